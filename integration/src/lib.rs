@@ -1,0 +1,1 @@
+//! Real components for tests, demo and bench.

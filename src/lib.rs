@@ -1,0 +1,6 @@
+//! Towline keeps many Kubernetes clusters and a hub in step.
+pub mod actor;
+pub mod cluster;
+pub mod config;
+pub mod resource_sync;
+pub mod telemetry;

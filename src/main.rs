@@ -1,0 +1,2 @@
+//! The `towline` binary.
+fn main() {}
