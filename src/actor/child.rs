@@ -121,7 +121,7 @@ impl ChildSpec {
             reason = "the control lane: one message in an instance's life"
         )]
         let notice = ExitNotice::new(name.clone(), move |exit| {
-            supervisor.do_send(ChildExited { instance, exit })
+            supervisor.do_send(ChildExited { instance, exit });
         });
         match &self.kind {
             Kind::Body(factory) => {

@@ -3,6 +3,7 @@ mod backoff;
 mod channel;
 mod child;
 mod control;
+mod dispatcher;
 mod exit;
 mod handle;
 mod key_mailbox;
@@ -10,6 +11,7 @@ mod mailbox;
 mod name;
 mod report;
 mod restart;
+mod schedule;
 mod scope;
 mod shell;
 mod supervisor;
@@ -19,6 +21,9 @@ pub use backoff::Backoff;
 pub use channel::Closed;
 pub use child::ChildSpec;
 pub use control::StartError;
+pub use dispatcher::{
+    Dispatcher, Limits, Observe, Outcome, Reconciler, ReconcilerFactory, Snapshot, dispatch,
+};
 pub use exit::{BoxError, ExitReason};
 pub use handle::SupervisorHandle;
 pub use key_mailbox::{Key, KeyInbox, KeyMailbox, Requested, key_mailbox};
@@ -29,3 +34,6 @@ pub use restart::RestartPolicy;
 pub use scope::{Scope, WorkGuard};
 pub use supervisor::Supervisor;
 pub use system::{Heartbeat, run};
+
+#[cfg(test)]
+mod tests;

@@ -56,11 +56,9 @@ impl Actor for Shell {
 
         let scope = self.scope.clone();
         let task_panic = async move { scope.task_panic().await }.into_actor(self);
-        context.spawn(
-            task_panic.map(|message, shell, context| {
-                shell.end(ExitReason::Panicked { message }, context)
-            }),
-        );
+        context.spawn(task_panic.map(|message, shell, context| {
+            shell.end(ExitReason::Panicked { message }, context);
+        }));
 
         if let Some(stall_after) = self.stall_after {
             let every = (stall_after / STALL_CHECKS).max(SHORTEST_CHECK);
@@ -88,7 +86,7 @@ impl Handler<Drain> for Shell {
         }
         let left = drain.deadline.saturating_duration_since(Instant::now());
         let timer = context.run_later(left, |shell, context| {
-            shell.end(ExitReason::DrainTimedOut, context)
+            shell.end(ExitReason::DrainTimedOut, context);
         });
         self.deadline = Some((drain.deadline, timer));
     }

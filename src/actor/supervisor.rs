@@ -148,7 +148,7 @@ impl Supervisor {
         };
         tracing::warn!(actor = %slot.name, %reason, ?delay, "restarting");
         let timer = context.run_later(delay, move |supervisor, context| {
-            supervisor.restart(index, context)
+            supervisor.restart(index, context);
         });
         slot.phase = Phase::BackingOff { timer, spec };
     }
