@@ -14,6 +14,7 @@ mod restart;
 mod schedule;
 mod scope;
 mod shell;
+mod slot;
 mod supervisor;
 mod system;
 

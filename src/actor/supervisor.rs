@@ -9,16 +9,15 @@ use std::collections::VecDeque;
 use std::mem;
 use std::time::Duration;
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler, ResponseFuture, SpawnHandle};
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler, ResponseFuture};
 use futures::future::join_all;
 use tokio::time::Instant;
 
-use super::control::{
-    Abort, ChildExited, Controls, Drain, Exit, ExitNotice, Report, StartChild, StartError,
-};
+use super::control::{Abort, ChildExited, Drain, Exit, ExitNotice, Report, StartChild, StartError};
 use super::exit::ExitReason;
 use super::report::{ActorReport, DrainReport};
 use super::restart::{RestartPolicy, Restarts};
+use super::slot::{Phase, Slot};
 use super::{ChildSpec, Name};
 
 /// How long the children of a supervisor that gives up may finish what they are at. Short: their subtree is broken and
@@ -41,29 +40,6 @@ pub struct Supervisor {
     ending: Option<Ending>,
     /// Taken when the end is told.
     notice: Option<ExitNotice>,
-}
-
-/// One child over all its instances.
-struct Slot {
-    label: String,
-    name: Name,
-    restarts: Restarts,
-    last_exit: Option<ExitReason>,
-    phase: Phase,
-}
-
-/// A spec is dropped as soon as it is no longer needed: it holds the child's inbox open.
-enum Phase {
-    Running {
-        instance: u64,
-        controls: Controls,
-        spec: ChildSpec,
-    },
-    BackingOff {
-        timer: SpawnHandle,
-        spec: ChildSpec,
-    },
-    Ended,
 }
 
 struct Ending {
@@ -243,33 +219,6 @@ impl Ending {
     }
 }
 
-impl Slot {
-    fn controls_of(&self, wanted: u64) -> Option<&Controls> {
-        match &self.phase {
-            Phase::Running {
-                instance, controls, ..
-            } if *instance == wanted => Some(controls),
-            _ => None,
-        }
-    }
-
-    fn report(&self) -> ActorReport {
-        ActorReport {
-            name: self.label.clone(),
-            state: if matches!(self.phase, Phase::BackingOff { .. }) {
-                "backing off"
-            } else {
-                "ended"
-            }
-            .to_owned(),
-            restarts: self.restarts.total(),
-            last_exit: self.last_exit.clone(),
-            mailbox: None,
-            children: Vec::new(),
-        }
-    }
-}
-
 impl Actor for Supervisor {
     type Context = Context<Self>;
 
@@ -353,31 +302,7 @@ impl Handler<Report> for Supervisor {
     type Result = ResponseFuture<ActorReport>;
 
     fn handle(&mut self, _: Report, _: &mut Self::Context) -> Self::Result {
-        let children: Vec<_> = self
-            .slots
-            .iter()
-            .map(|slot| {
-                let known = slot.report();
-                let answer = match &slot.phase {
-                    Phase::Running { controls, .. } => Some(controls.report()),
-                    Phase::BackingOff { .. } | Phase::Ended => None,
-                };
-                async move {
-                    let answer = match answer {
-                        Some(answer) => answer.await,
-                        None => None,
-                    };
-                    match answer {
-                        Some(live) => ActorReport {
-                            restarts: known.restarts,
-                            last_exit: known.last_exit,
-                            ..live
-                        },
-                        None => known,
-                    }
-                }
-            })
-            .collect();
+        let children: Vec<_> = self.slots.iter().map(Slot::report).collect();
         let name = self.label.clone();
         let state = if self.ending.is_some() {
             "draining"
