@@ -1,0 +1,153 @@
+//! What a supervisor is told about a child: how to make one, and what to do when it ends.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Addr};
+
+use super::Name;
+use super::control::{ChildExited, Controls, ExitNotice};
+use super::exit::BoxError;
+use super::report::Gauge;
+use super::restart::RestartPolicy;
+use super::scope::Scope;
+use super::shell::{BodyFactory, Shell};
+use super::supervisor::Supervisor;
+
+/// A child to be: its name, a factory for its instances, and its policies.
+pub struct ChildSpec {
+    name: String,
+    kind: Kind,
+    restart: Option<RestartPolicy>,
+    stall_after: Option<Duration>,
+    gauge: Option<Arc<dyn Gauge>>,
+}
+
+enum Kind {
+    Body(BodyFactory),
+    Supervisor {
+        policy: RestartPolicy,
+        children: ChildrenFactory,
+    },
+}
+
+/// Makes the children of a nested supervisor, anew for each of its instances.
+type ChildrenFactory = Arc<dyn Fn() -> Vec<ChildSpec> + Send + Sync>;
+
+impl ChildSpec {
+    /// An actor whose body is the future that `factory` makes, anew for each instance. The body runs on the multi-thread runtime.
+    ///
+    /// It returns `Ok(())` when it is drained or has finished for good, and an error to be started again. Everything that outlives an
+    /// instance (its inbox, its clients) is captured by the factory and cloned by each call.
+    pub fn new<F, B>(name: impl Into<String>, factory: F) -> Self
+    where
+        F: Fn(Scope) -> B + Send + Sync + 'static,
+        B: Future<Output = Result<(), BoxError>> + Send + 'static,
+    {
+        Self::of(
+            name.into(),
+            Kind::Body(Arc::new(move |scope| Box::pin(factory(scope)))),
+        )
+    }
+
+    /// A supervisor of its own, whose children are restarted by `policy`. When one of them spends its budget, it ends
+    /// all others and escalates: the whole subtree is made anew, by [`RestartPolicy::SUBTREE`] unless
+    /// [`restart`](Self::restart) says otherwise.
+    pub fn supervisor<F>(name: impl Into<String>, policy: RestartPolicy, children: F) -> Self
+    where
+        F: Fn() -> Vec<Self> + Send + Sync + 'static,
+    {
+        let mut spec = Self::of(
+            name.into(),
+            Kind::Supervisor {
+                policy,
+                children: Arc::new(children),
+            },
+        );
+        spec.restart = Some(RestartPolicy::SUBTREE);
+        spec
+    }
+
+    fn of(name: String, kind: Kind) -> Self {
+        Self {
+            name,
+            kind,
+            restart: None,
+            stall_after: None,
+            gauge: None,
+        }
+    }
+
+    /// How this child is restarted, in place of its supervisor's policy.
+    #[must_use]
+    pub fn restart(mut self, policy: RestartPolicy) -> Self {
+        self.restart = Some(policy);
+        self
+    }
+
+    /// Takes the child for frozen, and starts it anew, when a [`WorkGuard`](super::WorkGuard) of its body has not
+    /// beaten for so long. Without it nothing is taken for frozen. Nested supervisors hold no guards and don't stall.
+    #[must_use]
+    pub fn stall_after(mut self, silence: Duration) -> Self {
+        self.stall_after = Some(silence);
+        self
+    }
+
+    /// The mailbox to show in the child's report.
+    #[must_use]
+    pub fn gauge(mut self, gauge: Arc<dyn Gauge>) -> Self {
+        self.gauge = Some(gauge);
+        self
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn policy(&self) -> Option<RestartPolicy> {
+        self.restart
+    }
+
+    /// Starts an instance that tells `supervisor` its end under the number `instance`.
+    pub(super) fn start(
+        &self,
+        name: Name,
+        instance: u64,
+        supervisor: Addr<Supervisor>,
+    ) -> Controls {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the control lane: one message in an instance's life"
+        )]
+        let notice = ExitNotice::new(name.clone(), move |exit| {
+            supervisor.do_send(ChildExited { instance, exit });
+        });
+        match &self.kind {
+            Kind::Body(factory) => {
+                let shell = Shell {
+                    label: self.name.clone(),
+                    scope: Scope::new(name),
+                    factory: Arc::clone(factory),
+                    gauge: self.gauge.clone(),
+                    stall_after: self.stall_after,
+                    notice: Some(notice),
+                    body: None,
+                    deadline: None,
+                };
+                Controls::of(&shell.start())
+            }
+            Kind::Supervisor { policy, children } => {
+                let children = Arc::clone(children);
+                let nested = Supervisor::new(
+                    self.name.clone(),
+                    name,
+                    Box::new(move || children()),
+                    *policy,
+                    notice,
+                );
+                Controls::of(&nested.start())
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The control lane: the few messages between supervisors, shells and handles.
+//!
+//! They travel by actix mailbox, which has no bound; it needs none here. A child sends one [`ChildExited`] in its life,
+//! a supervisor one [`Drain`] (and one more if the deadline is moved up) and one [`Abort`], and whoever asks for a
+//! [`Report`] waits for it.
+
+use actix::dev::ToEnvelope;
+use actix::{Actor, Addr, Handler, Message, Recipient};
+use tokio::time::Instant;
+
+use super::exit::ExitReason;
+use super::report::{ActorReport, DrainReport};
+use super::{ChildSpec, Name};
+
+/// End by the deadline; no reply but the exit.
+#[derive(Clone, Copy)]
+pub(super) struct Drain {
+    pub(super) deadline: Instant,
+}
+
+impl Message for Drain {
+    type Result = ();
+}
+
+/// End now, telling nobody.
+pub(super) struct Abort;
+
+impl Message for Abort {
+    type Result = ();
+}
+
+/// Say how you and those below you are.
+pub(super) struct Report;
+
+impl Message for Report {
+    type Result = ActorReport;
+}
+
+/// Take one more child.
+pub(super) struct StartChild(pub(super) ChildSpec);
+
+impl Message for StartChild {
+    type Result = Result<(), StartError>;
+}
+
+/// An instance has ended.
+pub(super) struct ChildExited {
+    pub(super) instance: u64,
+    pub(super) exit: Exit,
+}
+
+impl Message for ChildExited {
+    type Result = ();
+}
+
+/// How an actor ended, and everything below it.
+#[derive(Debug, Clone)]
+pub(super) struct Exit {
+    pub(super) reason: ExitReason,
+    pub(super) drained: DrainReport,
+}
+
+/// Why a child was not started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// The supervisor is draining, escalating or gone.
+    #[error("failed to start {child}: its supervisor has ended or is about to")]
+    Ending {
+        /// The child that was to be started.
+        child: Name,
+    },
+    /// A child of this name has not ended yet.
+    #[error("failed to start {child}: it is there already")]
+    NameTaken {
+        /// The name that was asked for.
+        child: Name,
+    },
+}
+
+/// A running child's control lane, be it a shell or a supervisor. Dropping it aborts the child: whatever happens to a
+/// supervisor, it leaves nobody behind.
+pub(super) struct Controls {
+    drain: Recipient<Drain>,
+    abort: Recipient<Abort>,
+    report: Recipient<Report>,
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the control lane; the module comment says why it needs no bound"
+)]
+impl Controls {
+    pub(super) fn of<A>(address: &Addr<A>) -> Self
+    where
+        A: Actor + Handler<Drain> + Handler<Abort> + Handler<Report>,
+        A::Context: ToEnvelope<A, Drain> + ToEnvelope<A, Abort> + ToEnvelope<A, Report>,
+    {
+        Self {
+            drain: address.clone().recipient(),
+            abort: address.clone().recipient(),
+            report: address.clone().recipient(),
+        }
+    }
+
+    pub(super) fn drain(&self, drain: Drain) {
+        self.drain.do_send(drain);
+    }
+
+    /// Asks for a report; `None` from a child that ends before it answers.
+    pub(super) fn report(&self) -> impl Future<Output = Option<ActorReport>> + Send + use<> {
+        let answer = self.report.send(Report);
+        async move { answer.await.ok() }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the control lane; the module comment says why it needs no bound"
+)]
+impl Drop for Controls {
+    fn drop(&mut self) {
+        self.abort.do_send(Abort);
+    }
+}
+
+/// Tells whoever waits for it that an actor has ended: once, and even when its control lane breaks.
+pub(super) struct ExitNotice {
+    name: Name,
+    tell: Option<Box<dyn FnOnce(Exit) + Send>>,
+}
+
+impl ExitNotice {
+    pub(super) fn new(name: Name, tell: impl FnOnce(Exit) + Send + 'static) -> Self {
+        Self {
+            name,
+            tell: Some(Box::new(tell)),
+        }
+    }
+
+    pub(super) fn send(mut self, exit: Exit) {
+        if let Some(tell) = self.tell.take() {
+            tell(exit);
+        }
+    }
+}
+
+impl Drop for ExitNotice {
+    fn drop(&mut self) {
+        if let Some(tell) = self.tell.take() {
+            let reason = ExitReason::Panicked {
+                message: "its control lane broke".to_owned(),
+            };
+            let mut drained = DrainReport::default();
+            drained.note(self.name.clone(), &reason);
+            tell(Exit { reason, drained });
+        }
+    }
+}

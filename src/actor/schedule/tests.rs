@@ -1,0 +1,294 @@
+//! Laws of the schedule.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn schedule(permits: usize) -> Schedule<&'static str> {
+    let backoff = Backoff {
+        first: SECOND,
+        cap: SECOND * 4,
+        jitter: 0.0,
+    };
+    Schedule::new(permits, SECOND * 60, backoff, 7)
+}
+
+fn started(schedule: &mut Schedule<&'static str>, now: Instant) -> Vec<&'static str> {
+    std::iter::from_fn(|| schedule.start(now).map(|start| start.key)).collect()
+}
+
+#[test]
+fn keys_start_in_the_order_of_their_first_request_while_permits_last() {
+    let now = Instant::now();
+    let mut schedule = schedule(2);
+    for key in ["a", "b", "a", "c"] {
+        schedule.request(&key, now);
+    }
+    assert_eq!(started(&mut schedule, now), ["a", "b"]);
+    assert_eq!((schedule.ready(), schedule.running()), (1, 2));
+    assert_eq!(schedule.finish(&"b", Verdict::Rest, now), Next::Rest);
+    assert_eq!(
+        schedule.start(now + SECOND),
+        Some(Start {
+            key: "c",
+            waited: SECOND
+        })
+    );
+}
+
+#[test]
+fn a_request_during_a_run_is_held_and_runs_at_once_after_it() {
+    let now = Instant::now();
+    let mut schedule = schedule(2);
+    schedule.request(&"a", now);
+    assert_eq!(started(&mut schedule, now), ["a"]);
+    assert_eq!(schedule.request(&"a", now + SECOND), Requested::Queued);
+    assert_eq!(schedule.request(&"a", now + SECOND * 2), Requested::Merged);
+    assert_eq!(
+        schedule.start(now + SECOND * 2),
+        None,
+        "a key ran twice at once"
+    );
+    assert_eq!(
+        schedule.finish(&"a", Verdict::Retry, now + SECOND * 3),
+        Next::Again
+    );
+    assert_eq!(
+        schedule.start(now + SECOND * 3),
+        Some(Start {
+            key: "a",
+            waited: SECOND * 2
+        })
+    );
+}
+
+#[test]
+fn retries_back_off_and_a_request_resets_them() {
+    let mut now = Instant::now();
+    let mut schedule = schedule(1);
+    schedule.request(&"a", now);
+    for delay in [1, 2, 4, 4] {
+        assert_eq!(started(&mut schedule, now), ["a"]);
+        let delay = SECOND * delay;
+        assert_eq!(
+            schedule.finish(&"a", Verdict::Retry, now),
+            Next::Retry(delay)
+        );
+        assert_eq!(schedule.next_alarm(), Some(now + delay));
+        assert_eq!(
+            schedule.advance(now + delay - Duration::from_nanos(1)),
+            Vec::<&str>::new()
+        );
+        assert_eq!((schedule.ready(), schedule.retrying()), (0, 1));
+        now += delay;
+        schedule.advance(now);
+        assert_eq!((schedule.ready(), schedule.retrying()), (1, 0));
+    }
+    assert_eq!(started(&mut schedule, now), ["a"]);
+    schedule.finish(&"a", Verdict::Retry, now);
+    assert_eq!(schedule.request(&"a", now), Requested::Queued);
+    assert_eq!(
+        (schedule.retrying(), schedule.next_alarm()),
+        (0, None),
+        "the alarm outlived the delay"
+    );
+    assert_eq!(started(&mut schedule, now), ["a"]);
+    assert_eq!(
+        schedule.finish(&"a", Verdict::Retry, now),
+        Next::Retry(SECOND)
+    );
+}
+
+#[test]
+fn a_delay_that_was_asked_for_does_not_count_as_an_attempt() {
+    let now = Instant::now();
+    let mut schedule = schedule(1);
+    schedule.request(&"a", now);
+    started(&mut schedule, now);
+    assert_eq!(
+        schedule.finish(&"a", Verdict::RetryAfter(SECOND * 9), now),
+        Next::Retry(SECOND * 9)
+    );
+    schedule.advance(now + SECOND * 9);
+    assert_eq!(started(&mut schedule, now + SECOND * 9), ["a"]);
+    assert_eq!(
+        schedule.finish(&"a", Verdict::Retry, now + SECOND * 9),
+        Next::Retry(SECOND)
+    );
+}
+
+#[test]
+fn an_idle_key_is_forgotten_after_its_time_and_not_before() {
+    let now = Instant::now();
+    let mut schedule = schedule(2);
+    for key in ["a", "b"] {
+        schedule.request(&key, now);
+    }
+    started(&mut schedule, now);
+    schedule.finish(&"a", Verdict::Rest, now);
+    schedule.finish(&"b", Verdict::Rest, now);
+    schedule.request(&"b", now + SECOND * 59);
+    assert_eq!(
+        schedule.advance(now + SECOND * 60),
+        ["a"],
+        "b was requested again"
+    );
+    assert_eq!(schedule.entries.len(), 1);
+}
+
+#[test]
+fn what_needs_a_run_is_handed_over_and_what_rests_is_not() {
+    let now = Instant::now();
+    let mut schedule = schedule(3);
+    for key in ["running", "retrying", "idle", "ready"] {
+        schedule.request(&key, now);
+    }
+    assert_eq!(started(&mut schedule, now).len(), 3);
+    schedule.finish(&"retrying", Verdict::Retry, now);
+    schedule.finish(&"idle", Verdict::Rest, now);
+    let unfinished: HashSet<_> = schedule.take_unfinished().into_iter().collect();
+    assert_eq!(unfinished, HashSet::from(["running", "retrying", "ready"]));
+    assert_eq!(
+        (schedule.ready(), schedule.running(), schedule.retrying()),
+        (0, 0, 0)
+    );
+}
+
+/// One step of the outside world; indices are taken modulo what there is.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Request(u16),
+    Finish(usize, u8),
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0_u16..200).prop_map(Step::Request),
+        3 => (any::<usize>(), any::<u8>()).prop_map(|(index, verdict)| Step::Finish(index, verdict)),
+        1 => (0_u64..3_000).prop_map(Step::Pass),
+    ]
+}
+
+/// Plays steps against a schedule, checks the laws after each, and returns how many requests there were.
+fn play(steps: impl IntoIterator<Item = Step>, permits: usize) -> usize {
+    let backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
+    let mut schedule = Schedule::new(permits, Duration::from_millis(700), backoff, 11);
+    let mut now = Instant::now();
+    let mut requests = 0;
+    // Keys requested and not yet started since; keys running.
+    let mut owed: HashSet<u16> = HashSet::new();
+    let mut running: Vec<u16> = Vec::new();
+    let mut retrying: HashSet<u16> = HashSet::new();
+    for step in steps {
+        match step {
+            Step::Request(key) => {
+                requests += 1;
+                schedule.request(&key, now);
+                owed.insert(key);
+                retrying.remove(&key);
+            }
+            Step::Finish(index, verdict) if !running.is_empty() => {
+                let key = running.swap_remove(index % running.len());
+                let verdict = match verdict % 4 {
+                    0 => Verdict::Retry,
+                    1 => Verdict::RetryAfter(Duration::from_millis(50)),
+                    _ => Verdict::Rest,
+                };
+                match schedule.finish(&key, verdict, now) {
+                    Next::Again => assert!(owed.contains(&key), "{key} ran again unasked"),
+                    Next::Retry(_) => assert!(retrying.insert(key)),
+                    Next::Rest => {
+                        assert!(!owed.contains(&key), "the request for {key} was lost");
+                    }
+                }
+            }
+            Step::Finish(..) => {}
+            Step::Pass(milliseconds) => now += Duration::from_millis(milliseconds),
+        }
+        for key in schedule.advance(now) {
+            assert!(
+                !owed.contains(&key) && !running.contains(&key),
+                "{key} was forgotten while it mattered"
+            );
+        }
+        while let Some(Start { key, .. }) = schedule.start(now) {
+            assert!(!running.contains(&key), "{key} runs twice at once");
+            assert!(
+                owed.remove(&key) | retrying.remove(&key),
+                "{key} started for nothing"
+            );
+            running.push(key);
+        }
+        assert!(running.len() <= permits);
+        assert_eq!(
+            (schedule.running(), schedule.entries.len()),
+            (running.len(), schedule.known())
+        );
+    }
+    // With nothing in the way, all that was asked for comes to run.
+    while !(owed.is_empty() && running.is_empty() && retrying.is_empty()) {
+        for key in running.drain(..) {
+            schedule.finish(&key, Verdict::Rest, now);
+        }
+        now += Duration::from_secs(1);
+        schedule.advance(now);
+        while let Some(Start { key, .. }) = schedule.start(now) {
+            assert!(owed.remove(&key) | retrying.remove(&key));
+            running.push(key);
+        }
+        assert!(
+            !running.is_empty() || owed.is_empty() && retrying.is_empty(),
+            "lost: {owed:?} {retrying:?}"
+        );
+    }
+    schedule.advance(now + SECOND);
+    assert_eq!(
+        (schedule.entries.len(), schedule.alarms.len()),
+        (0, 0),
+        "something is kept for ever"
+    );
+    requests
+}
+
+impl<K: Key> Schedule<K> {
+    /// The number of keys, counted by phase.
+    fn known(&self) -> usize {
+        let idle = self
+            .entries
+            .values()
+            .filter(|entry| matches!(entry.phase, Phase::Idle(_)))
+            .count();
+        assert_eq!(self.alarms.len(), idle + self.retrying);
+        self.ready() + self.running() + self.retrying() + idle
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_key_runs_twice_at_once_and_no_request_is_lost(
+        steps in proptest::collection::vec(step(), 0..400),
+        permits in 1_usize..20,
+    ) {
+        play(steps, permits);
+    }
+}
+
+#[test]
+fn the_laws_hold_over_a_hundred_thousand_random_requests() {
+    use rand::Rng;
+    let mut random = StdRng::seed_from_u64(2_024);
+    let steps = std::iter::from_fn(|| {
+        Some(match random.random_range(0..8) {
+            0..4 => Step::Request(random.random_range(0..5_000)),
+            4..7 => Step::Finish(random.random_range(0..1_000), random.random()),
+            _ => Step::Pass(random.random_range(0..40)),
+        })
+    });
+    let requests = play(steps.take(210_000), 64);
+    assert!(requests >= 100_000, "only {requests} requests");
+}

@@ -1,0 +1,76 @@
+//! A supervisor's memory of one child, over all its instances.
+
+use std::future::Future;
+
+use actix::SpawnHandle;
+
+use super::control::Controls;
+use super::exit::ExitReason;
+use super::report::ActorReport;
+use super::restart::Restarts;
+use super::{ChildSpec, Name};
+
+pub(super) struct Slot {
+    pub(super) label: String,
+    pub(super) name: Name,
+    pub(super) restarts: Restarts,
+    pub(super) last_exit: Option<ExitReason>,
+    pub(super) phase: Phase,
+}
+
+/// A spec is dropped as soon as it is no longer needed: it holds the child's inbox open.
+pub(super) enum Phase {
+    Running {
+        instance: u64,
+        controls: Controls,
+        spec: ChildSpec,
+    },
+    BackingOff {
+        timer: SpawnHandle,
+        spec: ChildSpec,
+    },
+    Ended,
+}
+
+impl Slot {
+    pub(super) fn controls_of(&self, wanted: u64) -> Option<&Controls> {
+        match &self.phase {
+            Phase::Running {
+                instance, controls, ..
+            } if *instance == wanted => Some(controls),
+            _ => None,
+        }
+    }
+
+    /// Asks the child for its report and adds what only its supervisor knows. Borrows nothing, so that the supervisor
+    /// goes on while its children answer.
+    pub(super) fn report(&self) -> impl Future<Output = ActorReport> + Send + use<> {
+        let (answer, state) = match &self.phase {
+            Phase::Running { controls, .. } => (Some(controls.report()), "ended"),
+            Phase::BackingOff { .. } => (None, "backing off"),
+            Phase::Ended => (None, "ended"),
+        };
+        let known = ActorReport {
+            name: self.label.clone(),
+            state: state.to_owned(),
+            restarts: self.restarts.total(),
+            last_exit: self.last_exit.clone(),
+            mailbox: None,
+            children: Vec::new(),
+        };
+        async move {
+            let answered = match answer {
+                Some(answer) => answer.await,
+                None => None,
+            };
+            match answered {
+                Some(live) => ActorReport {
+                    restarts: known.restarts,
+                    last_exit: known.last_exit,
+                    ..live
+                },
+                None => known,
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The one runtime: a multi-thread tokio runtime for the bodies, and on the calling thread the control lane.
+
+use std::future::Future;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use actix::System;
+use tokio::runtime;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+/// How often the control lane shows that it is alive. Four times a second costs nothing, and a lane that is silent for
+/// a few seconds is blocked beyond doubt.
+const BEAT: Duration = Duration::from_millis(250);
+
+/// Runs `root` on the control lane until it is done, with `worker_threads` threads for the bodies (`None`: one a core).
+///
+/// The runtime is not torn down afterwards: that would wait without limit for a body that blocks its thread, and the
+/// process is about to end. So `root` drains the tree itself, and `main` returns soon after. Fails where the runtime
+/// can't be made.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+/// use towline::actor::{self, RestartPolicy, Supervisor};
+///
+/// fn main() -> std::io::Result<ExitCode> {
+///     let reason = actor::run(None, |_heartbeat| async {
+///         let tree = Supervisor::start("towline", Vec::new(), RestartPolicy::ACTOR);
+///         tree.exited().await
+///     })?;
+///     Ok(ExitCode::from(&reason))
+/// }
+/// ```
+pub fn run<F, R>(worker_threads: Option<usize>, root: F) -> io::Result<R::Output>
+where
+    F: FnOnce(Heartbeat) -> R,
+    R: Future,
+{
+    let mut builder = runtime::Builder::new_multi_thread();
+    builder.enable_all().thread_name("towline");
+    if let Some(threads) = worker_threads {
+        builder.worker_threads(threads.max(1));
+    }
+    let runtime = builder.build()?;
+    let system = System::with_tokio_rt(|| runtime);
+    let output = system.block_on(async {
+        let heartbeat = Heartbeat::new();
+        actix::spawn(heartbeat.clone().beat_for_ever());
+        root(heartbeat).await
+    });
+    mem::forget(system);
+    Ok(output)
+}
+
+/// Tells whether the control lane still turns. Anything that blocks its thread stops it, and with it restarts, drains
+/// and reports; a health check on another thread sees that here.
+#[derive(Clone)]
+pub struct Heartbeat {
+    started: Instant,
+    /// Milliseconds from `started` to the last beat.
+    last: Arc<AtomicU64>,
+}
+
+impl Heartbeat {
+    fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            last: Arc::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// The time since the last beat: at most a little over a quarter of a second while all is well.
+    pub fn age(&self) -> Duration {
+        self.started
+            .elapsed()
+            .saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
+    }
+
+    async fn beat_for_ever(self) {
+        let mut ticks = interval(BEAT);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let age = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.last.store(age, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn bodies_run_on_other_threads_than_the_control_lane() {
+        let here = thread::current().id();
+        let (root, body) = run(Some(2), |_heartbeat| async {
+            let body = tokio::spawn(async { thread::current().id() })
+                .await
+                .unwrap();
+            (thread::current().id(), body)
+        })
+        .unwrap();
+        assert_eq!(root, here);
+        assert_ne!(body, here);
+    }
+
+    #[test]
+    fn a_blocked_control_lane_shows_in_the_heartbeat() {
+        let (age_while_blocked, age_after) = run(Some(1), |heartbeat| async move {
+            let (report, reported) = mpsc::sync_channel(1);
+            let seen = heartbeat.clone();
+            tokio::spawn(async move {
+                // Ends as soon as the lane is found blocked; the channel holds the lane until then.
+                while seen.age() < BEAT * 3 {
+                    tokio::task::yield_now().await;
+                }
+                report.send(seen.age()).unwrap();
+            });
+            let age = reported.recv().unwrap();
+            while heartbeat.age() >= BEAT * 3 {
+                tokio::task::yield_now().await;
+            }
+            (age, heartbeat.age())
+        })
+        .unwrap();
+        assert!(
+            age_while_blocked >= BEAT * 3,
+            "the heart beat on while its lane was blocked: {age_while_blocked:?}"
+        );
+        assert!(
+            age_after < BEAT * 3,
+            "the heart did not beat again: {age_after:?}"
+        );
+    }
+
+    #[test]
+    fn a_body_that_blocks_its_thread_does_not_hold_the_process() {
+        let (release, blocked) = mpsc::sync_channel::<()>(1);
+        let output = run(Some(1), |_heartbeat| async move {
+            let (started, is_started) = tokio::sync::oneshot::channel();
+            tokio::spawn(async move {
+                started.send(()).unwrap();
+                blocked.recv()
+            });
+            is_started.await.unwrap();
+            "done"
+        });
+        assert_eq!(output.unwrap(), "done");
+        drop(release);
+    }
+}
