@@ -40,13 +40,9 @@ fn play(role: &str) -> ! {
         match role {
             "crash loop" => {
                 let section = ChildSpec::supervisor("section", QUICK, || {
-                    vec![ChildSpec::new("failing", |_| async {
-                        panic!("again and again")
-                    })]
+                    vec![ChildSpec::new("failing", |_| async { panic!("again and again") })]
                 });
-                Supervisor::start("daemon", vec![section.restart(QUICK)], QUICK)
-                    .exited()
-                    .await
+                Supervisor::start("daemon", vec![section.restart(QUICK)], QUICK).exited().await
             }
             "blocked" => {
                 let (started, is_started) = std::sync::mpsc::sync_channel(1);
@@ -61,9 +57,7 @@ fn play(role: &str) -> ! {
                 });
                 let tree = Supervisor::start("daemon", vec![blocked], QUICK);
                 let waited = tokio::task::spawn_blocking(move || is_started.recv()).await;
-                waited
-                    .expect("waiting does not panic")
-                    .expect("the body starts");
+                waited.expect("waiting does not panic").expect("the body starts");
                 let report = tree.drain(Duration::from_millis(100)).await;
                 eprintln!("unfinished: {:?}", report.unfinished);
                 tree.exited().await
@@ -77,9 +71,7 @@ fn play(role: &str) -> ! {
                 tree.drain(Duration::from_mins(1)).await;
                 tree.exited().await
             }
-            other => ExitReason::Failed {
-                error: format!("no such role: {other}"),
-            },
+            other => ExitReason::Failed { error: format!("no such role: {other}") },
         }
     });
     let reason = reason.expect("a runtime can be made");
@@ -101,10 +93,7 @@ fn a_crash_loop_ends_the_process_with_code_1() {
     play_if_asked();
     let (code, log) = daemon("a_crash_loop_ends_the_process_with_code_1", "crash loop");
     assert_eq!(code, Some(1), "{log}");
-    assert!(
-        log.contains("the tree has ended: gave up: daemon/section failed too often"),
-        "{log}"
-    );
+    assert!(log.contains("the tree has ended: gave up: daemon/section failed too often"), "{log}");
     // One start and three restarts of each of four subtrees.
     assert_eq!(log.matches("again and again").count(), 16, "{log}");
 }
@@ -112,10 +101,7 @@ fn a_crash_loop_ends_the_process_with_code_1() {
 #[test]
 fn a_body_that_blocks_its_thread_holds_up_neither_drain_nor_exit() {
     play_if_asked();
-    let (code, log) = daemon(
-        "a_body_that_blocks_its_thread_holds_up_neither_drain_nor_exit",
-        "blocked",
-    );
+    let (code, log) = daemon("a_body_that_blocks_its_thread_holds_up_neither_drain_nor_exit", "blocked");
     assert_eq!(code, Some(1), "{log}");
     assert!(log.contains("unfinished: [\"daemon/blocked\"]"), "{log}");
 }

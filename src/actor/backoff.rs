@@ -22,21 +22,14 @@ pub struct Backoff {
 impl Backoff {
     /// A back-off with half of each delay left to chance.
     pub const fn new(first: Duration, cap: Duration) -> Self {
-        Self {
-            first,
-            cap,
-            jitter: 0.5,
-        }
+        Self { first, cap, jitter: 0.5 }
     }
 
     /// The delay before the `attempt`-th retry, the first being 0. `random` decides the jitter: a seeded generator gives the
     /// same delays again.
     pub fn delay(&self, attempt: u32, random: &mut impl Rng) -> Duration {
         let factor = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
-        let longest = self
-            .first
-            .checked_mul(factor)
-            .map_or(self.cap, |delay| delay.min(self.cap));
+        let longest = self.first.checked_mul(factor).map_or(self.cap, |delay| delay.min(self.cap));
         let chance: f64 = random.random();
         longest.mul_f64(1.0 - self.jitter.clamp(0.0, 1.0) * chance)
     }
@@ -52,15 +45,9 @@ mod tests {
 
     #[test]
     fn without_jitter_it_doubles_up_to_the_cap() {
-        let backoff = Backoff {
-            first: Duration::from_secs(1),
-            cap: Duration::from_secs(10),
-            jitter: 0.0,
-        };
+        let backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(10), jitter: 0.0 };
         let mut random = StdRng::seed_from_u64(1);
-        let delays: Vec<u64> = (0..6)
-            .map(|attempt| backoff.delay(attempt, &mut random).as_secs())
-            .collect();
+        let delays: Vec<u64> = (0..6).map(|attempt| backoff.delay(attempt, &mut random).as_secs()).collect();
         assert_eq!(delays, [1, 2, 4, 8, 10, 10]);
     }
 

@@ -79,10 +79,7 @@ impl<Q: Queue> Channel<Q> {
 impl<Q: Queue> Gauge for Channel<Q> {
     fn read(&self) -> MailboxReading {
         let state = self.state.lock();
-        MailboxReading {
-            depth: state.queue.len(),
-            ..state.reading
-        }
+        MailboxReading { depth: state.queue.len(), ..state.reading }
     }
 }
 
@@ -95,10 +92,7 @@ struct Waiting<'a, Q: Queue> {
 impl<'a, Q: Queue> Waiting<'a, Q> {
     fn begin(channel: &'a Channel<Q>) -> Self {
         channel.state.lock().reading.waits += 1;
-        Self {
-            channel,
-            since: Instant::now(),
-        }
+        Self { channel, since: Instant::now() }
     }
 }
 
@@ -174,11 +168,7 @@ impl<Q: Queue> Reader<Q> {
 
     pub(super) fn try_next(&self) -> Option<Q::Item> {
         let mut state = self.channel.state.lock();
-        if state.reader == self.number {
-            self.pop(&mut state)
-        } else {
-            None
-        }
+        if state.reader == self.number { self.pop(&mut state) } else { None }
     }
 
     fn pop(&self, state: &mut State<Q>) -> Option<Q::Item> {
@@ -201,10 +191,7 @@ impl<Q: Queue> Clone for Reader<Q> {
             state.reader
         };
         self.channel.changed.notify_waiters();
-        Self {
-            channel: Arc::clone(&self.channel),
-            number,
-        }
+        Self { channel: Arc::clone(&self.channel), number }
     }
 }
 
@@ -231,10 +218,7 @@ pub(super) fn channel<Q: Queue>(capacity: usize) -> (Sender<Q>, Reader<Q>) {
     let channel = Arc::new(Channel {
         state: Mutex::new(State {
             queue: Q::default(),
-            reading: MailboxReading {
-                capacity,
-                ..MailboxReading::default()
-            },
+            reading: MailboxReading { capacity, ..MailboxReading::default() },
             overfull: 0,
             reader: 0,
             inboxes: 1,

@@ -26,10 +26,7 @@ pub struct ChildSpec {
 
 enum Kind {
     Body(BodyFactory),
-    Supervisor {
-        policy: RestartPolicy,
-        children: ChildrenFactory,
-    },
+    Supervisor { policy: RestartPolicy, children: ChildrenFactory },
 }
 
 /// Makes the children of a nested supervisor, anew for each of its instances.
@@ -45,10 +42,7 @@ impl ChildSpec {
         F: Fn(Scope) -> B + Send + Sync + 'static,
         B: Future<Output = Result<(), BoxError>> + Send + 'static,
     {
-        Self::of(
-            name.into(),
-            Kind::Body(Arc::new(move |scope| Box::pin(factory(scope)))),
-        )
+        Self::of(name.into(), Kind::Body(Arc::new(move |scope| Box::pin(factory(scope)))))
     }
 
     /// A supervisor of its own, whose children are restarted by `policy`. When one of them spends its budget, it ends
@@ -58,25 +52,13 @@ impl ChildSpec {
     where
         F: Fn() -> Vec<Self> + Send + Sync + 'static,
     {
-        let mut spec = Self::of(
-            name.into(),
-            Kind::Supervisor {
-                policy,
-                children: Arc::new(children),
-            },
-        );
+        let mut spec = Self::of(name.into(), Kind::Supervisor { policy, children: Arc::new(children) });
         spec.restart = Some(RestartPolicy::SUBTREE);
         spec
     }
 
     fn of(name: String, kind: Kind) -> Self {
-        Self {
-            name,
-            kind,
-            restart: None,
-            stall_after: None,
-            gauge: None,
-        }
+        Self { name, kind, restart: None, stall_after: None, gauge: None }
     }
 
     /// How this child is restarted, in place of its supervisor's policy.
@@ -110,16 +92,8 @@ impl ChildSpec {
     }
 
     /// Starts an instance that tells `supervisor` its end under the number `instance`.
-    pub(super) fn start(
-        &self,
-        name: Name,
-        instance: u64,
-        supervisor: Addr<Supervisor>,
-    ) -> Controls {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the control lane: one message in an instance's life"
-        )]
+    pub(super) fn start(&self, name: Name, instance: u64, supervisor: Addr<Supervisor>) -> Controls {
+        #[expect(clippy::disallowed_methods, reason = "the control lane: one message in an instance's life")]
         let notice = ExitNotice::new(name.clone(), move |exit| {
             supervisor.do_send(ChildExited { instance, exit });
         });
@@ -139,13 +113,7 @@ impl ChildSpec {
             }
             Kind::Supervisor { policy, children } => {
                 let children = Arc::clone(children);
-                let nested = Supervisor::new(
-                    self.name.clone(),
-                    name,
-                    Box::new(move || children()),
-                    *policy,
-                    notice,
-                );
+                let nested = Supervisor::new(self.name.clone(), name, Box::new(move || children()), *policy, notice);
                 Controls::of(&nested.start())
             }
         }

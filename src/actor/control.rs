@@ -85,10 +85,7 @@ pub(super) struct Controls {
     report: Recipient<Report>,
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the control lane; the module comment says why it needs no bound"
-)]
+#[expect(clippy::disallowed_methods, reason = "the control lane; the module comment says why it needs no bound")]
 impl Controls {
     pub(super) fn of<A>(address: &Addr<A>) -> Self
     where
@@ -113,10 +110,7 @@ impl Controls {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the control lane; the module comment says why it needs no bound"
-)]
+#[expect(clippy::disallowed_methods, reason = "the control lane; the module comment says why it needs no bound")]
 impl Drop for Controls {
     fn drop(&mut self) {
         self.abort.do_send(Abort);
@@ -131,10 +125,7 @@ pub(super) struct ExitNotice {
 
 impl ExitNotice {
     pub(super) fn new(name: Name, tell: impl FnOnce(Exit) + Send + 'static) -> Self {
-        Self {
-            name,
-            tell: Some(Box::new(tell)),
-        }
+        Self { name, tell: Some(Box::new(tell)) }
     }
 
     pub(super) fn send(mut self, exit: Exit) {
@@ -147,9 +138,7 @@ impl ExitNotice {
 impl Drop for ExitNotice {
     fn drop(&mut self) {
         if let Some(tell) = self.tell.take() {
-            let reason = ExitReason::Panicked {
-                message: "its control lane broke".to_owned(),
-            };
+            let reason = ExitReason::Panicked { message: "its control lane broke".to_owned() };
             let mut drained = DrainReport::default();
             drained.note(self.name.clone(), &reason);
             tell(Exit { reason, drained });

@@ -94,11 +94,7 @@ pub struct Snapshot {
     /// Keys that wait for their delay.
     pub retrying: usize,
     /// How long the longest waiting of the ready keys has waited.
-    #[serde(
-        with = "humantime_serde",
-        skip_serializing_if = "Option::is_none",
-        default
-    )]
+    #[serde(with = "humantime_serde", skip_serializing_if = "Option::is_none", default)]
     pub oldest: Option<Duration>,
 }
 
@@ -120,21 +116,13 @@ struct Board {
 impl<F, O> Dispatcher<F, O> {
     /// A dispatcher that does not run yet.
     pub fn new(factory: Arc<F>, observer: Arc<O>, limits: Limits) -> Self {
-        Self {
-            factory,
-            observer,
-            limits,
-            board: Arc::default(),
-        }
+        Self { factory, observer, limits, board: Arc::default() }
     }
 
     /// The queue as it is now.
     pub fn snapshot(&self) -> Snapshot {
         let board = self.board.lock();
-        Snapshot {
-            oldest: board.oldest_since.map(|since| since.elapsed()),
-            ..board.counts
-        }
+        Snapshot { oldest: board.oldest_since.map(|since| since.elapsed()), ..board.counts }
     }
 
     /// The body of an instance: reconciles the keys that come in until it is drained, or until every sender is gone and
@@ -174,9 +162,7 @@ where
     F: ReconcilerFactory<K>,
     O: Observe<K>,
 {
-    Dispatcher::new(factory, observer, limits)
-        .run(scope, inbox)
-        .await
+    Dispatcher::new(factory, observer, limits).run(scope, inbox).await
 }
 
 /// What a run's task gives back.
@@ -201,12 +187,7 @@ struct Instance<K: Key, F: ReconcilerFactory<K>, O> {
 
 impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
     fn new(dispatcher: Dispatcher<F, O>, scope: Scope, inbox: KeyInbox<K>) -> Self {
-        let Limits {
-            permits,
-            idle,
-            backoff,
-            ..
-        } = dispatcher.limits;
+        let Limits { permits, idle, backoff, .. } = dispatcher.limits;
         Self {
             dispatcher,
             scope,
@@ -247,9 +228,7 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
                 self.start_runs(now);
             }
             self.show();
-            if self.runs.is_empty()
-                && (is_draining || (!self.open && self.schedule.retrying() == 0))
-            {
+            if self.runs.is_empty() && (is_draining || (!self.open && self.schedule.retrying() == 0)) {
                 return;
             }
             match self.schedule.next_alarm() {
@@ -273,9 +252,7 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
     }
 
     fn may_take(&self) -> bool {
-        self.open
-            && !self.scope.is_draining()
-            && self.schedule.ready() < self.dispatcher.limits.waiting.max(1)
+        self.open && !self.scope.is_draining() && self.schedule.ready() < self.dispatcher.limits.waiting.max(1)
     }
 
     fn take(&mut self, key: &K, now: Instant) {
@@ -295,11 +272,7 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
                 let started = Instant::now();
                 let mut reconciler = resting.unwrap_or_else(|| factory.create(&run_key));
                 let outcome = reconciler.reconcile().await;
-                Ran {
-                    reconciler,
-                    outcome,
-                    took: started.elapsed(),
-                }
+                Ran { reconciler, outcome, took: started.elapsed() }
             };
             let task = self.runs.spawn(run.in_current_span());
             self.keys_of_runs.insert(task.id(), key);
@@ -347,10 +320,7 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
             retrying: self.schedule.retrying(),
             oldest: None,
         };
-        *self.dispatcher.board.lock() = Board {
-            counts,
-            oldest_since: self.schedule.oldest_ready(),
-        };
+        *self.dispatcher.board.lock() = Board { counts, oldest_since: self.schedule.oldest_ready() };
     }
 }
 

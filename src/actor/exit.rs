@@ -79,9 +79,7 @@ impl ExitReason {
     }
 
     pub(super) fn panicked(payload: &(dyn Any + Send)) -> Self {
-        Self::Panicked {
-            message: panic_message(payload),
-        }
+        Self::Panicked { message: panic_message(payload) }
     }
 }
 
@@ -94,11 +92,7 @@ impl fmt::Display for ExitReason {
             Self::Failed { error } => write!(formatter, "failed: {error}"),
             Self::Panicked { message } => write!(formatter, "panicked: {message}"),
             Self::Stalled { after } => {
-                write!(
-                    formatter,
-                    "aborted: no progress for {}",
-                    humantime::format_duration(*after)
-                )
+                write!(formatter, "aborted: no progress for {}", humantime::format_duration(*after))
             }
             Self::Escalated { child } => write!(formatter, "gave up: {child} failed too often"),
         }
@@ -108,11 +102,7 @@ impl fmt::Display for ExitReason {
 /// The code of a process whose root supervisor ended so: 0 when nothing was lost, else 1.
 impl From<&ExitReason> for ExitCode {
     fn from(reason: &ExitReason) -> Self {
-        if reason.is_clean() {
-            Self::SUCCESS
-        } else {
-            Self::FAILURE
-        }
+        if reason.is_clean() { Self::SUCCESS } else { Self::FAILURE }
     }
 }
 
@@ -139,10 +129,7 @@ mod tests {
     fn a_failure_tells_its_sources() {
         let error: BoxError = Box::new(List(std::io::Error::other("connection refused")));
         let expected = "failed to list objects: connection refused".to_owned();
-        assert_eq!(
-            ExitReason::failed(&error),
-            ExitReason::Failed { error: expected }
-        );
+        assert_eq!(ExitReason::failed(&error), ExitReason::Failed { error: expected });
     }
 
     #[test]
@@ -150,29 +137,18 @@ mod tests {
         let child = Name::root("towline").child("sync");
         let lossy = [
             ExitReason::DrainTimedOut,
-            ExitReason::Failed {
-                error: "e".to_owned(),
-            },
-            ExitReason::Panicked {
-                message: "m".to_owned(),
-            },
-            ExitReason::Stalled {
-                after: Duration::from_secs(7),
-            },
+            ExitReason::Failed { error: "e".to_owned() },
+            ExitReason::Panicked { message: "m".to_owned() },
+            ExitReason::Stalled { after: Duration::from_secs(7) },
             ExitReason::Escalated { child },
         ];
         assert!(ExitReason::Finished.is_clean() && ExitReason::Drained.is_clean());
-        assert!(
-            lossy.iter().all(|reason| !reason.is_clean()),
-            "one of {lossy:?} counts as clean"
-        );
+        assert!(lossy.iter().all(|reason| !reason.is_clean()), "one of {lossy:?} counts as clean");
     }
 
     #[test]
     fn a_reason_survives_json() {
-        let reason = ExitReason::Stalled {
-            after: Duration::from_millis(1_500),
-        };
+        let reason = ExitReason::Stalled { after: Duration::from_millis(1_500) };
         let text = serde_json::to_string(&reason).unwrap();
         assert_eq!(text, r#"{"stalled":{"after":"1s 500ms"}}"#);
         assert_eq!(serde_json::from_str::<ExitReason>(&text).unwrap(), reason);

@@ -30,33 +30,18 @@ impl Supervisor {
         let notice = ExitNotice::new(path.clone(), move |exit| {
             tell.send_replace(Some(exit));
         });
-        let supervisor = Self::new(
-            name.to_owned(),
-            path.clone(),
-            Box::new(move || children),
-            policy,
-            notice,
-        );
-        SupervisorHandle {
-            name: path,
-            address: Actor::start(supervisor),
-            exit,
-        }
+        let supervisor = Self::new(name.to_owned(), path.clone(), Box::new(move || children), policy, notice);
+        SupervisorHandle { name: path, address: Actor::start(supervisor), exit }
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the control lane; every caller waits for the answer"
-)]
+#[expect(clippy::disallowed_methods, reason = "the control lane; every caller waits for the answer")]
 impl SupervisorHandle {
     /// Ends the tree: children are asked to drain in reverse order of their start, each when the one before it has ended,
     /// and whoever still works after `within` is aborted and named. Asking again moves the deadline up, never back;
     /// `Duration::ZERO` aborts. A tree that has ended already answers with how that went.
     pub async fn drain(&self, within: Duration) -> DrainReport {
-        self.address.do_send(Drain {
-            deadline: Instant::now() + within,
-        });
+        self.address.do_send(Drain { deadline: Instant::now() + within });
         self.exit().await.drained
     }
 
@@ -83,23 +68,14 @@ impl SupervisorHandle {
     /// Starts one more child. It may have the name of one that has ended, and then counts as its continuation.
     pub async fn start_child(&self, spec: ChildSpec) -> Result<(), StartError> {
         let child = self.name.child(spec.name());
-        self.address
-            .send(StartChild(spec))
-            .await
-            .unwrap_or(Err(StartError::Ending { child }))
+        self.address.send(StartChild(spec)).await.unwrap_or(Err(StartError::Ending { child }))
     }
 
     async fn exit(&self) -> Exit {
         let mut exit = self.exit.clone();
-        let told = exit
-            .wait_for(Option::is_some)
-            .await
-            .ok()
-            .and_then(|exit| exit.clone());
+        let told = exit.wait_for(Option::is_some).await.ok().and_then(|exit| exit.clone());
         told.unwrap_or_else(|| Exit {
-            reason: ExitReason::Panicked {
-                message: "its control lane broke".to_owned(),
-            },
+            reason: ExitReason::Panicked { message: "its control lane broke".to_owned() },
             drained: DrainReport::default(),
         })
     }

@@ -37,10 +37,7 @@ pub(super) struct Keys<K> {
 
 impl<K> Default for Keys<K> {
     fn default() -> Self {
-        Self {
-            order: VecDeque::new(),
-            waiting: HashSet::new(),
-        }
+        Self { order: VecDeque::new(), waiting: HashSet::new() }
     }
 }
 
@@ -187,15 +184,7 @@ mod tests {
         }
         let reading = gauge.read();
         // 16 of 100 keys fit; the 10 requests for each are 1 accepted and 9 merged, all others wait.
-        assert_eq!(
-            (
-                reading.depth,
-                reading.accepted,
-                reading.merged,
-                reading.waits
-            ),
-            (16, 16, 16 * 9, 84 * 10)
-        );
+        assert_eq!((reading.depth, reading.accepted, reading.merged, reading.waits), (16, 16, 16 * 9, 84 * 10));
     }
 
     #[tokio::test]
@@ -203,16 +192,9 @@ mod tests {
         let (mailbox, mut inbox) = key_mailbox::<&str>(2);
         assert_eq!(mailbox.request("a").await, Ok(Requested::Queued));
         assert_eq!(mailbox.request("b").await, Ok(Requested::Queued));
-        assert_eq!(
-            mailbox.request("a").now_or_never(),
-            Some(Ok(Requested::Merged))
-        );
+        assert_eq!(mailbox.request("a").now_or_never(), Some(Ok(Requested::Merged)));
         let mut third = std::pin::pin!(mailbox.request("c"));
-        assert_eq!(
-            third.as_mut().now_or_never(),
-            None,
-            "a third key did not wait for room"
-        );
+        assert_eq!(third.as_mut().now_or_never(), None, "a third key did not wait for room");
         assert_eq!(inbox.next().await, Some("a"));
         assert_eq!(third.await, Ok(Requested::Queued));
         assert_eq!(mailbox.gauge().read().depth, 2);
@@ -230,17 +212,9 @@ mod tests {
         }
         assert_eq!(inbox.next().await, Some("a"));
         assert_eq!(first.await, Ok(Requested::Queued));
-        assert_eq!(
-            second.as_mut().now_or_never(),
-            None,
-            "a waiting sender keeps its turn"
-        );
+        assert_eq!(second.as_mut().now_or_never(), None, "a waiting sender keeps its turn");
         assert_eq!(inbox.next().await, Some("b"));
-        assert_eq!(
-            second.await,
-            Ok(Requested::Queued),
-            "b was taken: the second request needs a run of its own"
-        );
+        assert_eq!(second.await, Ok(Requested::Queued), "b was taken: the second request needs a run of its own");
         assert_eq!(inbox.next().await, Some("b"));
         assert_eq!(other.await, Ok(Requested::Queued));
     }
@@ -251,26 +225,15 @@ mod tests {
         mailbox.request(1).await.unwrap();
         mailbox.request(2).await.unwrap();
         inbox.put_back([1, 7, 8]);
-        assert_eq!(
-            mailbox.gauge().read().depth,
-            4,
-            "1 waits already, 7 and 8 exceed the capacity"
-        );
+        assert_eq!(mailbox.gauge().read().depth, 4, "1 waits already, 7 and 8 exceed the capacity");
         let mut sender = Box::pin(mailbox.request(9));
         for expected in [1, 2] {
             assert_eq!(inbox.try_next(), Some(expected));
-            assert_eq!(
-                sender.as_mut().now_or_never(),
-                None,
-                "let in above the capacity"
-            );
+            assert_eq!(sender.as_mut().now_or_never(), None, "let in above the capacity");
         }
         assert_eq!(inbox.try_next(), Some(7));
         assert_eq!(sender.await, Ok(Requested::Queued));
-        assert_eq!(
-            (inbox.next().await, inbox.next().await, inbox.try_next()),
-            (Some(8), Some(9), None)
-        );
+        assert_eq!((inbox.next().await, inbox.next().await, inbox.try_next()), (Some(8), Some(9), None));
     }
 
     #[tokio::test]

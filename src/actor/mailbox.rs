@@ -143,45 +143,21 @@ mod tests {
             yield_now().await;
         }
         let reading = inbox.gauge().read();
-        assert_eq!(
-            (reading.depth, reading.accepted, reading.waits),
-            (16, 16, 984)
-        );
-        assert_eq!(
-            tasks.iter().filter(|task| task.is_finished()).count(),
-            16,
-            "senders that got through"
-        );
+        assert_eq!((reading.depth, reading.accepted, reading.waits), (16, 16, 984));
+        assert_eq!(tasks.iter().filter(|task| task.is_finished()).count(), 16, "senders that got through");
 
-        let offers = (0..50)
-            .filter(|number| mailbox.offer(*number) == Offered::Dropped)
-            .count();
-        assert_eq!(
-            (
-                offers,
-                inbox.gauge().read().dropped,
-                inbox.gauge().read().depth
-            ),
-            (50, 50, 16)
-        );
+        let offers = (0..50).filter(|number| mailbox.offer(*number) == Offered::Dropped).count();
+        assert_eq!((offers, inbox.gauge().read().dropped, inbox.gauge().read().depth), (50, 50, 16));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_sender_waits_until_there_is_room_and_only_that_time_counts() {
         let (mailbox, mut inbox) = mailbox::<&str>(1);
         mailbox.send("first").await.unwrap();
-        assert_eq!(
-            mailbox.gauge().read().waited,
-            Duration::ZERO,
-            "a send with room counted as waiting"
-        );
+        assert_eq!(mailbox.gauge().read().waited, Duration::ZERO, "a send with room counted as waiting");
 
         let mut second = std::pin::pin!(mailbox.send("second"));
-        assert_eq!(
-            second.as_mut().now_or_never(),
-            None,
-            "the second send did not wait for room"
-        );
+        assert_eq!(second.as_mut().now_or_never(), None, "the second send did not wait for room");
         advance(Duration::from_secs(3)).await;
         assert_eq!(inbox.next().await, Some("first"));
         second.await.unwrap();
@@ -199,11 +175,7 @@ mod tests {
             assert_eq!(given_up.as_mut().now_or_never(), None);
             advance(Duration::from_secs(2)).await;
         }
-        assert_eq!(
-            mailbox.gauge().read().waited,
-            Duration::from_secs(2),
-            "time of a sender that gave up"
-        );
+        assert_eq!(mailbox.gauge().read().waited, Duration::from_secs(2), "time of a sender that gave up");
         assert_eq!(inbox.next().await, Some(1));
         mailbox.send(3).await.unwrap();
         assert_eq!(inbox.next().await, Some(3));
@@ -217,18 +189,10 @@ mod tests {
         mailbox.send(2).await.unwrap();
         assert_eq!(old.next().await, Some(1));
         let mut young = template.clone();
-        assert_eq!(
-            old.next().await,
-            None,
-            "an inbox that was taken over still reads"
-        );
+        assert_eq!(old.next().await, None, "an inbox that was taken over still reads");
         drop(old);
         assert_eq!(young.next().await, Some(2));
-        assert_eq!(
-            mailbox.offer(3),
-            Offered::Accepted,
-            "the mailbox closed while an inbox was left"
-        );
+        assert_eq!(mailbox.offer(3), Offered::Accepted, "the mailbox closed while an inbox was left");
     }
 
     #[tokio::test]
@@ -257,11 +221,7 @@ mod tests {
         drop(second);
         assert_eq!(waiting.await.unwrap(), Err(Closed));
         assert_eq!(mailbox.offer(3), Offered::Closed);
-        assert_eq!(
-            mailbox.gauge().read().dropped,
-            0,
-            "a send to a closed mailbox counted as dropped"
-        );
+        assert_eq!(mailbox.gauge().read().dropped, 0, "a send to a closed mailbox counted as dropped");
     }
 
     #[tokio::test]
@@ -288,12 +248,7 @@ mod tests {
         drop(mailbox);
         let mut next_of = [0; SENDERS];
         while let Some(message) = inbox.next().await {
-            assert_eq!(
-                next_of[message / EACH],
-                message % EACH,
-                "out of order from sender {}",
-                message / EACH
-            );
+            assert_eq!(next_of[message / EACH], message % EACH, "out of order from sender {}", message / EACH);
             next_of[message / EACH] += 1;
             assert!(inbox.gauge().read().depth <= 8);
         }

@@ -22,9 +22,7 @@ pub use backoff::Backoff;
 pub use channel::Closed;
 pub use child::ChildSpec;
 pub use control::StartError;
-pub use dispatcher::{
-    Dispatcher, Limits, Observe, Outcome, Reconciler, ReconcilerFactory, Snapshot, dispatch,
-};
+pub use dispatcher::{Dispatcher, Limits, Observe, Outcome, Reconciler, ReconcilerFactory, Snapshot, dispatch};
 pub use exit::{BoxError, ExitReason};
 pub use handle::SupervisorHandle;
 pub use key_mailbox::{Key, KeyInbox, KeyMailbox, Requested, key_mailbox};

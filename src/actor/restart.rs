@@ -63,11 +63,7 @@ impl Restarts {
         now: Instant,
         random: &mut impl Rng,
     ) -> Option<Duration> {
-        while self
-            .recent
-            .front()
-            .is_some_and(|restart| now.duration_since(*restart) >= policy.window)
-        {
+        while self.recent.front().is_some_and(|restart| now.duration_since(*restart) >= policy.window) {
             self.recent.pop_front();
         }
         let used = u32::try_from(self.recent.len()).unwrap_or(u32::MAX);
@@ -97,33 +93,19 @@ mod tests {
     #[test]
     fn the_budget_counts_within_a_sliding_window() {
         let policy = RestartPolicy {
-            backoff: Backoff {
-                first: Duration::from_secs(1),
-                cap: Duration::from_mins(1),
-                jitter: 0.0,
-            },
+            backoff: Backoff { first: Duration::from_secs(1), cap: Duration::from_mins(1), jitter: 0.0 },
             budget: 2,
             window: Duration::from_secs(100),
         };
         let start = Instant::now();
         let mut random = StdRng::seed_from_u64(1);
         let mut restarts = Restarts::default();
-        let mut fail = |second| {
-            restarts.after_failure(&policy, start + Duration::from_secs(second), &mut random)
-        };
+        let mut fail = |second| restarts.after_failure(&policy, start + Duration::from_secs(second), &mut random);
         assert_eq!(fail(0), Some(Duration::from_secs(1)));
         assert_eq!(fail(50), Some(Duration::from_secs(2)));
         assert_eq!(fail(99), None, "a third restart within the window");
-        assert_eq!(
-            fail(100),
-            Some(Duration::from_secs(2)),
-            "the first restart still counts"
-        );
-        assert_eq!(
-            fail(300),
-            Some(Duration::from_secs(1)),
-            "the back-off did not start over after a calm window"
-        );
+        assert_eq!(fail(100), Some(Duration::from_secs(2)), "the first restart still counts");
+        assert_eq!(fail(300), Some(Duration::from_secs(1)), "the back-off did not start over after a calm window");
     }
 
     #[test]

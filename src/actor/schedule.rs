@@ -93,22 +93,13 @@ impl<K: Key> Schedule<K> {
     /// Something about the key has changed: it runs at once if it can, and its back-off starts over.
     pub(super) fn request(&mut self, key: &K, now: Instant) -> Requested {
         let Some(entry) = self.entries.get_mut(key) else {
-            self.entries.insert(
-                key.clone(),
-                Entry {
-                    phase: Phase::Ready,
-                    attempts: 0,
-                },
-            );
+            self.entries.insert(key.clone(), Entry { phase: Phase::Ready, attempts: 0 });
             self.ready.push_back((now, key.clone()));
             return Requested::Queued;
         };
         entry.attempts = 0;
         match &mut entry.phase {
-            Phase::Ready
-            | Phase::Running {
-                dirty_since: Some(_),
-            } => return Requested::Merged,
+            Phase::Ready | Phase::Running { dirty_since: Some(_) } => return Requested::Merged,
             Phase::Running { dirty_since } => *dirty_since = Some(now),
             Phase::Retrying(alarm) => {
                 self.alarms.remove(alarm);
@@ -135,10 +126,7 @@ impl<K: Key> Schedule<K> {
             entry.phase = Phase::Running { dirty_since: None };
         }
         self.running += 1;
-        Some(Start {
-            key,
-            waited: now.saturating_duration_since(since),
-        })
+        Some(Start { key, waited: now.saturating_duration_since(since) })
     }
 
     /// A run is over. A key that isn't running is left alone.
@@ -228,9 +216,7 @@ impl<K: Key> Schedule<K> {
     /// Takes everything out that still needs a run: what was running, was ready, or was to be retried.
     pub(super) fn take_unfinished(&mut self) -> Vec<K> {
         let entries = std::mem::take(&mut self.entries);
-        let owed = entries
-            .into_iter()
-            .filter(|(_, entry)| !matches!(entry.phase, Phase::Idle(_)));
+        let owed = entries.into_iter().filter(|(_, entry)| !matches!(entry.phase, Phase::Idle(_)));
         let unfinished = owed.map(|(key, _)| key).collect();
         self.ready.clear();
         self.alarms.clear();

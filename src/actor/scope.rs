@@ -82,10 +82,7 @@ impl Scope {
         work.last_number += 1;
         let number = work.last_number;
         work.beats.insert(number, Instant::now());
-        WorkGuard {
-            shared: Arc::clone(&self.0),
-            number,
-        }
+        WorkGuard { shared: Arc::clone(&self.0), number }
     }
 
     /// Says in a word or two what the actor is doing, for the report.
@@ -146,11 +143,7 @@ pub struct WorkGuard {
 impl WorkGuard {
     /// A sign of progress.
     pub fn beat(&self) {
-        self.shared
-            .work
-            .lock()
-            .beats
-            .insert(self.number, Instant::now());
+        self.shared.work.lock().beats.insert(self.number, Instant::now());
     }
 }
 
@@ -170,24 +163,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_longest_silence_is_that_of_the_guard_that_beat_longest_ago() {
         let (scope, _drain) = Scope::standalone("worker");
-        assert_eq!(
-            scope.longest_silence(Instant::now()),
-            None,
-            "idle waiting counts as work"
-        );
+        assert_eq!(scope.longest_silence(Instant::now()), None, "idle waiting counts as work");
         let first = scope.work();
         advance(Duration::from_secs(2)).await;
         let second = scope.work();
         advance(Duration::from_secs(3)).await;
-        assert_eq!(
-            scope.longest_silence(Instant::now()),
-            Some(Duration::from_secs(5))
-        );
+        assert_eq!(scope.longest_silence(Instant::now()), Some(Duration::from_secs(5)));
         first.beat();
-        assert_eq!(
-            scope.longest_silence(Instant::now()),
-            Some(Duration::from_secs(3))
-        );
+        assert_eq!(scope.longest_silence(Instant::now()), Some(Duration::from_secs(3)));
         drop(second);
         assert_eq!(scope.longest_silence(Instant::now()), Some(Duration::ZERO));
         drop(first);
@@ -203,8 +186,7 @@ mod tests {
             std::future::pending::<()>().await;
         });
         scope.end();
-        gone.await
-            .expect_err("the task outlived its actor and said so");
+        gone.await.expect_err("the task outlived its actor and said so");
     }
 
     #[tokio::test]

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{
-    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, MessageResult,
-    SpawnHandle, WrapFuture,
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, MessageResult, SpawnHandle, WrapFuture,
 };
 use futures::future::BoxFuture;
 use tokio::task::{AbortHandle, JoinError};
@@ -27,8 +26,7 @@ const STALL_CHECKS: u32 = 4;
 const SHORTEST_CHECK: Duration = Duration::from_millis(10);
 
 /// Makes a body, one for each instance.
-pub(super) type BodyFactory =
-    Arc<dyn Fn(Scope) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
+pub(super) type BodyFactory = Arc<dyn Fn(Scope) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
 
 pub(super) struct Shell {
     pub(super) label: String,
@@ -104,11 +102,7 @@ impl Handler<Report> for Shell {
     type Result = MessageResult<Report>;
 
     fn handle(&mut self, _: Report, _: &mut Self::Context) -> Self::Result {
-        let state = if self.scope.is_draining() {
-            "draining"
-        } else {
-            self.scope.state()
-        };
+        let state = if self.scope.is_draining() { "draining" } else { self.scope.state() };
         MessageResult(ActorReport {
             name: self.label.clone(),
             state: state.to_owned(),
@@ -121,11 +115,7 @@ impl Handler<Report> for Shell {
 }
 
 impl Shell {
-    fn body_ended(
-        &mut self,
-        joined: Result<Result<(), BoxError>, JoinError>,
-        context: &mut Context<Self>,
-    ) {
+    fn body_ended(&mut self, joined: Result<Result<(), BoxError>, JoinError>, context: &mut Context<Self>) {
         let reason = match joined {
             Ok(Ok(())) if self.scope.is_draining() => ExitReason::Drained,
             Ok(Ok(())) => ExitReason::Finished,

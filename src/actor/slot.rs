@@ -20,24 +20,15 @@ pub(super) struct Slot {
 
 /// A spec is dropped as soon as it is no longer needed: it holds the child's inbox open.
 pub(super) enum Phase {
-    Running {
-        instance: u64,
-        controls: Controls,
-        spec: ChildSpec,
-    },
-    BackingOff {
-        timer: SpawnHandle,
-        spec: ChildSpec,
-    },
+    Running { instance: u64, controls: Controls, spec: ChildSpec },
+    BackingOff { timer: SpawnHandle, spec: ChildSpec },
     Ended,
 }
 
 impl Slot {
     pub(super) fn controls_of(&self, wanted: u64) -> Option<&Controls> {
         match &self.phase {
-            Phase::Running {
-                instance, controls, ..
-            } if *instance == wanted => Some(controls),
+            Phase::Running { instance, controls, .. } if *instance == wanted => Some(controls),
             _ => None,
         }
     }
@@ -64,11 +55,7 @@ impl Slot {
                 None => None,
             };
             match answered {
-                Some(live) => ActorReport {
-                    restarts: known.restarts,
-                    last_exit: known.last_exit,
-                    ..live
-                },
+                Some(live) => ActorReport { restarts: known.restarts, last_exit: known.last_exit, ..live },
                 None => known,
             }
         }

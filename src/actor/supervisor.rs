@@ -78,48 +78,25 @@ impl Supervisor {
         let name = self.name.child(spec.name());
         tracing::debug!(actor = %name, "starting");
         let controls = spec.start(name, instance, context.address());
-        Phase::Running {
-            instance,
-            controls,
-            spec,
-        }
+        Phase::Running { instance, controls, spec }
     }
 
     fn add(&mut self, spec: ChildSpec, context: &mut Context<Self>) {
         let (label, name) = (spec.name().to_owned(), self.name.child(spec.name()));
         let phase = self.run(spec, context);
-        self.slots.push(Slot {
-            label,
-            name,
-            restarts: Restarts::default(),
-            last_exit: None,
-            phase,
-        });
+        self.slots.push(Slot { label, name, restarts: Restarts::default(), last_exit: None, phase });
     }
 
     /// Starts a child again or gives up.
-    fn child_failed(
-        &mut self,
-        index: usize,
-        spec: ChildSpec,
-        reason: &ExitReason,
-        context: &mut Context<Self>,
-    ) {
+    fn child_failed(&mut self, index: usize, spec: ChildSpec, reason: &ExitReason, context: &mut Context<Self>) {
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
         let policy = spec.policy().unwrap_or(self.policy);
-        let Some(delay) = slot
-            .restarts
-            .after_failure(&policy, Instant::now(), &mut rand::rng())
-        else {
+        let Some(delay) = slot.restarts.after_failure(&policy, Instant::now(), &mut rand::rng()) else {
             tracing::error!(actor = %slot.name, %reason, budget = policy.budget, "restart budget spent, giving up");
             let child = slot.name.clone();
-            self.end(
-                ExitReason::Escalated { child },
-                Instant::now() + ESCALATION_GRACE,
-                context,
-            );
+            self.end(ExitReason::Escalated { child }, Instant::now() + ESCALATION_GRACE, context);
             return;
         };
         tracing::warn!(actor = %slot.name, %reason, ?delay, "restarting");
@@ -161,13 +138,7 @@ impl Supervisor {
                 Phase::Ended => {}
             }
         }
-        self.ending = Some(Ending {
-            reason,
-            deadline,
-            report,
-            waiting,
-            asked: None,
-        });
+        self.ending = Some(Ending { reason, deadline, report, waiting, asked: None });
         self.ask_next(context);
     }
 
@@ -177,14 +148,9 @@ impl Supervisor {
             return;
         };
         while let Some(instance) = ending.waiting.pop_back() {
-            let running = self
-                .slots
-                .iter()
-                .find_map(|slot| slot.controls_of(instance));
+            let running = self.slots.iter().find_map(|slot| slot.controls_of(instance));
             let Some(controls) = running else { continue };
-            controls.drain(Drain {
-                deadline: ending.share_of_next(),
-            });
+            controls.drain(Drain { deadline: ending.share_of_next() });
             ending.asked = Some(instance);
             return;
         }
@@ -192,17 +158,12 @@ impl Supervisor {
             return;
         };
         let reason = match ending.reason {
-            ExitReason::Drained if !ending.report.unfinished.is_empty() => {
-                ExitReason::DrainTimedOut
-            }
+            ExitReason::Drained if !ending.report.unfinished.is_empty() => ExitReason::DrainTimedOut,
             reason => reason,
         };
         self.slots.clear();
         if let Some(notice) = self.notice.take() {
-            notice.send(Exit {
-                reason,
-                drained: ending.report,
-            });
+            notice.send(Exit { reason, drained: ending.report });
         }
         context.stop();
     }
@@ -236,11 +197,7 @@ impl Handler<ChildExited> for Supervisor {
 
     fn handle(&mut self, exited: ChildExited, context: &mut Self::Context) {
         let ChildExited { instance, exit } = exited;
-        let Some(index) = self
-            .slots
-            .iter()
-            .position(|slot| slot.controls_of(instance).is_some())
-        else {
+        let Some(index) = self.slots.iter().position(|slot| slot.controls_of(instance).is_some()) else {
             return;
         };
         let Some(slot) = self.slots.get_mut(index) else {
@@ -274,14 +231,10 @@ impl Handler<Drain> for Supervisor {
         };
         if drain.deadline < ending.deadline {
             ending.deadline = drain.deadline;
-            let moved_up = Drain {
-                deadline: ending.share_of_next(),
-            };
+            let moved_up = Drain { deadline: ending.share_of_next() };
             let asked = ending.asked;
-            if let Some(controls) = self
-                .slots
-                .iter()
-                .find_map(|slot| asked.and_then(|instance| slot.controls_of(instance)))
+            if let Some(controls) =
+                self.slots.iter().find_map(|slot| asked.and_then(|instance| slot.controls_of(instance)))
             {
                 controls.drain(moved_up);
             }
@@ -304,22 +257,10 @@ impl Handler<Report> for Supervisor {
     fn handle(&mut self, _: Report, _: &mut Self::Context) -> Self::Result {
         let children: Vec<_> = self.slots.iter().map(Slot::report).collect();
         let name = self.label.clone();
-        let state = if self.ending.is_some() {
-            "draining"
-        } else {
-            "running"
-        }
-        .to_owned();
+        let state = if self.ending.is_some() { "draining" } else { "running" }.to_owned();
         Box::pin(async move {
             let children = join_all(children).await;
-            ActorReport {
-                name,
-                state,
-                restarts: 0,
-                last_exit: None,
-                mailbox: None,
-                children,
-            }
+            ActorReport { name, state, restarts: 0, last_exit: None, mailbox: None, children }
         })
     }
 }
@@ -336,13 +277,7 @@ impl Handler<StartChild> for Supervisor {
         match self.slots.iter().position(|slot| slot.name == child) {
             None => self.add(spec, context),
             Some(index) => {
-                if !matches!(
-                    self.slots.get(index),
-                    Some(Slot {
-                        phase: Phase::Ended,
-                        ..
-                    })
-                ) {
+                if !matches!(self.slots.get(index), Some(Slot { phase: Phase::Ended, .. })) {
                     return Err(StartError::NameTaken { child });
                 }
                 // The back-off timers of other children count slots by index: replace, never remove.

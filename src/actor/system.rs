@@ -65,17 +65,12 @@ pub struct Heartbeat {
 
 impl Heartbeat {
     fn new() -> Self {
-        Self {
-            started: Instant::now(),
-            last: Arc::new(AtomicU64::new(0)),
-        }
+        Self { started: Instant::now(), last: Arc::new(AtomicU64::new(0)) }
     }
 
     /// The time since the last beat: at most a little over a quarter of a second while all is well.
     pub fn age(&self) -> Duration {
-        self.started
-            .elapsed()
-            .saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
+        self.started.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
     }
 
     async fn beat_for_ever(self) {
@@ -100,9 +95,7 @@ mod tests {
     fn bodies_run_on_other_threads_than_the_control_lane() {
         let here = thread::current().id();
         let (root, body) = run(Some(2), |_heartbeat| async {
-            let body = tokio::spawn(async { thread::current().id() })
-                .await
-                .unwrap();
+            let body = tokio::spawn(async { thread::current().id() }).await.unwrap();
             (thread::current().id(), body)
         })
         .unwrap();
@@ -129,14 +122,8 @@ mod tests {
             (age, heartbeat.age())
         })
         .unwrap();
-        assert!(
-            age_while_blocked >= BEAT * 3,
-            "the heart beat on while its lane was blocked: {age_while_blocked:?}"
-        );
-        assert!(
-            age_after < BEAT * 3,
-            "the heart did not beat again: {age_after:?}"
-        );
+        assert!(age_while_blocked >= BEAT * 3, "the heart beat on while its lane was blocked: {age_while_blocked:?}");
+        assert!(age_after < BEAT * 3, "the heart did not beat again: {age_after:?}");
     }
 
     #[test]

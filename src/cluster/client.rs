@@ -12,13 +12,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
+use super::Verb;
 use super::access::AccessRequest;
 use super::error::{Asked, Error};
 use super::gates::Gates;
 use super::kind::Kind;
 use super::limiter::Limiter;
 use super::object::{Decoded, Object, ObjectKey};
-use super::Verb;
 use crate::config::{ClusterConfig, ClusterName};
 
 /// A reply without the body of the object: identity, version and generation are enough to go on after a write.
@@ -195,7 +195,8 @@ impl Cluster {
     }
 
     fn ready_client(&self) -> Result<Client, Error> {
-        let unavailable = |reason: &str| Error::Unavailable { cluster: self.shared.name.clone(), reason: reason.into() };
+        let unavailable =
+            |reason: &str| Error::Unavailable { cluster: self.shared.name.clone(), reason: reason.into() };
         match &*self.shared.availability.borrow() {
             Availability::Available => {}
             Availability::Starting => return Err(unavailable("not connected yet")),
@@ -293,7 +294,8 @@ impl Cluster {
     async fn send<T: DeserializeOwned>(&self, request: Request<'_>, accept: &'static str) -> Result<T, Error> {
         let client = self.ready_client()?;
         let resource = request.kind.full_resource();
-        let full = if request.subresource.is_empty() { resource } else { format!("{resource}/{}", request.subresource) };
+        let full =
+            if request.subresource.is_empty() { resource } else { format!("{resource}/{}", request.subresource) };
         let access = AccessRequest::new(request.verb, &full, &request.key.namespace, &request.key.name);
         let asked =
             Asked { cluster: &self.shared.name, verb: request.verb, resource: &full, name: Some(&request.key.name) };

@@ -76,8 +76,7 @@ pub(super) async fn load(config: &ClusterConfig) -> Result<Loaded, LoadError> {
     match &config.access {
         ClusterAccess::InCluster => {
             let files = files_of(config);
-            let config =
-                Config::incluster().map_err(|source| LoadError::InCluster { reason: full_text(&source) })?;
+            let config = Config::incluster().map_err(|source| LoadError::InCluster { reason: full_text(&source) })?;
             Ok(Loaded { config, files })
         }
         ClusterAccess::Kubeconfig { path, context } => {
@@ -127,7 +126,9 @@ fn referred(kubeconfig: &Kubeconfig, chosen: Option<&str>) -> Vec<PathBuf> {
         .find(|named| Some(named.name.as_str()) == context.user.as_deref())
         .and_then(|named| named.auth_info.as_ref())
     {
-        paths.extend([user.client_certificate.as_ref(), user.client_key.as_ref()].into_iter().flatten().map(PathBuf::from));
+        paths.extend(
+            [user.client_certificate.as_ref(), user.client_key.as_ref()].into_iter().flatten().map(PathBuf::from),
+        );
     }
     paths
 }

@@ -134,7 +134,9 @@ impl Error {
     /// How to go on.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Unavailable { .. } | Self::Connect { .. } | Self::NoAnswer { .. } | Self::Unauthorized { .. } => Retry::WhenAvailable,
+            Self::Unavailable { .. } | Self::Connect { .. } | Self::NoAnswer { .. } | Self::Unauthorized { .. } => {
+                Retry::WhenAvailable
+            }
             Self::Conflict { .. } => Retry::Reread,
             Self::Throttled { retry_after: Some(delay), .. } => Retry::After(*delay),
             Self::Forbidden { .. } => Retry::WhenAllowed,
@@ -225,7 +227,10 @@ impl Asked<'_> {
             404 => {
                 // Only a Status that names this very object is about the object.
                 let names_it = status.reason == "NotFound"
-                    && status.details.as_ref().is_some_and(|details| !details.name.is_empty() && Some(details.name.as_str()) == self.name);
+                    && status
+                        .details
+                        .as_ref()
+                        .is_some_and(|details| !details.name.is_empty() && Some(details.name.as_str()) == self.name);
                 if names_it { Error::NotFound { message } } else { Error::NotServed { message } }
             }
             409 => Error::Conflict { message, exists: status.reason == "AlreadyExists" },
@@ -255,7 +260,10 @@ pub fn full_text(error: &dyn std::error::Error) -> String {
 fn is_connect(error: &kube::Error) -> bool {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(inner) = source {
-        if inner.downcast_ref::<hyper_util::client::legacy::Error>().is_some_and(hyper_util::client::legacy::Error::is_connect) {
+        if inner
+            .downcast_ref::<hyper_util::client::legacy::Error>()
+            .is_some_and(hyper_util::client::legacy::Error::is_connect)
+        {
             return true;
         }
         source = inner.source();
@@ -270,7 +278,12 @@ mod tests {
 
     fn refused(code: u16, reason: &str, name: &str, cause: &str) -> Error {
         let cluster: ClusterName = "edge".parse().unwrap();
-        let asked = Asked { cluster: &cluster, verb: Verb::Create, resource: "databases.demo.towline.dev", name: Some("orders") };
+        let asked = Asked {
+            cluster: &cluster,
+            verb: Verb::Create,
+            resource: "databases.demo.towline.dev",
+            name: Some("orders"),
+        };
         let status = Status {
             code,
             reason: reason.into(),
@@ -295,13 +308,13 @@ mod tests {
 
     #[test]
     fn a_terminating_namespace_is_not_a_missing_permission() {
-        assert!(matches!(refused(403, "Forbidden", "orders", "NamespaceTerminating"), Error::NamespaceTerminating { .. }));
+        assert!(matches!(
+            refused(403, "Forbidden", "orders", "NamespaceTerminating"),
+            Error::NamespaceTerminating { .. }
+        ));
         let forbidden = refused(403, "Forbidden", "orders", "");
         assert_eq!(forbidden.retry(), Retry::WhenAllowed);
-        assert_eq!(
-            forbidden.to_string(),
-            "not allowed to create databases.demo.towline.dev in cluster edge: said"
-        );
+        assert_eq!(forbidden.to_string(), "not allowed to create databases.demo.towline.dev in cluster edge: said");
     }
 
     #[test]

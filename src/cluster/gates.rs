@@ -108,7 +108,8 @@ mod tests {
     #[test]
     fn a_denial_holds_its_namespace_only_and_a_grant_for_all_opens_all() {
         let gates = Gates::default();
-        let ask = |namespace: &str| AccessRequest::new(Verb::Patch, "databases.demo.towline.dev/status", namespace, "orders");
+        let ask =
+            |namespace: &str| AccessRequest::new(Verb::Patch, "databases.demo.towline.dev/status", namespace, "orders");
         assert!(gates.close(&ask("a")));
         assert!(!gates.close(&ask("b")));
         assert!(gates.is_closed(&ask("a")) && gates.is_closed(&ask("b")) && !gates.is_closed(&ask("c")));

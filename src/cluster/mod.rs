@@ -16,6 +16,7 @@ mod gates;
 mod kind;
 mod limiter;
 pub mod object;
+mod registry;
 pub mod session;
 mod stack;
 mod store;
@@ -26,6 +27,7 @@ pub use client::{Availability, Cluster, Propagation, Request, Written};
 pub use error::{Error, Retry, full_text};
 pub use kind::Kind;
 pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, is_at_least};
+pub use registry::WatchRegistry;
 pub use store::{Absence, Listed, Store};
 pub use watch::{Follower, Watch, WatchId};
 

@@ -418,7 +418,14 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_exact_value() {
-        for number in ["9007199254740993", "18446744073709551615", "-9223372036854775808", "0.1", "1.7976931348623157e308", "5e-324"] {
+        for number in [
+            "9007199254740993",
+            "18446744073709551615",
+            "-9223372036854775808",
+            "0.1",
+            "1.7976931348623157e308",
+            "5e-324",
+        ] {
             let object = decode(&format!(r#"{{"metadata":{{"name":"a"}},"spec":{{"n":{number}}}}}"#));
             let again: Value = object.content.value();
             assert_eq!(CanonicalJson::of(&again), object.content, "{number}");

@@ -111,7 +111,9 @@ async fn probe(cluster: &Cluster, state: &mut State) {
     let down = match cluster.probe(&session.client, PROBE_DEADLINE).await {
         Ok(_) => None,
         // An answer, if not a welcome one: it is up and knows us, `/version` is just not granted.
-        Err(Error::Forbidden { .. } | Error::NotServed { .. } | Error::NotFound { .. } | Error::Throttled { .. }) => None,
+        Err(Error::Forbidden { .. } | Error::NotServed { .. } | Error::NotFound { .. } | Error::Throttled { .. }) => {
+            None
+        }
         Err(error) => Some(error.to_string()),
     };
     if let Some(reason) = down {

@@ -178,9 +178,10 @@ mod tests {
 
     #[test]
     fn a_streamed_list_is_never_asked_from_an_old_cache() {
-        let uri: Uri = "/apis/g/v1/things?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
-            .parse()
-            .unwrap();
+        let uri: Uri =
+            "/apis/g/v1/things?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
+                .parse()
+                .unwrap();
         assert_eq!(
             consistent(&uri).unwrap().to_string(),
             "/apis/g/v1/things?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"

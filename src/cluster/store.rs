@@ -198,7 +198,8 @@ impl Store {
                 .filter_map(|key| contents.objects.get(key)?.resource_version.parse().ok())
                 .max()
                 .unwrap_or_default();
-            let vanished: Vec<ObjectKey> = contents.objects.keys().filter(|key| !seen.contains(*key)).cloned().collect();
+            let vanished: Vec<ObjectKey> =
+                contents.objects.keys().filter(|key| !seen.contains(*key)).cloned().collect();
             for key in &vanished {
                 // Seen terminating before the gap, gone after it: it went the regular way.
                 if let Some(held) = contents.objects.remove(key).filter(|held| held.deleting) {

@@ -17,10 +17,12 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use kube::Api;
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event, ListSemantic};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use super::access::AccessRequest;
 use super::client::{Cluster, Session};
 use super::error::{Asked, Error};
 use super::kind::Kind;
@@ -54,6 +56,20 @@ pub struct WatchId {
     pub metadata_only: bool,
 }
 
+impl WatchId {
+    /// The kind and what narrows it down, for the actor's name.
+    pub fn label(&self) -> String {
+        let mut label = self.resource.to_string();
+        for selector in [&self.labels, &self.fields] {
+            if !selector.is_empty() {
+                label.push(' ');
+                label.push_str(selector);
+            }
+        }
+        label
+    }
+}
+
 /// Who is told of changes.
 pub trait Follower: Send + Sync {
     /// Whether objects of this key are of interest; what no follower wants is not kept.
@@ -74,6 +90,8 @@ pub struct Watch {
     /// Listed before this one begins to list.
     after: RwLock<Vec<Arc<Watch>>>,
     keep_last_applied: AtomicBool,
+    /// Only where it is granted; where not, nobody asks for it in vain.
+    optional: AtomicBool,
 }
 
 impl Watch {
@@ -87,6 +105,7 @@ impl Watch {
             followers: RwLock::default(),
             after: RwLock::default(),
             keep_last_applied: AtomicBool::new(false),
+            optional: AtomicBool::new(false),
         })
     }
 
@@ -118,6 +137,12 @@ impl Watch {
     /// Keeps kubectl's last-applied annotation in the cache.
     pub fn keep_last_applied(&self) {
         self.keep_last_applied.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes it a watch that is only tried where list and watch are granted, by one access review for each set of
+    /// credentials.
+    pub fn only_if_granted(&self) {
+        self.optional.store(true, Ordering::Relaxed);
     }
 
     /// Makes this watch list only after `other` has listed, or was found unreachable. Refused where `other` already
@@ -174,8 +199,14 @@ impl Watch {
             Err(error) => return End::Void(error),
         };
         self.kind.send_replace(Some(Arc::clone(&kind)));
-        let mut stream = self.stream(&session, &kind, streaming);
         let epoch = session.epoch;
+        if self.optional.load(Ordering::Relaxed) && !self.is_granted(&kind).await {
+            self.store.set_unlisted("not granted".into(), false);
+            scope.set_state("not granted");
+            let _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)).await;
+            return End::Relist;
+        }
+        let mut stream = self.stream(&session, &kind, streaming);
         scope.set_state("listing");
         loop {
             let next = tokio::select! {
@@ -237,13 +268,27 @@ impl Watch {
         let others = self.after.read().clone();
         for other in others {
             let mut listed = other.store.listed();
-            let _ = listed
-                .wait_for(|listed| matches!(listed, Listed::Yes | Listed::No { reason: Some(_), .. }))
-                .await;
+            let _ = listed.wait_for(|listed| matches!(listed, Listed::Yes | Listed::No { reason: Some(_), .. })).await;
         }
     }
 
-    fn stream(&self, session: &Session, kind: &Kind, streaming: bool) -> BoxStream<'static, watcher::Result<Event<Decoded>>> {
+    async fn is_granted(&self, kind: &Kind) -> bool {
+        let name = self.id.fields.strip_prefix("metadata.name=").unwrap_or_default();
+        for verb in [Verb::List, Verb::Watch] {
+            let request = AccessRequest::new(verb, &kind.full_resource(), "", name);
+            if !self.cluster.review_access(&request).await.is_ok_and(|decision| decision.allowed) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn stream(
+        &self,
+        session: &Session,
+        kind: &Kind,
+        streaming: bool,
+    ) -> BoxStream<'static, watcher::Result<Event<Decoded>>> {
         let mut config = watcher::Config::default();
         if !self.id.labels.is_empty() {
             config = config.labels(&self.id.labels);
@@ -256,9 +301,9 @@ impl Watch {
         } else {
             config.list_semantic(ListSemantic::MostRecent).page_size(PAGE_SIZE)
         };
-        let api: Api<Decoded> = Api::all_with(session.client.clone(), &kind.resource);
         if self.id.metadata_only {
-            watcher::metadata_watcher(api, config)
+            let api: Api<PartialObjectMeta<Decoded>> = Api::all_with(session.client.clone(), &kind.resource);
+            watcher::watcher(api, config)
                 .map_ok(|event| match event {
                     Event::Apply(partial) => Event::Apply(Decoded::from(partial)),
                     Event::Delete(partial) => Event::Delete(Decoded::from(partial)),
@@ -268,6 +313,7 @@ impl Watch {
                 })
                 .boxed()
         } else {
+            let api: Api<Decoded> = Api::all_with(session.client.clone(), &kind.resource);
             watcher::watcher(api, config).boxed()
         }
     }

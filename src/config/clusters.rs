@@ -38,11 +38,7 @@ pub enum ClusterAccess {
 impl ClusterConfig {
     /// A cluster with the default limits.
     pub fn new(access: ClusterAccess) -> Self {
-        Self {
-            access,
-            request_timeout: Duration::from_secs(30),
-            max_in_flight: super::DEFAULT_MAX_IN_FLIGHT,
-        }
+        Self { access, request_timeout: Duration::from_secs(30), max_in_flight: super::DEFAULT_MAX_IN_FLIGHT }
     }
 
     /// None where the access has faults.
@@ -53,9 +49,7 @@ impl ClusterConfig {
         let in_cluster = fields.optional::<bool>("in_cluster").unwrap_or(false);
         let access = match (path, in_cluster) {
             (Some(path), false) => Some(ClusterAccess::Kubeconfig { path, context }),
-            (None, true) if !kubeconfig_given && context.is_none() => {
-                Some(ClusterAccess::InCluster)
-            }
+            (None, true) if !kubeconfig_given && context.is_none() => Some(ClusterAccess::InCluster),
             (None, false) if kubeconfig_given => None,
             (None, false) => {
                 let allowed = "exactly one of `kubeconfig` and `in_cluster = true`".to_owned();
@@ -63,18 +57,10 @@ impl ClusterConfig {
                 None
             }
             (_, true) => {
-                let key = if kubeconfig_given {
-                    "kubeconfig"
-                } else {
-                    "context"
-                };
+                let key = if kubeconfig_given { "kubeconfig" } else { "context" };
                 let found = format!("`{key}` beside `in_cluster = true`");
                 let allowed = "exactly one of `kubeconfig` (with an optional `context`) and `in_cluster = true`";
-                fields.fault(Problem::Value {
-                    found,
-                    allowed: allowed.to_owned(),
-                    suggestion: None,
-                });
+                fields.fault(Problem::Value { found, allowed: allowed.to_owned(), suggestion: None });
                 None
             }
         };

@@ -62,10 +62,7 @@ pub struct LogConfig {
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self {
-            format: LogFormat::Text,
-            filter: "info".to_owned(),
-        }
+        Self { format: LogFormat::Text, filter: "info".to_owned() }
     }
 }
 
@@ -99,8 +96,7 @@ impl Setting for LogFormat {
 struct Filter(String);
 
 impl Setting for Filter {
-    const ALLOWED: &'static str =
-        "directives such as \"info\" or \"warn,towline::resource_sync=debug\"";
+    const ALLOWED: &'static str = "directives such as \"info\" or \"warn,towline::resource_sync=debug\"";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
         let filter = String::from_text(text)?;

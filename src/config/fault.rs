@@ -40,11 +40,7 @@ impl Faults {
 
     /// `Ok` when nothing is wrong.
     pub(super) fn into_result(self) -> Result<(), Error> {
-        if self.0.is_empty() {
-            Ok(())
-        } else {
-            Err(Error::Invalid(self))
-        }
+        if self.0.is_empty() { Ok(()) } else { Err(Error::Invalid(self)) }
     }
 
     /// The faults, sorted by path.
@@ -80,10 +76,7 @@ pub struct Fault {
 
 impl Fault {
     pub(super) fn new(path: impl Into<String>, problem: Problem) -> Self {
-        Self {
-            path: path.into(),
-            problem,
-        }
+        Self { path: path.into(), problem }
     }
 }
 
@@ -188,10 +181,7 @@ pub enum Problem {
 /// The candidate nearest to `found` by edit distance, unless all are further off than a third of its length.
 ///
 /// A third allows one slip in short words and three in long ones; more suggests words that nobody meant.
-pub(super) fn nearest<'c>(
-    found: &str,
-    candidates: impl IntoIterator<Item = &'c str>,
-) -> Option<String> {
+pub(super) fn nearest<'c>(found: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<String> {
     let wanted = found.to_lowercase().replace('-', "_");
     candidates
         .into_iter()
@@ -205,23 +195,15 @@ pub(super) fn nearest<'c>(
 }
 
 fn hint(suggestion: Option<&str>) -> String {
-    suggestion.map_or_else(String::new, |suggestion| {
-        format!("; did you mean `{suggestion}`?")
-    })
+    suggestion.map_or_else(String::new, |suggestion| format!("; did you mean `{suggestion}`?"))
 }
 
 fn place(namespace: Option<&str>) -> String {
-    namespace.map_or_else(String::new, |namespace| {
-        format!(" (in a namespace such as `{namespace}`)")
-    })
+    namespace.map_or_else(String::new, |namespace| format!(" (in a namespace such as `{namespace}`)"))
 }
 
 fn list(names: &[String]) -> String {
-    if names.is_empty() {
-        "none".to_owned()
-    } else {
-        names.join(", ")
-    }
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 #[cfg(test)]
@@ -232,24 +214,14 @@ mod tests {
     fn a_near_word_is_suggested_and_a_far_one_is_not() {
         let candidates = ["listen", "shutdown_grace", "log"];
         assert_eq!(nearest("listne", candidates).as_deref(), Some("listen"));
-        assert_eq!(
-            nearest("shutdown-grace", candidates).as_deref(),
-            Some("shutdown_grace")
-        );
+        assert_eq!(nearest("shutdown-grace", candidates).as_deref(), Some("shutdown_grace"));
         assert_eq!(nearest("LOG", candidates).as_deref(), Some("log"));
         assert_eq!(nearest("password", candidates), None);
     }
 
     #[test]
     fn faults_are_displayed_one_a_line_sorted_by_path() {
-        let missing = |path: &str| {
-            Fault::new(
-                path,
-                Problem::Missing {
-                    allowed: "a name".to_owned(),
-                },
-            )
-        };
+        let missing = |path: &str| Fault::new(path, Problem::Missing { allowed: "a name".to_owned() });
         let faults = Faults::new(vec![missing("sync[0].name"), missing("daemon.listen")]);
         assert_eq!(
             faults.to_string(),

@@ -7,11 +7,7 @@ use super::setting::{Setting, Unfit, record};
 use super::source::Node;
 
 /// A value that has to be a table.
-pub(super) fn table(
-    node: Node,
-    path: &str,
-    faults: &mut Vec<Fault>,
-) -> Option<BTreeMap<String, Node>> {
+pub(super) fn table(node: Node, path: &str, faults: &mut Vec<Fault>) -> Option<BTreeMap<String, Node>> {
     match node {
         Node::Table(table) => Some(table),
         other => record(Err(Unfit::default()), "a table", &other, path, faults),
@@ -34,17 +30,8 @@ impl<'f> Fields<'f> {
     }
 
     /// Starts at a table; the path of the document's root is empty.
-    pub(super) fn of(
-        path: &str,
-        table: BTreeMap<String, Node>,
-        faults: &'f mut Vec<Fault>,
-    ) -> Self {
-        Self {
-            path: path.to_owned(),
-            table,
-            known: Vec::new(),
-            faults,
-        }
+    pub(super) fn of(path: &str, table: BTreeMap<String, Node>, faults: &'f mut Vec<Fault>) -> Self {
+        Self { path: path.to_owned(), table, known: Vec::new(), faults }
     }
 
     /// Takes a key's value, whatever it is.
@@ -65,11 +52,7 @@ impl<'f> Fields<'f> {
 
     /// The path of a key of this table.
     fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
-        }
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
     /// A key that may be left out.
@@ -82,9 +65,7 @@ impl<'f> Fields<'f> {
     /// A key that has to be there.
     pub(super) fn required<T: Setting>(&mut self, key: &'static str) -> Option<T> {
         if !self.has(key) {
-            let problem = Problem::Missing {
-                allowed: T::ALLOWED.to_owned(),
-            };
+            let problem = Problem::Missing { allowed: T::ALLOWED.to_owned() };
             self.faults.push(Fault::new(self.path_of(key), problem));
         }
         self.optional(key)
@@ -113,10 +94,7 @@ impl<'f> Fields<'f> {
     pub(super) fn finish(self) {
         for key in self.table.keys() {
             let suggestion = nearest(key, self.known.iter().copied());
-            let problem = Problem::UnknownKey {
-                allowed: self.known.clone(),
-                suggestion,
-            };
+            let problem = Problem::UnknownKey { allowed: self.known.clone(), suggestion };
             self.faults.push(Fault::new(self.path_of(key), problem));
         }
     }
@@ -134,9 +112,6 @@ mod tests {
         assert_eq!(fields.optional::<String>("listen"), None);
         fields.finish();
         let told = faults.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(
-            told,
-            vec!["daemon.lisen: unknown key; allowed: listen; did you mean `listen`?"]
-        );
+        assert_eq!(told, vec!["daemon.lisen: unknown key; allowed: listen; did you mean `listen`?"]);
     }
 }

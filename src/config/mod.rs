@@ -63,10 +63,7 @@ pub struct Config {
 impl Config {
     /// Reads a file with the environment of this process over it.
     pub fn load(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::Read {
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         // A name that is not text is none of ours, and a value that is not text gets a fault as the wrong value it is.
         let environment = std::env::vars_os().filter_map(|(name, value)| {
             let name = name.into_string().ok()?;
@@ -76,10 +73,7 @@ impl Config {
     }
 
     /// Reads a TOML text with the given variables over it.
-    pub fn parse(
-        text: &str,
-        environment: impl IntoIterator<Item = (String, String)>,
-    ) -> Result<Self, Error> {
+    pub fn parse(text: &str, environment: impl IntoIterator<Item = (String, String)>) -> Result<Self, Error> {
         let mut faults = Vec::new();
         let root = source::read(text, environment, &mut faults)?;
         let config = Self::walk(root, &mut faults);
@@ -110,12 +104,8 @@ impl Config {
         if let Some(node) = clusters {
             config.clusters = read_clusters(node, faults);
         }
-        let sections = sync
-            .map(|node| read_sync(node, &cluster_names, faults))
-            .unwrap_or_default();
-        faults.extend(overlap::conflicts(&sections, &config.clusters, |_| {
-            Scope::Namespaced
-        }));
+        let sections = sync.map(|node| read_sync(node, &cluster_names, faults)).unwrap_or_default();
+        faults.extend(overlap::conflicts(&sections, &config.clusters, |_| Scope::Namespaced));
         config.sync = sections.into_iter().map(|(_, section)| section).collect();
         config
     }
@@ -141,11 +131,8 @@ fn read_clusters(node: Node, faults: &mut Vec<Fault>) -> BTreeMap<ClusterName, C
 /// The sections whose required keys are there, with their index in the file.
 fn read_sync(node: Node, clusters: &[String], faults: &mut Vec<Fault>) -> Vec<(usize, SyncConfig)> {
     let Node::List(nodes) = node else {
-        let problem = Problem::Value {
-            found: node.to_string(),
-            allowed: "sections `[[sync]]`".to_owned(),
-            suggestion: None,
-        };
+        let problem =
+            Problem::Value { found: node.to_string(), allowed: "sections `[[sync]]`".to_owned(), suggestion: None };
         faults.push(Fault::new("sync", problem));
         return Vec::new();
     };
@@ -178,10 +165,7 @@ fn check_name_is_new(
     };
     match names.get(name) {
         Some(first) => {
-            let problem = Problem::Duplicate {
-                found: format!("{name:?}"),
-                first: format!("sync[{first}].name"),
-            };
+            let problem = Problem::Duplicate { found: format!("{name:?}"), first: format!("sync[{first}].name") };
             faults.push(Fault::new(format!("{path}.name"), problem));
         }
         None => {
@@ -199,10 +183,7 @@ fn check_cluster_is_known(
 ) {
     let Some(node) = table.get(side) else { return };
     // A name that is none is told where it is read.
-    let Some(name) = node
-        .text()
-        .filter(|name| name.parse::<ClusterName>().is_ok())
-    else {
+    let Some(name) = node.text().filter(|name| name.parse::<ClusterName>().is_ok()) else {
         return;
     };
     if clusters.iter().any(|cluster| cluster == name) {
@@ -213,11 +194,7 @@ fn check_cluster_is_known(
         present => format!("a name under `[clusters]`: {}", present.join(", ")),
     };
     let suggestion = nearest(name, clusters.iter().map(String::as_str));
-    let problem = Problem::Value {
-        found: node.to_string(),
-        allowed,
-        suggestion,
-    };
+    let problem = Problem::Value { found: node.to_string(), allowed, suggestion };
     faults.push(Fault::new(format!("{path}.{side}"), problem));
 }
 

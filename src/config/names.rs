@@ -88,9 +88,7 @@ label_name! {
 /// A DNS label of RFC 1123.
 pub(super) fn is_label(text: &str) -> bool {
     text.len() <= LONGEST_LABEL
-        && text
-            .chars()
-            .all(|character| is_label_end(character) || character == '-')
+        && text.chars().all(|character| is_label_end(character) || character == '-')
         && text.starts_with(is_label_end)
         && text.ends_with(is_label_end)
 }
@@ -101,18 +99,14 @@ pub(super) fn is_subdomain(text: &str) -> bool {
         && text.split('.').all(|label| {
             label.starts_with(is_label_end)
                 && label.ends_with(is_label_end)
-                && label
-                    .chars()
-                    .all(|character| is_label_end(character) || character == '-')
+                && label.chars().all(|character| is_label_end(character) || character == '-')
         })
 }
 
 /// The name part of a label, annotation or finalizer, and a label's value where it is not empty.
 pub(super) fn is_qualified_name(text: &str) -> bool {
     text.len() <= LONGEST_LABEL
-        && text
-            .chars()
-            .all(|character| character.is_ascii_alphanumeric() || "-_.".contains(character))
+        && text.chars().all(|character| character.is_ascii_alphanumeric() || "-_.".contains(character))
         && text.starts_with(|first: char| first.is_ascii_alphanumeric())
         && text.ends_with(|last: char| last.is_ascii_alphanumeric())
 }
@@ -196,10 +190,7 @@ mod tests {
     #[test]
     fn names_are_dns_labels() {
         for right in ["a", "0", "hub", "eu-west-1", &"a".repeat(63)] {
-            assert_eq!(
-                right.parse::<SectionName>().map(|name| name.to_string()),
-                Ok(right.to_owned())
-            );
+            assert_eq!(right.parse::<SectionName>().map(|name| name.to_string()), Ok(right.to_owned()));
         }
         for wrong in ["", "-a", "a-", "A", "a.b", "a_b", "ä", &"a".repeat(64)] {
             assert_eq!(wrong.parse::<ClusterName>(), Err(InvalidName), "{wrong}");
@@ -210,22 +201,13 @@ mod tests {
     fn a_name_that_is_nearly_a_label_is_suggested_as_one() {
         let unfit = ClusterName::from_text("EU_West").expect_err("not a label");
         assert_eq!(unfit.suggestion.as_deref(), Some("eu-west"));
-        assert_eq!(
-            ClusterName::from_text("_")
-                .expect_err("not a label")
-                .suggestion,
-            None
-        );
+        assert_eq!(ClusterName::from_text("_").expect_err("not a label").suggestion, None);
     }
 
     #[test]
     fn prefixes_and_suffixes_can_be_part_of_a_name() {
         for right in ["", "team-", "a", "-"] {
-            assert_eq!(
-                NamespacePrefix::from_text(right).is_ok(),
-                right != "-",
-                "prefix {right}"
-            );
+            assert_eq!(NamespacePrefix::from_text(right).is_ok(), right != "-", "prefix {right}");
         }
         for right in ["", "-local", "-a"] {
             assert!(NamespaceSuffix::from_text(right).is_ok(), "suffix {right}");

@@ -44,21 +44,14 @@ pub(super) fn conflicts(
         let section_scope = scope(section);
         if !is_invertible(section, clusters, section_scope) {
             let namespaced = section_scope == Scope::Namespaced;
-            faults.push(Fault::new(
-                path.clone(),
-                Problem::NotInvertible { namespaced },
-            ));
+            faults.push(Fault::new(path.clone(), Problem::NotInvertible { namespaced }));
         }
         for (_, earlier) in sections.iter().take(position) {
             if !section.resource.same_objects(&earlier.resource) {
                 continue;
             }
             let problems = between(earlier, section, clusters, section_scope);
-            faults.extend(
-                problems
-                    .into_iter()
-                    .map(|problem| Fault::new(path.clone(), problem)),
-            );
+            faults.extend(problems.into_iter().map(|problem| Fault::new(path.clone(), problem)));
         }
     }
     faults
@@ -76,10 +69,7 @@ fn between(
     if same_cluster(&earlier.local, &later.local, clusters)
         && let Some(meeting) = local_meeting(earlier, later, scope)
     {
-        problems.push(Problem::LocalOverlap {
-            other: other(),
-            example: meeting.namespace,
-        });
+        problems.push(Problem::LocalOverlap { other: other(), example: meeting.namespace });
     }
     if same_cluster(&earlier.remote, &later.remote, clusters)
         && let Some(meeting) = remote_meeting(earlier, later, scope)
@@ -92,33 +82,21 @@ fn between(
             });
         }
         if earlier.write_back && later.write_back {
-            problems.push(Problem::SecondWriter {
-                other: other(),
-                example: meeting.namespace,
-            });
+            problems.push(Problem::SecondWriter { other: other(), example: meeting.namespace });
         }
     }
     problems
 }
 
 /// Whether it can be told from a name on which side of the pair an object is.
-fn is_invertible(
-    section: &SyncConfig,
-    clusters: &BTreeMap<ClusterName, ClusterConfig>,
-    scope: Scope,
-) -> bool {
-    let namespaces_differ =
-        scope == Scope::Namespaced && !section.local_namespace_suffix.is_empty();
+fn is_invertible(section: &SyncConfig, clusters: &BTreeMap<ClusterName, ClusterConfig>, scope: Scope) -> bool {
+    let namespaces_differ = scope == Scope::Namespaced && !section.local_namespace_suffix.is_empty();
     let names_differ = !section.remote_resource_suffix.is_empty();
     names_differ || namespaces_differ || !same_cluster(&section.remote, &section.local, clusters)
 }
 
 /// Whether two names mean one cluster: the same name, or the same credentials.
-fn same_cluster(
-    left: &ClusterName,
-    right: &ClusterName,
-    clusters: &BTreeMap<ClusterName, ClusterConfig>,
-) -> bool {
+fn same_cluster(left: &ClusterName, right: &ClusterName, clusters: &BTreeMap<ClusterName, ClusterConfig>) -> bool {
     let same_access = || match (clusters.get(left), clusters.get(right)) {
         (Some(left), Some(right)) => left.access == right.access,
         _ => false,
@@ -131,49 +109,23 @@ fn local_meeting(left: &SyncConfig, right: &SyncConfig, scope: Scope) -> Option<
     if scope == Scope::Cluster {
         return Some(Meeting { namespace: None });
     }
-    let prefix = longer(
-        &left.namespace_prefix,
-        &right.namespace_prefix,
-        str::starts_with,
-    )?;
-    let suffix = longer(
-        &left.local_namespace_suffix,
-        &right.local_namespace_suffix,
-        str::ends_with,
-    )?;
-    let namespace = namespaces(prefix, suffix).find(|namespace| {
-        [left, right]
-            .into_iter()
-            .all(|section| is_local_namespace(section, namespace))
-    })?;
-    Some(Meeting {
-        namespace: Some(namespace),
-    })
+    let prefix = longer(&left.namespace_prefix, &right.namespace_prefix, str::starts_with)?;
+    let suffix = longer(&left.local_namespace_suffix, &right.local_namespace_suffix, str::ends_with)?;
+    let namespace = namespaces(prefix, suffix)
+        .find(|namespace| [left, right].into_iter().all(|section| is_local_namespace(section, namespace)))?;
+    Some(Meeting { namespace: Some(namespace) })
 }
 
 /// Where both sections have remote objects.
 fn remote_meeting(left: &SyncConfig, right: &SyncConfig, scope: Scope) -> Option<Meeting> {
-    longer(
-        &left.remote_resource_suffix,
-        &right.remote_resource_suffix,
-        str::ends_with,
-    )?;
+    longer(&left.remote_resource_suffix, &right.remote_resource_suffix, str::ends_with)?;
     if scope == Scope::Cluster {
         return Some(Meeting { namespace: None });
     }
-    let prefix = longer(
-        &left.namespace_prefix,
-        &right.namespace_prefix,
-        str::starts_with,
-    )?;
-    let namespace = namespaces(prefix, "").find(|namespace| {
-        [left, right]
-            .into_iter()
-            .all(|section| is_remote_namespace(section, namespace))
-    })?;
-    Some(Meeting {
-        namespace: Some(namespace),
-    })
+    let prefix = longer(&left.namespace_prefix, &right.namespace_prefix, str::starts_with)?;
+    let namespace = namespaces(prefix, "")
+        .find(|namespace| [left, right].into_iter().all(|section| is_remote_namespace(section, namespace)))?;
+    Some(Meeting { namespace: Some(namespace) })
 }
 
 /// Whether a section has local objects in a namespace.
@@ -186,23 +138,12 @@ fn is_local_namespace(section: &SyncConfig, namespace: &str) -> bool {
 
 /// Whether a section has remote objects in a namespace: also, whether its local namespace is a legal one.
 fn is_remote_namespace(section: &SyncConfig, namespace: &str) -> bool {
-    is_local_namespace(
-        section,
-        &format!("{namespace}{}", section.local_namespace_suffix),
-    )
+    is_local_namespace(section, &format!("{namespace}{}", section.local_namespace_suffix))
 }
 
 /// The longer of two texts where one contains the other in the way of `contains`; none where no text has both.
-fn longer<'t>(
-    left: &'t str,
-    right: &'t str,
-    contains: fn(&'t str, &'t str) -> bool,
-) -> Option<&'t str> {
-    let (long, short) = if left.len() >= right.len() {
-        (left, right)
-    } else {
-        (right, left)
-    };
+fn longer<'t>(left: &'t str, right: &'t str, contains: fn(&'t str, &'t str) -> bool) -> Option<&'t str> {
+    let (long, short) = if left.len() >= right.len() { (left, right) } else { (right, left) };
     contains(long, short).then_some(long)
 }
 
@@ -229,20 +170,11 @@ mod tests {
     use super::*;
     use crate::config::{ClusterAccess, ResourceId};
 
-    fn section(
-        name: &str,
-        prefix: &str,
-        namespace_suffix: &str,
-        resource_suffix: &str,
-    ) -> SyncConfig {
+    fn section(name: &str, prefix: &str, namespace_suffix: &str, resource_suffix: &str) -> SyncConfig {
         let resource: ResourceId = "databases.v1.demo.towline.dev".parse().expect("a kind");
         let name = name.parse().expect("a name");
-        let mut section = SyncConfig::new(
-            name,
-            "hub".parse().expect("a name"),
-            "edge".parse().expect("a name"),
-            resource,
-        );
+        let mut section =
+            SyncConfig::new(name, "hub".parse().expect("a name"), "edge".parse().expect("a name"), resource);
         section.namespace_prefix = prefix.to_owned();
         section.local_namespace_suffix = namespace_suffix.to_owned();
         section.remote_resource_suffix = resource_suffix.to_owned();
@@ -251,10 +183,7 @@ mod tests {
 
     fn check(sections: &[SyncConfig], scope: Scope) -> Vec<Problem> {
         let sections: Vec<_> = sections.iter().cloned().enumerate().collect();
-        conflicts(&sections, &BTreeMap::new(), |_| scope)
-            .into_iter()
-            .map(|fault| fault.problem)
-            .collect()
+        conflicts(&sections, &BTreeMap::new(), |_| scope).into_iter().map(|fault| fault.problem).collect()
     }
 
     fn local_example(left: &SyncConfig, right: &SyncConfig) -> Option<String> {
@@ -264,24 +193,12 @@ mod tests {
     #[test]
     fn sections_with_comparable_prefixes_and_suffixes_meet() {
         let meets = |left: (&str, &str), right: (&str, &str)| {
-            local_example(
-                &section("a", left.0, left.1, ""),
-                &section("b", right.0, right.1, ""),
-            )
+            local_example(&section("a", left.0, left.1, ""), &section("b", right.0, right.1, ""))
         };
         assert_eq!(meets(("", ""), ("", "")).as_deref(), Some("x"));
-        assert_eq!(
-            meets(("team-", ""), ("team-a-", "")).as_deref(),
-            Some("team-a-x")
-        );
-        assert_eq!(
-            meets(("team-", "-edge"), ("", "-edge")).as_deref(),
-            Some("team-x-edge")
-        );
-        assert_eq!(
-            meets(("", "-a-edge"), ("", "-edge")).as_deref(),
-            Some("x-a-edge")
-        );
+        assert_eq!(meets(("team-", ""), ("team-a-", "")).as_deref(), Some("team-a-x"));
+        assert_eq!(meets(("team-", "-edge"), ("", "-edge")).as_deref(), Some("team-x-edge"));
+        assert_eq!(meets(("", "-a-edge"), ("", "-edge")).as_deref(), Some("x-a-edge"));
         assert_eq!(meets(("team-", ""), ("base-", "")), None);
         assert_eq!(meets(("", "-edge"), ("", "-east")), None);
     }
@@ -291,10 +208,7 @@ mod tests {
         // 40 + 30 letters don't fit in one namespace one after the other, and do when they share some.
         let long_prefix = section("a", &"a".repeat(40), "a", "");
         let long_suffix = section("b", "a", &"a".repeat(30), "");
-        assert_eq!(
-            local_example(&long_prefix, &long_suffix).map(|name| name.len()),
-            Some(41)
-        );
+        assert_eq!(local_example(&long_prefix, &long_suffix).map(|name| name.len()), Some(41));
         let disjoint_suffix = section("c", "a", &format!("b{}", "a".repeat(29)), "");
         assert_eq!(local_example(&long_prefix, &disjoint_suffix), None);
     }
@@ -304,27 +218,15 @@ mod tests {
         let mut other = section("b", "", "", "-b");
         other.remote = "mesh".parse().expect("a name");
         let problems = check(&[section("a", "", "", "-a"), other], Scope::Namespaced);
-        assert!(
-            matches!(problems.as_slice(), [Problem::LocalOverlap { .. }]),
-            "{problems:?}"
-        );
+        assert!(matches!(problems.as_slice(), [Problem::LocalOverlap { .. }]), "{problems:?}");
     }
 
     #[test]
     fn a_cluster_scoped_kind_has_no_namespaces_to_keep_sections_apart() {
-        let sections = [
-            section("a", "team-", "", "-a"),
-            section("b", "base-", "", "-b"),
-        ];
+        let sections = [section("a", "team-", "", "-a"), section("b", "base-", "", "-b")];
         assert_eq!(check(&sections, Scope::Namespaced), vec![]);
         let problems = check(&sections, Scope::Cluster);
-        assert!(
-            matches!(
-                problems.as_slice(),
-                [Problem::LocalOverlap { example: None, .. }]
-            ),
-            "{problems:?}"
-        );
+        assert!(matches!(problems.as_slice(), [Problem::LocalOverlap { example: None, .. }]), "{problems:?}");
     }
 
     #[test]
@@ -335,42 +237,19 @@ mod tests {
         second.resource.version = "v2".to_owned();
         let problems = check(&[first.clone(), second.clone()], Scope::Namespaced);
         assert!(
-            matches!(
-                problems.as_slice(),
-                [
-                    Problem::SharedFinalizer { .. },
-                    Problem::SecondWriter { .. }
-                ]
-            ),
+            matches!(problems.as_slice(), [Problem::SharedFinalizer { .. }, Problem::SecondWriter { .. }]),
             "{problems:?}"
         );
         second.finalizer = "sync-far".to_owned();
         second.write_back = false;
-        assert_eq!(
-            check(&[first.clone(), second.clone()], Scope::Namespaced),
-            vec![]
-        );
+        assert_eq!(check(&[first.clone(), second.clone()], Scope::Namespaced), vec![]);
         second.finalizer = first.finalizer.clone();
         second.annotation_domain = "far.towline.dev".to_owned();
-        assert_eq!(
-            check(&[first.clone(), second.clone()], Scope::Namespaced),
-            vec![]
-        );
-        second = SyncConfig {
-            write_back: true,
-            remote_resource_suffix: "-b".to_owned(),
-            ..first.clone()
-        };
+        assert_eq!(check(&[first.clone(), second.clone()], Scope::Namespaced), vec![]);
+        second = SyncConfig { write_back: true, remote_resource_suffix: "-b".to_owned(), ..first.clone() };
         second.local = "far".parse().expect("a name");
-        let named = SyncConfig {
-            remote_resource_suffix: "-a".to_owned(),
-            ..first
-        };
-        assert_eq!(
-            check(&[named, second], Scope::Namespaced),
-            vec![],
-            "other remote names"
-        );
+        let named = SyncConfig { remote_resource_suffix: "-a".to_owned(), ..first };
+        assert_eq!(check(&[named, second], Scope::Namespaced), vec![], "other remote names");
     }
 
     #[test]
@@ -380,32 +259,18 @@ mod tests {
             section.local = section.remote.clone();
             check(&[section], scope)
         };
-        assert_eq!(
-            same("", "", Scope::Namespaced),
-            vec![Problem::NotInvertible { namespaced: true }]
-        );
+        assert_eq!(same("", "", Scope::Namespaced), vec![Problem::NotInvertible { namespaced: true }]);
         assert_eq!(same("-l", "", Scope::Namespaced), vec![]);
         assert_eq!(same("", "-r", Scope::Namespaced), vec![]);
-        assert_eq!(
-            same("-l", "", Scope::Cluster),
-            vec![Problem::NotInvertible { namespaced: false }]
-        );
+        assert_eq!(same("-l", "", Scope::Cluster), vec![Problem::NotInvertible { namespaced: false }]);
         assert_eq!(same("", "-r", Scope::Cluster), vec![]);
     }
 
     #[test]
     fn two_names_with_the_same_credentials_are_one_cluster() {
-        let clusters = ["hub", "edge"].map(|name| {
-            (
-                name.parse().expect("a name"),
-                ClusterConfig::new(ClusterAccess::InCluster),
-            )
-        });
-        let faults = conflicts(
-            &[(3, section("a", "", "", ""))],
-            &BTreeMap::from(clusters),
-            |_| Scope::Namespaced,
-        );
+        let clusters =
+            ["hub", "edge"].map(|name| (name.parse().expect("a name"), ClusterConfig::new(ClusterAccess::InCluster)));
+        let faults = conflicts(&[(3, section("a", "", "", ""))], &BTreeMap::from(clusters), |_| Scope::Namespaced);
         let expected = Fault::new("sync[3]", Problem::NotInvertible { namespaced: true });
         assert_eq!(faults, vec![expected]);
     }
@@ -415,10 +280,7 @@ mod tests {
         let mut texts = vec![String::new()];
         let mut last = texts.clone();
         for _ in 0..longest {
-            last = last
-                .iter()
-                .flat_map(|text| [format!("{text}a"), format!("{text}-")])
-                .collect();
+            last = last.iter().flat_map(|text| [format!("{text}a"), format!("{text}-")]).collect();
             texts.extend(last.iter().cloned());
         }
         texts

@@ -34,26 +34,17 @@ impl Setting for SpecPointer {
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
         let Some(path) = text.strip_prefix('/') else {
-            let suggestion = text
-                .starts_with("spec")
-                .then(|| format!("/{}", text.replace('.', "/")));
-            return Err(Unfit {
-                reason: None,
-                suggestion,
-            });
+            let suggestion = text.starts_with("spec").then(|| format!("/{}", text.replace('.', "/")));
+            return Err(Unfit { reason: None, suggestion });
         };
         let segments: Vec<String> = path
             .split('/')
             .map(unescape)
             .collect::<Option<_>>()
             .ok_or_else(|| Unfit::because("a ~ is not followed by 0 or 1"))?;
-        let under_spec =
-            segments.first().is_some_and(|first| first == "spec") && segments.len() > 1;
+        let under_spec = segments.first().is_some_and(|first| first == "spec") && segments.len() > 1;
         if under_spec && segments.iter().all(|segment| !segment.is_empty()) {
-            Ok(Self {
-                text: text.to_owned(),
-                segments,
-            })
+            Ok(Self { text: text.to_owned(), segments })
         } else {
             Err(Unfit::default())
         }
@@ -102,12 +93,12 @@ impl KeyPattern {
 }
 
 impl Setting for KeyPattern {
-    const ALLOWED: &'static str = "the key of a label or annotation, or how it begins and a `*`, such as \"argocd.argoproj.io/*\"";
+    const ALLOWED: &'static str =
+        "the key of a label or annotation, or how it begins and a `*`, such as \"argocd.argoproj.io/*\"";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
         let plain = text.strip_suffix('*').unwrap_or(text);
-        let legal =
-            |character: char| character.is_ascii_alphanumeric() || "-_./".contains(character);
+        let legal = |character: char| character.is_ascii_alphanumeric() || "-_./".contains(character);
         if !text.is_empty() && plain.chars().all(legal) && plain.matches('/').count() <= 1 {
             Ok(Self(text.to_owned()))
         } else {
@@ -125,17 +116,7 @@ mod tests {
         let pointer = SpecPointer::from_text("/spec/a~1b/0/c~0d").expect("a pointer");
         assert_eq!(pointer.segments(), ["spec", "a/b", "0", "c~d"]);
         assert_eq!(pointer.as_str(), "/spec/a~1b/0/c~0d");
-        for wrong in [
-            "",
-            "/",
-            "/spec",
-            "/spec/",
-            "/spec//a",
-            "/status/a",
-            "/specs/a",
-            "/spec/a~2",
-            "/spec/a~",
-        ] {
+        for wrong in ["", "/", "/spec", "/spec/", "/spec//a", "/status/a", "/specs/a", "/spec/a~2", "/spec/a~"] {
             assert!(SpecPointer::from_text(wrong).is_err(), "{wrong}");
         }
     }

@@ -26,9 +26,7 @@ impl LabelSelector {
 
     /// Whether an object with these labels is selected, by the rules of the API server.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.requirements
-            .iter()
-            .all(|requirement| requirement.holds(labels))
+        self.requirements.iter().all(|requirement| requirement.holds(labels))
     }
 }
 
@@ -39,20 +37,15 @@ impl fmt::Display for LabelSelector {
 }
 
 impl Setting for LabelSelector {
-    const ALLOWED: &'static str = "a label selector such as \"tier=gold,stage in (test, live),!legacy\", or empty for everything";
+    const ALLOWED: &'static str =
+        "a label selector such as \"tier=gold,stage in (test, live),!legacy\", or empty for everything";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
-        let requirements = requirements(text)
-            .iter()
-            .map(|part| Requirement::parse(part))
-            .collect::<Result<_, _>>()?;
-        Ok(Self {
-            text: text.trim().to_owned(),
-            requirements,
-        })
+        let requirements = requirements(text).iter().map(|part| Requirement::parse(part)).collect::<Result<_, _>>()?;
+        Ok(Self { text: text.trim().to_owned(), requirements })
     }
 }
 
@@ -90,18 +83,11 @@ impl Requirement {
     fn parse(part: &str) -> Result<Self, Unfit> {
         let part = part.trim();
         if let Some(name) = part.strip_prefix('!') {
-            return Ok(Self {
-                key: key(name)?,
-                test: Test::Missing,
-            });
+            return Ok(Self { key: key(name)?, test: Test::Missing });
         }
-        let Some(key_end) =
-            part.find(|character: char| character.is_whitespace() || "=!<>(".contains(character))
+        let Some(key_end) = part.find(|character: char| character.is_whitespace() || "=!<>(".contains(character))
         else {
-            return Ok(Self {
-                key: key(part)?,
-                test: Test::Exists,
-            });
+            return Ok(Self { key: key(part)?, test: Test::Exists });
         };
         let (name, rest) = part.split_at(key_end);
         let key = key(name)?;
@@ -119,9 +105,7 @@ impl Requirement {
         } else if let Some(limit) = rest.strip_prefix('<') {
             Test::Below(number(limit)?)
         } else {
-            return Err(Unfit::because(format!(
-                "`{rest}` after `{name}` is no operator"
-            )));
+            return Err(Unfit::because(format!("`{rest}` after `{name}` is no operator")));
         };
         Ok(Self { key, test })
     }
@@ -144,17 +128,12 @@ fn requirements(text: &str) -> Vec<&str> {
 /// What follows a word that is an operator; the word ends at a space or a parenthesis.
 fn operator<'t>(text: &'t str, word: &str) -> Option<&'t str> {
     let rest = text.strip_prefix(word)?;
-    rest.starts_with(|next: char| next.is_whitespace() || next == '(')
-        .then(|| rest.trim_start())
+    rest.starts_with(|next: char| next.is_whitespace() || next == '(').then(|| rest.trim_start())
 }
 
 fn key(text: &str) -> Result<String, Unfit> {
     let text = text.trim();
-    if is_label_key(text) {
-        Ok(text.to_owned())
-    } else {
-        Err(Unfit::because(format!("`{text}` is no label key")))
-    }
+    if is_label_key(text) { Ok(text.to_owned()) } else { Err(Unfit::because(format!("`{text}` is no label key"))) }
 }
 
 fn value(text: &str) -> Result<String, Unfit> {
@@ -168,19 +147,14 @@ fn value(text: &str) -> Result<String, Unfit> {
 
 fn number(text: &str) -> Result<i64, Unfit> {
     let text = text.trim();
-    text.parse()
-        .map_err(|_| Unfit::because(format!("`{text}` is no whole number")))
+    text.parse().map_err(|_| Unfit::because(format!("`{text}` is no whole number")))
 }
 
 fn values(text: &str) -> Result<Vec<String>, Unfit> {
-    let listed = text
-        .strip_prefix('(')
-        .and_then(|rest| rest.strip_suffix(')'));
+    let listed = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
     match listed {
         Some(listed) => listed.split(',').map(value).collect(),
-        None => Err(Unfit::because(format!(
-            "`{text}` is no list in parentheses"
-        ))),
+        None => Err(Unfit::because(format!("`{text}` is no list in parentheses"))),
     }
 }
 
@@ -189,13 +163,8 @@ mod tests {
     use super::*;
 
     fn selects(selector: &str, labels: &[(&str, &str)]) -> bool {
-        let labels = labels
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect();
-        LabelSelector::from_text(selector)
-            .unwrap_or_else(|unfit| panic!("{selector}: {unfit:?}"))
-            .matches(&labels)
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        LabelSelector::from_text(selector).unwrap_or_else(|unfit| panic!("{selector}: {unfit:?}")).matches(&labels)
     }
 
     #[test]
@@ -207,12 +176,7 @@ mod tests {
 
     #[test]
     fn each_operator_selects_as_the_api_server_does() {
-        let labels = [
-            ("tier", "gold"),
-            ("weight", "7"),
-            ("app.kubernetes.io/name", "db"),
-            ("empty", ""),
-        ];
+        let labels = [("tier", "gold"), ("weight", "7"), ("app.kubernetes.io/name", "db"), ("empty", "")];
         for right in [
             "tier",
             "!legacy",

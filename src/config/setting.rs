@@ -21,10 +21,7 @@ pub(super) trait Setting: Sized {
 
     /// Reads a value, recording what is wrong with it.
     fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
-        let outcome = node
-            .text()
-            .ok_or_else(Unfit::default)
-            .and_then(Self::from_text);
+        let outcome = node.text().ok_or_else(Unfit::default).and_then(Self::from_text);
         record(outcome, Self::ALLOWED, node, path, faults)
     }
 }
@@ -40,10 +37,7 @@ pub(super) struct Unfit {
 
 impl Unfit {
     pub(super) fn because(reason: impl Into<String>) -> Self {
-        Self {
-            reason: Some(reason.into()),
-            suggestion: None,
-        }
+        Self { reason: Some(reason.into()), suggestion: None }
     }
 }
 
@@ -62,11 +56,7 @@ pub(super) fn record<T>(
                 Some(reason) => format!("{node}, where {reason}"),
                 None => node.to_string(),
             };
-            let problem = Problem::Value {
-                found,
-                allowed: allowed.to_owned(),
-                suggestion: unfit.suggestion,
-            };
+            let problem = Problem::Value { found, allowed: allowed.to_owned(), suggestion: unfit.suggestion };
             faults.push(Fault::new(path, problem));
             None
         }
@@ -77,10 +67,7 @@ pub(super) fn record<T>(
 pub(super) fn one_of<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Unfit> {
     match words.iter().find(|(word, _)| *word == text) {
         Some((_, value)) => Ok(*value),
-        None => Err(Unfit {
-            reason: None,
-            suggestion: nearest(text, words.iter().map(|(word, _)| *word)),
-        }),
+        None => Err(Unfit { reason: None, suggestion: nearest(text, words.iter().map(|(word, _)| *word)) }),
     }
 }
 
@@ -107,11 +94,7 @@ impl Setting for NonZeroUsize {
     fn from_text(text: &str) -> Result<Self, Unfit> {
         let number = text.parse().map_err(|_| Unfit::default())?;
         // A million is far beyond what any API server takes; more is a slip of the pen.
-        if number <= 1_000_000 {
-            NonZeroUsize::new(number).ok_or_else(Unfit::default)
-        } else {
-            Err(Unfit::default())
-        }
+        if number <= 1_000_000 { NonZeroUsize::new(number).ok_or_else(Unfit::default) } else { Err(Unfit::default()) }
     }
 
     fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
@@ -128,11 +111,7 @@ impl Setting for String {
     const ALLOWED: &'static str = "a text that is not empty";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
-        if text.is_empty() {
-            Err(Unfit::default())
-        } else {
-            Ok(text.to_owned())
-        }
+        if text.is_empty() { Err(Unfit::default()) } else { Ok(text.to_owned()) }
     }
 }
 
@@ -150,9 +129,7 @@ impl Setting for SocketAddr {
     fn from_text(text: &str) -> Result<Self, Unfit> {
         text.parse().map_err(|_| Unfit {
             reason: None,
-            suggestion: text
-                .strip_prefix("localhost:")
-                .map(|port| format!("127.0.0.1:{port}")),
+            suggestion: text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}")),
         })
     }
 }
@@ -164,58 +141,39 @@ impl Setting for Duration {
         match humantime::parse_duration(text) {
             Ok(duration) if duration <= LONGEST => Ok(duration),
             Ok(_) => Err(Unfit::default()),
-            Err(_) => Err(Unfit {
-                reason: None,
-                suggestion: in_seconds(text),
-            }),
+            Err(_) => Err(Unfit { reason: None, suggestion: in_seconds(text) }),
         }
     }
 
     fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
         let outcome = match node {
-            Node::Integer(number) => Err(Unfit {
-                reason: None,
-                suggestion: in_seconds(&number.to_string()),
-            }),
-            other => other
-                .text()
-                .ok_or_else(Unfit::default)
-                .and_then(Self::from_text),
+            Node::Integer(number) => Err(Unfit { reason: None, suggestion: in_seconds(&number.to_string()) }),
+            other => other.text().ok_or_else(Unfit::default).and_then(Self::from_text),
         };
         record(outcome, Self::ALLOWED, node, path, faults)
     }
 }
 
 fn in_seconds(text: &str) -> Option<String> {
-    text.parse::<u32>()
-        .ok()
-        .map(|seconds| format!("{seconds}s"))
+    text.parse::<u32>().ok().map(|seconds| format!("{seconds}s"))
 }
 
 /// A duration that is not zero.
 pub(super) struct PositiveDuration(Duration);
 
 impl Setting for PositiveDuration {
-    const ALLOWED: &'static str =
-        "a duration above zero and of at most a year such as \"30s\" or \"1h 30m\"";
+    const ALLOWED: &'static str = "a duration above zero and of at most a year such as \"30s\" or \"1h 30m\"";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
         let duration = Duration::from_text(text)?;
-        if duration.is_zero() {
-            Err(Unfit::default())
-        } else {
-            Ok(Self(duration))
-        }
+        if duration.is_zero() { Err(Unfit::default()) } else { Ok(Self(duration)) }
     }
 
     fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
         match node {
             Node::Integer(_) => Duration::read(node, path, faults).map(Self),
             other => {
-                let outcome = other
-                    .text()
-                    .ok_or_else(Unfit::default)
-                    .and_then(Self::from_text);
+                let outcome = other.text().ok_or_else(Unfit::default).and_then(Self::from_text);
                 record(outcome, Self::ALLOWED, node, path, faults)
             }
         }
@@ -243,10 +201,7 @@ impl<T: Setting + PartialEq> Setting for Vec<T> {
                 .split(',')
                 .map(str::trim)
                 .filter(|element| !element.is_empty())
-                .map(|element| Node::Variable {
-                    name: name.clone(),
-                    value: element.to_owned(),
-                })
+                .map(|element| Node::Variable { name: name.clone(), value: element.to_owned() })
                 .collect(),
             _ => return record(Err(Unfit::default()), Self::ALLOWED, node, path, faults),
         };
@@ -259,10 +214,7 @@ impl<T: Setting + PartialEq> Setting for Vec<T> {
             match values.iter().find(|(_, earlier)| *earlier == value) {
                 Some((first, _)) => faults.push(Fault::new(
                     element_path,
-                    Problem::Duplicate {
-                        found: element.to_string(),
-                        first: format!("{path}[{first}]"),
-                    },
+                    Problem::Duplicate { found: element.to_string(), first: format!("{path}[{first}]") },
                 )),
                 None => values.push((index, value)),
             }
@@ -279,13 +231,7 @@ mod tests {
         let mut faults = Vec::new();
         T::read(node, "at", &mut faults)
             .filter(|_| faults.is_empty())
-            .ok_or_else(|| {
-                faults
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join("\n")
-            })
+            .ok_or_else(|| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
     }
 
     fn text(text: &str) -> Node {
@@ -293,32 +239,20 @@ mod tests {
     }
 
     fn variable(value: &str) -> Node {
-        Node::Variable {
-            name: "TOWLINE__X".to_owned(),
-            value: value.to_owned(),
-        }
+        Node::Variable { name: "TOWLINE__X".to_owned(), value: value.to_owned() }
     }
 
     #[test]
     fn the_environment_is_read_as_the_type_that_its_key_wants() {
         assert_eq!(read::<bool>(&variable("true")), Ok(true));
-        assert_eq!(
-            read::<NonZeroUsize>(&variable("7")),
-            Ok(NonZeroUsize::new(7).expect("not zero"))
-        );
-        assert_eq!(
-            read::<Vec<String>>(&variable("a, b,")),
-            Ok(vec!["a".to_owned(), "b".to_owned()])
-        );
+        assert_eq!(read::<NonZeroUsize>(&variable("7")), Ok(NonZeroUsize::new(7).expect("not zero")));
+        assert_eq!(read::<Vec<String>>(&variable("a, b,")), Ok(vec!["a".to_owned(), "b".to_owned()]));
         assert_eq!(read::<Vec<String>>(&variable("")), Ok(vec![]));
     }
 
     #[test]
     fn the_file_has_types() {
-        assert_eq!(
-            read::<bool>(&text("true")),
-            Err("at: found \"true\"; allowed: true or false".to_owned())
-        );
+        assert_eq!(read::<bool>(&text("true")), Err("at: found \"true\"; allowed: true or false".to_owned()));
         assert!(read::<NonZeroUsize>(&text("7")).is_err());
         assert!(read::<Vec<String>>(&text("a")).is_err());
         assert!(read::<String>(&Node::Integer(3)).is_err());
@@ -327,31 +261,17 @@ mod tests {
     #[test]
     fn numbers_are_bounded_on_both_sides() {
         for wrong in [-1, 0, 1_000_001, i128::MAX] {
-            assert!(
-                read::<NonZeroUsize>(&Node::Integer(wrong)).is_err(),
-                "{wrong}"
-            );
+            assert!(read::<NonZeroUsize>(&Node::Integer(wrong)).is_err(), "{wrong}");
         }
         assert!(read::<NonZeroUsize>(&Node::Integer(1_000_000)).is_ok());
     }
 
     #[test]
     fn a_bare_number_of_seconds_is_pointed_at_its_unit() {
-        assert!(
-            read::<Duration>(&Node::Integer(30))
-                .expect_err("no unit")
-                .ends_with("did you mean `30s`?")
-        );
-        assert!(
-            read::<Duration>(&variable("30"))
-                .expect_err("no unit")
-                .ends_with("did you mean `30s`?")
-        );
+        assert!(read::<Duration>(&Node::Integer(30)).expect_err("no unit").ends_with("did you mean `30s`?"));
+        assert!(read::<Duration>(&variable("30")).expect_err("no unit").ends_with("did you mean `30s`?"));
         assert!(read::<PositiveDuration>(&Node::Integer(30)).is_err());
-        assert_eq!(
-            read::<Duration>(&text("1h 30m")),
-            Ok(Duration::from_mins(90))
-        );
+        assert_eq!(read::<Duration>(&text("1h 30m")), Ok(Duration::from_mins(90)));
     }
 
     #[test]

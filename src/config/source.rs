@@ -33,9 +33,7 @@ impl Node {
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) | Self::Variable { value: text, .. } => Some(text),
-            Self::Bool(_) | Self::Integer(_) | Self::Float(_) | Self::List(_) | Self::Table(_) => {
-                None
-            }
+            Self::Bool(_) | Self::Integer(_) | Self::Float(_) | Self::List(_) | Self::Table(_) => None,
         }
     }
 }
@@ -63,10 +61,7 @@ pub(super) fn read(
 ) -> Result<BTreeMap<String, Node>, Error> {
     let file = File::from_str(text, FileFormat::Toml);
     let file = file.collect().map_err(|source| Error::Parse { source })?;
-    let mut root: BTreeMap<String, Node> = file
-        .into_iter()
-        .map(|(key, value)| (key, node(value)))
-        .collect();
+    let mut root: BTreeMap<String, Node> = file.into_iter().map(|(key, value)| (key, node(value))).collect();
 
     let variables: HashMap<String, String> = environment.into_iter().collect();
     let variables = Environment::with_prefix(PREFIX)
@@ -92,50 +87,31 @@ fn node(value: Value) -> Node {
         ValueKind::I64(value) => Node::Integer(value.into()),
         ValueKind::U64(value) => Node::Integer(value.into()),
         ValueKind::I128(value) => Node::Integer(value),
-        ValueKind::U128(value) => {
-            i128::try_from(value).map_or_else(|_| Node::Text(value.to_string()), Node::Integer)
-        }
+        ValueKind::U128(value) => i128::try_from(value).map_or_else(|_| Node::Text(value.to_string()), Node::Integer),
         ValueKind::Float(value) => Node::Float(value),
         ValueKind::String(value) => Node::Text(value),
-        ValueKind::Table(table) => Node::Table(
-            table
-                .into_iter()
-                .map(|(key, value)| (key, node(value)))
-                .collect(),
-        ),
+        ValueKind::Table(table) => Node::Table(table.into_iter().map(|(key, value)| (key, node(value))).collect()),
         ValueKind::Array(list) => Node::List(list.into_iter().map(node).collect()),
     }
 }
 
 /// Puts one variable where its name says. `key` is lower case, its parts are separated by dots.
 fn overlay(root: &mut BTreeMap<String, Node>, key: &str, value: String, faults: &mut Vec<Fault>) {
-    let name = format!(
-        "{PREFIX}{SEPARATOR}{}",
-        key.replace('.', SEPARATOR).to_uppercase()
-    );
+    let name = format!("{PREFIX}{SEPARATOR}{}", key.replace('.', SEPARATOR).to_uppercase());
     let parts: Vec<&str> = key.split('.').collect();
-    let variable = Node::Variable {
-        name: name.clone(),
-        value,
-    };
+    let variable = Node::Variable { name: name.clone(), value };
     match parts.as_slice() {
         ["clusters", cluster, rest @ ..] if !rest.is_empty() => {
             within(root, "clusters", |clusters| {
-                let present = clusters
-                    .keys()
-                    .find(|present| as_variable(present) == *cluster);
-                let cluster = present
-                    .cloned()
-                    .unwrap_or_else(|| cluster.replace('_', "-"));
+                let present = clusters.keys().find(|present| as_variable(present) == *cluster);
+                let cluster = present.cloned().unwrap_or_else(|| cluster.replace('_', "-"));
                 within(clusters, &cluster, |table| insert(table, rest, variable));
             });
         }
-        ["sync", section, rest @ ..] if !rest.is_empty() => {
-            match section_named(root, "sync", section) {
-                Ok(table) => insert(table, rest, variable),
-                Err(problem) => faults.push(Fault::new(name, problem)),
-            }
-        }
+        ["sync", section, rest @ ..] if !rest.is_empty() => match section_named(root, "sync", section) {
+            Ok(table) => insert(table, rest, variable),
+            Err(problem) => faults.push(Fault::new(name, problem)),
+        },
         parts => insert(root, parts, variable),
     }
 }
@@ -161,10 +137,7 @@ fn section_named<'r>(
         }
     }
     let suggestion = nearest(wanted, present.iter().map(String::as_str));
-    Err(Problem::UnknownSection {
-        present,
-        suggestion,
-    })
+    Err(Problem::UnknownSection { present, suggestion })
 }
 
 /// A name as the variables spell it, in lower case.
@@ -183,11 +156,7 @@ fn insert(table: &mut BTreeMap<String, Node>, path: &[&str], value: Node) {
 }
 
 /// Changes the table at a key, made where there is none. A value that is no table gives way: the variable is newer.
-fn within(
-    table: &mut BTreeMap<String, Node>,
-    key: &str,
-    change: impl FnOnce(&mut BTreeMap<String, Node>),
-) {
+fn within(table: &mut BTreeMap<String, Node>, key: &str, change: impl FnOnce(&mut BTreeMap<String, Node>)) {
     let mut inner = match table.remove(key) {
         Some(Node::Table(inner)) => inner,
         Some(_) | None => BTreeMap::new(),
@@ -202,9 +171,7 @@ mod tests {
 
     fn read_with(text: &str, variables: &[(&str, &str)]) -> (BTreeMap<String, Node>, Vec<Fault>) {
         let mut faults = Vec::new();
-        let variables = variables
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let root = read(text, variables, &mut faults).expect("the text is TOML");
         (root, faults)
     }
@@ -224,14 +191,8 @@ mod tests {
     #[test]
     fn the_environment_lies_over_the_file_and_leaves_the_rest() {
         let text = "[daemon]\nlisten = \"127.0.0.1:1\"\nshutdown_grace = \"2s\"\n";
-        let (root, faults) = read_with(
-            text,
-            &[
-                ("TOWLINE__DAEMON__LISTEN", "127.0.0.1:3"),
-                ("TOWLINE_CONFIG", "x"),
-                ("PATH", "y"),
-            ],
-        );
+        let (root, faults) =
+            read_with(text, &[("TOWLINE__DAEMON__LISTEN", "127.0.0.1:3"), ("TOWLINE_CONFIG", "x"), ("PATH", "y")]);
         assert_eq!(faults, vec![]);
         assert_eq!(at(&root, &["daemon", "listen"]).text(), Some("127.0.0.1:3"));
         assert_eq!(at(&root, &["daemon", "shutdown_grace"]).text(), Some("2s"));
@@ -241,10 +202,7 @@ mod tests {
     #[test]
     fn variables_reach_nested_tables_that_the_file_does_not_have() {
         let (root, _) = read_with("", &[("TOWLINE__DAEMON__LOG__FORMAT", "json")]);
-        assert_eq!(
-            at(&root, &["daemon", "log", "format"]).to_string(),
-            "\"json\" (from TOWLINE__DAEMON__LOG__FORMAT)"
-        );
+        assert_eq!(at(&root, &["daemon", "log", "format"]).to_string(), "\"json\" (from TOWLINE__DAEMON__LOG__FORMAT)");
     }
 
     #[test]
@@ -259,27 +217,16 @@ mod tests {
             ],
         );
         assert_eq!(faults, vec![]);
-        assert_eq!(
-            at(&root, &["clusters", "eu-west", "kubeconfig"]).text(),
-            Some("k")
-        );
-        assert_eq!(
-            at(&root, &["clusters", "eu-west", "context"]).text(),
-            Some("a")
-        );
-        assert_eq!(
-            at(&root, &["clusters", "us-east", "kubeconfig"]).text(),
-            Some("u")
-        );
+        assert_eq!(at(&root, &["clusters", "eu-west", "kubeconfig"]).text(), Some("k"));
+        assert_eq!(at(&root, &["clusters", "eu-west", "context"]).text(), Some("a"));
+        assert_eq!(at(&root, &["clusters", "us-east", "kubeconfig"]).text(), Some("u"));
         assert_eq!(at(&root, &["sync", "1", "dry_run"]).text(), Some("true"));
     }
 
     #[test]
     fn a_variable_for_a_section_that_is_not_there_is_a_fault() {
-        let (_, faults) = read_with(
-            "[[sync]]\nname = \"databases\"\n",
-            &[("TOWLINE__SYNC__DATABASE__DRY_RUN", "true")],
-        );
+        let (_, faults) =
+            read_with("[[sync]]\nname = \"databases\"\n", &[("TOWLINE__SYNC__DATABASE__DRY_RUN", "true")]);
         assert_eq!(
             faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
             vec![
@@ -291,9 +238,7 @@ mod tests {
     #[test]
     fn text_that_is_not_toml_is_an_error_that_names_the_line() {
         let error = read("[daemon]\nlisten = \n", [], &mut Vec::new()).expect_err("not TOML");
-        let source = std::error::Error::source(&error)
-            .expect("a source")
-            .to_string();
+        let source = std::error::Error::source(&error).expect("a source").to_string();
         assert!(source.contains("line 2"), "{source}");
     }
 }

@@ -4,9 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::names::{
-    Domain, FinalizerName, NamespacePrefix, NamespaceSuffix, ResourceSuffix, SecretName,
-};
+use super::names::{Domain, FinalizerName, NamespacePrefix, NamespaceSuffix, ResourceSuffix, SecretName};
 use super::setting::{Setting, Unfit, one_of};
 use super::{ClusterName, KeyPattern, LabelSelector, ResourceId, SectionName, SpecPointer};
 
@@ -65,12 +63,7 @@ pub struct SyncConfig {
 
 impl SyncConfig {
     /// A section with the default of everything that has one.
-    pub fn new(
-        name: SectionName,
-        remote: ClusterName,
-        local: ClusterName,
-        resource: ResourceId,
-    ) -> Self {
+    pub fn new(name: SectionName, remote: ClusterName, local: ClusterName, resource: ResourceId) -> Self {
         Self {
             name,
             remote,
@@ -116,14 +109,8 @@ impl SyncConfig {
             local.unwrap_or_else(ClusterName::stand_in),
             resource.unwrap_or_else(ResourceId::stand_in),
         );
-        fields.set_as::<ResourceSuffix, _>(
-            "remote_resource_suffix",
-            &mut section.remote_resource_suffix,
-        );
-        fields.set_as::<NamespaceSuffix, _>(
-            "local_namespace_suffix",
-            &mut section.local_namespace_suffix,
-        );
+        fields.set_as::<ResourceSuffix, _>("remote_resource_suffix", &mut section.remote_resource_suffix);
+        fields.set_as::<NamespaceSuffix, _>("local_namespace_suffix", &mut section.local_namespace_suffix);
         fields.set_as::<NamespacePrefix, _>("namespace_prefix", &mut section.namespace_prefix);
         fields.set("selector", &mut section.selector);
         if let Some(names) = fields.optional::<Vec<SecretName>>("secret_names") {
@@ -173,11 +160,7 @@ impl Setting for PropagationPolicy {
     const ALLOWED: &'static str = "Foreground, Background or Orphan";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
-        one_of(
-            text,
-            &[Self::Foreground, Self::Background, Self::Orphan]
-                .map(|policy| (policy.as_str(), policy)),
-        )
+        one_of(text, &[Self::Foreground, Self::Background, Self::Orphan].map(|policy| (policy.as_str(), policy)))
     }
 }
 

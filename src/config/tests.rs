@@ -16,9 +16,7 @@ fn told(text: &str) -> Vec<String> {
 }
 
 fn checked_in(file: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("config")
-        .join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(file);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -37,10 +35,7 @@ fn every_checked_in_file_is_a_configuration() {
     let mut files = 0;
     for entry in std::fs::read_dir(&folder).expect("the folder config/ is there") {
         let path = entry.expect("an entry of config/").path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "toml")
-        {
+        if path.extension().is_some_and(|extension| extension == "toml") {
             let text = std::fs::read_to_string(&path).expect("a readable file");
             parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             files += 1;
@@ -53,10 +48,7 @@ fn every_checked_in_file_is_a_configuration() {
 fn the_reference_file_holds_the_defaults() {
     let config = parse(&checked_in("towline.toml")).expect("a configuration");
     assert_eq!(config.daemon, DaemonConfig::default());
-    let kubeconfig = ClusterAccess::Kubeconfig {
-        path: "/etc/towline/hub.kubeconfig".into(),
-        context: None,
-    };
+    let kubeconfig = ClusterAccess::Kubeconfig { path: "/etc/towline/hub.kubeconfig".into(), context: None };
     let clusters = [("hub", kubeconfig), ("edge", ClusterAccess::InCluster)]
         .map(|(name, access)| (name.parse().expect("a name"), ClusterConfig::new(access)));
     assert_eq!(config.clusters, BTreeMap::from(clusters));
@@ -71,10 +63,9 @@ fn the_reference_file_holds_the_defaults() {
 
 #[test]
 fn the_reference_file_names_every_key() {
-    let text = "zz = 1\n[daemon]\nzz = 1\n[daemon.log]\nzz = 1\n[clusters.a]\nin_cluster = true\nzz = 1\n[[sync]]\nzz = 1\n";
-    let Err(Error::Invalid(faults)) = parse(text) else {
-        panic!("each zz is a fault")
-    };
+    let text =
+        "zz = 1\n[daemon]\nzz = 1\n[daemon.log]\nzz = 1\n[clusters.a]\nin_cluster = true\nzz = 1\n[[sync]]\nzz = 1\n";
+    let Err(Error::Invalid(faults)) = parse(text) else { panic!("each zz is a fault") };
     let reference = checked_in("towline.toml");
     let mut keys = 0;
     for fault in faults.as_slice() {
@@ -86,19 +77,11 @@ fn the_reference_file_names_every_key() {
                 let line = line.trim_start_matches("# ");
                 line.starts_with(&format!("{key} =")) || line.starts_with('[') && line.contains(key)
             });
-            assert!(
-                is_named,
-                "{key} ({}) is not in config/towline.toml",
-                fault.path
-            );
+            assert!(is_named, "{key} ({}) is not in config/towline.toml", fault.path);
             keys += 1;
         }
     }
-    assert_eq!(
-        keys,
-        3 + 4 + 2 + 5 + 20,
-        "the walk told of fewer keys than there are"
-    );
+    assert_eq!(keys, 3 + 4 + 2 + 5 + 20, "the walk told of fewer keys than there are");
 }
 
 #[test]
@@ -191,26 +174,11 @@ name = \"databases\"
 
 #[test]
 fn a_section_of_the_wrong_shape_is_a_fault_of_its_own() {
-    assert_eq!(
-        told("[sync]\nname = \"a\"\n"),
-        vec!["sync: found a table; allowed: sections `[[sync]]`"]
-    );
-    assert_eq!(
-        told("sync = [1]\n"),
-        vec!["sync[0]: found 1; allowed: a table"]
-    );
-    assert_eq!(
-        told("daemon = true\n"),
-        vec!["daemon: found true; allowed: a table"]
-    );
-    assert_eq!(
-        told("clusters = \"hub\"\n"),
-        vec!["clusters: found \"hub\"; allowed: a table"]
-    );
-    assert_eq!(
-        told("[clusters]\nhub = \"hub\"\n"),
-        vec!["clusters.hub: found \"hub\"; allowed: a table"]
-    );
+    assert_eq!(told("[sync]\nname = \"a\"\n"), vec!["sync: found a table; allowed: sections `[[sync]]`"]);
+    assert_eq!(told("sync = [1]\n"), vec!["sync[0]: found 1; allowed: a table"]);
+    assert_eq!(told("daemon = true\n"), vec!["daemon: found true; allowed: a table"]);
+    assert_eq!(told("clusters = \"hub\"\n"), vec!["clusters: found \"hub\"; allowed: a table"]);
+    assert_eq!(told("[clusters]\nhub = \"hub\"\n"), vec!["clusters.hub: found \"hub\"; allowed: a table"]);
 }
 
 #[test]
@@ -250,11 +218,8 @@ fn the_environment_overrides_and_its_faults_name_the_variable() {
     )
     .expect("a configuration");
     assert_eq!(config.sync[0].local_fields.len(), 2);
-    let error = Config::parse(
-        &with_section(""),
-        environment("TOWLINE__SYNC__DATABASES__DRY_RUN", "yes"),
-    )
-    .expect_err("yes is no bool");
+    let error = Config::parse(&with_section(""), environment("TOWLINE__SYNC__DATABASES__DRY_RUN", "yes"))
+        .expect_err("yes is no bool");
     assert_eq!(
         error.to_string(),
         "the configuration has 1 fault:\n  sync[0].dry_run: found \"yes\" (from TOWLINE__SYNC__DATABASES__DRY_RUN); \

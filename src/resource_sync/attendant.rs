@@ -23,7 +23,8 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
     let mut remote_permissions = remote.permissions_given();
     let mut local_permissions = local.permissions_given();
     let refresh = section.config().secret_refresh.filter(|_| !section.config().secret_names.is_empty());
-    let period = refresh.map_or(LOOK_FOR_SECRETS.1, |interval| (interval / 10).clamp(LOOK_FOR_SECRETS.0, LOOK_FOR_SECRETS.1));
+    let period =
+        refresh.map_or(LOOK_FOR_SECRETS.1, |interval| (interval / 10).clamp(LOOK_FOR_SECRETS.0, LOOK_FOR_SECRETS.1));
     let mut look = tokio::time::interval(period);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::patch::replace_version;
 use super::plan::{Namespace, Observed, Step};
-use super::section::Section;
 use super::secrets;
+use super::section::Section;
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Propagation, Request, Verb, Written};
 use crate::config::PropagationPolicy;
 
@@ -29,7 +29,8 @@ pub(super) async fn execute(section: &Section, step: &Step, observed: &Observed)
         Step::PatchLocal(change) | Step::ReleaseLocal(change) => {
             let local = act.local()?;
             let kind = act.local_kind()?;
-            patch(section.local_cluster(), &kind, &local.key, "", JSON_PATCH, &change.json_patch(local), FIELD_MANAGER).await
+            patch(section.local_cluster(), &kind, &local.key, "", JSON_PATCH, &change.json_patch(local), FIELD_MANAGER)
+                .await
         }
         Step::NoteGenerations { remote, local } => {
             let marks = &section.policy().marks;
@@ -98,10 +99,16 @@ impl Act<'_> {
         }
     }
 
-    async fn patch_remote(&self, subresource: &'static str, content_type: &'static str, body: &Value) -> Result<Written, Error> {
+    async fn patch_remote(
+        &self,
+        subresource: &'static str,
+        content_type: &'static str,
+        body: &Value,
+    ) -> Result<Written, Error> {
         let kind = self.remote_kind()?;
         let key = &self.remote()?.key;
-        patch(self.section.remote_cluster(), &kind, key, subresource, content_type, body, self.section.remote_manager()).await
+        patch(self.section.remote_cluster(), &kind, key, subresource, content_type, body, self.section.remote_manager())
+            .await
     }
 
     async fn add_finalizer(&self) -> Result<Written, Error> {
@@ -118,11 +125,8 @@ impl Act<'_> {
     async fn remove_finalizer(&self) -> Result<Written, Error> {
         let remote = self.remote()?;
         let finalizer = &self.section.policy().marks.finalizer;
-        let index = remote
-            .finalizers
-            .iter()
-            .position(|held| held == finalizer)
-            .ok_or_else(|| self.vanished("finalizer"))?;
+        let index =
+            remote.finalizers.iter().position(|held| held == finalizer).ok_or_else(|| self.vanished("finalizer"))?;
         let remove = json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")});
         match self.patch_remote("", JSON_PATCH, &json!([replace_version(remote), remove])).await {
             // Somebody else took it off, and the object went.
@@ -142,16 +146,9 @@ impl Act<'_> {
 
     async fn upload_secret(&self, name: &str) -> Result<Written, Error> {
         let remote = self.remote()?;
-        let secret = self
-            .observed
-            .secrets
-            .iter()
-            .find(|secret| &*secret.name == name)
-            .ok_or_else(|| self.vanished("secret"))?;
-        let key = ObjectKey::new(
-            Arc::clone(&remote.key.namespace),
-            self.section.mapping().remote_secret_name(name),
-        );
+        let secret =
+            self.observed.secrets.iter().find(|secret| &*secret.name == name).ok_or_else(|| self.vanished("secret"))?;
+        let key = ObjectKey::new(Arc::clone(&remote.key.namespace), self.section.mapping().remote_secret_name(name));
         let kind = self.remote_kind()?;
         let body = secrets::remote_body(secret, &key, remote, &kind, &self.section.policy().marks);
         self.section
@@ -169,15 +166,12 @@ impl Act<'_> {
     }
 
     async fn note_secret_hash(&self, name: &str) -> Result<Written, Error> {
-        let secret = self
-            .observed
-            .secrets
-            .iter()
-            .find(|secret| &*secret.name == name)
-            .ok_or_else(|| self.vanished("secret"))?;
+        let secret =
+            self.observed.secrets.iter().find(|secret| &*secret.name == name).ok_or_else(|| self.vanished("secret"))?;
         let mark = &*self.section.policy().marks.uploaded_hash;
         let body = json!({"metadata": {"annotations": {mark: &*secret.hash}}});
-        patch(self.section.local_cluster(), &secret_kind(), &secret.object.key, "", MERGE_PATCH, &body, FIELD_MANAGER).await
+        patch(self.section.local_cluster(), &secret_kind(), &secret.object.key, "", MERGE_PATCH, &body, FIELD_MANAGER)
+            .await
     }
 
     async fn create_namespace(&self) -> Result<Written, Error> {

@@ -6,7 +6,7 @@
 //! live GET; if more than `max(10, 10 %)` of the section's objects would go within the window, none goes, until an
 //! operator approves. Pure: time is passed in.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -95,7 +95,8 @@ impl Guard {
 
     /// An operator lets the held ones go; returns how many.
     pub fn approve(&mut self) -> Vec<ObjectKey> {
-        let freed: Vec<ObjectKey> = std::mem::take(&mut self.confirmed).into_iter().chain(std::mem::take(&mut self.suspects)).collect();
+        let freed: Vec<ObjectKey> =
+            std::mem::take(&mut self.confirmed).into_iter().chain(std::mem::take(&mut self.suspects)).collect();
         self.approved.extend(freed.iter().cloned());
         self.gone.clear();
         freed

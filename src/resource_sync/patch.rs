@@ -80,8 +80,10 @@ impl LocalChange {
                 continue;
             }
             if held.is_empty() {
-                let map: Map<String, Value> =
-                    changes.iter().filter_map(|(key, value)| Some((key.to_string(), json!(value.as_deref()?)))).collect();
+                let map: Map<String, Value> = changes
+                    .iter()
+                    .filter_map(|(key, value)| Some((key.to_string(), json!(value.as_deref()?))))
+                    .collect();
                 operations.push(json!({"op": "add", "path": format!("/metadata/{name}"), "value": map}));
                 continue;
             }

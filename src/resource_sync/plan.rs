@@ -223,7 +223,9 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         // Rule 5.
         if !observed.local_status_unknown
             && local.status != remote.status
-            && !observed.settled.status_is_settled(fingerprint(remote.status.as_ref()), fingerprint(local.status.as_ref()))
+            && !observed
+                .settled
+                .status_is_settled(fingerprint(remote.status.as_ref()), fingerprint(local.status.as_ref()))
         {
             return Next::Do(Step::WriteRemoteStatus);
         }
@@ -282,7 +284,9 @@ fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explain
         return Next::Do(Step::DeleteNamespace);
     }
     if let Some(local) = &observed.local {
-        let ours = our_finalizer || is_ours(local, policy) || matches!(observed.namespace, Namespace::Present { ours: true, .. });
+        let ours = our_finalizer
+            || is_ours(local, policy)
+            || matches!(observed.namespace, Namespace::Present { ours: true, .. });
         if !ours && policy.unclaimed == Unclaimed::Keep {
             return Next::Rest(Rest::Unclaimed);
         }
@@ -318,7 +322,8 @@ pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
         if let Some(change) = observed.local.as_deref().and_then(|local| patch::release(local, policy)) {
             return Next::Do(Step::ReleaseLocal(change));
         }
-        if matches!(&observed.namespace, Namespace::Present { ours: true, object } if object.annotation(&policy.marks.owner).is_some()) {
+        if matches!(&observed.namespace, Namespace::Present { ours: true, object } if object.annotation(&policy.marks.owner).is_some())
+        {
             return Next::Do(Step::ReleaseNamespace);
         }
     }
@@ -358,10 +363,8 @@ impl Observed {
                 self.change_remote(written, |remote| remote.status = status);
             }
             Step::NoteGenerations { remote: remote_generation, local } => {
-                let notes = [
-                    (&policy.marks.remote_generation, remote_generation),
-                    (&policy.marks.local_generation, local),
-                ];
+                let notes =
+                    [(&policy.marks.remote_generation, remote_generation), (&policy.marks.local_generation, local)];
                 self.change_remote(written, |remote| {
                     for (mark, generation) in notes {
                         remote.annotations.insert(Arc::clone(mark), generation.to_string().into());

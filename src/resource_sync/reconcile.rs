@@ -283,7 +283,8 @@ impl PairReconciler {
 
     /// Somebody else keeps changing what is ours: after a few rewrites we slow down.
     fn contention(&mut self, section: &Section, step: &Step, observed: &Observed) -> Option<End> {
-        let (Step::PatchLocal(change), Some(remote), Some(local)) = (step, observed.remote_object(), &observed.local) else {
+        let (Step::PatchLocal(change), Some(remote), Some(local)) = (step, observed.remote_object(), &observed.local)
+        else {
             return None;
         };
         if change.content.is_none() || !observed.settled.is_rewrite(remote) {
@@ -411,7 +412,12 @@ impl PairReconciler {
             End::Later(state, after) => (state, after.map_or(Outcome::Wait, Outcome::RetryAfter)),
             End::Circles => {
                 let reason = "the two sides do not settle".to_owned();
-                self.failed(section, observed, Failure { key: self.key.clone(), step: "plan", kind: "circles", reason }, now);
+                self.failed(
+                    section,
+                    observed,
+                    Failure { key: self.key.clone(), step: "plan", kind: "circles", reason },
+                    now,
+                );
                 (PairState::Failing, Outcome::Retry)
             }
             End::Failed(step, error) => match error.retry() {
@@ -422,7 +428,8 @@ impl PairReconciler {
                     (PairState::Pending, if section.is_available() { Outcome::Retry } else { Outcome::Wait })
                 }
                 retry => {
-                    let failure = Failure { key: self.key.clone(), step, kind: error.kind(), reason: error.to_string() };
+                    let failure =
+                        Failure { key: self.key.clone(), step, kind: error.kind(), reason: error.to_string() };
                     self.failed(section, observed, failure, now);
                     let outcome = match retry {
                         Retry::WhenAllowed => {

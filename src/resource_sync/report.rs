@@ -8,20 +8,22 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::observe::QueueMetrics;
 use super::reconcile::PairReconcilers;
 use super::section::{Mode, Section};
 use super::table::{Failure, Lags};
 use crate::actor::{Dispatcher, Snapshot};
 use crate::config::{ClusterName, SectionName};
-use crate::telemetry::{self, Direction, Readiness, Refused, SyncMetrics, WorkqueueObserver};
+use crate::telemetry::{self, Direction, Readiness, Refused, SyncMetrics};
 
 /// The section's dispatcher.
-pub type SyncDispatcher = Dispatcher<PairReconcilers, WorkqueueObserver>;
+pub type SyncDispatcher = Dispatcher<PairReconcilers, QueueMetrics>;
 
 /// A section as the admin server sees it.
 pub struct SyncReport {
     section: Arc<Section>,
     dispatcher: SyncDispatcher,
+    queue: Arc<QueueMetrics>,
     metrics: Arc<SyncMetrics>,
 }
 
@@ -64,8 +66,13 @@ struct AgedFailure {
 
 impl SyncReport {
     /// The report of a section.
-    pub fn new(section: Arc<Section>, dispatcher: SyncDispatcher, metrics: Arc<SyncMetrics>) -> Self {
-        Self { section, dispatcher, metrics }
+    pub fn new(
+        section: Arc<Section>,
+        dispatcher: SyncDispatcher,
+        queue: Arc<QueueMetrics>,
+        metrics: Arc<SyncMetrics>,
+    ) -> Self {
+        Self { section, dispatcher, queue, metrics }
     }
 
     /// Refreshes the gauges, before a scrape.
@@ -75,6 +82,7 @@ impl SyncReport {
             let table = self.section.table.lock();
             (table.states(), table.oldest_pending(now))
         };
+        self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
         self.metrics.set_objects(|state| states.get(state.as_str()).copied().unwrap_or_default());
         for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
             self.metrics.set_oldest_pending(direction, age.unwrap_or_default());

@@ -186,7 +186,9 @@ mod tests {
     #[test]
     fn the_hash_is_that_of_the_specification() {
         let hash = hash(
-            &secret(r#"{"metadata":{"name":"a","annotations":{"cloud.teleport.dev/last-uploaded-hash":"old"}},"type":"Opaque","data":{"data":"ZGF0YTE="}}"#),
+            &secret(
+                r#"{"metadata":{"name":"a","annotations":{"cloud.teleport.dev/last-uploaded-hash":"old"}},"type":"Opaque","data":{"data":"ZGF0YTE="}}"#,
+            ),
             MARK,
         );
         assert!(hash.starts_with("4bc3db4c") && hash.ends_with("e1c5"), "{hash}");

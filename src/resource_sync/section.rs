@@ -22,7 +22,10 @@ use super::secrets::{self, RemoteSecret, SecretView};
 use super::table::Table;
 use crate::actor::KeyMailbox;
 use crate::cluster::{Cluster, FIELD_MANAGER, Follower, Kind, Listed, Object, ObjectKey, Watch};
-use crate::config::{DEFAULT_FINALIZER, SectionName, SyncConfig};
+use crate::config::{SectionName, SyncConfig};
+
+/// The configuration's default: one daemon alone follows the remote objects.
+const DEFAULT_FINALIZER: &str = "sync-local";
 
 /// The watches that a section follows.
 pub struct Watches {
@@ -84,7 +87,12 @@ pub enum Role {
 
 impl Section {
     /// A section over its watches; [`Section::follow`] makes it follow them.
-    pub fn new(config: SyncConfig, watches: Watches, requests: KeyMailbox<ObjectKey>, events: EventMailbox) -> Arc<Self> {
+    pub fn new(
+        config: SyncConfig,
+        watches: Watches,
+        requests: KeyMailbox<ObjectKey>,
+        events: EventMailbox,
+    ) -> Arc<Self> {
         // Several daemons may follow the same remote objects; each has a finalizer, and so a field manager, of its own.
         let remote_manager = if config.finalizer == DEFAULT_FINALIZER {
             FIELD_MANAGER.to_owned()
@@ -220,7 +228,8 @@ impl Section {
 
     /// Whether both clusters answer.
     pub fn is_available(&self) -> bool {
-        self.remote_cluster().is_available() && (self.mode() == Mode::DetachingLocalGone || self.local_cluster().is_available())
+        self.remote_cluster().is_available()
+            && (self.mode() == Mode::DetachingLocalGone || self.local_cluster().is_available())
     }
 
     /// How many objects the section has, for the guard.
@@ -232,6 +241,11 @@ impl Section {
     pub async fn request(&self, key: ObjectKey) {
         // Closed only when the process ends.
         let _ = self.requests.request(key).await;
+    }
+
+    /// How many keys wait in the dispatcher's mailbox.
+    pub(super) fn requests_waiting(&self) -> usize {
+        self.requests.gauge().read().depth
     }
 
     /// Asks for every pair that either side knows.
@@ -282,7 +296,9 @@ impl Section {
     fn owns(&self, namespace: &Object) -> bool {
         match self.policy.marks.namespace_owner(namespace) {
             NamespaceOwner::Us => true,
-            NamespaceOwner::Unnamed => !self.others_here().any(|peer| peer.mapping.remote_namespace_of(&namespace.key.name).is_some()),
+            NamespaceOwner::Unnamed => {
+                !self.others_here().any(|peer| peer.mapping.remote_namespace_of(&namespace.key.name).is_some())
+            }
             NamespaceOwner::Nobody | NamespaceOwner::Others => false,
         }
     }
@@ -310,7 +326,9 @@ impl Section {
         let watches = &self.watches;
         let remote = match watches.remote.store().get(remote_key) {
             Some(object) => Remote::Present(object),
-            None if watches.remote.store().absence(remote_key).seen_terminating => Remote::Absent(Absence::SeenTerminating),
+            None if watches.remote.store().absence(remote_key).seen_terminating => {
+                Remote::Absent(Absence::SeenTerminating)
+            }
             None => Remote::Absent(Absence::Unexplained),
         };
         let local = watches.local.store().get(local_key);
@@ -404,7 +422,12 @@ impl Section {
                     let remotes = self.watches.remote.store().in_namespace(remote_namespace);
                     keys.extend(remotes.iter().filter_map(|remote| self.mapping.local_of(&remote.key)));
                     let locals = self.watches.local.store().in_namespace(&key.name);
-                    keys.extend(locals.iter().map(|local| local.key.clone()).filter(|key| self.mapping.remote_of(key).is_some()));
+                    keys.extend(
+                        locals
+                            .iter()
+                            .map(|local| local.key.clone())
+                            .filter(|key| self.mapping.remote_of(key).is_some()),
+                    );
                 }
                 keys.extend(watch.store().get(key).and_then(|namespace| self.owner_in(&namespace)));
                 keys.into_iter().collect()
@@ -478,9 +501,9 @@ impl Section {
         let marks = &self.policy.marks;
         let watches = &self.watches;
         let remotes = watches.remote.store().objects();
-        let held = remotes.iter().filter(|remote| {
-            remote.has_finalizer(&marks.finalizer) && self.mapping.local_of(&remote.key).is_some()
-        });
+        let held = remotes
+            .iter()
+            .filter(|remote| remote.has_finalizer(&marks.finalizer) && self.mapping.local_of(&remote.key).is_some());
         if self.mode() == Mode::DetachingLocalGone {
             return held.count();
         }

@@ -57,13 +57,8 @@ pub struct Admin {
 
 impl Admin {
     fn section(&self, name: &str) -> Result<Arc<dyn Section>, Problem> {
-        let found = self
-            .sections
-            .iter()
-            .find(|section| section.name().as_str() == name);
-        found
-            .cloned()
-            .ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "no section of this name"))
+        let found = self.sections.iter().find(|section| section.name().as_str() == name);
+        found.cloned().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "no section of this name"))
     }
 }
 
@@ -79,10 +74,7 @@ struct Problem {
 
 impl Problem {
     fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        Self {
-            status,
-            error: error.into(),
-        }
+        Self { status, error: error.into() }
     }
 }
 
@@ -140,9 +132,7 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/approve/{section}", post(approve))
         .route("/detach/{section}", post(detach))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no such page"))
-        .method_not_allowed_fallback(async || {
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method")
-        })
+        .method_not_allowed_fallback(async || Problem::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method"))
         .with_state(admin)
 }
 
@@ -150,11 +140,7 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     (admin.before_scrape)();
     let mut text = admin.metrics.render();
     process::render(&mut text);
-    (
-        [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
-        text,
-    )
-        .into_response()
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
 async fn healthz(State(admin): State<Arc<Admin>>) -> Response {
@@ -164,25 +150,13 @@ async fn healthz(State(admin): State<Arc<Admin>>) -> Response {
 }
 
 async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
-    let sections: BTreeMap<String, Readiness> = admin
-        .sections
-        .iter()
-        .map(|section| (section.name().to_string(), section.readiness()))
-        .collect();
-    let is_ready = !sections
-        .values()
-        .any(|readiness| matches!(readiness, Readiness::NotReady(_)));
-    (
-        ok_if(is_ready),
-        Json(json!({ "ready": is_ready, "sections": sections })),
-    )
-        .into_response()
+    let sections: BTreeMap<String, Readiness> =
+        admin.sections.iter().map(|section| (section.name().to_string(), section.readiness())).collect();
+    let is_ready = !sections.values().any(|readiness| matches!(readiness, Readiness::NotReady(_)));
+    (ok_if(is_ready), Json(json!({ "ready": is_ready, "sections": sections }))).into_response()
 }
 
-async fn section_readyz(
-    State(admin): State<Arc<Admin>>,
-    Path(section): Path<String>,
-) -> Result<Response, Problem> {
+async fn section_readyz(State(admin): State<Arc<Admin>>, Path(section): Path<String>) -> Result<Response, Problem> {
     let readiness = admin.section(&section)?.readiness();
     Ok((ok_if(readiness == Readiness::Ready), Json(readiness)).into_response())
 }
@@ -191,11 +165,8 @@ async fn status(State(admin): State<Arc<Admin>>) -> Json<Value> {
     let tree = tokio::time::timeout(LONGEST_REPORT, admin.tree.report())
         .await
         .unwrap_or_else(|_| json!({ "error": "no answer" }));
-    let sections: Map<String, Value> = admin
-        .sections
-        .iter()
-        .map(|section| (section.name().to_string(), section_status(section.as_ref())))
-        .collect();
+    let sections: Map<String, Value> =
+        admin.sections.iter().map(|section| (section.name().to_string(), section_status(section.as_ref()))).collect();
     Json(json!({
         "version": VERSION,
         "started_seconds_ago": admin.started.elapsed().as_secs(),
@@ -255,19 +226,12 @@ async fn to_the_end(
 ) -> Result<Json<Value>, Problem> {
     match tokio::spawn(change).await {
         Ok(outcome) => Ok(Json(outcome?)),
-        Err(_) => Err(Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the section has panicked",
-        )),
+        Err(_) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the section has panicked")),
     }
 }
 
 fn ok_if(condition: bool) -> StatusCode {
-    if condition {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    }
+    if condition { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
 #[cfg(test)]

@@ -33,27 +33,15 @@ pub fn install(config: &LogConfig) -> Result<(), InstallLog> {
         .map_err(InstallLog::Installed)
 }
 
-fn subscriber<W>(
-    config: &LogConfig,
-    writer: W,
-    colours: bool,
-) -> Result<Box<dyn Subscriber + Send + Sync>, ParseError>
+fn subscriber<W>(config: &LogConfig, writer: W, colours: bool) -> Result<Box<dyn Subscriber + Send + Sync>, ParseError>
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_new(&config.filter)?)
-        .with_writer(writer);
+    let builder = tracing_subscriber::fmt().with_env_filter(EnvFilter::try_new(&config.filter)?).with_writer(writer);
     Ok(match config.format {
         LogFormat::Text => Box::new(builder.with_ansi(colours).finish()),
         // One flat object a line, with the innermost span as `span`.
-        LogFormat::Json => Box::new(
-            builder
-                .json()
-                .flatten_event(true)
-                .with_span_list(false)
-                .finish(),
-        ),
+        LogFormat::Json => Box::new(builder.json().flatten_event(true).with_span_list(false).finish()),
     })
 }
 
@@ -83,12 +71,8 @@ mod tests {
     fn logged(format: LogFormat, filter: &str) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
-        let config = LogConfig {
-            format,
-            filter: filter.to_owned(),
-        };
-        let subscriber =
-            subscriber(&config, move || writer.clone(), false).expect("a well-formed filter");
+        let config = LogConfig { format, filter: filter.to_owned() };
+        let subscriber = subscriber(&config, move || writer.clone(), false).expect("a well-formed filter");
         tracing::subscriber::with_default(subscriber, || {
             let _span = tracing::info_span!("sync", section = "databases").entered();
             tracing::info!(cluster = "hub", "cluster reached");

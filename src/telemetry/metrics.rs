@@ -3,9 +3,7 @@
 //! The names that controller-runtime uses are used as it uses them, so that its dashboards and alerts work. Labels are
 //! closed sets: sections and clusters of the configuration, roles of actors, and the enums of `recorders`.
 
-use metrics_exporter_prometheus::{
-    BuildError, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
-};
+use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 /// Reconciles that have ended, by `controller` (the section) and `result`.
 pub(super) const RECONCILE_TOTAL: &str = "controller_runtime_reconcile_total";
@@ -54,10 +52,8 @@ pub(super) const PROCESS_START_TIME_SECONDS: &str = "process_start_time_seconds"
 
 /// Upper bounds of every histogram's buckets, all of which are in seconds. From 1 ms, which a reconcile without writes
 /// stays under, to 5 min, the cap of the back-off; steps of 2 to 2.5 give quantiles that are right to half their value.
-const SECONDS: [f64; 17] = [
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
-    120.0, 300.0,
-];
+const SECONDS: [f64; 17] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 
 /// What a metric's values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,75 +80,31 @@ pub(super) const ALL: [Metric; 19] = {
     use Kind::{Counter, Gauge, Histogram};
     [
         metric(RECONCILE_TOTAL, Counter, "Reconciles by section and result"),
-        metric(
-            RECONCILE_TIME_SECONDS,
-            Histogram,
-            "Length of time per reconcile by section",
-        ),
+        metric(RECONCILE_TIME_SECONDS, Histogram, "Length of time per reconcile by section"),
         metric(ACTIVE_WORKERS, Gauge, "Running reconciles by section"),
         metric(WORKQUEUE_DEPTH, Gauge, "Keys that wait to be reconciled"),
-        metric(
-            WORKQUEUE_ADDS_TOTAL,
-            Counter,
-            "Keys that were added, merged requests not counted",
-        ),
-        metric(
-            WORKQUEUE_QUEUE_DURATION_SECONDS,
-            Histogram,
-            "How long a key waits before it is reconciled",
-        ),
-        metric(
-            WORKQUEUE_WORK_DURATION_SECONDS,
-            Histogram,
-            "How long reconciling a key takes",
-        ),
-        metric(
-            WORKQUEUE_RETRIES_TOTAL,
-            Counter,
-            "Keys that were put back after a failure",
-        ),
-        metric(
-            REST_CLIENT_REQUESTS_TOTAL,
-            Counter,
-            "Requests to API servers by status code, method and host",
-        ),
-        metric(
-            LEADER_ELECTION_MASTER_STATUS,
-            Gauge,
-            "1 where the section runs in this process, 0 where it does not",
-        ),
+        metric(WORKQUEUE_ADDS_TOTAL, Counter, "Keys that were added, merged requests not counted"),
+        metric(WORKQUEUE_QUEUE_DURATION_SECONDS, Histogram, "How long a key waits before it is reconciled"),
+        metric(WORKQUEUE_WORK_DURATION_SECONDS, Histogram, "How long reconciling a key takes"),
+        metric(WORKQUEUE_RETRIES_TOTAL, Counter, "Keys that were put back after a failure"),
+        metric(REST_CLIENT_REQUESTS_TOTAL, Counter, "Requests to API servers by status code, method and host"),
+        metric(LEADER_ELECTION_MASTER_STATUS, Gauge, "1 where the section runs in this process, 0 where it does not"),
         metric(SYNC_OBJECTS, Gauge, "Objects by section and state"),
-        metric(
-            SYNC_SPEC_LAG_SECONDS,
-            Histogram,
-            "From the arrival of a remote change to the acknowledged local write",
-        ),
+        metric(SYNC_SPEC_LAG_SECONDS, Histogram, "From the arrival of a remote change to the acknowledged local write"),
         metric(
             SYNC_STATUS_LAG_SECONDS,
             Histogram,
             "From the arrival of a local change to the acknowledged remote write",
         ),
-        metric(
-            SYNC_OLDEST_PENDING_SECONDS,
-            Gauge,
-            "Age of the oldest change that is not written yet",
-        ),
+        metric(SYNC_OLDEST_PENDING_SECONDS, Gauge, "Age of the oldest change that is not written yet"),
         metric(
             SYNC_CONTENDED_FIELDS_TOTAL,
             Counter,
             "Fields that another field manager keeps setting and that were taken back",
         ),
         metric(ACTOR_RESTARTS_TOTAL, Counter, "Restarts of actors by role"),
-        metric(
-            MAILBOX_DEPTH,
-            Gauge,
-            "Messages that wait in the mailboxes of a role",
-        ),
-        metric(
-            MAILBOX_CAPACITY,
-            Gauge,
-            "Messages that may wait in the mailboxes of a role",
-        ),
+        metric(MAILBOX_DEPTH, Gauge, "Messages that wait in the mailboxes of a role"),
+        metric(MAILBOX_CAPACITY, Gauge, "Messages that may wait in the mailboxes of a role"),
         metric(BUILD_INFO, Gauge, "The running version; always 1"),
     ]
 };
@@ -178,9 +130,7 @@ pub fn install() -> Result<PrometheusHandle, InstallMetrics> {
 
 /// A recorder that is not installed, so that tests can each have one.
 pub(super) fn recorder() -> Result<PrometheusRecorder, BuildError> {
-    Ok(PrometheusBuilder::new()
-        .set_buckets(&SECONDS)?
-        .build_recorder())
+    Ok(PrometheusBuilder::new().set_buckets(&SECONDS)?.build_recorder())
 }
 
 /// Describes every metric to the current recorder, and records the version.

@@ -5,9 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::time::Duration;
 
-use super::metrics::{
-    PROCESS_CPU_SECONDS_TOTAL, PROCESS_RESIDENT_MEMORY_BYTES, PROCESS_START_TIME_SECONDS,
-};
+use super::metrics::{PROCESS_CPU_SECONDS_TOTAL, PROCESS_RESIDENT_MEMORY_BYTES, PROCESS_START_TIME_SECONDS};
 
 /// Length of a tick in `/proc`: the kernel shows times to programs in hundredths of a second (`USER_HZ`) on every
 /// architecture that Rust's standard library is built for.
@@ -25,11 +23,9 @@ struct Process {
 /// Appends the metrics in the text format; nothing where there is no `/proc`.
 pub(super) fn render(text: &mut String) {
     let read = |path| fs::read_to_string(path).ok();
-    let (Some(stat), Some(status), Some(system)) = (
-        read("/proc/self/stat"),
-        read("/proc/self/status"),
-        read("/proc/stat"),
-    ) else {
+    let (Some(stat), Some(status), Some(system)) =
+        (read("/proc/self/stat"), read("/proc/self/status"), read("/proc/stat"))
+    else {
         return;
     };
     if let Some(process) = parse(&stat, &status, &system) {
@@ -41,13 +37,7 @@ pub(super) fn render(text: &mut String) {
 fn parse(stat: &str, status: &str, system: &str) -> Option<Process> {
     // The second field is the program's name, which may hold spaces and parentheses; the third follows the last one.
     let (_, after_name) = stat.rsplit_once(") ")?;
-    let field = |number: usize| -> Option<u32> {
-        after_name
-            .split_ascii_whitespace()
-            .nth(number - 3)?
-            .parse()
-            .ok()
-    };
+    let field = |number: usize| -> Option<u32> { after_name.split_ascii_whitespace().nth(number - 3)?.parse().ok() };
     let line = |text: &str, key: &str| -> Option<u64> {
         let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
         rest.split_ascii_whitespace().next()?.parse().ok()
@@ -62,31 +52,13 @@ fn parse(stat: &str, status: &str, system: &str) -> Option<Process> {
 fn append(text: &mut String, process: &Process) {
     let mut metric = |name: &str, kind: &str, help: &str, value: &dyn std::fmt::Display| {
         // Writing to a String can't fail.
-        let _ = write!(
-            text,
-            "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n\n"
-        );
+        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n\n");
     };
     let cpu = process.cpu.as_secs_f64();
-    metric(
-        PROCESS_CPU_SECONDS_TOTAL,
-        "counter",
-        "Total user and system CPU time spent in seconds",
-        &cpu,
-    );
-    metric(
-        PROCESS_RESIDENT_MEMORY_BYTES,
-        "gauge",
-        "Resident memory size in bytes",
-        &process.resident_bytes,
-    );
+    metric(PROCESS_CPU_SECONDS_TOTAL, "counter", "Total user and system CPU time spent in seconds", &cpu);
+    metric(PROCESS_RESIDENT_MEMORY_BYTES, "gauge", "Resident memory size in bytes", &process.resident_bytes);
     let started = process.started.as_secs_f64();
-    metric(
-        PROCESS_START_TIME_SECONDS,
-        "gauge",
-        "Start time of the process since the Unix epoch in seconds",
-        &started,
-    );
+    metric(PROCESS_START_TIME_SECONDS, "gauge", "Start time of the process since the Unix epoch in seconds", &started);
 }
 
 #[cfg(test)]

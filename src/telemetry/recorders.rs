@@ -44,7 +44,8 @@ impl WorkqueueMetrics {
         let name = section.to_string();
         let queue = [("name", name.clone()), ("controller", name.clone())];
         let controller = [("controller", name.clone())];
-        let total = |result: &'static str| counter!(names::RECONCILE_TOTAL, "controller" => name.clone(), "result" => result);
+        let total =
+            |result: &'static str| counter!(names::RECONCILE_TOTAL, "controller" => name.clone(), "result" => result);
         Self {
             depth: gauge!(names::WORKQUEUE_DEPTH, &queue),
             adds: counter!(names::WORKQUEUE_ADDS_TOTAL, &queue),
@@ -115,14 +116,7 @@ pub enum ObjectState {
 
 impl ObjectState {
     /// Every state, in the order of a report.
-    pub const ALL: [Self; 6] = [
-        Self::InStep,
-        Self::Pending,
-        Self::Paused,
-        Self::Failing,
-        Self::Deleting,
-        Self::Held,
-    ];
+    pub const ALL: [Self; 6] = [Self::InStep, Self::Pending, Self::Paused, Self::Failing, Self::Deleting, Self::Held];
 
     /// The label's value, and the key in a report.
     pub fn as_str(self) -> &'static str {
@@ -218,11 +212,7 @@ pub fn rest_client_request(code: Option<http::StatusCode>, method: &http::Method
 
 /// Whether a section runs in this process.
 pub fn leader_election_master_status(section: &SectionName, is_here: bool) {
-    gauge!(names::LEADER_ELECTION_MASTER_STATUS, "name" => section.to_string()).set(if is_here {
-        1.0
-    } else {
-        0.0
-    });
+    gauge!(names::LEADER_ELECTION_MASTER_STATUS, "name" => section.to_string()).set(if is_here { 1.0 } else { 0.0 });
 }
 
 /// All actors of one role together, at the time of a scrape. A role is what is the same for all sections, clusters and

@@ -144,19 +144,12 @@ mod tests {
         };
         let stop = CancellationToken::new();
         let server = tokio::spawn(serve(listener, admin, stop.clone()));
-        Running {
-            address,
-            stop,
-            server,
-        }
+        Running { address, stop, server }
     }
 
     async fn converse_with(address: SocketAddr, request: &str) -> String {
         let mut stream = TcpStream::connect(address).await.expect("a connection");
-        stream
-            .write_all(request.as_bytes())
-            .await
-            .expect("a request is sent");
+        stream.write_all(request.as_bytes()).await.expect("a request is sent");
         let mut answer = String::new();
         // An answer that came before the connection was reset is one all the same.
         let _ = stream.read_to_string(&mut answer).await;
@@ -166,27 +159,16 @@ mod tests {
     #[tokio::test]
     async fn a_request_is_answered_and_the_connection_closed() {
         let running = start().await;
-        let answer =
-            converse_with(running.address, "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        let answer = converse_with(running.address, "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-        assert!(
-            answer.ends_with("{\"heartbeat_age_seconds\":0.0}"),
-            "{answer}"
-        );
+        assert!(answer.ends_with("{\"heartbeat_age_seconds\":0.0}"), "{answer}");
     }
 
     #[tokio::test]
     async fn the_peer_of_a_connection_is_known() {
         let running = start().await;
-        let answer = converse_with(
-            running.address,
-            "POST /approve/a HTTP/1.1\r\nhost: a\r\n\r\n",
-        )
-        .await;
-        assert!(
-            answer.starts_with("HTTP/1.1 404"),
-            "loopback is let in, to find nothing: {answer}"
-        );
+        let answer = converse_with(running.address, "POST /approve/a HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 404"), "loopback is let in, to find nothing: {answer}");
     }
 
     #[tokio::test]
@@ -195,15 +177,9 @@ mod tests {
         let body = "POST /approve/a HTTP/1.1\r\nhost: a\r\ncontent-length: 1025\r\n\r\n";
         let answer = converse_with(running.address, body).await;
         assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
-        let head = format!(
-            "GET /healthz HTTP/1.1\r\nlong: {}\r\n\r\n",
-            "a".repeat(LARGEST_HEAD)
-        );
+        let head = format!("GET /healthz HTTP/1.1\r\nlong: {}\r\n\r\n", "a".repeat(LARGEST_HEAD));
         let answer = converse_with(running.address, &head).await;
-        assert!(
-            answer.starts_with("HTTP/1.1 431") || answer.is_empty(),
-            "{answer}"
-        );
+        assert!(answer.starts_with("HTTP/1.1 431") || answer.is_empty(), "{answer}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -213,10 +189,7 @@ mod tests {
         let answer = converse_with(running.address, "GET /heal").await;
         // The paused clock may jump while the connection is being made, but not as far as the whole life of one.
         let lasted = begun.elapsed();
-        assert!(
-            lasted >= LONGEST_HEAD && lasted < LONGEST_CONNECTION,
-            "{lasted:?}: {answer}"
-        );
+        assert!(lasted >= LONGEST_HEAD && lasted < LONGEST_CONNECTION, "{lasted:?}: {answer}");
     }
 
     #[tokio::test]
@@ -224,19 +197,12 @@ mod tests {
         let running = start().await;
         let mut held = Vec::new();
         for _ in 0..MOST_CONNECTIONS {
-            held.push(
-                TcpStream::connect(running.address)
-                    .await
-                    .expect("a connection"),
-            );
+            held.push(TcpStream::connect(running.address).await.expect("a connection"));
         }
         let request = "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
         let mut waiting = Box::pin(converse_with(running.address, request));
         for turn in 0..10_000 {
-            assert!(
-                futures::poll!(&mut waiting).is_pending(),
-                "answered at turn {turn}"
-            );
+            assert!(futures::poll!(&mut waiting).is_pending(), "answered at turn {turn}");
             tokio::task::yield_now().await;
         }
         held.pop();
@@ -248,13 +214,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_server_stops_though_someone_holds_a_connection() {
         let running = start().await;
-        let _held = TcpStream::connect(running.address)
-            .await
-            .expect("a connection");
+        let _held = TcpStream::connect(running.address).await.expect("a connection");
         running.stop.cancel();
         let stopped = tokio::time::timeout(FAREWELL * 2, running.server).await;
-        stopped
-            .expect("waited for the server to stop")
-            .expect("no panic");
+        stopped.expect("waited for the server to stop").expect("no panic");
     }
 }

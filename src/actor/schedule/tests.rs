@@ -9,11 +9,7 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn schedule(permits: usize) -> Schedule<&'static str> {
-    let backoff = Backoff {
-        first: SECOND,
-        cap: SECOND * 4,
-        jitter: 0.0,
-    };
+    let backoff = Backoff { first: SECOND, cap: SECOND * 4, jitter: 0.0 };
     Schedule::new(permits, SECOND * 60, backoff, 7)
 }
 
@@ -31,13 +27,7 @@ fn keys_start_in_the_order_of_their_first_request_while_permits_last() {
     assert_eq!(started(&mut schedule, now), ["a", "b"]);
     assert_eq!((schedule.ready(), schedule.running()), (1, 2));
     assert_eq!(schedule.finish(&"b", Verdict::Rest, now), Next::Rest);
-    assert_eq!(
-        schedule.start(now + SECOND),
-        Some(Start {
-            key: "c",
-            waited: SECOND
-        })
-    );
+    assert_eq!(schedule.start(now + SECOND), Some(Start { key: "c", waited: SECOND }));
 }
 
 #[test]
@@ -48,22 +38,9 @@ fn a_request_during_a_run_is_held_and_runs_at_once_after_it() {
     assert_eq!(started(&mut schedule, now), ["a"]);
     assert_eq!(schedule.request(&"a", now + SECOND), Requested::Queued);
     assert_eq!(schedule.request(&"a", now + SECOND * 2), Requested::Merged);
-    assert_eq!(
-        schedule.start(now + SECOND * 2),
-        None,
-        "a key ran twice at once"
-    );
-    assert_eq!(
-        schedule.finish(&"a", Verdict::Retry, now + SECOND * 3),
-        Next::Again
-    );
-    assert_eq!(
-        schedule.start(now + SECOND * 3),
-        Some(Start {
-            key: "a",
-            waited: SECOND * 2
-        })
-    );
+    assert_eq!(schedule.start(now + SECOND * 2), None, "a key ran twice at once");
+    assert_eq!(schedule.finish(&"a", Verdict::Retry, now + SECOND * 3), Next::Again);
+    assert_eq!(schedule.start(now + SECOND * 3), Some(Start { key: "a", waited: SECOND * 2 }));
 }
 
 #[test]
@@ -74,15 +51,9 @@ fn retries_back_off_and_a_request_resets_them() {
     for delay in [1, 2, 4, 4] {
         assert_eq!(started(&mut schedule, now), ["a"]);
         let delay = SECOND * delay;
-        assert_eq!(
-            schedule.finish(&"a", Verdict::Retry, now),
-            Next::Retry(delay)
-        );
+        assert_eq!(schedule.finish(&"a", Verdict::Retry, now), Next::Retry(delay));
         assert_eq!(schedule.next_alarm(), Some(now + delay));
-        assert_eq!(
-            schedule.advance(now + delay - Duration::from_nanos(1)),
-            Vec::<&str>::new()
-        );
+        assert_eq!(schedule.advance(now + delay - Duration::from_nanos(1)), Vec::<&str>::new());
         assert_eq!((schedule.ready(), schedule.retrying()), (0, 1));
         now += delay;
         schedule.advance(now);
@@ -91,16 +62,9 @@ fn retries_back_off_and_a_request_resets_them() {
     assert_eq!(started(&mut schedule, now), ["a"]);
     schedule.finish(&"a", Verdict::Retry, now);
     assert_eq!(schedule.request(&"a", now), Requested::Queued);
-    assert_eq!(
-        (schedule.retrying(), schedule.next_alarm()),
-        (0, None),
-        "the alarm outlived the delay"
-    );
+    assert_eq!((schedule.retrying(), schedule.next_alarm()), (0, None), "the alarm outlived the delay");
     assert_eq!(started(&mut schedule, now), ["a"]);
-    assert_eq!(
-        schedule.finish(&"a", Verdict::Retry, now),
-        Next::Retry(SECOND)
-    );
+    assert_eq!(schedule.finish(&"a", Verdict::Retry, now), Next::Retry(SECOND));
 }
 
 #[test]
@@ -109,16 +73,10 @@ fn a_delay_that_was_asked_for_does_not_count_as_an_attempt() {
     let mut schedule = schedule(1);
     schedule.request(&"a", now);
     started(&mut schedule, now);
-    assert_eq!(
-        schedule.finish(&"a", Verdict::RetryAfter(SECOND * 9), now),
-        Next::Retry(SECOND * 9)
-    );
+    assert_eq!(schedule.finish(&"a", Verdict::RetryAfter(SECOND * 9), now), Next::Retry(SECOND * 9));
     schedule.advance(now + SECOND * 9);
     assert_eq!(started(&mut schedule, now + SECOND * 9), ["a"]);
-    assert_eq!(
-        schedule.finish(&"a", Verdict::Retry, now + SECOND * 9),
-        Next::Retry(SECOND)
-    );
+    assert_eq!(schedule.finish(&"a", Verdict::Retry, now + SECOND * 9), Next::Retry(SECOND));
 }
 
 #[test]
@@ -132,11 +90,7 @@ fn an_idle_key_is_forgotten_after_its_time_and_not_before() {
     schedule.finish(&"a", Verdict::Rest, now);
     schedule.finish(&"b", Verdict::Rest, now);
     schedule.request(&"b", now + SECOND * 59);
-    assert_eq!(
-        schedule.advance(now + SECOND * 60),
-        ["a"],
-        "b was requested again"
-    );
+    assert_eq!(schedule.advance(now + SECOND * 60), ["a"], "b was requested again");
     assert_eq!(schedule.entries.len(), 1);
 }
 
@@ -152,10 +106,7 @@ fn what_needs_a_run_is_handed_over_and_what_rests_is_not() {
     schedule.finish(&"idle", Verdict::Rest, now);
     let unfinished: HashSet<_> = schedule.take_unfinished().into_iter().collect();
     assert_eq!(unfinished, HashSet::from(["running", "retrying", "ready"]));
-    assert_eq!(
-        (schedule.ready(), schedule.running(), schedule.retrying()),
-        (0, 0, 0)
-    );
+    assert_eq!((schedule.ready(), schedule.running(), schedule.retrying()), (0, 0, 0));
 }
 
 /// One step of the outside world; indices are taken modulo what there is.
@@ -211,24 +162,15 @@ fn play(steps: impl IntoIterator<Item = Step>, permits: usize) -> usize {
             Step::Pass(milliseconds) => now += Duration::from_millis(milliseconds),
         }
         for key in schedule.advance(now) {
-            assert!(
-                !owed.contains(&key) && !running.contains(&key),
-                "{key} was forgotten while it mattered"
-            );
+            assert!(!owed.contains(&key) && !running.contains(&key), "{key} was forgotten while it mattered");
         }
         while let Some(Start { key, .. }) = schedule.start(now) {
             assert!(!running.contains(&key), "{key} runs twice at once");
-            assert!(
-                owed.remove(&key) | retrying.remove(&key),
-                "{key} started for nothing"
-            );
+            assert!(owed.remove(&key) | retrying.remove(&key), "{key} started for nothing");
             running.push(key);
         }
         assert!(running.len() <= permits);
-        assert_eq!(
-            (schedule.running(), schedule.entries.len()),
-            (running.len(), schedule.known())
-        );
+        assert_eq!((schedule.running(), schedule.entries.len()), (running.len(), schedule.known()));
     }
     // With nothing in the way, all that was asked for comes to run.
     while !(owed.is_empty() && running.is_empty() && retrying.is_empty()) {
@@ -241,28 +183,17 @@ fn play(steps: impl IntoIterator<Item = Step>, permits: usize) -> usize {
             assert!(owed.remove(&key) | retrying.remove(&key));
             running.push(key);
         }
-        assert!(
-            !running.is_empty() || owed.is_empty() && retrying.is_empty(),
-            "lost: {owed:?} {retrying:?}"
-        );
+        assert!(!running.is_empty() || owed.is_empty() && retrying.is_empty(), "lost: {owed:?} {retrying:?}");
     }
     schedule.advance(now + SECOND);
-    assert_eq!(
-        (schedule.entries.len(), schedule.alarms.len()),
-        (0, 0),
-        "something is kept for ever"
-    );
+    assert_eq!((schedule.entries.len(), schedule.alarms.len()), (0, 0), "something is kept for ever");
     requests
 }
 
 impl<K: Key> Schedule<K> {
     /// The number of keys, counted by phase.
     fn known(&self) -> usize {
-        let idle = self
-            .entries
-            .values()
-            .filter(|entry| matches!(entry.phase, Phase::Idle(_)))
-            .count();
+        let idle = self.entries.values().filter(|entry| matches!(entry.phase, Phase::Idle(_))).count();
         assert_eq!(self.alarms.len(), idle + self.retrying);
         self.ready() + self.running() + self.retrying() + idle
     }

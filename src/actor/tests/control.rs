@@ -40,36 +40,18 @@ async fn a_flooded_actor_answers_control_while_its_body_is_busy() {
             tokio::spawn(async move { mailbox.send(number).await });
         }
         let gauge = mailbox.gauge();
-        until("one message is in hand and the mailbox full", || {
-            gauge.read().accepted == 17
-        })
-        .await;
-        assert_eq!(
-            mailbox.send(500).now_or_never(),
-            None,
-            "the mailbox is not full"
-        );
+        until("one message is in hand and the mailbox full", || gauge.read().accepted == 17).await;
+        assert_eq!(mailbox.send(500).now_or_never(), None, "the mailbox is not full");
 
         // Neither the clock nor the gate moves: the answer owes nothing to the body.
         let asked = tokio::time::Instant::now();
         let report = tree.report().await;
-        assert_eq!(
-            asked.elapsed(),
-            Duration::ZERO,
-            "the answer waited for something"
-        );
+        assert_eq!(asked.elapsed(), Duration::ZERO, "the answer waited for something");
         let child = &report.children[0];
-        assert_eq!(
-            (child.state.as_str(), child.mailbox.unwrap().depth),
-            ("working", 16)
-        );
+        assert_eq!((child.state.as_str(), child.mailbox.unwrap().depth), ("working", 16));
 
         let mut drain = Box::pin(tree.drain(Duration::from_secs(30)));
-        assert_eq!(
-            drain.as_mut().now_or_never(),
-            None,
-            "a busy body was not waited for"
-        );
+        assert_eq!(drain.as_mut().now_or_never(), None, "a busy body was not waited for");
         while tree.report().await.children[0].state != "draining" {
             yield_now().await;
         }
@@ -142,18 +124,10 @@ fn a_body_that_blocks_its_thread_is_replaced_and_its_successor_reads_on() {
         let tree = Supervisor::start("test", vec![spec], policy(3));
         mailbox.send(0).await.unwrap();
         mailbox.send(7).await.unwrap();
-        assert_eq!(
-            was_read.recv().await,
-            Some(7),
-            "the successor read something else"
-        );
+        assert_eq!(was_read.recv().await, Some(7), "the successor read something else");
         let child = &tree.report().await.children[0];
         assert_eq!(child.restarts, 1);
-        assert!(
-            matches!(child.last_exit, Some(ExitReason::Stalled { .. })),
-            "{:?}",
-            child.last_exit
-        );
+        assert!(matches!(child.last_exit, Some(ExitReason::Stalled { .. })), "{:?}", child.last_exit);
         drop(release);
     })
     .unwrap();

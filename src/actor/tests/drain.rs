@@ -23,13 +23,7 @@ fn child(name: &'static str, work: Duration, log: &Log) -> ChildSpec {
 }
 
 fn names(parts: &[&str]) -> Vec<Name> {
-    parts
-        .iter()
-        .map(|path| {
-            path.split('/')
-                .fold(Name::root("test"), |name, part| name.child(part))
-        })
-        .collect()
+    parts.iter().map(|path| path.split('/').fold(Name::root("test"), |name, part| name.child(part))).collect()
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -42,10 +36,7 @@ async fn children_drain_one_after_the_other_the_last_started_first() {
         let children = vec![
             child("leases", SECOND, &log),
             ChildSpec::supervisor("section", policy(0), move || {
-                vec![
-                    child("dispatcher", SECOND * 2, &inner),
-                    child("watcher", SECOND * 3, &inner),
-                ]
+                vec![child("dispatcher", SECOND * 2, &inner), child("watcher", SECOND * 3, &inner)]
             }),
             child("admin", SECOND * 4, &log),
         ];
@@ -53,16 +44,9 @@ async fn children_drain_one_after_the_other_the_last_started_first() {
         let began = Instant::now();
         let report = tree.drain(SECOND * 100).await;
         let expected = ["admin", "section/watcher", "section/dispatcher", "leases"];
-        assert_eq!(
-            (report.drained, report.unfinished),
-            (names(&expected), Vec::new())
-        );
+        assert_eq!((report.drained, report.unfinished), (names(&expected), Vec::new()));
         assert_eq!(*log.lock(), ["admin", "watcher", "dispatcher", "leases"]);
-        assert_eq!(
-            began.elapsed().as_secs(),
-            10,
-            "they did not drain one after the other"
-        );
+        assert_eq!(began.elapsed().as_secs(), 10, "they did not drain one after the other");
         assert_eq!(tree.exited().await, ExitReason::Drained);
     })
     .await;
@@ -76,10 +60,7 @@ async fn who_does_not_finish_is_aborted_and_named_and_those_after_it_still_get_t
         let children = vec![
             child("leases", SECOND, &log),
             ChildSpec::supervisor("section", policy(0), move || {
-                vec![
-                    child("quick", SECOND / 2, &inner),
-                    child("stuck", SECOND * 1_000, &inner),
-                ]
+                vec![child("quick", SECOND / 2, &inner), child("stuck", SECOND * 1_000, &inner)]
             }),
         ];
         let tree = Supervisor::start("test", children, policy(0));
@@ -107,12 +88,7 @@ async fn a_panic_while_draining_is_named_and_stops_no_other_drain() {
             scope.draining().await;
             Err("on the way out".into())
         });
-        let children = vec![
-            child("leases", SECOND, &log),
-            panicking,
-            failing,
-            child("admin", SECOND, &log),
-        ];
+        let children = vec![child("leases", SECOND, &log), panicking, failing, child("admin", SECOND, &log)];
         let tree = Supervisor::start("test", children, policy(9));
         let report = tree.drain(SECOND * 10).await;
         assert_eq!(report.drained, names(&["admin", "leases"]));
@@ -132,11 +108,7 @@ async fn nothing_is_restarted_during_a_drain_and_a_restart_under_way_is_called_o
             noted.lock().push("start");
             async { Err("at once".into()) }
         });
-        let tree = Supervisor::start(
-            "test",
-            vec![failing, child("slow", SECOND * 5, &log)],
-            policy(100),
-        );
+        let tree = Supervisor::start("test", vec![failing, child("slow", SECOND * 5, &log)], policy(100));
         sleep(SECOND / 2).await;
         assert_eq!(tree.report().await.children[0].state, "backing off");
         let report = tree.drain(SECOND * 100).await;
@@ -150,11 +122,7 @@ async fn nothing_is_restarted_during_a_drain_and_a_restart_under_way_is_called_o
 async fn a_second_drain_moves_the_deadline_up() {
     on_control_lane(async {
         let log = Log::default();
-        let tree = Supervisor::start(
-            "test",
-            vec![child("stuck", SECOND * 1_000, &log)],
-            policy(0),
-        );
+        let tree = Supervisor::start("test", vec![child("stuck", SECOND * 1_000, &log)], policy(0));
         let began = Instant::now();
         let (first, second) = futures::join!(tree.drain(SECOND * 500), async {
             sleep(SECOND).await;
@@ -163,11 +131,7 @@ async fn a_second_drain_moves_the_deadline_up() {
         });
         assert_eq!(first, second);
         assert_eq!(first.unfinished, names(&["stuck"]));
-        assert_eq!(
-            began.elapsed().as_secs(),
-            1,
-            "the second drain did not abort"
-        );
+        assert_eq!(began.elapsed().as_secs(), 1, "the second drain did not abort");
     })
     .await;
 }
@@ -179,15 +143,9 @@ async fn a_tree_that_has_ended_takes_no_children_and_still_answers() {
         assert_eq!(tree.drain(SECOND).await, DrainReport::default());
         let late = ChildSpec::new("late", |_| async { Ok(()) });
         let child = Name::root("test").child("late");
-        assert_eq!(
-            tree.start_child(late).await,
-            Err(StartError::Ending { child })
-        );
+        assert_eq!(tree.start_child(late).await, Err(StartError::Ending { child }));
         let report = tree.report().await;
-        assert_eq!(
-            (report.state.as_str(), report.last_exit),
-            ("ended", Some(ExitReason::Drained))
-        );
+        assert_eq!((report.state.as_str(), report.last_exit), ("ended", Some(ExitReason::Drained)));
     })
     .await;
 }

@@ -31,14 +31,6 @@ async fn on_control_lane<T>(test: impl Future<Output = T>) -> T {
 /// A policy that restarts after exactly a second, so often within a minute.
 fn policy(budget: u32) -> RestartPolicy {
     let second = Duration::from_secs(1);
-    let backoff = Backoff {
-        first: second,
-        cap: second,
-        jitter: 0.0,
-    };
-    RestartPolicy {
-        backoff,
-        budget,
-        window: Duration::from_mins(1),
-    }
+    let backoff = Backoff { first: second, cap: second, jitter: 0.0 };
+    RestartPolicy { backoff, budget, window: Duration::from_mins(1) }
 }

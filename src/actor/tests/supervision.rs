@@ -18,11 +18,7 @@ enum Failure {
 }
 
 /// An actor that appends what it reads to `read`, and fails on demand.
-fn reader(
-    inbox: Inbox<String>,
-    failure: Failure,
-    read: Arc<parking_lot::Mutex<Vec<String>>>,
-) -> ChildSpec {
+fn reader(inbox: Inbox<String>, failure: Failure, read: Arc<parking_lot::Mutex<Vec<String>>>) -> ChildSpec {
     let gauge = inbox.gauge();
     ChildSpec::new("reader", move |scope| {
         let (mut inbox, read) = (inbox.clone(), Arc::clone(&read));
@@ -52,61 +48,30 @@ fn reader(
 
 #[tokio::test(start_paused = true)]
 async fn an_actor_that_fails_is_started_again_onto_the_same_mailbox() {
-    let stalled = ExitReason::Stalled {
-        after: Duration::from_secs(20),
-    };
+    let stalled = ExitReason::Stalled { after: Duration::from_secs(20) };
     let cases = [
-        (
-            Failure::Panic,
-            ExitReason::Panicked {
-                message: "cannot read fail".to_owned(),
-            },
-        ),
-        (
-            Failure::Error,
-            ExitReason::Failed {
-                error: "no such word".to_owned(),
-            },
-        ),
+        (Failure::Panic, ExitReason::Panicked { message: "cannot read fail".to_owned() }),
+        (Failure::Error, ExitReason::Failed { error: "no such word".to_owned() }),
         (Failure::Freeze, stalled),
-        (
-            Failure::TaskPanic,
-            ExitReason::Panicked {
-                message: "the task failed".to_owned(),
-            },
-        ),
+        (Failure::TaskPanic, ExitReason::Panicked { message: "the task failed".to_owned() }),
     ];
     for (failure, expected) in cases {
         on_control_lane(async {
             let (mailbox, inbox) = mailbox(8);
             let read = Arc::default();
-            let tree = Supervisor::start(
-                "test",
-                vec![reader(inbox, failure, Arc::clone(&read))],
-                policy(3),
-            );
+            let tree = Supervisor::start("test", vec![reader(inbox, failure, Arc::clone(&read))], policy(3));
             for word in ["one", "fail", "two", "fail", "three"] {
                 mailbox.send(word.to_owned()).await.unwrap();
             }
             until("the third instance has read on", || read.lock().len() == 3).await;
-            assert_eq!(
-                *read.lock(),
-                ["one", "two", "three"],
-                "{failure:?} lost or doubled a message"
-            );
+            assert_eq!(*read.lock(), ["one", "two", "three"], "{failure:?} lost or doubled a message");
 
             let report = tree.report().await;
             let child = &report.children[0];
-            assert_eq!(
-                (child.name.as_str(), child.state.as_str(), child.restarts),
-                ("reader", "running", 2)
-            );
+            assert_eq!((child.name.as_str(), child.state.as_str(), child.restarts), ("reader", "running", 2));
             assert_eq!(child.last_exit, Some(expected), "{failure:?}");
             let reading = child.mailbox.unwrap();
-            assert_eq!(
-                (reading.depth, reading.capacity, reading.accepted),
-                (0, 8, 5)
-            );
+            assert_eq!((reading.depth, reading.capacity, reading.accepted), (0, 8, 5));
         })
         .await;
     }
@@ -136,24 +101,13 @@ async fn restarts_wait_for_their_back_off() {
             noted.lock().push(Instant::now());
             async { Err("again".into()) }
         });
-        let backoff = Backoff {
-            first: Duration::from_secs(1),
-            cap: Duration::from_secs(4),
-            jitter: 0.0,
-        };
-        let policy = RestartPolicy {
-            backoff,
-            budget: 5,
-            window: Duration::from_mins(1),
-        };
+        let backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(4), jitter: 0.0 };
+        let policy = RestartPolicy { backoff, budget: 5, window: Duration::from_mins(1) };
         let tree = Supervisor::start("test", vec![spec], policy);
         let child = Name::root("test").child("failing");
         assert_eq!(tree.exited().await, ExitReason::Escalated { child });
         let times = times.lock();
-        let delays: Vec<u64> = times
-            .windows(2)
-            .map(|pair| (pair[1] - pair[0]).as_secs())
-            .collect();
+        let delays: Vec<u64> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
         assert_eq!(delays, [1, 2, 4, 4, 4]);
     })
     .await;
@@ -174,16 +128,8 @@ async fn a_sibling_is_left_alone_by_a_restart_and_drained_by_an_escalation() {
         let failing = ChildSpec::new("failing", |_| async { panic!("again") });
         let tree = Supervisor::start("test", vec![sibling, failing], policy(4));
         let reason = tree.exited().await;
-        assert_eq!(
-            reason,
-            ExitReason::Escalated {
-                child: Name::root("test").child("failing")
-            }
-        );
-        assert_eq!(
-            std::process::ExitCode::from(&reason),
-            std::process::ExitCode::FAILURE
-        );
+        assert_eq!(reason, ExitReason::Escalated { child: Name::root("test").child("failing") });
+        assert_eq!(std::process::ExitCode::from(&reason), std::process::ExitCode::FAILURE);
         assert_eq!(starts.load(SeqCst), 1);
         let report = tree.drain(Duration::from_secs(1)).await;
         assert_eq!(report.drained, [Name::root("test").child("sibling")]);
@@ -204,10 +150,7 @@ async fn a_child_that_finishes_is_not_restarted_and_closes_its_mailbox() {
         });
         let tree = Supervisor::start("test", vec![spec], policy(3));
         mailbox.send(1).await.unwrap();
-        until("the mailbox is closed", || {
-            mailbox.offer(2) == Offered::Closed
-        })
-        .await;
+        until("the mailbox is closed", || mailbox.offer(2) == Offered::Closed).await;
         let report = tree.report().await;
         let child = &report.children[0];
         assert_eq!((child.state.as_str(), child.restarts), ("ended", 0));
@@ -223,10 +166,7 @@ async fn a_child_that_finishes_is_not_restarted_and_closes_its_mailbox() {
         assert_eq!(tree.report().await.children[0].state, "second life");
         let taken = ChildSpec::new("once", |_| async { Ok(()) });
         let child = Name::root("test").child("once");
-        assert_eq!(
-            tree.start_child(taken).await,
-            Err(StartError::NameTaken { child })
-        );
+        assert_eq!(tree.start_child(taken).await, Err(StartError::NameTaken { child }));
     })
     .await;
 }
@@ -261,10 +201,7 @@ async fn a_nested_supervisor_that_gives_up_is_made_anew_with_all_its_children() 
         })
         .restart(policy(2));
         let tree = Supervisor::start("test", vec![subtree], policy(0));
-        until("the second subtree runs", || {
-            sibling_starts.load(SeqCst) == 2
-        })
-        .await;
+        until("the second subtree runs", || sibling_starts.load(SeqCst) == 2).await;
         sleep(Duration::from_secs(10)).await;
         assert_eq!(failures.load(SeqCst), 3);
         let report = tree.report().await;
@@ -272,16 +209,8 @@ async fn a_nested_supervisor_that_gives_up_is_made_anew_with_all_its_children() 
         assert_eq!((section.state.as_str(), section.restarts), ("running", 1));
         let child = Name::root("test").child("section").child("failing");
         assert_eq!(section.last_exit, Some(ExitReason::Escalated { child }));
-        let children: Vec<_> = section
-            .children
-            .iter()
-            .map(|child| (child.name.as_str(), child.restarts))
-            .collect();
-        assert_eq!(
-            children,
-            [("steady", 0), ("failing", 0)],
-            "counters outlived their subtree"
-        );
+        let children: Vec<_> = section.children.iter().map(|child| (child.name.as_str(), child.restarts)).collect();
+        assert_eq!(children, [("steady", 0), ("failing", 0)], "counters outlived their subtree");
     })
     .await;
 }
@@ -293,17 +222,13 @@ async fn a_crash_loop_two_levels_down_ends_the_tree_under_the_policies_of_the_ki
         let counted = Arc::clone(&starts);
         let outer = ChildSpec::supervisor("outer", RestartPolicy::ACTOR, move || {
             let counted = Arc::clone(&counted);
-            vec![ChildSpec::supervisor(
-                "inner",
-                RestartPolicy::ACTOR,
-                move || {
-                    let counted = Arc::clone(&counted);
-                    vec![ChildSpec::new("failing", move |_| {
-                        counted.fetch_add(1, SeqCst);
-                        async { Err("again".into()) }
-                    })]
-                },
-            )]
+            vec![ChildSpec::supervisor("inner", RestartPolicy::ACTOR, move || {
+                let counted = Arc::clone(&counted);
+                vec![ChildSpec::new("failing", move |_| {
+                    counted.fetch_add(1, SeqCst);
+                    async { Err("again".into()) }
+                })]
+            })]
         });
         let tree = Supervisor::start("test", vec![outer], RestartPolicy::ACTOR);
         let child = Name::root("test").child("outer");
@@ -320,21 +245,13 @@ async fn a_subtree_whose_children_cannot_be_made_counts_as_panicked() {
         let made = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&made);
         let subtree = ChildSpec::supervisor("section", policy(1), move || {
-            assert!(
-                counted.fetch_add(1, SeqCst) > 0,
-                "the first children cannot be made"
-            );
+            assert!(counted.fetch_add(1, SeqCst) > 0, "the first children cannot be made");
             Vec::new()
         });
         let tree = Supervisor::start("test", vec![subtree.restart(policy(1))], policy(0));
         until("the subtree is made anew", || made.load(SeqCst) == 2).await;
         let section = &tree.report().await.children[0];
-        assert_eq!(
-            section.last_exit,
-            Some(ExitReason::Panicked {
-                message: "its control lane broke".to_owned()
-            })
-        );
+        assert_eq!(section.last_exit, Some(ExitReason::Panicked { message: "its control lane broke".to_owned() }));
         assert_eq!((section.state.as_str(), section.restarts), ("running", 1));
     })
     .await;
@@ -355,8 +272,7 @@ async fn what_an_instance_has_spawned_ends_with_it() {
             async { Err("at once".into()) }
         });
         let _tree = Supervisor::start("test", vec![spec], policy(3));
-        gone.await
-            .expect_err("the task of a failed instance lives on");
+        gone.await.expect_err("the task of a failed instance lives on");
     })
     .await;
 }

@@ -26,12 +26,7 @@ async fn one_key_never_runs_twice_at_once_and_no_request_of_a_hundred_thousand_i
         _ => Outcome::Done,
     });
     let backoff = Backoff::new(Duration::from_micros(50), Duration::from_millis(5));
-    let limits = Limits {
-        permits: 16,
-        waiting: 32,
-        idle: Duration::from_millis(3),
-        backoff,
-    };
+    let limits = Limits { permits: 16, waiting: 32, idle: Duration::from_millis(3), backoff };
     let rig = Arc::new(Rig::start(Arc::clone(&world), 64, limits));
     let senders = (0..SENDERS).map(|seed| {
         let rig = Arc::clone(&rig);
@@ -46,26 +41,15 @@ async fn one_key_never_runs_twice_at_once_and_no_request_of_a_hundred_thousand_i
         sender.await.unwrap();
     }
     let settled = || {
-        let all_seen = world
-            .probes
-            .iter()
-            .all(|probe| probe.seen.load(SeqCst) == probe.requested.load(SeqCst));
-        all_seen
-            && rig.mailbox.gauge().read().depth == 0
-            && rig.dispatcher.snapshot() == Snapshot::default()
+        let all_seen = world.probes.iter().all(|probe| probe.seen.load(SeqCst) == probe.requested.load(SeqCst));
+        all_seen && rig.mailbox.gauge().read().depth == 0 && rig.dispatcher.snapshot() == Snapshot::default()
     };
     until("each key's last request has been seen by a run", settled).await;
     assert!(!world.twice_at_once.load(SeqCst), "a key ran twice at once");
-    assert!(
-        world.most_running.load(SeqCst) <= 16,
-        "more runs than permits"
-    );
+    assert!(world.most_running.load(SeqCst) <= 16, "more runs than permits");
     let reading = rig.mailbox.gauge().read();
     assert_eq!(reading.accepted + reading.merged, 100_000);
-    assert_eq!(
-        world.count("started"),
-        world.count("finished") + world.count("panicked")
-    );
+    assert_eq!(world.count("started"), world.count("finished") + world.count("panicked"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,30 +60,17 @@ async fn as_many_keys_run_at_once_as_there_are_permits() {
     }
     until("four keys run", || rig.world.running.load(SeqCst) == 4).await;
     let snapshot = rig.dispatcher.snapshot();
-    assert_eq!(
-        (snapshot.running, snapshot.waiting, snapshot.retrying),
-        (4, 6, 0)
-    );
+    assert_eq!((snapshot.running, snapshot.waiting, snapshot.retrying), (4, 6, 0));
     tokio::time::advance(SECOND).await;
-    assert!(
-        rig.dispatcher.snapshot().oldest >= Some(SECOND),
-        "the oldest key does not grow older"
-    );
+    assert!(rig.dispatcher.snapshot().oldest >= Some(SECOND), "the oldest key does not grow older");
     rig.world.gate.add_permits(10);
-    until("all have run", || {
-        rig.world.starts() == [1; 10] && rig.dispatcher.snapshot().running == 0
-    })
-    .await;
+    until("all have run", || rig.world.starts() == [1; 10] && rig.dispatcher.snapshot().running == 0).await;
     assert_eq!(rig.world.most_running.load(SeqCst), 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_blocked_dispatcher_takes_exactly_its_limits_and_senders_wait() {
-    let limits = Limits {
-        permits: 1,
-        waiting: 4,
-        ..LIMITS
-    };
+    let limits = Limits { permits: 1, waiting: 4, ..LIMITS };
     let rig = Rig::start(World::new(100, 0, |_, _| Outcome::Done), 2, limits);
     let accepted = Arc::new(AtomicUsize::new(0));
     for key in 0..100 {
@@ -114,52 +85,25 @@ async fn a_blocked_dispatcher_takes_exactly_its_limits_and_senders_wait() {
     tokio::time::sleep(SECOND).await;
     assert_eq!(accepted.load(SeqCst), 7);
     let snapshot = rig.dispatcher.snapshot();
-    assert_eq!(
-        (
-            snapshot.running,
-            snapshot.waiting,
-            rig.mailbox.gauge().read().depth
-        ),
-        (1, 4, 2)
-    );
+    assert_eq!((snapshot.running, snapshot.waiting, rig.mailbox.gauge().read().depth), (1, 4, 2));
     rig.world.gate.add_permits(1);
-    until("the end of a run lets one more in", || {
-        accepted.load(SeqCst) == 8
-    })
-    .await;
+    until("the end of a run lets one more in", || accepted.load(SeqCst) == 8).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn keys_in_back_off_do_not_hold_up_the_intake() {
-    let limits = Limits {
-        permits: 1,
-        waiting: 1,
-        ..LIMITS
-    };
-    let rig = Rig::start(
-        World::new(50, OPEN, |_, _| Outcome::RetryAfter(SECOND * 100)),
-        1,
-        limits,
-    );
+    let limits = Limits { permits: 1, waiting: 1, ..LIMITS };
+    let rig = Rig::start(World::new(50, OPEN, |_, _| Outcome::RetryAfter(SECOND * 100)), 1, limits);
     for key in 0..50 {
         rig.request(key).await;
     }
-    until("all wait for their delay", || {
-        rig.dispatcher.snapshot().retrying == 50
-    })
-    .await;
+    until("all wait for their delay", || rig.dispatcher.snapshot().retrying == 50).await;
     assert_eq!(rig.world.starts(), [1; 50]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_during_a_run_runs_again_after_it_and_one_during_a_delay_at_once() {
-    let world = World::new(1, 0, |_, run| {
-        if run == 1 {
-            Outcome::RetryAfter(SECOND * 100)
-        } else {
-            Outcome::Done
-        }
-    });
+    let world = World::new(1, 0, |_, run| if run == 1 { Outcome::RetryAfter(SECOND * 100) } else { Outcome::Done });
     let rig = Rig::start(world, 4, LIMITS);
     let began = Instant::now();
     rig.request(0).await;
@@ -168,21 +112,11 @@ async fn a_request_during_a_run_runs_again_after_it_and_one_during_a_delay_at_on
         rig.request(0).await;
     }
     rig.world.gate.add_permits(2);
-    until("the second run has asked for a delay", || {
-        rig.dispatcher.snapshot().retrying == 1
-    })
-    .await;
-    assert_eq!(
-        rig.world.starts(),
-        [2],
-        "three requests during a run are one more run"
-    );
+    until("the second run has asked for a delay", || rig.dispatcher.snapshot().retrying == 1).await;
+    assert_eq!(rig.world.starts(), [2], "three requests during a run are one more run");
     rig.request(0).await;
     until("the third run is under way", || rig.world.starts() == [3]).await;
-    assert!(
-        began.elapsed() < SECOND * 100,
-        "the request waited for the delay"
-    );
+    assert!(began.elapsed() < SECOND * 100, "the request waited for the delay");
 }
 
 #[tokio::test(start_paused = true)]
@@ -191,20 +125,13 @@ async fn retries_follow_the_back_off() {
     let noted = Arc::clone(&times);
     let world = World::new(1, OPEN, move |_, run| {
         noted.lock().push(Instant::now());
-        if run < 5 {
-            Outcome::Retry
-        } else {
-            Outcome::Done
-        }
+        if run < 5 { Outcome::Retry } else { Outcome::Done }
     });
     let rig = Rig::start(world, 4, LIMITS);
     rig.request(0).await;
     until("the sixth run is done", || rig.world.count("finished") == 6).await;
     let times = times.lock();
-    let delays: Vec<u64> = times
-        .windows(2)
-        .map(|pair| (pair[1] - pair[0]).as_secs())
-        .collect();
+    let delays: Vec<u64> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
     assert_eq!(delays, [1, 2, 4, 8, 8]);
     assert_eq!(rig.world.count("retried"), 5);
 }
@@ -223,14 +150,8 @@ async fn a_reconciler_that_panics_is_dropped_and_its_key_retried_with_a_new_one(
     until("both are done", || rig.world.count("finished") == 2).await;
     assert!(began.elapsed() >= SECOND, "retried without back-off");
     let probe = &rig.world.probes[0];
-    assert_eq!(
-        (probe.created.load(SeqCst), probe.dropped.load(SeqCst)),
-        (2, 1)
-    );
-    assert!(
-        !rig.body.is_finished(),
-        "the panic of a run ended the dispatcher"
-    );
+    assert_eq!((probe.created.load(SeqCst), probe.dropped.load(SeqCst)), (2, 1));
+    assert!(!rig.body.is_finished(), "the panic of a run ended the dispatcher");
 }
 
 #[tokio::test(start_paused = true)]
@@ -242,14 +163,8 @@ async fn a_reconciler_lives_on_between_runs_and_is_dropped_when_idle() {
         until("the run is done", || rig.world.count("finished") == run).await;
         tokio::time::sleep(SECOND * 50).await;
     }
-    assert_eq!(
-        (probe.created.load(SeqCst), probe.dropped.load(SeqCst)),
-        (1, 0)
-    );
-    until("it was idle for a minute", || {
-        probe.dropped.load(SeqCst) == 1
-    })
-    .await;
+    assert_eq!((probe.created.load(SeqCst), probe.dropped.load(SeqCst)), (1, 0));
+    until("it was idle for a minute", || probe.dropped.load(SeqCst) == 1).await;
     assert_eq!(rig.world.count("passivated"), 1);
     rig.request(0).await;
     until("it is made anew", || probe.created.load(SeqCst) == 2).await;
@@ -270,39 +185,22 @@ async fn a_drain_finishes_what_runs_and_starts_nothing_more() {
     rig.body.await.unwrap().unwrap();
     assert_eq!(rig.world.starts().iter().sum::<usize>(), 4);
     assert_eq!(rig.world.count("finished"), 4);
-    assert_eq!(
-        rig.template.gauge().read().depth,
-        7,
-        "six ready keys and the one that came late"
-    );
+    assert_eq!(rig.template.gauge().read().depth, 7, "six ready keys and the one that came late");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_aborted_instance_leaves_its_keys_to_the_next() {
     let fail_first = |key: usize, run: usize| {
-        if key == 9 && run == 0 {
-            Outcome::Retry
-        } else {
-            Outcome::Done
-        }
+        if key == 9 && run == 0 { Outcome::Retry } else { Outcome::Done }
     };
-    let limits = Limits {
-        backoff: Backoff::new(SECOND * 1_000, SECOND * 1_000),
-        ..LIMITS
-    };
+    let limits = Limits { backoff: Backoff::new(SECOND * 1_000, SECOND * 1_000), ..LIMITS };
     let rig = Rig::start(World::new(10, 1, fail_first), 2, limits);
     rig.request(9).await;
-    until("one key waits for its retry", || {
-        rig.dispatcher.snapshot().retrying == 1
-    })
-    .await;
+    until("one key waits for its retry", || rig.dispatcher.snapshot().retrying == 1).await;
     for key in 0..9 {
         rig.request(key).await;
     }
-    until("the limits are reached", || {
-        rig.dispatcher.snapshot().running == 4
-    })
-    .await;
+    until("the limits are reached", || rig.dispatcher.snapshot().running == 4).await;
     rig.body.abort();
     until("the runs are gone", || rig.world.running.load(SeqCst) == 0).await;
     assert_eq!(rig.dispatcher.snapshot(), Snapshot::default());
@@ -312,27 +210,13 @@ async fn an_aborted_instance_leaves_its_keys_to_the_next() {
     let began = Instant::now();
     tokio::spawn(rig.dispatcher.clone().run(scope, rig.template.clone()));
     until("every key is done", || rig.world.count("finished") == 11).await;
-    assert!(
-        began.elapsed() < SECOND * 100,
-        "a key came to run only by its old delay"
-    );
+    assert!(began.elapsed() < SECOND * 100, "a key came to run only by its old delay");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dispatcher_whose_senders_are_gone_finishes_its_work_and_ends() {
-    let world = World::new(3, OPEN, |key, run| {
-        if key == 1 && run < 2 {
-            Outcome::Retry
-        } else {
-            Outcome::Done
-        }
-    });
-    let Rig {
-        mailbox,
-        body,
-        world,
-        ..
-    } = Rig::start(world, 4, LIMITS);
+    let world = World::new(3, OPEN, |key, run| if key == 1 && run < 2 { Outcome::Retry } else { Outcome::Done });
+    let Rig { mailbox, body, world, .. } = Rig::start(world, 4, LIMITS);
     for key in 0..3 {
         mailbox.request(key).await.unwrap();
     }
@@ -347,13 +231,7 @@ async fn a_run_counts_as_work_in_hand_and_waiting_does_not() {
     let (scope, _drain) = Scope::standalone("dispatcher");
     let world = World::new(1, 0, |_, _| Outcome::Done);
     let factory = Arc::new(Arc::clone(&world));
-    tokio::spawn(dispatch(
-        scope.clone(),
-        inbox,
-        factory,
-        Arc::new(()),
-        LIMITS,
-    ));
+    tokio::spawn(dispatch(scope.clone(), inbox, factory, Arc::new(()), LIMITS));
     tokio::time::sleep(SECOND * 5).await;
     assert_eq!(scope.longest_silence(Instant::now()), None);
     mailbox.request(0).await.unwrap();
@@ -361,9 +239,6 @@ async fn a_run_counts_as_work_in_hand_and_waiting_does_not() {
     tokio::time::sleep(SECOND * 5).await;
     assert!(scope.longest_silence(Instant::now()) >= Some(SECOND * 5));
     world.gate.add_permits(1);
-    until("nothing is in hand", || {
-        scope.longest_silence(Instant::now()).is_none()
-    })
-    .await;
+    until("nothing is in hand", || scope.longest_silence(Instant::now()).is_none()).await;
     assert_eq!(scope.draining().now_or_never(), None);
 }

@@ -53,10 +53,7 @@ impl World {
     }
 
     pub(super) fn starts(&self) -> Vec<usize> {
-        self.probes
-            .iter()
-            .map(|probe| probe.starts.load(SeqCst))
-            .collect()
+        self.probes.iter().map(|probe| probe.starts.load(SeqCst)).collect()
     }
 
     pub(super) fn count(&self, event: &'static str) -> usize {
@@ -100,12 +97,7 @@ impl Reconciler for Worker {
         let _running = Running::enter(&self.world, self.key);
         let run = probe.starts.fetch_add(1, SeqCst);
         let requested = probe.requested.load(SeqCst);
-        self.world
-            .gate
-            .acquire()
-            .await
-            .expect("the gate is never closed")
-            .forget();
+        self.world.gate.acquire().await.expect("the gate is never closed").forget();
         let outcome = (self.world.outcome)(self.key, run);
         probe.seen.fetch_max(requested, SeqCst);
         outcome
@@ -123,10 +115,7 @@ impl ReconcilerFactory<usize> for Arc<World> {
 
     fn create(&self, key: &usize) -> Worker {
         self.probes[*key].created.fetch_add(1, SeqCst);
-        Worker {
-            world: Arc::clone(self),
-            key: *key,
-        }
+        Worker { world: Arc::clone(self), key: *key }
     }
 }
 
@@ -155,11 +144,7 @@ pub(super) const LIMITS: Limits = Limits {
     permits: 4,
     waiting: 100,
     idle: Duration::from_mins(1),
-    backoff: Backoff {
-        first: SECOND,
-        cap: Duration::from_secs(8),
-        jitter: 0.0,
-    },
+    backoff: Backoff { first: SECOND, cap: Duration::from_secs(8), jitter: 0.0 },
 };
 
 pub(super) struct Rig {
@@ -175,20 +160,9 @@ impl Rig {
     pub(super) fn start(world: Arc<World>, capacity: usize, limits: Limits) -> Self {
         let (mailbox, template) = key_mailbox(capacity);
         let (scope, drain) = Scope::standalone("dispatcher");
-        let dispatcher = Dispatcher::new(
-            Arc::new(Arc::clone(&world)),
-            Arc::new(Arc::clone(&world)),
-            limits,
-        );
+        let dispatcher = Dispatcher::new(Arc::new(Arc::clone(&world)), Arc::new(Arc::clone(&world)), limits);
         let body = tokio::spawn(dispatcher.clone().run(scope, template.clone()));
-        Self {
-            world,
-            mailbox,
-            dispatcher,
-            template,
-            drain,
-            body,
-        }
+        Self { world, mailbox, dispatcher, template, drain, body }
     }
 
     pub(super) async fn request(&self, key: usize) {
