@@ -14,6 +14,7 @@ mod section;
 mod server;
 
 pub use access::ReadToken;
+pub(crate) use access::read_token;
 pub use admin::Admin;
 pub use logging::{InstallLog, install as install_log};
 pub use metrics::{InstallMetrics, install as install_metrics};
