@@ -18,11 +18,7 @@ pub use client::{AdminUrl, Error, InvalidUrl};
 
 /// The command line of `towline`.
 #[derive(Debug, Parser)]
-#[command(
-    name = "towline",
-    version,
-    about = "Keeps many Kubernetes clusters and a hub in step"
-)]
+#[command(name = "towline", version, about = "Keeps many Kubernetes clusters and a hub in step")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -116,24 +112,12 @@ impl Remote {
                     Output::Json => indented(&status),
                 }
             }
-            Self::Approve { section, access } => {
-                change(access, &format!("/approve/{section}")).await?
-            }
-            Self::Detach {
-                section,
-                local_gone,
-                access,
-            } => {
-                change(
-                    access,
-                    &format!("/detach/{section}?local_gone={local_gone}"),
-                )
-                .await?
+            Self::Approve { section, access } => change(access, &format!("/approve/{section}")).await?,
+            Self::Detach { section, local_gone, access } => {
+                change(access, &format!("/detach/{section}?local_gone={local_gone}")).await?
             }
         };
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .map_err(Error::Write)
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Write)
     }
 }
 
@@ -186,42 +170,23 @@ mod tests {
 
     #[test]
     fn commands_of_the_daemon_itself_take_a_file() {
-        assert_eq!(
-            parse("towline run --config a.toml").expect("a command"),
-            Command::Run {
-                config: "a.toml".into()
-            }
-        );
+        assert_eq!(parse("towline run --config a.toml").expect("a command"), Command::Run { config: "a.toml".into() });
         assert_eq!(
             parse("towline check --config a.toml --connect").expect("a command"),
-            Command::Check {
-                config: "a.toml".into(),
-                connect: true
-            }
+            Command::Check { config: "a.toml".into(), connect: true }
         );
         let config = Cli::command()
             .find_subcommand("run")
-            .and_then(|run| {
-                run.get_arguments()
-                    .find(|argument| argument.get_id() == "config")
-                    .cloned()
-            })
+            .and_then(|run| run.get_arguments().find(|argument| argument.get_id() == "config").cloned())
             .expect("an argument");
         assert_eq!(config.get_env(), Some("TOWLINE_CONFIG".as_ref()));
     }
 
     #[test]
     fn status_asks_the_local_daemon_unless_told_otherwise() {
-        let status = |admin: &str, output| {
-            Command::Remote(Remote::Status {
-                admin: admin.parse().expect("a URL"),
-                output,
-            })
-        };
-        assert_eq!(
-            parse("towline status").expect("a command"),
-            status("http://127.0.0.1:8384", Output::Table)
-        );
+        let status =
+            |admin: &str, output| Command::Remote(Remote::Status { admin: admin.parse().expect("a URL"), output });
+        assert_eq!(parse("towline status").expect("a command"), status("http://127.0.0.1:8384", Output::Table));
         assert_eq!(
             parse("towline status --admin http://edge:1 -o json").expect("a command"),
             status("http://edge:1", Output::Json)
@@ -235,33 +200,19 @@ mod tests {
             Command::Remote(Remote::Detach {
                 section: "databases".parse().expect("a name"),
                 local_gone: true,
-                access: Access {
-                    admin: AdminUrl::default(),
-                    token_file: Some("t".into())
-                },
+                access: Access { admin: AdminUrl::default(), token_file: Some("t".into()) },
             })
         );
         let kind = |line: &str| parse(line).expect_err("no command").kind();
         assert_eq!(kind("towline approve"), ErrorKind::MissingRequiredArgument);
-        assert_eq!(
-            kind("towline approve Data_Bases"),
-            ErrorKind::ValueValidation
-        );
-        assert_eq!(
-            kind("towline approve a --admin https://edge:1"),
-            ErrorKind::ValueValidation
-        );
+        assert_eq!(kind("towline approve Data_Bases"), ErrorKind::ValueValidation);
+        assert_eq!(kind("towline approve a --admin https://edge:1"), ErrorKind::ValueValidation);
     }
 
     #[test]
     fn usage_errors_end_with_code_2() {
         assert_eq!(parse("towline fly").expect_err("no command").exit_code(), 2);
-        assert_eq!(
-            parse("towline --version")
-                .expect_err("a version")
-                .exit_code(),
-            0
-        );
+        assert_eq!(parse("towline --version").expect_err("a version").exit_code(), 0);
         assert_eq!(ExitCode::from(Exit::Usage), ExitCode::from(2));
     }
 }

@@ -49,10 +49,7 @@ pub enum Error {
     #[error("failed to talk to the daemon")]
     Converse(#[source] hyper::Error),
     /// No answer in time. A change goes on in the daemon.
-    #[error(
-        "no answer from the daemon within {}",
-        humantime::format_duration(LONGEST_ANSWER)
-    )]
+    #[error("no answer from the daemon within {}", humantime::format_duration(LONGEST_ANSWER))]
     TooLate,
     /// The answer broke off, or is too long.
     #[error("failed to read the daemon's answer")]
@@ -106,17 +103,9 @@ impl FromStr for AdminUrl {
             Some(_) => return Err(InvalidUrl),
             None => text,
         };
-        let authority: Authority = address
-            .strip_suffix('/')
-            .unwrap_or(address)
-            .parse()
-            .map_err(|_| InvalidUrl)?;
+        let authority: Authority = address.strip_suffix('/').unwrap_or(address).parse().map_err(|_| InvalidUrl)?;
         let is_plain = !authority.as_str().contains('@') && !authority.host().is_empty();
-        if is_plain {
-            Ok(Self(authority))
-        } else {
-            Err(InvalidUrl)
-        }
+        if is_plain { Ok(Self(authority)) } else { Err(InvalidUrl) }
     }
 }
 
@@ -130,24 +119,17 @@ pub(super) async fn ask(
     let request = request(admin, method, path, token_file).await?;
     let stream = connect(admin).await?;
     let conversation = async {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(Error::Converse)?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Error::Converse)?;
         // Moved in, so that the sender ends with the exchange, and the connection with the sender.
         let exchange = async move {
-            let response = sender
-                .send_request(request)
-                .await
-                .map_err(Error::Converse)?;
+            let response = sender.send_request(request).await.map_err(Error::Converse)?;
             answer(response).await
         };
         // The connection has to be driven along; when it fails, so does the exchange, which says more.
         let (answer, _) = tokio::join!(exchange, connection);
         answer
     };
-    tokio::time::timeout(LONGEST_ANSWER, conversation)
-        .await
-        .map_err(|_| Error::TooLate)?
+    tokio::time::timeout(LONGEST_ANSWER, conversation).await.map_err(|_| Error::TooLate)?
 }
 
 async fn request(
@@ -158,10 +140,7 @@ async fn request(
 ) -> Result<Request<Empty<Bytes>>, Error> {
     let mut request = Request::builder()
         .method(method)
-        .uri(
-            path.parse::<Uri>()
-                .map_err(|error| Error::Request(error.into()))?,
-        )
+        .uri(path.parse::<Uri>().map_err(|error| Error::Request(error.into()))?)
         .header(HOST, admin.0.as_str())
         .header(ACCEPT, "application/json");
     if let Some(path) = token_file {
@@ -179,10 +158,7 @@ async fn connect(admin: &AdminUrl) -> Result<TcpStream, Error> {
     let port = admin.0.port_u16().unwrap_or(80);
     let connected = tokio::time::timeout(LONGEST_CONNECT, TcpStream::connect((host, port))).await;
     let connected = connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
-    connected.map_err(|source| Error::Connect {
-        admin: admin.clone(),
-        source,
-    })
+    connected.map_err(|source| Error::Connect { admin: admin.clone(), source })
 }
 
 async fn answer(response: http::Response<Incoming>) -> Result<Value, Error> {
@@ -194,10 +170,7 @@ async fn answer(response: http::Response<Incoming>) -> Result<Value, Error> {
         return Ok(document);
     }
     match document.get("error").and_then(Value::as_str) {
-        Some(error) => Err(Error::Refused {
-            status,
-            error: error.to_owned(),
-        }),
+        Some(error) => Err(Error::Refused { status, error: error.to_owned() }),
         None => Err(Error::NotJson { status }),
     }
 }
@@ -222,10 +195,7 @@ mod tests {
             while !asked.ends_with(b"\r\n\r\n") {
                 asked.push(stream.read_u8().await.expect("a whole head"));
             }
-            stream
-                .write_all(answer.as_bytes())
-                .await
-                .expect("an answer is sent");
+            stream.write_all(answer.as_bytes()).await.expect("an answer is sent");
             // As servers do that keep connections alive: the client is the one to hang up.
             let _ = stream.read_u8().await;
             String::from_utf8(asked).expect("UTF-8")
@@ -234,18 +204,13 @@ mod tests {
     }
 
     fn http(status: &str, body: &str) -> String {
-        format!(
-            "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        )
+        format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
     }
 
     #[tokio::test]
     async fn one_request_is_made_and_its_answer_read() {
         let (admin, server) = scripted(&http("200 OK", "{\"version\":\"1\"}")).await;
-        let answer = ask(&admin, &Method::GET, "/status", None)
-            .await
-            .expect("an answer");
+        let answer = ask(&admin, &Method::GET, "/status", None).await.expect("an answer");
         assert_eq!(answer, json!({ "version": "1" }));
         let asked = server.await.expect("no panic");
         assert!(asked.starts_with("GET /status HTTP/1.1\r\n"), "{asked}");
@@ -261,33 +226,23 @@ mod tests {
         assert_eq!(answer.expect("an answer"), json!({}));
         let asked = server.await.expect("no panic");
         assert!(asked.starts_with("POST /approve/a HTTP/1.1\r\n"), "{asked}");
-        assert!(
-            asked.contains("authorization: Bearer sesame\r\n"),
-            "{asked}"
-        );
+        assert!(asked.contains("authorization: Bearer sesame\r\n"), "{asked}");
     }
 
     #[tokio::test]
     async fn a_refusal_says_why() {
-        let (admin, _server) =
-            scripted(&http("409 Conflict", "{\"error\":\"nothing held\"}")).await;
-        let error = ask(&admin, &Method::POST, "/approve/a", None)
-            .await
-            .expect_err("a refusal");
+        let (admin, _server) = scripted(&http("409 Conflict", "{\"error\":\"nothing held\"}")).await;
+        let error = ask(&admin, &Method::POST, "/approve/a", None).await.expect_err("a refusal");
         assert_eq!(error.to_string(), "nothing held (409 Conflict)");
     }
 
     #[tokio::test]
     async fn another_server_is_not_taken_for_a_daemon() {
         let (admin, _server) = scripted(&http("200 OK", "<html>")).await;
-        let error = ask(&admin, &Method::GET, "/status", None)
-            .await
-            .expect_err("not a daemon");
+        let error = ask(&admin, &Method::GET, "/status", None).await.expect_err("not a daemon");
         assert_eq!(error.to_string(), "the answer (200 OK) is not a daemon's");
         let (admin, _server) = scripted("nonsense\r\n\r\n").await;
-        let error = ask(&admin, &Method::GET, "/status", None)
-            .await
-            .expect_err("not HTTP");
+        let error = ask(&admin, &Method::GET, "/status", None).await.expect_err("not HTTP");
         assert!(matches!(error, Error::Converse(_)), "{error:?}");
     }
 
@@ -297,13 +252,8 @@ mod tests {
         let address = listener.local_addr().expect("an address").to_string();
         drop(listener);
         let admin = address.parse().expect("an address");
-        let error = ask(&admin, &Method::GET, "/status", None)
-            .await
-            .expect_err("nobody there");
-        assert_eq!(
-            error.to_string(),
-            format!("failed to connect to the daemon at http://{address}")
-        );
+        let error = ask(&admin, &Method::GET, "/status", None).await.expect_err("nobody there");
+        assert_eq!(error.to_string(), format!("failed to connect to the daemon at http://{address}"));
     }
 
     #[tokio::test]
@@ -315,22 +265,10 @@ mod tests {
 
     #[test]
     fn addresses_are_http_and_have_no_path() {
-        for right in [
-            "http://edge:8384",
-            "edge:8384",
-            "http://[::1]:8384/",
-            "10.0.0.1:1",
-        ] {
+        for right in ["http://edge:8384", "edge:8384", "http://[::1]:8384/", "10.0.0.1:1"] {
             assert!(right.parse::<AdminUrl>().is_ok(), "{right}");
         }
-        for wrong in [
-            "",
-            "https://edge:1",
-            "http://",
-            "http://edge/status",
-            "http://a@edge:1",
-            ":1",
-        ] {
+        for wrong in ["", "https://edge:1", "http://", "http://edge/status", "http://a@edge:1", ":1"] {
             assert_eq!(wrong.parse::<AdminUrl>(), Err(InvalidUrl), "{wrong}");
         }
     }

@@ -12,17 +12,10 @@ const NOTHING: &str = "-";
 /// A daemon's `/status`: the sections, and below them the actor tree.
 pub(super) fn status(status: &Value) -> String {
     let mut text = String::new();
-    let seconds = status
-        .get("started_seconds_ago")
-        .and_then(Value::as_u64)
-        .unwrap_or_default();
+    let seconds = status.get("started_seconds_ago").and_then(Value::as_u64).unwrap_or_default();
     let age = humantime::format_duration(std::time::Duration::from_secs(seconds));
     // Writing to a String can't fail.
-    let _ = writeln!(
-        text,
-        "towline {}, started {age} ago\n",
-        plain(status.get("version"))
-    );
+    let _ = writeln!(text, "towline {}, started {age} ago\n", plain(status.get("version")));
     text.push_str(&sections(status.get("sections").and_then(Value::as_object)));
     text.push('\n');
     text.push_str(&tree(status.get("tree")));
@@ -30,31 +23,19 @@ pub(super) fn status(status: &Value) -> String {
 }
 
 fn sections(sections: Option<&Map<String, Value>>) -> String {
-    let mut rows = vec![
-        ["SECTION", "JOB", "STATE", "DETAIL"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
+    let mut rows = vec![["SECTION", "JOB", "STATE", "DETAIL"].map(str::to_owned).to_vec()];
     for (name, section) in sections.into_iter().flatten() {
         let readiness = section.get("readiness");
         let state = readiness.and_then(|readiness| readiness.get("state"));
         let reason = readiness.and_then(|readiness| readiness.get("reason"));
-        let mut details: Vec<String> = reason
-            .map(|reason| plain(Some(reason)))
-            .into_iter()
-            .collect();
+        let mut details: Vec<String> = reason.map(|reason| plain(Some(reason))).into_iter().collect();
         let report = section.as_object().into_iter().flatten();
         details.extend(
             report
                 .filter(|(key, _)| !["job", "readiness"].contains(&key.as_str()))
                 .filter_map(|(key, value)| detail(key, value)),
         );
-        rows.push(vec![
-            name.clone(),
-            plain(section.get("job")),
-            plain(state),
-            or_nothing(&details.join(", ")),
-        ]);
+        rows.push(vec![name.clone(), plain(section.get("job")), plain(state), or_nothing(&details.join(", "))]);
     }
     aligned(&rows)
 }
@@ -68,10 +49,7 @@ fn detail(key: &str, value: &Value) -> Option<String> {
         Value::String(text) => (!text.is_empty()).then(|| format!("{key} {}", one_line(text))),
         Value::Array(list) => (!list.is_empty()).then(|| format!("{key} {}", list.len())),
         Value::Object(entries) => {
-            let inner: Vec<String> = entries
-                .iter()
-                .filter_map(|(key, value)| detail(key, value))
-                .collect();
+            let inner: Vec<String> = entries.iter().filter_map(|(key, value)| detail(key, value)).collect();
             (!inner.is_empty()).then(|| format!("{key} ({})", inner.join(", ")))
         }
     }
@@ -94,13 +72,7 @@ fn actor(report: &Value, before: &str, below: &str, rows: &mut Vec<Vec<String>>)
     let mailbox = report
         .get("mailbox")
         .filter(|mailbox| mailbox.is_object())
-        .map(|mailbox| {
-            format!(
-                "{}/{}",
-                plain(mailbox.get("depth")),
-                plain(mailbox.get("capacity"))
-            )
-        });
+        .map(|mailbox| format!("{}/{}", plain(mailbox.get("depth")), plain(mailbox.get("capacity"))));
     rows.push(vec![
         format!("{before}{}", plain(report.get("name"))),
         plain(report.get("state")),
@@ -108,23 +80,11 @@ fn actor(report: &Value, before: &str, below: &str, rows: &mut Vec<Vec<String>>)
         or_nothing(&mailbox.unwrap_or_default()),
         or_nothing(&report.get("last_exit").map(exit_reason).unwrap_or_default()),
     ]);
-    let children = report
-        .get("children")
-        .and_then(Value::as_array)
-        .map_or(&[][..], Vec::as_slice);
+    let children = report.get("children").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     for (index, child) in children.iter().enumerate() {
         let is_last = index + 1 == children.len();
-        let (branch, trunk) = if is_last {
-            ("└─ ", "   ")
-        } else {
-            ("├─ ", "│  ")
-        };
-        actor(
-            child,
-            &format!("{below}{branch}"),
-            &format!("{below}{trunk}"),
-            rows,
-        );
+        let (branch, trunk) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        actor(child, &format!("{below}{branch}"), &format!("{below}{trunk}"), rows);
     }
 }
 
@@ -154,23 +114,11 @@ fn plain(value: Option<&Value>) -> String {
 
 /// Control characters come from errors of other programs, and would reach the terminal.
 fn one_line(text: &str) -> String {
-    text.chars()
-        .map(|character| {
-            if character.is_control() {
-                ' '
-            } else {
-                character
-            }
-        })
-        .collect()
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
 fn or_nothing(text: &str) -> String {
-    if text.is_empty() {
-        NOTHING.to_owned()
-    } else {
-        text.to_owned()
-    }
+    if text.is_empty() { NOTHING.to_owned() } else { text.to_owned() }
 }
 
 /// Columns as wide as their widest cell; the last one as it comes.
@@ -179,19 +127,12 @@ fn aligned(rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..columns)
         .map(|column| {
             let cells = rows.iter().filter_map(|row| row.get(column));
-            cells
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or_default()
+            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
         })
         .collect();
     let mut text = String::new();
     for row in rows {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         text.push_str(cells.join("   ").trim_end());
         text.push('\n');
     }
@@ -252,9 +193,7 @@ root                   running   0          -         -
 ";
         // How far the first column reaches depends on its widest cell; compare without runs of spaces.
         let squeezed = |text: &str| {
-            let lines = text
-                .lines()
-                .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+            let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
             lines.collect::<Vec<_>>().join("\n")
         };
         assert_eq!(squeezed(&status(&document)), squeezed(expected));

@@ -17,7 +17,7 @@ use super::access::AccessRequest;
 use super::error::{Asked, Error};
 use super::gates::Gates;
 use super::kind::Kind;
-use super::limiter::Limiter;
+use super::limiter::{Answer, Limiter};
 use super::object::{Decoded, Object, ObjectKey};
 use crate::config::{ClusterConfig, ClusterName};
 
@@ -336,11 +336,11 @@ impl Cluster {
             return Err(Error::Unavailable { cluster: self.shared.name.clone(), reason: "shutting down".into() });
         };
         let result = self.exchange(&client, message, &asked, self.shared.config.request_timeout).await;
-        let throttled = match &result {
-            Err(Error::Throttled { retry_after, .. }) => Some(*retry_after),
-            _ => None,
+        let answer = match &result {
+            Err(Error::Throttled { retry_after, .. }) => Answer::Throttled(*retry_after),
+            _ => Answer::Other,
         };
-        self.shared.limiter.done(permit, throttled);
+        self.shared.limiter.done(permit, answer);
         if matches!(result, Err(Error::Forbidden { .. })) && self.shared.gates.close(&access) {
             tracing::warn!(cluster = %self.shared.name, verb = %request.verb, resource = %full, "permission is missing");
             // The actor looks after denied permissions; wake it.

@@ -183,7 +183,7 @@ impl Error {
 
 /// What was asked, for the errors that name it.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub(super) struct Asked<'a> {
     /// The cluster.
     pub cluster: &'a ClusterName,
     /// The verb.
@@ -196,7 +196,7 @@ pub struct Asked<'a> {
 
 impl Asked<'_> {
     /// Sorts an error of the HTTP stack.
-    pub fn failed(&self, error: &kube::Error) -> Error {
+    pub(super) fn failed(&self, error: &kube::Error) -> Error {
         match error {
             kube::Error::Api(status) => self.refused(status, None),
             kube::Error::SerdeError(source) => Error::Decode { reason: source.to_string() },
@@ -210,7 +210,7 @@ impl Asked<'_> {
     }
 
     /// Sorts an answer that is not a success.
-    pub fn refused(&self, status: &Status, retry_after: Option<Duration>) -> Error {
+    pub(super) fn refused(&self, status: &Status, retry_after: Option<Duration>) -> Error {
         let message = status.message.clone();
         let cause = |reason: &str| {
             status.details.as_ref().is_some_and(|details| details.causes.iter().any(|cause| cause.reason == reason))
@@ -274,7 +274,6 @@ fn is_connect(error: &kube::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::core::response::{StatusCause, StatusDetails};
 
     fn refused(code: u16, reason: &str, name: &str, cause: &str) -> Error {
         let cluster: ClusterName = "edge".parse().unwrap();
@@ -284,17 +283,11 @@ mod tests {
             resource: "databases.demo.towline.dev",
             name: Some("orders"),
         };
-        let status = Status {
-            code,
-            reason: reason.into(),
-            message: "said".into(),
-            details: Some(StatusDetails {
-                name: name.into(),
-                causes: vec![StatusCause { reason: cause.into(), ..StatusCause::default() }],
-                ..StatusDetails::default()
-            }),
-            ..Status::default()
-        };
+        let status: Status = serde_json::from_value(serde_json::json!({
+            "code": code, "reason": reason, "message": "said",
+            "details": {"name": name, "causes": [{"reason": cause}]},
+        }))
+        .unwrap();
         asked.refused(&status, None)
     }
 

@@ -24,6 +24,15 @@ struct State {
     hold_until: Option<Instant>,
 }
 
+/// How the server took a request.
+#[derive(Clone, Copy)]
+pub(super) enum Answer {
+    /// It asked for less, and perhaps for how long.
+    Throttled(Option<Duration>),
+    /// Anything else.
+    Other,
+}
+
 /// The limiter of one cluster.
 pub(super) struct Limiter {
     semaphore: Arc<Semaphore>,
@@ -54,10 +63,10 @@ impl Limiter {
         }
     }
 
-    /// A request is done; `throttled` tells whether the server asked for less, and for how long.
-    pub(super) fn done(&self, permit: OwnedSemaphorePermit, throttled: Option<Option<Duration>>) {
+    /// A request is done; `answer` tells how the server took it.
+    pub(super) fn done(&self, permit: OwnedSemaphorePermit, answer: Answer) {
         let mut state = self.state.lock();
-        if let Some(retry_after) = throttled {
+        if let Answer::Throttled(retry_after) = answer {
             state.good = 0;
             let lower = (state.limit / 2).max(1);
             state.surplus += state.limit - lower;
@@ -105,19 +114,19 @@ mod tests {
             permits.push(limiter.acquire().await.unwrap());
         }
         assert!(limiter.acquire().now_or_never().is_none(), "a ninth must wait");
-        limiter.done(permits.pop().unwrap(), Some(None));
+        limiter.done(permits.pop().unwrap(), Answer::Throttled(None));
         assert_eq!(limiter.limit(), 4);
         for _ in 0..3 {
-            limiter.done(permits.pop().unwrap(), None);
+            limiter.done(permits.pop().unwrap(), Answer::Other);
         }
         assert!(limiter.acquire().now_or_never().is_none(), "four are still in use");
-        limiter.done(permits.pop().unwrap(), None);
+        limiter.done(permits.pop().unwrap(), Answer::Other);
         let again = limiter.acquire().now_or_never().expect("one of four is free").unwrap();
-        limiter.done(again, None);
+        limiter.done(again, Answer::Other);
         drop(permits);
         for _ in 0..RAISE_AFTER * 8 {
             let permit = limiter.acquire().await.unwrap();
-            limiter.done(permit, None);
+            limiter.done(permit, Answer::Other);
         }
         assert_eq!(limiter.limit(), 8);
     }
@@ -126,7 +135,7 @@ mod tests {
     async fn retry_after_holds_every_request_back() {
         let limiter = Limiter::new(4);
         let permit = limiter.acquire().await.unwrap();
-        limiter.done(permit, Some(Some(Duration::from_secs(3))));
+        limiter.done(permit, Answer::Throttled(Some(Duration::from_secs(3))));
         let before = Instant::now();
         let permit = limiter.acquire().await.unwrap();
         assert_eq!(before.elapsed(), Duration::from_secs(3));

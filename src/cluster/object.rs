@@ -266,8 +266,8 @@ fn assemble(metadata: RawMeta, content: CanonicalJson, status: Option<CanonicalJ
         if entry.manager == FIELD_MANAGER || entry.manager.starts_with("towline-") {
             let keys = owned.get_or_insert_default();
             if let Some(FieldsV1 { metadata: Some(fields) }) = entry.fields_v1 {
-                keys.labels.extend(fields.labels.into_keys().filter_map(|key| field_name(&key)));
-                keys.annotations.extend(fields.annotations.into_keys().filter_map(|key| field_name(&key)));
+                keys.labels.extend(fields.labels.0);
+                keys.annotations.extend(fields.annotations.0);
             }
         }
     }
@@ -347,9 +347,38 @@ struct FieldsV1 {
 #[serde(default)]
 struct MetadataFields {
     #[serde(rename = "f:labels")]
-    labels: BTreeMap<String, IgnoredAny>,
+    labels: FieldNames,
     #[serde(rename = "f:annotations")]
-    annotations: BTreeMap<String, IgnoredAny>,
+    annotations: FieldNames,
+}
+
+/// The names of a set of fields.
+#[derive(Default)]
+struct FieldNames(Vec<Arc<str>>);
+
+impl<'de> Deserialize<'de> for FieldNames {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NamesVisitor;
+
+        impl<'de> Visitor<'de> for NamesVisitor {
+            type Value = FieldNames;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a set of fields")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FieldNames, A::Error> {
+                let mut names = Vec::new();
+                while let Some(field) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+                    map.next_value::<IgnoredAny>()?;
+                    names.extend(field_name(&field));
+                }
+                Ok(FieldNames(names))
+            }
+        }
+
+        deserializer.deserialize_map(NamesVisitor)
+    }
 }
 
 impl<'de> Deserialize<'de> for RawManager {

@@ -54,13 +54,13 @@ impl WatchRegistry {
                 ChildSpec::supervisor(format!("cluster {name}"), RestartPolicy::ACTOR, move || {
                     let own = cluster.clone();
                     let session = ChildSpec::new("session", move |scope| session::run(own.clone(), scope));
-                    let watchers = watches.iter().map(|watch| {
+                    let followers = watches.iter().map(|watch| {
                         let watch = Arc::clone(watch);
                         ChildSpec::new(format!("watcher {}", watch.id().label()), move |scope| {
                             Arc::clone(&watch).run(scope)
                         })
                     });
-                    std::iter::once(session).chain(watchers).collect()
+                    std::iter::once(session).chain(followers).collect()
                 })
             })
             .collect()

@@ -43,7 +43,7 @@ pub async fn run(cluster: Cluster, scope: Scope) -> Result<(), BoxError> {
         }
         if state.next_ask.is_none() && cluster.gates().any_closed() {
             state.asks = 0;
-            state.next_ask = Some(Instant::now() + PERMISSION_BACKOFF.delay(0, &mut rand::rng()));
+            state.next_ask = Some(Instant::now() + PERMISSION_BACKOFF.next_delay(0));
         }
         tokio::select! {
             () = scope.draining() => return Ok(()),
@@ -100,7 +100,7 @@ async fn load(cluster: &Cluster, files: &mut Files) -> bool {
             true
         }
         Err(reason) => {
-            unavailable(cluster, reason);
+            unavailable(cluster, &reason);
             false
         }
     }
@@ -117,8 +117,8 @@ async fn probe(cluster: &Cluster, state: &mut State) {
         Err(error) => Some(error.to_string()),
     };
     if let Some(reason) = down {
-        unavailable(cluster, reason);
-        state.next_probe = Instant::now() + PROBE_BACKOFF.delay(state.probes, &mut rand::rng());
+        unavailable(cluster, &reason);
+        state.next_probe = Instant::now() + PROBE_BACKOFF.next_delay(state.probes);
         state.probes = state.probes.saturating_add(1);
     } else {
         state.doubt = false;
@@ -129,9 +129,9 @@ async fn probe(cluster: &Cluster, state: &mut State) {
     }
 }
 
-fn unavailable(cluster: &Cluster, reason: String) {
-    if cluster.set_availability(Availability::Unavailable { reason: reason.clone() }) {
-        tracing::warn!(cluster = %cluster.name(), %reason, "cluster is not available");
+fn unavailable(cluster: &Cluster, reason: &str) {
+    if cluster.set_availability(Availability::Unavailable { reason: reason.to_owned() }) {
+        tracing::warn!(cluster = %cluster.name(), reason, "cluster is not available");
     }
 }
 
@@ -153,6 +153,5 @@ async fn ask_for_permissions(cluster: &Cluster, state: &mut State) {
         }
     }
     state.asks = state.asks.saturating_add(1);
-    state.next_ask =
-        cluster.gates().any_closed().then(|| Instant::now() + PERMISSION_BACKOFF.delay(state.asks, &mut rand::rng()));
+    state.next_ask = cluster.gates().any_closed().then(|| Instant::now() + PERMISSION_BACKOFF.next_delay(state.asks));
 }

@@ -173,7 +173,7 @@ impl Watch {
                 End::Void(error) => {
                     self.store.set_unlisted(error.to_string(), error.is_unreachable());
                     scope.set_state("waiting");
-                    let delay = RETRY.delay(attempt, &mut rand::rng());
+                    let delay = RETRY.next_delay(attempt);
                     tracing::debug!(cluster = %self.id.cluster, resource = %self.id.resource, %error, ?delay, "watch is not possible");
                     if attempt == 0 {
                         tracing::warn!(cluster = %self.id.cluster, resource = %self.id.resource, %error, "watch is not possible, trying on");
@@ -390,7 +390,7 @@ impl Watch {
             Error::NotServed { .. } | Error::NotFound { .. } | Error::Forbidden { .. } => Some(End::Void(error)),
             Error::Connect { .. } | Error::NoAnswer { .. } | Error::Unavailable { .. } | Error::Unauthorized { .. } => {
                 self.cluster.suspect();
-                tokio::time::sleep(RETRY.delay(0, &mut rand::rng())).await;
+                tokio::time::sleep(RETRY.next_delay(0)).await;
                 if self.cluster.is_available() {
                     return None;
                 }
@@ -403,7 +403,7 @@ impl Watch {
                 tracing::debug!(cluster = %self.id.cluster, %resource, error = %other, "watch failed, resuming");
                 let delay = match other {
                     Error::Throttled { retry_after: Some(delay), .. } => delay,
-                    _ => RETRY.delay(*attempt, &mut rand::rng()),
+                    _ => RETRY.next_delay(*attempt),
                 };
                 *attempt = attempt.saturating_add(1);
                 tokio::time::sleep(delay).await;

@@ -127,8 +127,8 @@ impl Act<'_> {
         let finalizer = &self.section.policy().marks.finalizer;
         let index =
             remote.finalizers.iter().position(|held| held == finalizer).ok_or_else(|| self.vanished("finalizer"))?;
-        let remove = json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")});
-        match self.patch_remote("", JSON_PATCH, &json!([replace_version(remote), remove])).await {
+        let take_off = json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")});
+        match self.patch_remote("", JSON_PATCH, &json!([replace_version(remote), take_off])).await {
             // Somebody else took it off, and the object went.
             Err(Error::NotFound { .. }) => Ok(Written::default()),
             result => result,

@@ -191,7 +191,9 @@ mod tests {
         let freed = guard.approve();
         assert_eq!(freed.len(), 30);
         assert!(freed.iter().all(|key| guard.verdict(key, 30, now) == Verdict::Go));
-        freed.iter().for_each(|key| guard.went(key, now));
+        for key in &freed {
+            guard.went(key, now);
+        }
         (100..130).for_each(|number| guard.suspect(key(number)));
         assert_eq!(settle(&mut guard, 30, now).0, 0);
     }

@@ -48,6 +48,7 @@ impl Observe<ObjectKey> for QueueMetrics {
     }
 
     fn panicked(&self, key: &ObjectKey, message: &str) {
+        self.0.finished(Duration::ZERO, ReconcileResult::Error);
         tracing::error!(%key, message, "reconcile panicked");
     }
 }

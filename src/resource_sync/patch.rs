@@ -41,15 +41,12 @@ impl LocalChange {
             (&mut local.annotations, &self.annotations, &mut owned.annotations),
         ] {
             for (key, value) in changes {
-                match value {
-                    Some(value) => {
-                        held.insert(Arc::clone(key), Arc::clone(value));
-                        owned.insert(Arc::clone(key));
-                    }
-                    None => {
-                        held.remove(key);
-                        owned.remove(key);
-                    }
+                if let Some(value) = value {
+                    held.insert(Arc::clone(key), Arc::clone(value));
+                    owned.insert(Arc::clone(key));
+                } else {
+                    held.remove(key);
+                    owned.remove(key);
                 }
             }
         }

@@ -53,7 +53,7 @@ pub enum Absence {
     SeenTerminating,
     /// It is just not there, which is suspicious: our finalizer should have held it.
     Unexplained,
-    /// A live GET said NotFound for this very object.
+    /// A live GET said `NotFound` for this very object.
     Confirmed,
     /// A live GET found it: it lives, but has left the selector.
     LeftSelector(Arc<Object>),
@@ -245,10 +245,9 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     }
     // Rule 8.
     match &observed.namespace {
-        Namespace::None => {}
         Namespace::Missing => return Next::Do(Step::CreateNamespace),
         Namespace::Present { object, .. } if object.deleting => return Next::Rest(Rest::NamespaceTerminating),
-        Namespace::Present { .. } => {}
+        Namespace::None | Namespace::Present { .. } => {}
     }
     // Rule 9.
     let Some(local) = &observed.local else { return Next::Do(Step::CreateLocal) };

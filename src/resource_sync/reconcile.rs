@@ -155,10 +155,10 @@ impl Reconciler for PairReconciler {
 
         let mut observed = section.observe(&self.key, &remote_key);
         if let Err(error) = self.resolve_unknown(&section, &mut observed).await {
-            return self.finish(&section, &observed, End::Failed("read_after_unknown_outcome", error)).await;
+            return self.finish(&section, &observed, End::Failed("read_after_unknown_outcome", error));
         }
         let (end, observed) = self.carry_out(&section, observed).await;
-        self.finish(&section, &observed, end).await
+        self.finish(&section, &observed, end)
     }
 }
 
@@ -404,7 +404,7 @@ impl PairReconciler {
         }
     }
 
-    async fn finish(&mut self, section: &Section, observed: &Observed, end: End) -> Outcome {
+    fn finish(&mut self, section: &Section, observed: &Observed, end: End) -> Outcome {
         let now = Instant::now();
         let (state, outcome) = match end {
             End::Rest(rest) => return self.rested(section, observed, rest),

@@ -289,7 +289,8 @@ impl Section {
 
     /// Tells an Event; dropped and counted when there is no room.
     pub(super) fn tell(&self, event: PairEvent) {
-        self.events.offer(event);
+        // A dropped hint is counted by the mailbox.
+        let _ = self.events.offer(event);
     }
 
     /// Whether the namespace's marks are this section's.
