@@ -1,5 +1,24 @@
-//! Towline keeps many Kubernetes clusters and a hub in step.
+//! Towline keeps many Kubernetes clusters and a hub in step: one daemon, a tree of actors.
+//!
+//! ```text
+//! towline                              restarts its children with back-off; budget spent -> the process exits with 1
+//! ├─ admin                             HTTP: /metrics /healthz /readyz /status, POST /approve /detach
+//! ├─ cluster <name>                    one for each cluster
+//! │  ├─ session                        credentials, availability, denied permissions
+//! │  └─ watcher <kind> [selector]      list + watch -> cache; tells its followers the keys that changed
+//! └─ sync <name>                       one for each [[sync]] section
+//!    ├─ dispatcher ── reconciler <key> one run at a time for a key, many keys at once, passivated when idle
+//!    ├─ attendant                      wakes what waits for a cluster or a permission
+//!    └─ events                         writes Events
+//! ```
+//!
+//! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
+//! point one way: [`app`] → jobs ([`resource_sync`]) → [`cluster`] → [`actor`]; a job never imports another job.
+
 pub mod actor;
+pub mod app;
+pub mod check;
+pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod resource_sync;

@@ -1,2 +1,61 @@
 //! The `towline` binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use towline::cli::{Cli, Command, Exit};
+use towline::cluster::full_text;
+use towline::config::{self, Config};
+use towline::{app, check};
+
+fn main() -> ExitCode {
+    // kube's TLS takes the process's default provider; fails only where one is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match Cli::parse().command {
+        Command::Run { config } => with_config(&config, |config| match app::run(config) {
+            Ok(exit) => exit,
+            Err(error) => failed(&full_text(&error)),
+        }),
+        Command::Check { config: path, connect } => {
+            with_config(&path, |config| if connect { block_on(check::connect(&config)) } else { check::fine(&config) })
+        }
+        Command::Remote(remote) => block_on(async {
+            match remote.execute(&mut std::io::stdout()).await {
+                Ok(()) => Exit::Done,
+                Err(error) => failed(&full_text(&error)),
+            }
+        }),
+    }
+    .into()
+}
+
+fn with_config(path: &std::path::Path, then: impl FnOnce(Config) -> Exit) -> Exit {
+    match Config::load(path) {
+        Ok(config) => then(config),
+        Err(error) => {
+            let text = match &error {
+                config::Error::Invalid(faults) => faults.to_string(),
+                other => full_text(other),
+            };
+            complain(&text);
+            Exit::Usage
+        }
+    }
+}
+
+fn failed(text: &str) -> Exit {
+    complain(text);
+    Exit::Failed
+}
+
+#[expect(clippy::print_stderr, reason = "this is where the process tells why it ends")]
+fn complain(text: &str) {
+    eprintln!("towline: {text}");
+}
+
+fn block_on(work: impl Future<Output = Exit>) -> Exit {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(work),
+        Err(error) => failed(&format!("failed to start the runtime: {error}")),
+    }
+}

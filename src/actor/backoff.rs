@@ -25,6 +25,11 @@ impl Backoff {
         Self { first, cap, jitter: 0.5 }
     }
 
+    /// [`delay`](Self::delay) with the thread's own generator.
+    pub fn next_delay(&self, attempt: u32) -> Duration {
+        self.delay(attempt, &mut rand::rng())
+    }
+
     /// The delay before the `attempt`-th retry, the first being 0. `random` decides the jitter: a seeded generator gives the
     /// same delays again.
     pub fn delay(&self, attempt: u32, random: &mut impl Rng) -> Duration {

@@ -1,1 +1,73 @@
-//! cluster
+//! Access to Kubernetes clusters.
+//!
+//! A [`Cluster`] is the one way to a cluster: it holds the current credentials' client, refuses requests at once while
+//! the cluster does not answer (a probe with back-off finds out when it does again), bounds the requests in flight,
+//! gives every request a deadline and sorts every error once ([`Error`]). Its actor ([`session::run`]) loads and reloads
+//! credentials, probes, and looks whether denied permissions have been given.
+//!
+//! A [`Watch`] keeps a [`Store`] of one kind's objects, cut down to [`Object`]s, and tells its followers the keys that
+//! changed. It is shared by cluster, kind and selector.
+
+mod access;
+mod client;
+mod credentials;
+mod error;
+mod gates;
+mod kind;
+mod limiter;
+pub mod object;
+mod registry;
+pub mod session;
+mod stack;
+mod store;
+pub mod watch;
+
+pub use access::{AccessRequest, Decision};
+pub use client::{Availability, Cluster, Propagation, Request, Written};
+pub use error::{Error, Retry, full_text};
+pub use kind::Kind;
+pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, is_at_least};
+pub use registry::WatchRegistry;
+pub use store::{Absence, Listed, Store};
+pub use watch::{Follower, Watch, WatchId};
+
+/// What a request does, in the words of RBAC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verb {
+    /// Read one object.
+    Get,
+    /// Read many.
+    List,
+    /// Follow changes.
+    Watch,
+    /// Make.
+    Create,
+    /// Replace.
+    Update,
+    /// Change parts.
+    Patch,
+    /// Delete one.
+    Delete,
+}
+
+impl Verb {
+    /// RBAC's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+impl std::fmt::Display for Verb {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}

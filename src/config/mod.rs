@@ -1,1 +1,206 @@
-//! config
+//! The configuration: one TOML file, the environment over it, and every fault of both at once.
+//!
+//! [`Config::load`] reads the file and lays variables over it (`source`), walks the tables key by key into one struct
+//! a section (`fields`; `daemon`, `clusters`, `sync`), and checks the sections against each other (`overlap`). Each
+//! step records [`Fault`]s and goes on, so that whoever writes a file learns of all of them in one go: where, what was
+//! found, what is allowed, and what was probably meant.
+//!
+//! `TOWLINE__DAEMON__LISTEN` sets `daemon.listen`, `TOWLINE__CLUSTERS__EU_WEST__KUBECONFIG` sets it for the cluster
+//! `eu-west`, and `TOWLINE__SYNC__MY_DATABASES__DRY_RUN` for the `[[sync]]` section named `my-databases`: variables
+//! reach sections that the file has, and never make a new one. Lists are separated by commas there.
+//!
+//! Nothing here is secret: tokens and kubeconfigs are named by their files.
+
+mod clusters;
+mod daemon;
+mod fault;
+mod fields;
+mod names;
+mod overlap;
+mod pointer;
+mod resource;
+mod selector;
+mod setting;
+mod source;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+pub use clusters::{ClusterAccess, ClusterConfig};
+pub use daemon::{DaemonConfig, LogConfig, LogFormat};
+pub use fault::{Error, Fault, Faults, Problem};
+pub use names::{ClusterName, InvalidName, SectionName};
+pub use overlap::Scope;
+pub use pointer::{KeyPattern, SpecPointer};
+pub use resource::{InvalidResource, ResourceId};
+pub use selector::LabelSelector;
+pub use sync::{Metadata, PropagationPolicy, SyncConfig, Unclaimed};
+
+use fault::nearest;
+use fields::Fields;
+use setting::Setting;
+use source::Node;
+
+/// Enough to hide the latency of a far cluster (64 × 10 requests a second at 100 ms), and far below what an API
+/// server admits at once (600 by default).
+const DEFAULT_MAX_IN_FLIGHT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
+
+/// Everything that a daemon is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// `[daemon]`: the process itself.
+    pub daemon: DaemonConfig,
+    /// `[clusters.<name>]`: the clusters that sections refer to.
+    pub clusters: BTreeMap<ClusterName, ClusterConfig>,
+    /// `[[sync]]`, in the order of the file.
+    pub sync: Vec<SyncConfig>,
+}
+
+impl Config {
+    /// Reads a file with the environment of this process over it.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        // A name that is not text is none of ours, and a value that is not text gets a fault as the wrong value it is.
+        let environment = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok()?;
+            Some((name, value.to_string_lossy().into_owned()))
+        });
+        Self::parse(&text, environment)
+    }
+
+    /// Reads a TOML text with the given variables over it.
+    pub fn parse(text: &str, environment: impl IntoIterator<Item = (String, String)>) -> Result<Self, Error> {
+        let mut faults = Vec::new();
+        let root = source::read(text, environment, &mut faults)?;
+        let config = Self::walk(root, &mut faults);
+        Faults::new(faults).into_result()?;
+        Ok(config)
+    }
+
+    /// What is wrong between sections, now that discovery has told which kinds have namespaces.
+    ///
+    /// [`Config::parse`] assumes that all have: two sections that differ by namespace only and whose kind turns out to
+    /// be cluster-scoped are told apart by nothing.
+    pub fn conflicts(&self, scope: impl Fn(&SyncConfig) -> Scope) -> Faults {
+        let sections: Vec<(usize, SyncConfig)> = self.sync.iter().cloned().enumerate().collect();
+        Faults::new(overlap::conflicts(&sections, &self.clusters, scope))
+    }
+
+    fn walk(root: BTreeMap<String, Node>, faults: &mut Vec<Fault>) -> Self {
+        let mut config = Self::default();
+        let mut fields = Fields::of("", root, faults);
+        if let Some(daemon) = fields.nested("daemon") {
+            config.daemon = DaemonConfig::read(daemon);
+        }
+        let clusters = fields.take("clusters");
+        let sync = fields.take("sync");
+        fields.finish();
+
+        let cluster_names = clusters.as_ref().map(table_keys).unwrap_or_default();
+        if let Some(node) = clusters {
+            config.clusters = read_clusters(node, faults);
+        }
+        let sections = sync.map(|node| read_sync(node, &cluster_names, faults)).unwrap_or_default();
+        faults.extend(overlap::conflicts(&sections, &config.clusters, |_| Scope::Namespaced));
+        config.sync = sections.into_iter().map(|(_, section)| section).collect();
+        config
+    }
+}
+
+/// The clusters without faults. A faulty one is still known by name, see [`table_keys`].
+fn read_clusters(node: Node, faults: &mut Vec<Fault>) -> BTreeMap<ClusterName, ClusterConfig> {
+    let mut clusters = BTreeMap::new();
+    let Some(table) = fields::table(node, "clusters", faults) else {
+        return clusters;
+    };
+    for (name, node) in table {
+        let path = format!("clusters.{name}");
+        let parsed_name = ClusterName::read(&Node::Text(name), &path, faults);
+        let cluster = Fields::open(&path, node, faults).and_then(ClusterConfig::read);
+        if let (Some(name), Some(cluster)) = (parsed_name, cluster) {
+            clusters.insert(name, cluster);
+        }
+    }
+    clusters
+}
+
+/// The sections whose required keys are there, with their index in the file.
+fn read_sync(node: Node, clusters: &[String], faults: &mut Vec<Fault>) -> Vec<(usize, SyncConfig)> {
+    let Node::List(nodes) = node else {
+        let problem =
+            Problem::Value { found: node.to_string(), allowed: "sections `[[sync]]`".to_owned(), suggestion: None };
+        faults.push(Fault::new("sync", problem));
+        return Vec::new();
+    };
+    let mut sections = Vec::new();
+    let mut names: BTreeMap<String, usize> = BTreeMap::new();
+    for (index, node) in nodes.into_iter().enumerate() {
+        let path = format!("sync[{index}]");
+        if let Node::Table(table) = &node {
+            check_name_is_new(table, &path, index, &mut names, faults);
+            for side in ["remote", "local"] {
+                check_cluster_is_known(table, &path, side, clusters, faults);
+            }
+        }
+        if let Some(section) = Fields::open(&path, node, faults).and_then(SyncConfig::read) {
+            sections.push((index, section));
+        }
+    }
+    sections
+}
+
+fn check_name_is_new(
+    table: &BTreeMap<String, Node>,
+    path: &str,
+    index: usize,
+    names: &mut BTreeMap<String, usize>,
+    faults: &mut Vec<Fault>,
+) {
+    let Some(name) = table.get("name").and_then(Node::text) else {
+        return;
+    };
+    match names.get(name) {
+        Some(first) => {
+            let problem = Problem::Duplicate { found: format!("{name:?}"), first: format!("sync[{first}].name") };
+            faults.push(Fault::new(format!("{path}.name"), problem));
+        }
+        None => {
+            names.insert(name.to_owned(), index);
+        }
+    }
+}
+
+fn check_cluster_is_known(
+    table: &BTreeMap<String, Node>,
+    path: &str,
+    side: &str,
+    clusters: &[String],
+    faults: &mut Vec<Fault>,
+) {
+    let Some(node) = table.get(side) else { return };
+    // A name that is none is told where it is read.
+    let Some(name) = node.text().filter(|name| name.parse::<ClusterName>().is_ok()) else {
+        return;
+    };
+    if clusters.iter().any(|cluster| cluster == name) {
+        return;
+    }
+    let allowed = match clusters {
+        [] => "a name under `[clusters]`, of which there are none".to_owned(),
+        present => format!("a name under `[clusters]`: {}", present.join(", ")),
+    };
+    let suggestion = nearest(name, clusters.iter().map(String::as_str));
+    let problem = Problem::Value { found: node.to_string(), allowed, suggestion };
+    faults.push(Fault::new(format!("{path}.{side}"), problem));
+}
+
+fn table_keys(node: &Node) -> Vec<String> {
+    match node {
+        Node::Table(table) => table.keys().cloned().collect(),
+        _ => Vec::new(),
+    }
+}

@@ -1,1 +1,24 @@
-//! resource_sync
+//! Resource sync: one kind's spec goes from a remote cluster to a local one, its status and named secrets go back.
+//!
+//! [`plan`] is the heart and pure: what was observed in, the next step out; every rule of the specification is there
+//! ([`names`], [`patch`], [`secrets`], [`settled`] and [`guard`] are its parts, each pure too). Around it: [`section`]
+//! holds what a section decides from and translates news of watched objects into keys, `reconcile` is the actor that
+//! observes, plans and does, `execute` turns a step into a request, `attendant` wakes what waits for a cluster or a
+//! permission, `events` tells people, `report` tells operators.
+
+pub mod attendant;
+pub mod events;
+mod execute;
+pub mod guard;
+pub mod marks;
+pub mod names;
+pub mod observe;
+pub mod patch;
+pub mod plan;
+pub mod reconcile;
+pub mod report;
+pub mod secrets;
+pub mod section;
+pub mod settled;
+pub mod table;
+pub mod wiring;

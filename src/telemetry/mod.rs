@@ -1,1 +1,29 @@
-//! telemetry
+//! What the daemon tells about itself: the log, the metrics, and the admin HTTP server.
+//!
+//! [`install_log`] and [`install_metrics`] come first in the process, since handles to metrics belong to the recorder
+//! that is there when they are made. Jobs record through the types of `recorders`, never by name. [`serve`] runs the
+//! admin server until it is told to stop; it knows sections and the actor tree only as [`Section`] and [`Tree`].
+
+mod access;
+mod admin;
+mod logging;
+mod metrics;
+mod process;
+mod recorders;
+mod section;
+mod server;
+
+pub use access::ReadToken;
+pub(crate) use access::read_token;
+pub use admin::Admin;
+pub use logging::{InstallLog, install as install_log};
+pub use metrics::{InstallMetrics, install as install_metrics};
+pub use recorders::{
+    Direction, ObjectState, ReconcileResult, SyncMetrics, WorkqueueMetrics, actors, leader_election_master_status,
+    rest_client_request,
+};
+pub use section::{Readiness, Refused, Section, Tree};
+pub use server::serve;
+
+/// The running version, as in `Cargo.toml`.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,221 @@
+//! `towline run`: mailboxes, watches and sections first, then the tree that runs them, until a signal ends it.
+
+use std::net::TcpListener as StdListener;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::actor::{
+    self, ActorReport, BoxError, ChildSpec, Heartbeat, RestartPolicy, Scope, Supervisor, SupervisorHandle,
+};
+use crate::cli::Exit;
+use crate::cluster::WatchRegistry;
+use crate::config::{Config, DaemonConfig};
+use crate::resource_sync::report::SyncReport;
+use crate::resource_sync::wiring::wire;
+use crate::telemetry::{self, Admin, Section, Tree, VERSION};
+
+/// Why the daemon could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The log can't be set up.
+    #[error("failed to set up the log")]
+    Log(#[source] telemetry::InstallLog),
+    /// The metrics can't be set up.
+    #[error("failed to set up metrics")]
+    Metrics(#[source] telemetry::InstallMetrics),
+    /// The admin address can't be listened on.
+    #[error("failed to listen on {address}")]
+    Listen {
+        /// `daemon.listen`.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The runtime or the signal handlers can't be made.
+    #[error("failed to start the runtime")]
+    Runtime(#[source] std::io::Error),
+}
+
+/// Runs the daemon until a signal or a crash loop ends it.
+pub fn run(config: Config) -> Result<Exit, StartError> {
+    telemetry::install_log(&config.daemon.log).map_err(StartError::Log)?;
+    let metrics = telemetry::install_metrics().map_err(StartError::Metrics)?;
+    let address = config.daemon.listen;
+    let listener = StdListener::bind(address)
+        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+        .map_err(|source| StartError::Listen { address, source })?;
+    actor::run(None, |heartbeat| supervise(config, metrics, listener, heartbeat)).map_err(StartError::Runtime)?
+}
+
+async fn supervise(
+    config: Config,
+    metrics: PrometheusHandle,
+    listener: StdListener,
+    heartbeat: Heartbeat,
+) -> Result<Exit, StartError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Runtime)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Runtime)?;
+    let listening = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
+    tracing::info!(version = VERSION, admin = %listening, sections = config.sync.len(), "towline starts");
+
+    let mut watches = WatchRegistry::new(&config.clusters);
+    let wired = wire(&config.sync, &mut watches);
+    let reports: Vec<Arc<SyncReport>> = wired.iter().map(crate::resource_sync::wiring::WiredSection::report).collect();
+    let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
+    let admin = AdminChild {
+        daemon: config.daemon.clone(),
+        started: Instant::now(),
+        metrics,
+        reports,
+        tree: Arc::clone(&tree),
+        listener: Arc::new(listener),
+    };
+    // The admin server first, so that it is there to watch the others start, and the last to be drained.
+    let mut children = vec![admin.into_child()];
+    children.extend(watches.into_children());
+    children.extend(wired.into_iter().map(crate::resource_sync::wiring::WiredSection::into_child));
+    let root = Supervisor::start("towline", children, RestartPolicy::SUBTREE);
+    // Set once, here.
+    let _ = tree.handle.set(root.clone());
+
+    tokio::select! {
+        reason = root.exited() => {
+            tracing::error!(%reason, "towline ends: the tree can't be kept up");
+            return Ok(Exit::Failed);
+        }
+        () = either(&mut terminate, &mut interrupt) => {}
+    }
+    Ok(shut_down(&root, config.daemon.shutdown_grace, &mut terminate, &mut interrupt).await)
+}
+
+async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// Drains the tree within the grace period; a second signal ends it at once.
+async fn shut_down(root: &SupervisorHandle, grace: Duration, terminate: &mut Signal, interrupt: &mut Signal) -> Exit {
+    tracing::info!(?grace, "towline shuts down");
+    let report = tokio::select! {
+        report = root.drain(grace) => report,
+        () = either(terminate, interrupt) => {
+            tracing::warn!("second signal: work is aborted");
+            root.drain(Duration::ZERO).await
+        }
+    };
+    if report.unfinished.is_empty() {
+        tracing::info!("towline has shut down");
+        Exit::Done
+    } else {
+        let unfinished: Vec<String> = report.unfinished.iter().map(ToString::to_string).collect();
+        tracing::warn!(unfinished = unfinished.join(", "), "towline has shut down with work undone");
+        Exit::Failed
+    }
+}
+
+/// The tree, once it has started.
+struct LiveTree {
+    handle: OnceLock<SupervisorHandle>,
+    heartbeat: Heartbeat,
+}
+
+impl Tree for LiveTree {
+    fn report(&self) -> BoxFuture<'_, Value> {
+        Box::pin(async {
+            match self.handle.get() {
+                // Plain data always serializes.
+                Some(handle) => serde_json::to_value(handle.report().await).unwrap_or(Value::Null),
+                None => Value::Null,
+            }
+        })
+    }
+
+    fn heartbeat_age(&self) -> Duration {
+        self.heartbeat.age()
+    }
+}
+
+/// What the admin server needs to be started, and started again.
+struct AdminChild {
+    daemon: DaemonConfig,
+    started: Instant,
+    metrics: PrometheusHandle,
+    reports: Vec<Arc<SyncReport>>,
+    tree: Arc<LiveTree>,
+    listener: Arc<StdListener>,
+}
+
+impl AdminChild {
+    fn into_child(self) -> ChildSpec {
+        let this = Arc::new(self);
+        ChildSpec::new("admin", move |scope| {
+            let this = Arc::clone(&this);
+            async move { this.serve(scope).await }
+        })
+    }
+
+    async fn serve(&self, scope: Scope) -> Result<(), BoxError> {
+        let listener = TcpListener::from_std(self.listener.try_clone()?)?;
+        let (reports, tree) = (self.reports.clone(), Arc::clone(&self.tree));
+        let admin = Admin {
+            started: self.started,
+            metrics: self.metrics.clone(),
+            before_scrape: Arc::new(move || {
+                for report in &reports {
+                    report.refresh();
+                }
+                // The tree answers by message; what it says now is in the next scrape.
+                let tree = Arc::clone(&tree);
+                tokio::spawn(async move { count_actors(&tree).await });
+            }),
+            sections: self.reports.iter().map(|report| Arc::clone(report) as Arc<dyn Section>).collect(),
+            tree: Arc::clone(&self.tree) as Arc<dyn Tree>,
+            admin_token_file: self.daemon.admin_token_file.clone(),
+        };
+        let stop = CancellationToken::new();
+        let server = telemetry::serve(listener, admin, stop.clone());
+        tokio::pin!(server);
+        tokio::select! {
+            () = &mut server => return Ok(()),
+            () = scope.draining() => stop.cancel(),
+        }
+        server.await;
+        Ok(())
+    }
+}
+
+/// The roles of actors, as metrics label them.
+const ROLES: [&str; 8] = ["admin", "cluster", "session", "watcher", "sync", "dispatcher", "attendant", "events"];
+
+async fn count_actors(tree: &LiveTree) {
+    let Some(handle) = tree.handle.get() else { return };
+    let report = handle.report().await;
+    for role in ROLES {
+        let mut sum = (0, 0, 0);
+        add_up(&report, role, &mut sum);
+        telemetry::actors(role, sum.0, sum.1, sum.2);
+    }
+}
+
+/// An actor's role is the first word of its name.
+fn add_up(report: &ActorReport, role: &str, sum: &mut (u64, usize, usize)) {
+    if report.name.split(' ').next() == Some(role) {
+        let (depth, capacity) = report.mailbox.map(|mailbox| (mailbox.depth, mailbox.capacity)).unwrap_or_default();
+        sum.0 += report.restarts;
+        sum.1 += depth;
+        sum.2 += capacity;
+    }
+    for child in &report.children {
+        add_up(child, role, sum);
+    }
+}

@@ -1,0 +1,148 @@
+//! `towline check`: what is wrong with a configuration, and with `--connect` with what it leads to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::actor::Scope;
+use crate::cli::Exit;
+use crate::cluster::{AccessRequest, Availability, Cluster, Kind, Verb, session};
+use crate::config::{ClusterName, Config, Scope as KindScope, SyncConfig};
+
+/// A cluster that has not answered after this counts as unreachable.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// The file itself is fine.
+pub fn fine(config: &Config) -> Exit {
+    say(&format!("the configuration is fine: {} cluster(s), {} section(s)", config.clusters.len(), config.sync.len()));
+    Exit::Done
+}
+
+/// Asks every cluster that a section refers to: does it answer, does it serve the kind, are the permissions there.
+pub async fn connect(config: &Config) -> Exit {
+    let mut faults = 0_usize;
+    let mut clusters: BTreeMap<ClusterName, Option<Cluster>> = BTreeMap::new();
+    for (name, cluster_config) in &config.clusters {
+        let cluster = Cluster::new(name.clone(), cluster_config.clone());
+        let (scope, _stop) = Scope::standalone("check");
+        let (running, scope) = (cluster.clone(), scope);
+        tokio::spawn(async move { session::run(running, scope).await });
+        let mut availability = cluster.availability();
+        let answer = tokio::time::timeout(
+            ANSWER_WITHIN,
+            availability.wait_for(|availability| *availability != Availability::Starting),
+        )
+        .await;
+        let reachable = match answer {
+            Ok(Ok(availability)) => match &*availability {
+                Availability::Unavailable { reason } => Err(reason.clone()),
+                Availability::Available | Availability::Starting => Ok(()),
+            },
+            Ok(Err(_)) | Err(_) => Err(format!("no answer within {}", humantime::format_duration(ANSWER_WITHIN))),
+        };
+        match reachable {
+            Ok(()) => {
+                say(&format!("cluster {name}: answers"));
+                clusters.insert(name.clone(), Some(cluster));
+            }
+            Err(reason) => {
+                faults += 1;
+                say(&format!("cluster {name}: {reason}"));
+                clusters.insert(name.clone(), None);
+            }
+        }
+    }
+    let mut scopes: BTreeMap<String, KindScope> = BTreeMap::new();
+    for section in &config.sync {
+        faults += check_section(section, &clusters, &mut scopes).await;
+    }
+    let conflicts =
+        config.conflicts(|section| scopes.get(&section.resource.to_string()).copied().unwrap_or(KindScope::Namespaced));
+    if !conflicts.is_empty() {
+        faults += conflicts.as_slice().len();
+        say(&conflicts.to_string());
+    }
+    if faults == 0 {
+        return fine(config);
+    }
+    say(&format!("{faults} fault(s)"));
+    Exit::Failed
+}
+
+async fn check_section(
+    section: &SyncConfig,
+    clusters: &BTreeMap<ClusterName, Option<Cluster>>,
+    scopes: &mut BTreeMap<String, KindScope>,
+) -> usize {
+    let mut faults = 0;
+    for (name, is_remote) in [(&section.remote, true), (&section.local, false)] {
+        let Some(Some(cluster)) = clusters.get(name) else { continue };
+        let kind = match Kind::discover(cluster, &section.resource).await {
+            Ok(kind) => kind,
+            Err(error) => {
+                faults += 1;
+                say(&format!("sync {}: cluster {name}: {error}", section.name));
+                continue;
+            }
+        };
+        let scope = if kind.namespaced { KindScope::Namespaced } else { KindScope::Cluster };
+        scopes.insert(section.resource.to_string(), scope);
+        for request in needed(section, &kind, is_remote) {
+            match cluster.review_access(&request).await {
+                Ok(decision) if decision.allowed => {}
+                Ok(decision) => {
+                    faults += 1;
+                    let because =
+                        if decision.reason.is_empty() { String::new() } else { format!(": {}", decision.reason) };
+                    let which = if request.name.is_empty() { String::new() } else { format!(" {}", request.name) };
+                    let (verb, resource) = (request.verb, request.full_resource());
+                    say(&format!(
+                        "sync {}: cluster {name}: not allowed to {verb} {resource}{which}{because}",
+                        section.name
+                    ));
+                }
+                Err(error) => {
+                    faults += 1;
+                    say(&format!("sync {}: cluster {name}: {error}", section.name));
+                }
+            }
+        }
+    }
+    faults
+}
+
+/// The permissions that a section needs, as the specification lists them.
+fn needed(section: &SyncConfig, kind: &Kind, is_remote: bool) -> Vec<AccessRequest> {
+    let resource = kind.full_resource();
+    let mut requests = Vec::new();
+    let mut need = |verbs: &[Verb], resource: &str, name: &str| {
+        requests.extend(verbs.iter().map(|verb| AccessRequest::new(*verb, resource, "", name)));
+    };
+    if is_remote {
+        need(&[Verb::Get, Verb::List, Verb::Watch, Verb::Patch], &resource, "");
+        if section.write_back {
+            if kind.status_subresource {
+                need(&[Verb::Patch], &format!("{resource}/status"), "");
+            }
+            for name in &section.secret_names {
+                need(&[Verb::Update], "secrets", &format!("{name}{}", section.remote_resource_suffix));
+            }
+        }
+    } else {
+        need(&[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete], &resource, "");
+        if kind.namespaced {
+            need(&[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Delete], "namespaces", "");
+        }
+        if section.write_back {
+            for name in &section.secret_names {
+                need(&[Verb::Get, Verb::List, Verb::Watch, Verb::Patch], "secrets", name);
+            }
+        }
+        need(&[Verb::Create, Verb::Patch], "events.events.k8s.io", "");
+    }
+    requests
+}
+
+#[expect(clippy::print_stdout, reason = "the command's output")]
+fn say(text: &str) {
+    println!("{text}");
+}

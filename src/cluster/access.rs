@@ -1,0 +1,94 @@
+//! Whether something is allowed: `SelfSubjectAccessReview`.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Cluster, Error, Verb};
+
+/// A question about a permission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessRequest {
+    /// The verb.
+    pub verb: Verb,
+    /// Plural name of the kind.
+    pub resource: String,
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Subresource, or empty.
+    pub subresource: String,
+    /// Namespace; empty means all of them.
+    pub namespace: String,
+    /// Name; empty means any.
+    pub name: String,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether it is allowed.
+    pub allowed: bool,
+    /// The authorizer's reason, often empty.
+    pub reason: String,
+}
+
+impl AccessRequest {
+    /// A question; `resource` is `plural.group/subresource`, the latter two where there are any.
+    pub fn new(verb: Verb, resource: &str, namespace: &str, name: &str) -> Self {
+        let (whole, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let (plural, group) = whole.split_once('.').unwrap_or((whole, ""));
+        Self {
+            verb,
+            resource: plural.to_owned(),
+            group: group.to_owned(),
+            subresource: subresource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// `plural.group/subresource`.
+    pub fn full_resource(&self) -> String {
+        let mut text = self.resource.clone();
+        for (separator, part) in [('.', &self.group), ('/', &self.subresource)] {
+            if !part.is_empty() {
+                text.push(separator);
+                text.push_str(part);
+            }
+        }
+        text
+    }
+}
+
+#[derive(Deserialize)]
+struct Review {
+    status: ReviewStatus,
+}
+
+#[derive(Deserialize)]
+struct ReviewStatus {
+    #[serde(default)]
+    allowed: bool,
+    #[serde(default)]
+    reason: String,
+}
+
+impl Cluster {
+    /// Asks the API server whether these credentials may do that.
+    pub async fn review_access(&self, request: &AccessRequest) -> Result<Decision, Error> {
+        let body = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "metadata": {},
+            "spec": {"resourceAttributes": {
+                "verb": request.verb.as_str(),
+                "group": request.group,
+                "resource": request.resource,
+                "subresource": request.subresource,
+                "namespace": request.namespace,
+                "name": request.name,
+            }},
+        });
+        let review: Review = self.ask("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &body).await?;
+        Ok(Decision { allowed: review.status.allowed, reason: review.status.reason })
+    }
+}

@@ -1,0 +1,170 @@
+//! Credentials of a cluster: loaded from a kubeconfig or the pod's service account, and watched for change.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use super::error::full_text;
+use crate::config::{ClusterAccess, ClusterConfig};
+
+/// Where Kubernetes mounts a pod's service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Why credentials could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LoadError {
+    #[error("failed to read kubeconfig {path}: {reason}")]
+    Kubeconfig { path: String, reason: String },
+    #[error("failed to load the pod's service account: {reason}")]
+    InCluster { reason: String },
+}
+
+/// What a cluster's client is built from.
+pub(super) struct Loaded {
+    pub(super) config: Config,
+    /// The files it came from. A token file is not among them: kube reads it again by itself.
+    pub(super) files: Files,
+}
+
+/// Files and how they looked: a cheap test for change that follows symbolic links, so that the atomic swap of a
+/// mounted secret is seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Files(Vec<(PathBuf, Option<Stamp>)>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    length: u64,
+    inode: u64,
+    target: Option<PathBuf>,
+}
+
+impl Files {
+    fn of(paths: Vec<PathBuf>) -> Self {
+        Self(paths.into_iter().map(|path| (path.clone(), stamp(&path))).collect())
+    }
+
+    /// Whether any of them looks different now.
+    pub(super) fn changed(&self) -> bool {
+        self.0.iter().any(|(path, seen)| stamp(path) != *seen)
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path).ok()?;
+    Some(Stamp {
+        modified: metadata.modified().ok(),
+        length: metadata.len(),
+        inode: metadata.ino(),
+        target: std::fs::canonicalize(path).ok(),
+    })
+}
+
+/// The files that matter even when loading fails: they are looked at for the change that mends it.
+pub(super) fn files_of(config: &ClusterConfig) -> Files {
+    match &config.access {
+        ClusterAccess::Kubeconfig { path, .. } => Files::of(vec![path.clone()]),
+        ClusterAccess::InCluster => Files::of(vec![Path::new(SERVICE_ACCOUNT).join("ca.crt")]),
+    }
+}
+
+/// Loads the credentials.
+pub(super) async fn load(config: &ClusterConfig) -> Result<Loaded, LoadError> {
+    match &config.access {
+        ClusterAccess::InCluster => {
+            let files = files_of(config);
+            let config = Config::incluster().map_err(|source| LoadError::InCluster { reason: full_text(&source) })?;
+            Ok(Loaded { config, files })
+        }
+        ClusterAccess::Kubeconfig { path, context } => {
+            let failed = |reason: String| LoadError::Kubeconfig { path: path.display().to_string(), reason };
+            let before = Files::of(vec![path.clone()]);
+            let text = tokio::fs::read_to_string(path).await.map_err(|source| failed(source.to_string()))?;
+            if text.trim().is_empty() {
+                return Err(failed("the file is empty".into()));
+            }
+            let kubeconfig = Kubeconfig::read_from(path).map_err(|source| failed(full_text(&source)))?;
+            let mut paths = vec![path.clone()];
+            let chosen = context.clone().or_else(|| kubeconfig.current_context.clone());
+            paths.extend(referred(&kubeconfig, chosen.as_deref()));
+            // The stamp of the kubeconfig itself is from before it was read: a change in between is seen as one.
+            let mut files = Files::of(paths);
+            if let (Some(first), Some(seen)) = (files.0.first_mut(), before.0.into_iter().next()) {
+                *first = seen;
+            }
+            let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
+            let config = Config::from_custom_kubeconfig(kubeconfig, &options)
+                .await
+                .map_err(|source| failed(full_text(&source)))?;
+            Ok(Loaded { config, files })
+        }
+    }
+}
+
+/// The files that the chosen context refers to.
+fn referred(kubeconfig: &Kubeconfig, chosen: Option<&str>) -> Vec<PathBuf> {
+    let Some(context) = kubeconfig
+        .contexts
+        .iter()
+        .find(|named| Some(named.name.as_str()) == chosen)
+        .and_then(|named| named.context.as_ref())
+    else {
+        return Vec::new();
+    };
+    let mut paths = Vec::new();
+    if let Some(cluster) =
+        kubeconfig.clusters.iter().find(|named| named.name == context.cluster).and_then(|named| named.cluster.as_ref())
+    {
+        paths.extend(cluster.certificate_authority.as_ref().map(PathBuf::from));
+    }
+    if let Some(user) = kubeconfig
+        .auth_infos
+        .iter()
+        .find(|named| Some(named.name.as_str()) == context.user.as_deref())
+        .and_then(|named| named.auth_info.as_ref())
+    {
+        paths.extend(
+            [user.client_certificate.as_ref(), user.client_key.as_ref()].into_iter().flatten().map(PathBuf::from),
+        );
+    }
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_atomic_swap_of_a_symbolic_link_is_a_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        std::fs::create_dir(path("one")).unwrap();
+        std::fs::create_dir(path("two")).unwrap();
+        std::fs::write(path("one/kubeconfig"), "same").unwrap();
+        std::fs::write(path("two/kubeconfig"), "same").unwrap();
+        std::os::unix::fs::symlink("one", path("..data")).unwrap();
+        std::os::unix::fs::symlink("..data/kubeconfig", path("kubeconfig")).unwrap();
+        let files = Files::of(vec![path("kubeconfig")]);
+        assert!(!files.changed());
+        std::os::unix::fs::symlink("two", path("next")).unwrap();
+        std::fs::rename(path("next"), path("..data")).unwrap();
+        assert!(files.changed());
+    }
+
+    #[tokio::test]
+    async fn a_broken_kubeconfig_is_named_with_its_reason() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubeconfig");
+        let config =
+            |path: &Path| ClusterConfig::new(ClusterAccess::Kubeconfig { path: path.to_owned(), context: None });
+        let reason = |result: Result<Loaded, LoadError>| result.err().unwrap().to_string();
+        assert!(reason(load(&config(&path)).await).contains("No such file"));
+        std::fs::write(&path, "").unwrap();
+        assert!(reason(load(&config(&path)).await).contains("the file is empty"));
+        std::fs::write(&path, "clusters: [").unwrap();
+        assert!(reason(load(&config(&path)).await).contains("kubeconfig"));
+    }
+}

@@ -1,0 +1,320 @@
+//! What can go wrong with a request, sorted once.
+
+use std::time::Duration;
+
+use kube::core::Status;
+
+use super::Verb;
+use crate::config::ClusterName;
+
+/// Why a request to a cluster failed. Every variant tells how to go on ([`Error::retry`]) and of which kind it is for
+/// metrics ([`Error::kind`]).
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The cluster has no usable credentials, or did not answer the last probe: no request was sent.
+    #[error("cluster {cluster} is not available: {reason}")]
+    Unavailable {
+        /// Which cluster.
+        cluster: ClusterName,
+        /// What the probe or the credentials' loader said.
+        reason: String,
+    },
+    /// No connection could be made: the request was not carried out.
+    #[error("failed to connect to cluster {cluster}: {reason}")]
+    Connect {
+        /// Which cluster.
+        cluster: ClusterName,
+        /// The connector's error.
+        reason: String,
+    },
+    /// No complete answer within the deadline, or the connection broke: the outcome is unknown.
+    #[error("no answer from cluster {cluster}: {reason}")]
+    NoAnswer {
+        /// Which cluster.
+        cluster: ClusterName,
+        /// What broke, or the deadline.
+        reason: String,
+    },
+    /// The object changed since it was read (409), or one of that name exists already.
+    #[error("conflict: {message}")]
+    Conflict {
+        /// The server's message.
+        message: String,
+        /// Whether the reason is `AlreadyExists`.
+        exists: bool,
+    },
+    /// The API server says that this object does not exist.
+    #[error("not found: {message}")]
+    NotFound {
+        /// The server's message.
+        message: String,
+    },
+    /// 404 for something else than this object: the kind is not served, or this is not an API server.
+    #[error("not served: {message}")]
+    NotServed {
+        /// The server's message.
+        message: String,
+    },
+    /// 429, or a server error with `Retry-After`.
+    #[error("throttled: {message}")]
+    Throttled {
+        /// The server's message.
+        message: String,
+        /// How long it asked to wait.
+        retry_after: Option<Duration>,
+    },
+    /// 401: the credentials are not (or no longer) known.
+    #[error("cluster {cluster} does not accept the credentials: {message}")]
+    Unauthorized {
+        /// Which cluster.
+        cluster: ClusterName,
+        /// The server's message.
+        message: String,
+    },
+    /// 403 for lack of permission.
+    #[error("not allowed to {verb} {resource} in cluster {cluster}: {message}")]
+    Forbidden {
+        /// Which cluster.
+        cluster: ClusterName,
+        /// The verb that was asked for.
+        verb: Verb,
+        /// `plural.group`, with `/subresource`.
+        resource: String,
+        /// The server's message.
+        message: String,
+    },
+    /// 403 because the namespace is being deleted.
+    #[error("the namespace is being deleted: {message}")]
+    NamespaceTerminating {
+        /// The server's message.
+        message: String,
+    },
+    /// The server refused the content (400, 413, 422 and the like): the same request will fail again.
+    #[error("rejected ({code} {reason}): {message}")]
+    Rejected {
+        /// HTTP status.
+        code: u16,
+        /// Kubernetes' reason.
+        reason: String,
+        /// The server's message.
+        message: String,
+    },
+    /// A server error (5xx): may pass.
+    #[error("server error ({code}): {message}")]
+    Server {
+        /// HTTP status.
+        code: u16,
+        /// The server's message.
+        message: String,
+    },
+    /// The answer could not be read.
+    #[error("failed to decode the answer: {reason}")]
+    Decode {
+        /// The decoder's error.
+        reason: String,
+    },
+}
+
+/// How to go on after an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// With exponential back-off.
+    Backoff,
+    /// At once, after reading the object again (the cache catches up).
+    Reread,
+    /// After this time, which the server named.
+    After(Duration),
+    /// When the cluster is there again.
+    WhenAvailable,
+    /// When the permission is given.
+    WhenAllowed,
+}
+
+impl Error {
+    /// How to go on.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Unavailable { .. } | Self::Connect { .. } | Self::NoAnswer { .. } | Self::Unauthorized { .. } => {
+                Retry::WhenAvailable
+            }
+            Self::Conflict { .. } => Retry::Reread,
+            Self::Throttled { retry_after: Some(delay), .. } => Retry::After(*delay),
+            Self::Forbidden { .. } => Retry::WhenAllowed,
+            Self::NotFound { .. }
+            | Self::NotServed { .. }
+            | Self::Throttled { .. }
+            | Self::NamespaceTerminating { .. }
+            | Self::Rejected { .. }
+            | Self::Server { .. }
+            | Self::Decode { .. } => Retry::Backoff,
+        }
+    }
+
+    /// The kind of error, for metrics and reports: a closed set.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unavailable { .. } => "unavailable",
+            Self::Connect { .. } => "connect",
+            Self::NoAnswer { .. } => "no_answer",
+            Self::Conflict { .. } => "conflict",
+            Self::NotFound { .. } => "not_found",
+            Self::NotServed { .. } => "not_served",
+            Self::Throttled { .. } => "throttled",
+            Self::Unauthorized { .. } => "unauthorized",
+            Self::Forbidden { .. } => "forbidden",
+            Self::NamespaceTerminating { .. } => "namespace_terminating",
+            Self::Rejected { .. } => "rejected",
+            Self::Server { .. } => "server",
+            Self::Decode { .. } => "decode",
+        }
+    }
+
+    /// Whether a write that failed like this may have been carried out nevertheless.
+    pub fn outcome_is_unknown(&self) -> bool {
+        // A 5xx may come from a proxy in front, or from the server after etcd had the write.
+        matches!(self, Self::NoAnswer { .. } | Self::Server { .. } | Self::Decode { .. })
+    }
+
+    /// Whether it says that the cluster itself does not answer.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::Connect { .. } | Self::NoAnswer { .. })
+    }
+}
+
+/// What was asked, for the errors that name it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// The cluster.
+    pub cluster: &'a ClusterName,
+    /// The verb.
+    pub verb: Verb,
+    /// `plural.group`, with `/subresource`.
+    pub resource: &'a str,
+    /// The object's name, where one was named.
+    pub name: Option<&'a str>,
+}
+
+impl Asked<'_> {
+    /// Sorts an error of the HTTP stack.
+    pub(super) fn failed(&self, error: &kube::Error) -> Error {
+        match error {
+            kube::Error::Api(status) => self.refused(status, None),
+            kube::Error::SerdeError(source) => Error::Decode { reason: source.to_string() },
+            kube::Error::FromUtf8(source) => Error::Decode { reason: source.to_string() },
+            other => {
+                let reason = full_text(other);
+                let cluster = self.cluster.clone();
+                if is_connect(other) { Error::Connect { cluster, reason } } else { Error::NoAnswer { cluster, reason } }
+            }
+        }
+    }
+
+    /// Sorts an answer that is not a success.
+    pub(super) fn refused(&self, status: &Status, retry_after: Option<Duration>) -> Error {
+        let message = status.message.clone();
+        let cause = |reason: &str| {
+            status.details.as_ref().is_some_and(|details| details.causes.iter().any(|cause| cause.reason == reason))
+        };
+        match status.code {
+            401 => Error::Unauthorized { cluster: self.cluster.clone(), message },
+            403 if cause("NamespaceTerminating") => Error::NamespaceTerminating { message },
+            403 => Error::Forbidden {
+                cluster: self.cluster.clone(),
+                verb: self.verb,
+                resource: self.resource.to_owned(),
+                message,
+            },
+            404 => {
+                // Only a Status that names this very object is about the object.
+                let names_it = status.reason == "NotFound"
+                    && status
+                        .details
+                        .as_ref()
+                        .is_some_and(|details| !details.name.is_empty() && Some(details.name.as_str()) == self.name);
+                if names_it { Error::NotFound { message } } else { Error::NotServed { message } }
+            }
+            409 => Error::Conflict { message, exists: status.reason == "AlreadyExists" },
+            429 => Error::Throttled { message, retry_after },
+            500..=599 if retry_after.is_some() => Error::Throttled { message, retry_after },
+            code @ 500..=599 => Error::Server { code, message },
+            code => Error::Rejected { code, reason: status.reason.clone(), message },
+        }
+    }
+}
+
+/// An error with its sources, joined by `: `, without repeating what a source already said.
+pub fn full_text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let part = inner.to_string();
+        if !text.contains(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+        source = inner.source();
+    }
+    text
+}
+
+fn is_connect(error: &kube::Error) -> bool {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(inner) = source {
+        if inner
+            .downcast_ref::<hyper_util::client::legacy::Error>()
+            .is_some_and(hyper_util::client::legacy::Error::is_connect)
+        {
+            return true;
+        }
+        source = inner.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: u16, reason: &str, name: &str, cause: &str) -> Error {
+        let cluster: ClusterName = "edge".parse().unwrap();
+        let asked = Asked {
+            cluster: &cluster,
+            verb: Verb::Create,
+            resource: "databases.demo.towline.dev",
+            name: Some("orders"),
+        };
+        let status: Status = serde_json::from_value(serde_json::json!({
+            "code": code, "reason": reason, "message": "said",
+            "details": {"name": name, "causes": [{"reason": cause}]},
+        }))
+        .unwrap();
+        asked.refused(&status, None)
+    }
+
+    #[test]
+    fn only_a_not_found_that_names_the_object_is_about_the_object() {
+        assert!(matches!(refused(404, "NotFound", "orders", ""), Error::NotFound { .. }));
+        assert!(matches!(refused(404, "NotFound", "other", ""), Error::NotServed { .. }));
+        assert!(matches!(refused(404, "NotFound", "", ""), Error::NotServed { .. }));
+        assert!(matches!(refused(404, "", "orders", ""), Error::NotServed { .. }));
+    }
+
+    #[test]
+    fn a_terminating_namespace_is_not_a_missing_permission() {
+        assert!(matches!(
+            refused(403, "Forbidden", "orders", "NamespaceTerminating"),
+            Error::NamespaceTerminating { .. }
+        ));
+        let forbidden = refused(403, "Forbidden", "orders", "");
+        assert_eq!(forbidden.retry(), Retry::WhenAllowed);
+        assert_eq!(forbidden.to_string(), "not allowed to create databases.demo.towline.dev in cluster edge: said");
+    }
+
+    #[test]
+    fn conflicts_are_read_again_and_servers_errors_leave_the_outcome_open() {
+        assert_eq!(refused(409, "Conflict", "orders", "").retry(), Retry::Reread);
+        assert!(matches!(refused(409, "AlreadyExists", "orders", ""), Error::Conflict { exists: true, .. }));
+        assert!(refused(500, "InternalError", "", "").outcome_is_unknown());
+        assert!(!refused(422, "Invalid", "", "").outcome_is_unknown());
+    }
+}

@@ -1,0 +1,124 @@
+//! A kind as the API server serves it.
+
+use std::fmt;
+
+use kube::core::ApiResource;
+use serde::Deserialize;
+
+use super::{Cluster, Error, ObjectKey};
+use crate::config::ResourceId;
+
+/// A kind that a cluster serves, found by discovery.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Kind {
+    /// For kube's APIs.
+    pub resource: ApiResource,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Whether `/status` is a subresource of its own.
+    pub status_subresource: bool,
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} ({})", self.full_resource(), self.resource.kind)
+    }
+}
+
+#[derive(Deserialize)]
+struct ResourceList {
+    resources: Vec<ServedResource>,
+}
+
+#[derive(Deserialize)]
+struct ServedResource {
+    name: String,
+    kind: String,
+    namespaced: bool,
+}
+
+impl Kind {
+    /// A kind of the core group whose shape is known.
+    pub fn core(kind: &str, plural: &str, namespaced: bool) -> Self {
+        Self {
+            resource: ApiResource {
+                group: String::new(),
+                version: "v1".into(),
+                api_version: "v1".into(),
+                kind: kind.into(),
+                plural: plural.into(),
+            },
+            namespaced,
+            status_subresource: false,
+        }
+    }
+
+    /// `plural.group`, or `plural` for the core group.
+    pub fn full_resource(&self) -> String {
+        if self.resource.group.is_empty() {
+            self.resource.plural.clone()
+        } else {
+            format!("{}.{}", self.resource.plural, self.resource.group)
+        }
+    }
+
+    /// `/api/v1` or `/apis/group/version`.
+    fn root(group: &str, version: &str) -> String {
+        if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
+    }
+
+    /// The path of a collection.
+    pub fn collection_path(&self, namespace: &str) -> String {
+        let root = Self::root(&self.resource.group, &self.resource.version);
+        if self.namespaced && !namespace.is_empty() {
+            format!("{root}/namespaces/{namespace}/{}", self.resource.plural)
+        } else {
+            format!("{root}/{}", self.resource.plural)
+        }
+    }
+
+    /// The path of an object.
+    pub fn object_path(&self, key: &ObjectKey) -> String {
+        format!("{}/{}", self.collection_path(&key.namespace), key.name)
+    }
+
+    /// Asks the cluster how it serves a kind; [`Error::NotServed`] where it does not.
+    pub async fn discover(cluster: &Cluster, id: &ResourceId) -> Result<Self, Error> {
+        let list: ResourceList = cluster.fetch(&Self::root(&id.group, &id.version)).await?;
+        let status_name = format!("{}/status", id.plural);
+        let status_subresource = list.resources.iter().any(|served| served.name == status_name);
+        let served =
+            list.resources.into_iter().find(|served| served.name == id.plural).ok_or_else(|| Error::NotServed {
+                message: format!("cluster {} does not serve {id}", cluster.name()),
+            })?;
+        let api_version = if id.group.is_empty() { id.version.clone() } else { format!("{}/{}", id.group, id.version) };
+        Ok(Self {
+            resource: ApiResource {
+                group: id.group.clone(),
+                version: id.version.clone(),
+                api_version,
+                kind: served.kind,
+                plural: id.plural.clone(),
+            },
+            namespaced: served.namespaced,
+            status_subresource,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_follow_the_kinds_scope() {
+        let namespaces = Kind::core("Namespace", "namespaces", false);
+        assert_eq!(namespaces.object_path(&ObjectKey::new("", "a")), "/api/v1/namespaces/a");
+        let mut kind = Kind::core("Secret", "secrets", true);
+        assert_eq!(kind.object_path(&ObjectKey::new("n", "a")), "/api/v1/namespaces/n/secrets/a");
+        assert_eq!(kind.collection_path(""), "/api/v1/secrets");
+        kind.resource.group = "demo.towline.dev".into();
+        assert_eq!(kind.collection_path("n"), "/apis/demo.towline.dev/v1/namespaces/n/secrets");
+        assert_eq!(kind.full_resource(), "secrets.demo.towline.dev");
+    }
+}

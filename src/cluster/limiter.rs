@@ -1,0 +1,144 @@
+//! How many requests may be in flight to one cluster, adapted to what it says.
+//!
+//! Additive increase, multiplicative decrease: a 429 halves the limit and, where the server named a time, holds all
+//! requests back until then; every [`RAISE_AFTER`] answers without one raise it by one, up to the configured bound.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// As many good answers raise the limit by one: at 64 in flight the bound is back after a few thousand answers.
+const RAISE_AFTER: usize = 50;
+
+/// A hold is never longer than this, whatever the server says: a wrong `Retry-After` must not stop a section for hours.
+const LONGEST_HOLD: Duration = Duration::from_mins(1);
+
+struct State {
+    limit: usize,
+    /// Permits that the limit no longer allows and that are still in use.
+    surplus: usize,
+    good: usize,
+    hold_until: Option<Instant>,
+}
+
+/// How the server took a request.
+#[derive(Clone, Copy)]
+pub(super) enum Answer {
+    /// It asked for less, and perhaps for how long.
+    Throttled(Option<Duration>),
+    /// Anything else.
+    Other,
+}
+
+/// The limiter of one cluster.
+pub(super) struct Limiter {
+    semaphore: Arc<Semaphore>,
+    most: usize,
+    state: Mutex<State>,
+}
+
+impl Limiter {
+    pub(super) fn new(most: usize) -> Self {
+        let most = most.max(1);
+        Self {
+            semaphore: Arc::new(Semaphore::new(most)),
+            most,
+            state: Mutex::new(State { limit: most, surplus: 0, good: 0, hold_until: None }),
+        }
+    }
+
+    /// Waits for room, and for the end of a hold.
+    pub(super) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+        loop {
+            let hold = self.state.lock().hold_until;
+            if let Some(until) = hold.filter(|until| *until > Instant::now()) {
+                tokio::time::sleep_until(until).await;
+                continue;
+            }
+            // The semaphore is never closed.
+            return Arc::clone(&self.semaphore).acquire_owned().await.ok();
+        }
+    }
+
+    /// A request is done; `answer` tells how the server took it.
+    pub(super) fn done(&self, permit: OwnedSemaphorePermit, answer: Answer) {
+        let mut state = self.state.lock();
+        if let Answer::Throttled(retry_after) = answer {
+            state.good = 0;
+            let lower = (state.limit / 2).max(1);
+            state.surplus += state.limit - lower;
+            state.limit = lower;
+            if let Some(delay) = retry_after {
+                let until = Instant::now() + delay.min(LONGEST_HOLD);
+                state.hold_until = Some(state.hold_until.map_or(until, |held| held.max(until)));
+            }
+            let idle = self.semaphore.forget_permits(state.surplus);
+            state.surplus -= idle;
+        } else {
+            state.good += 1;
+            if state.good >= RAISE_AFTER && state.limit < self.most {
+                state.good = 0;
+                state.limit += 1;
+                if state.surplus > 0 {
+                    state.surplus -= 1;
+                } else {
+                    self.semaphore.add_permits(1);
+                }
+            }
+        }
+        if state.surplus > 0 {
+            state.surplus -= 1;
+            permit.forget();
+        }
+    }
+
+    #[cfg(test)]
+    fn limit(&self) -> usize {
+        self.state.lock().limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_429_halves_the_limit_and_good_answers_bring_it_back() {
+        let limiter = Limiter::new(8);
+        let mut permits = Vec::new();
+        for _ in 0..8 {
+            permits.push(limiter.acquire().await.unwrap());
+        }
+        assert!(limiter.acquire().now_or_never().is_none(), "a ninth must wait");
+        limiter.done(permits.pop().unwrap(), Answer::Throttled(None));
+        assert_eq!(limiter.limit(), 4);
+        for _ in 0..3 {
+            limiter.done(permits.pop().unwrap(), Answer::Other);
+        }
+        assert!(limiter.acquire().now_or_never().is_none(), "four are still in use");
+        limiter.done(permits.pop().unwrap(), Answer::Other);
+        let again = limiter.acquire().now_or_never().expect("one of four is free").unwrap();
+        limiter.done(again, Answer::Other);
+        drop(permits);
+        for _ in 0..RAISE_AFTER * 8 {
+            let permit = limiter.acquire().await.unwrap();
+            limiter.done(permit, Answer::Other);
+        }
+        assert_eq!(limiter.limit(), 8);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retry_after_holds_every_request_back() {
+        let limiter = Limiter::new(4);
+        let permit = limiter.acquire().await.unwrap();
+        limiter.done(permit, Answer::Throttled(Some(Duration::from_secs(3))));
+        let before = Instant::now();
+        let permit = limiter.acquire().await.unwrap();
+        assert_eq!(before.elapsed(), Duration::from_secs(3));
+        drop(permit);
+    }
+}

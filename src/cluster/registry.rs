@@ -1,0 +1,68 @@
+//! All clusters and watches of a process: equal watches are one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::client::Cluster;
+use super::session;
+use super::watch::{Watch, WatchId};
+use crate::actor::{ChildSpec, RestartPolicy};
+use crate::config::{ClusterConfig, ClusterName};
+
+/// The clusters, and what is watched in each.
+pub struct WatchRegistry {
+    clusters: BTreeMap<ClusterName, Cluster>,
+    watches: BTreeMap<WatchId, Arc<Watch>>,
+}
+
+impl WatchRegistry {
+    /// The configured clusters, nothing watched yet.
+    pub fn new(clusters: &BTreeMap<ClusterName, ClusterConfig>) -> Self {
+        let clusters =
+            clusters.iter().map(|(name, config)| (name.clone(), Cluster::new(name.clone(), config.clone()))).collect();
+        Self { clusters, watches: BTreeMap::new() }
+    }
+
+    /// A cluster. One that is not configured never becomes available; the configuration's check refuses that.
+    pub fn cluster(&mut self, name: &ClusterName) -> Cluster {
+        let unknown = || {
+            let nowhere = crate::config::ClusterAccess::Kubeconfig { path: "/nonexistent".into(), context: None };
+            Cluster::new(name.clone(), ClusterConfig::new(nowhere))
+        };
+        self.clusters.entry(name.clone()).or_insert_with(unknown).clone()
+    }
+
+    /// The watch of this id, shared with whoever asked for it before.
+    pub fn watch(&mut self, id: WatchId) -> Arc<Watch> {
+        if let Some(watch) = self.watches.get(&id) {
+            return Arc::clone(watch);
+        }
+        let cluster = self.cluster(&id.cluster);
+        let watch = Watch::new(id.clone(), cluster);
+        self.watches.insert(id, Arc::clone(&watch));
+        watch
+    }
+
+    /// The branches of the tree that belong to the clusters: each its session and its watches.
+    pub fn into_children(self) -> Vec<ChildSpec> {
+        let Self { clusters, watches } = self;
+        clusters
+            .into_iter()
+            .map(|(name, cluster)| {
+                let watches: Vec<Arc<Watch>> =
+                    watches.values().filter(|watch| watch.id().cluster == name).cloned().collect();
+                ChildSpec::supervisor(format!("cluster {name}"), RestartPolicy::ACTOR, move || {
+                    let own = cluster.clone();
+                    let session = ChildSpec::new("session", move |scope| session::run(own.clone(), scope));
+                    let followers = watches.iter().map(|watch| {
+                        let watch = Arc::clone(watch);
+                        ChildSpec::new(format!("watcher {}", watch.id().label()), move |scope| {
+                            Arc::clone(&watch).run(scope)
+                        })
+                    });
+                    std::iter::once(session).chain(followers).collect()
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,192 @@
+//! The HTTP stack under a cluster's client.
+//!
+//! Not kube's default one, for four reasons: no retries below us (a retried write would hide an unknown outcome), no
+//! delay of small packets (`TCP_NODELAY`), dead peers are noticed (`TCP_USER_TIMEOUT`, keep-alive), and every request
+//! is counted by the names that controller-runtime uses. A kubeconfig with a `proxy-url` takes kube's connector.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response, Uri};
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::{Client, Config};
+use tower::{BoxError, Layer, Service, ServiceBuilder};
+
+use crate::telemetry::rest_client_request;
+
+/// A TCP connection is made within this or not at all.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// An idle connection (a watch without events) is probed after this, then every [`KEEPALIVE_INTERVAL`].
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
+/// Between keep-alive probes; three unanswered ones end the connection.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
+/// Data that stays unacknowledged for this long ends the connection.
+const USER_TIMEOUT: Duration = Duration::from_secs(15);
+/// Idle connections are closed after this: a burst opens up to `max_in_flight` of them, each with its TLS buffers.
+const POOL_IDLE: Duration = Duration::from_secs(20);
+
+/// A client for one set of credentials.
+pub(super) fn connect(mut config: Config, headers_within: Duration) -> Result<Client, kube::Error> {
+    // Deadlines are ours, per request; a read timeout would end idle watches.
+    config.default_retry = false;
+    config.read_timeout = None;
+    config.write_timeout = None;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    let count = CountLayer { host: host.into(), headers_within };
+    if config.proxy_url.is_some() {
+        return Ok(ClientBuilder::try_from(config)?.with_layer(&ConsistentListLayer).with_layer(&count).build());
+    }
+
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    connector.set_keepalive(Some(KEEPALIVE_AFTER));
+    connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    connector.set_keepalive_retries(Some(3));
+    connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let client: HyperClient<_, Body> = HyperClient::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE)
+        // hyper's own retry of a request on a reused connection that was closed before it was sent stays on: it never
+        // resends what was written.
+        .build(connector);
+    let service = ServiceBuilder::new()
+        .layer(count)
+        .layer(ConsistentListLayer)
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(client);
+    Ok(Client::new(service, config.default_namespace))
+}
+
+/// kube's watcher asks for a streamed list with `resourceVersion=0`, which an API server may answer from a cache that
+/// is behind. Without a version the answer is consistent: as new as etcd when the request arrived.
+#[derive(Clone)]
+struct ConsistentListLayer;
+
+impl<S> Layer<S> for ConsistentListLayer {
+    type Service = ConsistentList<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        ConsistentList { inner }
+    }
+}
+
+#[derive(Clone)]
+struct ConsistentList<S> {
+    inner: S,
+}
+
+impl<S, B> Service<Request<B>> for ConsistentList<S>
+where
+    S: Service<Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        if let Some(uri) = consistent(request.uri()) {
+            *request.uri_mut() = uri;
+        }
+        self.inner.call(request)
+    }
+}
+
+/// The same request without `resourceVersion=0`, where it asks for a streamed list.
+fn consistent(uri: &Uri) -> Option<Uri> {
+    let query = uri.query()?;
+    if !query.split('&').any(|pair| pair == "sendInitialEvents=true") {
+        return None;
+    }
+    let kept: Vec<&str> = query.split('&').filter(|pair| *pair != "resourceVersion=0").collect();
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(format!("{}?{}", uri.path(), kept.join("&")).parse().ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+/// Counts every request and its status, and gives up on one whose answer does not begin in time (a watch's too: its
+/// headers come at once).
+#[derive(Clone)]
+struct CountLayer {
+    host: Arc<str>,
+    headers_within: Duration,
+}
+
+impl<S> Layer<S> for CountLayer {
+    type Service = Count<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Count { inner, host: Arc::clone(&self.host), headers_within: self.headers_within }
+    }
+}
+
+#[derive(Clone)]
+struct Count<S> {
+    inner: S,
+    host: Arc<str>,
+    headers_within: Duration,
+}
+
+impl<S, B, R> Service<Request<B>> for Count<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let method = request.method().clone();
+        let (host, within) = (Arc::clone(&self.host), self.headers_within);
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = match tokio::time::timeout(within, answer).await {
+                Ok(answer) => answer.map_err(Into::into),
+                Err(elapsed) => Err(BoxError::from(elapsed)),
+            };
+            rest_client_request(answer.as_ref().ok().map(Response::status), &method, &host);
+            answer
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_streamed_list_is_never_asked_from_an_old_cache() {
+        let uri: Uri =
+            "/apis/g/v1/things?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
+                .parse()
+                .unwrap();
+        assert_eq!(
+            consistent(&uri).unwrap().to_string(),
+            "/apis/g/v1/things?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+        );
+        assert!(consistent(&"/apis/g/v1/things?watch=true&resourceVersion=0".parse().unwrap()).is_none());
+        assert!(consistent(&"/version".parse().unwrap()).is_none());
+    }
+}

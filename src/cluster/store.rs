@@ -1,0 +1,281 @@
+//! The cache behind one watch: written by its watcher alone, read by whoever follows it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tokio::sync::watch;
+
+use super::object::{Object, ObjectKey, is_at_least};
+
+/// Whether the cache can be decided from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// No list has ended yet, or the last one is void (the kind is no longer served).
+    No {
+        /// What stands in the way, once something does.
+        reason: Option<String>,
+        /// Whether it is the cluster that does not answer (as opposed to a missing kind or permission).
+        unreachable: bool,
+    },
+    /// The first list has ended; the cache follows the watch.
+    Yes,
+}
+
+/// What the cache knows of a key that it does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Absence {
+    /// The object was being deleted when it was last seen.
+    pub seen_terminating: bool,
+}
+
+#[derive(Default)]
+struct Contents {
+    objects: BTreeMap<ObjectKey, Arc<Object>>,
+    /// Objects that went while they were being deleted. Bounded: [`Store::forget`] drops what is dealt with, a relist all.
+    terminated: HashMap<ObjectKey, Arc<str>>,
+    /// Keys seen by the list that is going on.
+    listing: Option<BTreeSet<ObjectKey>>,
+    /// All events up to this version have been taken in. Events of one watch come in the order of their versions.
+    high_water: u64,
+}
+
+impl Contents {
+    fn raise(&mut self, version: &str) {
+        // In the middle of a list nothing is complete up to any version.
+        if self.listing.is_none()
+            && let Ok(version) = version.parse::<u64>()
+        {
+            self.high_water = self.high_water.max(version);
+        }
+    }
+}
+
+/// A cache of one kind's objects.
+pub struct Store {
+    contents: RwLock<Contents>,
+    listed: watch::Sender<Listed>,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self {
+            contents: RwLock::default(),
+            listed: watch::Sender::new(Listed::No { reason: None, unreachable: false }),
+        }
+    }
+}
+
+impl Store {
+    /// The object of a key.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        self.contents.read().objects.get(key).cloned()
+    }
+
+    /// What is known of a key that is not held.
+    pub fn absence(&self, key: &ObjectKey) -> Absence {
+        Absence { seen_terminating: self.contents.read().terminated.contains_key(key) }
+    }
+
+    /// Whether the cache has caught up with a write: what it shows of the object is the write's result or newer.
+    pub fn has_caught_up(&self, key: &ObjectKey, written: &str) -> bool {
+        let contents = self.contents.read();
+        written.parse::<u64>().is_ok_and(|written| contents.high_water >= written)
+            || contents.objects.get(key).is_some_and(|held| is_at_least(&held.resource_version, written))
+    }
+
+    /// Drops what is remembered of a key that is gone.
+    pub fn forget(&self, key: &ObjectKey) {
+        self.contents.write().terminated.remove(key);
+    }
+
+    /// All keys.
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        self.contents.read().objects.keys().cloned().collect()
+    }
+
+    /// All objects, as they are now.
+    pub fn objects(&self) -> Vec<Arc<Object>> {
+        self.contents.read().objects.values().cloned().collect()
+    }
+
+    /// The objects of one namespace, as they are now.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Object>> {
+        let contents = self.contents.read();
+        contents
+            .objects
+            .range(ObjectKey::new(namespace, "")..)
+            .take_while(|(key, _)| &*key.namespace == namespace)
+            .map(|(_, object)| Arc::clone(object))
+            .collect()
+    }
+
+    /// Whether any object of a namespace satisfies the condition.
+    pub fn any_in_namespace(&self, namespace: &str, mut condition: impl FnMut(&Object) -> bool) -> bool {
+        let contents = self.contents.read();
+        contents
+            .objects
+            .range(ObjectKey::new(namespace, "")..)
+            .take_while(|(key, _)| &*key.namespace == namespace)
+            .any(|(_, object)| condition(object))
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.contents.read().objects.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether it can be decided from, now.
+    pub fn is_listed(&self) -> bool {
+        *self.listed.borrow() == Listed::Yes
+    }
+
+    /// Follows whether it can be decided from.
+    pub fn listed(&self) -> watch::Receiver<Listed> {
+        self.listed.subscribe()
+    }
+
+    /// Says that the cache can't be decided from, and why.
+    pub(super) fn set_unlisted(&self, reason: String, unreachable: bool) {
+        self.listed.send_if_modified(|listed| {
+            let next = Listed::No { reason: Some(reason), unreachable };
+            let changed = *listed != next;
+            *listed = next;
+            changed
+        });
+    }
+
+    /// A watch event of a new or changed object; returns whether it differs from what was held.
+    pub(super) fn apply(&self, object: Object) -> bool {
+        let mut contents = self.contents.write();
+        contents.terminated.remove(&object.key);
+        contents.raise(&object.resource_version);
+        if let Some(listing) = &mut contents.listing {
+            listing.insert(object.key.clone());
+        }
+        match contents.objects.get_mut(&object.key) {
+            Some(held) if held.resource_version == object.resource_version && held.uid == object.uid => false,
+            Some(held) => {
+                *held = Arc::new(object);
+                true
+            }
+            None => {
+                contents.objects.insert(object.key.clone(), Arc::new(object));
+                true
+            }
+        }
+    }
+
+    /// A watch event of an object that is gone.
+    pub(super) fn delete(&self, last: &Object) {
+        let mut contents = self.contents.write();
+        contents.raise(&last.resource_version);
+        let held = contents.objects.remove(&last.key);
+        if last.deleting || held.is_some_and(|held| held.deleting) {
+            contents.terminated.insert(last.key.clone(), Arc::clone(&last.resource_version));
+        }
+    }
+
+    /// A list begins: what it does not mention is gone when it ends.
+    pub(super) fn begin_list(&self) {
+        self.contents.write().listing = Some(BTreeSet::new());
+    }
+
+    /// The list has ended; returns the keys that vanished.
+    pub(super) fn end_list(&self) -> Vec<ObjectKey> {
+        let vanished = {
+            let mut contents = self.contents.write();
+            let seen = contents.listing.take().unwrap_or_default();
+            // A list is one consistent state, at least as new as its newest object. Not the maximum with what was
+            // before: a restored cluster counts from lower versions.
+            contents.high_water = seen
+                .iter()
+                .filter_map(|key| contents.objects.get(key)?.resource_version.parse().ok())
+                .max()
+                .unwrap_or_default();
+            let vanished: Vec<ObjectKey> =
+                contents.objects.keys().filter(|key| !seen.contains(*key)).cloned().collect();
+            for key in &vanished {
+                // Seen terminating before the gap, gone after it: it went the regular way.
+                if let Some(held) = contents.objects.remove(key).filter(|held| held.deleting) {
+                    contents.terminated.insert(key.clone(), Arc::clone(&held.resource_version));
+                }
+            }
+            vanished
+        };
+        self.listed.send_if_modified(|listed| std::mem::replace(listed, Listed::Yes) != Listed::Yes);
+        vanished
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::object::Decoded;
+
+    fn object(name: &str, version: u64, deleting: bool) -> Object {
+        let deletion = if deleting { r#","deletionTimestamp":"2026-01-01T00:00:00Z""# } else { "" };
+        serde_json::from_str::<Decoded>(&format!(
+            r#"{{"metadata":{{"namespace":"n","name":"{name}","uid":"{name}","resourceVersion":"{version}"{deletion}}}}}"#
+        ))
+        .unwrap()
+        .into_object()
+    }
+
+    #[test]
+    fn a_relist_reports_exactly_what_vanished() {
+        let store = Store::default();
+        store.begin_list();
+        for name in ["a", "b", "c"] {
+            assert!(store.apply(object(name, 1, name == "c")));
+        }
+        assert!(!store.is_listed());
+        assert!(store.end_list().is_empty());
+        assert!(store.is_listed());
+        store.begin_list();
+        assert!(!store.apply(object("a", 1, false)), "unchanged");
+        assert!(store.apply(object("d", 5, false)));
+        let vanished: Vec<String> = store.end_list().iter().map(ToString::to_string).collect();
+        assert_eq!(vanished, ["n/b", "n/c"]);
+        assert!(store.absence(&ObjectKey::new("n", "c")).seen_terminating);
+        assert!(!store.absence(&ObjectKey::new("n", "b")).seen_terminating);
+        assert_eq!(store.in_namespace("n").len(), 2);
+        assert!(store.in_namespace("m").is_empty());
+    }
+
+    #[test]
+    fn a_write_is_caught_up_with_by_its_object_or_by_any_later_event() {
+        let store = Store::default();
+        store.begin_list();
+        store.apply(object("a", 5, false));
+        let key = ObjectKey::new("n", "a");
+        assert!(store.has_caught_up(&key, "5") && !store.has_caught_up(&key, "6"));
+        assert!(!store.has_caught_up(&ObjectKey::new("n", "b"), "3"), "a list that is going on proves nothing");
+        store.end_list();
+        assert!(store.has_caught_up(&ObjectKey::new("n", "b"), "3"));
+        store.apply(object("c", 9, false));
+        assert!(store.has_caught_up(&key, "8"));
+        store.begin_list();
+        store.apply(object("a", 2, false));
+        store.end_list();
+        assert!(!store.has_caught_up(&key, "8"), "a restored cluster counts from lower versions");
+    }
+
+    #[test]
+    fn an_object_that_went_without_terminating_is_told_apart() {
+        let store = Store::default();
+        store.apply(object("a", 1, false));
+        store.delete(&object("a", 2, false));
+        assert!(!store.absence(&ObjectKey::new("n", "a")).seen_terminating);
+        store.apply(object("a", 3, true));
+        store.delete(&object("a", 4, true));
+        assert!(store.absence(&ObjectKey::new("n", "a")).seen_terminating);
+        store.forget(&ObjectKey::new("n", "a"));
+        assert!(!store.absence(&ObjectKey::new("n", "a")).seen_terminating);
+    }
+}

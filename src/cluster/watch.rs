@@ -1,0 +1,424 @@
+//! The watcher actor: one watch, one cache, many followers.
+//!
+//! It owns the [`Store`] of one kind in one cluster (under one selector) and writes to it alone. For every event it
+//! first changes the cache and then tells each follower the *key*; a follower whose mailbox is full makes it wait, and
+//! then the stream is not read on: backpressure reaches the API server. Restarted, it lists again; what vanished in the
+//! meantime is told like a deletion, without the claim that it was seen terminating.
+//!
+//! kube's watcher does the conversation (streaming lists where the server has them, paged lists otherwise, resuming,
+//! 410). This actor adds what kube leaves to its caller: which errors make the cache void, when to wait for the cluster
+//! and when for the kind, a new client when credentials change.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use kube::Api;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::{self, Event, ListSemantic};
+use parking_lot::RwLock;
+use tokio::sync::watch;
+
+use super::access::AccessRequest;
+use super::client::{Cluster, Session};
+use super::error::{Asked, Error};
+use super::kind::Kind;
+use super::object::{Decoded, Object, ObjectKey};
+use super::store::{Listed, Store};
+use super::{Availability, Verb};
+use crate::actor::{Backoff, BoxError, Scope};
+use crate::config::{ClusterName, ResourceId};
+
+/// Back-off while a kind is missing or a permission denied; the cap is the spec's.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+/// After as many failures in a row a watch is not resumed but begun anew.
+const RESUMES: u32 = 3;
+/// Objects a page, where the server has no streaming lists.
+const PAGE_SIZE: u32 = 500;
+/// kubectl's copy of what was applied: as large as the object and of no use here, unless a follower mirrors annotations.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// What is watched. Equal ids share one watch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WatchId {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// The kind.
+    pub resource: ResourceId,
+    /// Label selector, or empty.
+    pub labels: String,
+    /// Field selector, or empty.
+    pub fields: String,
+    /// Only metadata is read.
+    pub metadata_only: bool,
+}
+
+impl WatchId {
+    /// The kind and what narrows it down, for the actor's name.
+    pub fn label(&self) -> String {
+        let mut label = self.resource.to_string();
+        for selector in [&self.labels, &self.fields] {
+            if !selector.is_empty() {
+                label.push(' ');
+                label.push_str(selector);
+            }
+        }
+        label
+    }
+}
+
+/// Who is told of changes.
+pub trait Follower: Send + Sync {
+    /// Whether objects of this key are of interest; what no follower wants is not kept.
+    fn wants(&self, key: &ObjectKey) -> bool;
+    /// An object appeared, changed or went. Returns when there is room for the news.
+    fn changed<'a>(&'a self, watch: &'a Watch, key: &'a ObjectKey) -> BoxFuture<'a, ()>;
+    /// A list has ended: these keys vanished since the last one. `first`: the cache was void before.
+    fn listed<'a>(&'a self, watch: &'a Watch, first: bool, vanished: Vec<ObjectKey>) -> BoxFuture<'a, ()>;
+}
+
+/// A watch: its cache and its followers.
+pub struct Watch {
+    id: WatchId,
+    cluster: Cluster,
+    store: Store,
+    kind: watch::Sender<Option<Arc<Kind>>>,
+    followers: RwLock<Vec<Arc<dyn Follower>>>,
+    /// Listed before this one begins to list.
+    after: RwLock<Vec<Arc<Watch>>>,
+    keep_last_applied: AtomicBool,
+    /// Only where it is granted; where not, nobody asks for it in vain.
+    optional: AtomicBool,
+}
+
+impl Watch {
+    /// A watch without followers; its actor is [`Watch::run`].
+    pub fn new(id: WatchId, cluster: Cluster) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            cluster,
+            store: Store::default(),
+            kind: watch::Sender::new(None),
+            followers: RwLock::default(),
+            after: RwLock::default(),
+            keep_last_applied: AtomicBool::new(false),
+            optional: AtomicBool::new(false),
+        })
+    }
+
+    /// What is watched.
+    pub fn id(&self) -> &WatchId {
+        &self.id
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The cache.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The kind, once it was found.
+    pub fn kind(&self) -> Option<Arc<Kind>> {
+        self.kind.borrow().clone()
+    }
+
+    /// Adds a follower. Before the actor starts.
+    pub fn follow(&self, follower: Arc<dyn Follower>) {
+        self.followers.write().push(follower);
+    }
+
+    /// Keeps kubectl's last-applied annotation in the cache.
+    pub fn keep_last_applied(&self) {
+        self.keep_last_applied.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes it a watch that is only tried where list and watch are granted, by one access review for each set of
+    /// credentials.
+    pub fn only_if_granted(&self) {
+        self.optional.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes this watch list only after `other` has listed, or was found unreachable. Refused where `other` already
+    /// waits for this one. Before the actors start.
+    pub fn list_after(self: &Arc<Self>, other: &Arc<Self>) {
+        if Arc::ptr_eq(self, other) || other.waits_for(self) {
+            return;
+        }
+        self.after.write().push(Arc::clone(other));
+    }
+
+    fn waits_for(&self, other: &Arc<Self>) -> bool {
+        self.after.read().iter().any(|first| Arc::ptr_eq(first, other) || first.waits_for(other))
+    }
+
+    /// The actor's body: follows the cluster until it drains.
+    pub async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
+        let mut attempt = 0;
+        let mut streaming = true;
+        loop {
+            let end = tokio::select! {
+                () = scope.draining() => return Ok(()),
+                end = self.follow_cluster(&scope, streaming, &mut attempt) => end,
+            };
+            match end {
+                End::Relist => {}
+                End::NoStreamingLists => streaming = false,
+                End::Void(error) => {
+                    self.store.set_unlisted(error.to_string(), error.is_unreachable());
+                    scope.set_state("waiting");
+                    let delay = RETRY.next_delay(attempt);
+                    tracing::debug!(cluster = %self.id.cluster, resource = %self.id.resource, %error, ?delay, "watch is not possible");
+                    if attempt == 0 {
+                        tracing::warn!(cluster = %self.id.cluster, resource = %self.id.resource, %error, "watch is not possible, trying on");
+                    }
+                    attempt = attempt.saturating_add(1);
+                    tokio::select! {
+                        () = scope.draining() => return Ok(()),
+                        () = tokio::time::sleep(delay) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// From a client to the end of what can be done with it.
+    async fn follow_cluster(&self, scope: &Scope, streaming: bool, attempt: &mut u32) -> End {
+        scope.set_state("connecting");
+        let mut sessions = self.cluster.sessions();
+        let session = self.wait_for_session(&mut sessions).await;
+        self.wait_for_others().await;
+        let kind = match Kind::discover(&self.cluster, &self.id.resource).await {
+            Ok(kind) => Arc::new(kind),
+            Err(error) => return End::Void(error),
+        };
+        self.kind.send_replace(Some(Arc::clone(&kind)));
+        let epoch = session.epoch;
+        if self.optional.load(Ordering::Relaxed) && !self.is_granted(&kind).await {
+            self.store.set_unlisted("not granted".into(), false);
+            scope.set_state("not granted");
+            let _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)).await;
+            return End::Relist;
+        }
+        let mut stream = self.stream(&session, &kind, streaming);
+        scope.set_state("listing");
+        loop {
+            let next = tokio::select! {
+                biased;
+                _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)) => return End::Relist,
+                next = stream.next() => next,
+            };
+            match next {
+                None => return End::Relist,
+                Some(Ok(event)) => {
+                    if matches!(event, Event::InitDone) {
+                        *attempt = 0;
+                        scope.set_state("watching");
+                    }
+                    self.take(event).await;
+                }
+                Some(Err(error)) => {
+                    if let Some(end) = self.after_error(&error, streaming, attempt).await {
+                        return end;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn wait_for_session(&self, sessions: &mut watch::Receiver<Option<Session>>) -> Session {
+        loop {
+            self.wait_until_available().await;
+            let session = sessions.borrow_and_update().clone();
+            if let Some(session) = session {
+                return session;
+            }
+            if sessions.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    async fn wait_until_available(&self) {
+        let mut availability = self.cluster.availability();
+        loop {
+            match &*availability.borrow_and_update() {
+                Availability::Available => return,
+                Availability::Starting => {}
+                Availability::Unavailable { reason } => {
+                    if !self.store.is_listed() {
+                        self.store.set_unlisted(reason.clone(), true);
+                    }
+                }
+            }
+            if availability.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// The watches that list first; one whose cluster does not answer holds nobody up.
+    async fn wait_for_others(&self) {
+        let others = self.after.read().clone();
+        for other in others {
+            let mut listed = other.store.listed();
+            let _ = listed.wait_for(|listed| matches!(listed, Listed::Yes | Listed::No { reason: Some(_), .. })).await;
+        }
+    }
+
+    async fn is_granted(&self, kind: &Kind) -> bool {
+        let name = self.id.fields.strip_prefix("metadata.name=").unwrap_or_default();
+        for verb in [Verb::List, Verb::Watch] {
+            let request = AccessRequest::new(verb, &kind.full_resource(), "", name);
+            if !self.cluster.review_access(&request).await.is_ok_and(|decision| decision.allowed) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn stream(
+        &self,
+        session: &Session,
+        kind: &Kind,
+        streaming: bool,
+    ) -> BoxStream<'static, watcher::Result<Event<Decoded>>> {
+        let mut config = watcher::Config::default();
+        if !self.id.labels.is_empty() {
+            config = config.labels(&self.id.labels);
+        }
+        if !self.id.fields.is_empty() {
+            config = config.fields(&self.id.fields);
+        }
+        config = if streaming {
+            config.streaming_lists()
+        } else {
+            config.list_semantic(ListSemantic::MostRecent).page_size(PAGE_SIZE)
+        };
+        if self.id.metadata_only {
+            let api: Api<PartialObjectMeta<Decoded>> = Api::all_with(session.client.clone(), &kind.resource);
+            watcher::watcher(api, config)
+                .map_ok(|event| match event {
+                    Event::Apply(partial) => Event::Apply(Decoded::from(partial)),
+                    Event::Delete(partial) => Event::Delete(Decoded::from(partial)),
+                    Event::InitApply(partial) => Event::InitApply(Decoded::from(partial)),
+                    Event::Init => Event::Init,
+                    Event::InitDone => Event::InitDone,
+                })
+                .boxed()
+        } else {
+            let api: Api<Decoded> = Api::all_with(session.client.clone(), &kind.resource);
+            watcher::watcher(api, config).boxed()
+        }
+    }
+
+    async fn take(&self, event: Event<Decoded>) {
+        match event {
+            Event::Init => self.store.begin_list(),
+            Event::InitApply(decoded) | Event::Apply(decoded) => {
+                if let Some(object) = self.wanted(decoded) {
+                    let key = object.key.clone();
+                    if self.store.apply(object) && self.store.is_listed() {
+                        self.tell(&key).await;
+                    }
+                }
+            }
+            Event::Delete(decoded) => {
+                if let Some(object) = self.wanted(decoded) {
+                    self.store.delete(&object);
+                    if self.store.is_listed() {
+                        self.tell(&object.key).await;
+                    }
+                }
+            }
+            Event::InitDone => {
+                let first = !self.store.is_listed();
+                let vanished = self.store.end_list();
+                let followers = self.followers.read().clone();
+                for follower in &followers {
+                    let theirs = vanished.iter().filter(|key| follower.wants(key)).cloned().collect();
+                    follower.listed(self, first, theirs).await;
+                }
+            }
+        }
+    }
+
+    fn wanted(&self, decoded: Decoded) -> Option<Object> {
+        let mut object = decoded.into_object();
+        if !self.followers.read().iter().any(|follower| follower.wants(&object.key)) {
+            return None;
+        }
+        if !self.keep_last_applied.load(Ordering::Relaxed) {
+            object.annotations.remove(LAST_APPLIED);
+        }
+        Some(object)
+    }
+
+    async fn tell(&self, key: &ObjectKey) {
+        let count = self.followers.read().len();
+        for index in 0..count {
+            let follower = self.followers.read().get(index).cloned();
+            if let Some(follower) = follower.filter(|follower| follower.wants(key)) {
+                follower.changed(self, key).await;
+            }
+        }
+    }
+
+    /// Decides what an error of the stream means; `None`: the stream goes on by itself.
+    async fn after_error(&self, error: &watcher::Error, streaming: bool, attempt: &mut u32) -> Option<End> {
+        let resource = self.id.resource.to_string();
+        let asked = Asked { cluster: &self.id.cluster, verb: Verb::Watch, resource: &resource, name: None };
+        let error = match error {
+            watcher::Error::InitialListFailed(source) => Asked { verb: Verb::List, ..asked }.failed(source),
+            watcher::Error::WatchStartFailed(source) | watcher::Error::WatchFailed(source) => asked.failed(source),
+            // The watch fell behind: kube's watcher lists again by itself.
+            watcher::Error::WatchError(status) if status.code == 410 => return None,
+            watcher::Error::WatchError(status) => asked.refused(status, None),
+            watcher::Error::NoResourceVersion => Error::Decode { reason: "no resourceVersion".into() },
+        };
+        match error {
+            Error::Rejected { ref message, .. } if streaming && message.contains("sendInitialEvents") => {
+                Some(End::NoStreamingLists)
+            }
+            Error::Rejected { code: 410, .. } => Some(End::Relist),
+            Error::NotServed { .. } | Error::NotFound { .. } | Error::Forbidden { .. } => Some(End::Void(error)),
+            Error::Connect { .. } | Error::NoAnswer { .. } | Error::Unavailable { .. } | Error::Unauthorized { .. } => {
+                self.cluster.suspect();
+                tokio::time::sleep(RETRY.next_delay(0)).await;
+                if self.cluster.is_available() {
+                    return None;
+                }
+                self.wait_until_available().await;
+                // What comes back may be another cluster, or an older state of this one, whose versions have not come
+                // as far as ours: a watch from our version would then wait in silence. List again.
+                Some(End::Relist)
+            }
+            other => {
+                tracing::debug!(cluster = %self.id.cluster, %resource, error = %other, "watch failed, resuming");
+                let delay = match other {
+                    Error::Throttled { retry_after: Some(delay), .. } => delay,
+                    _ => RETRY.next_delay(*attempt),
+                };
+                *attempt = attempt.saturating_add(1);
+                tokio::time::sleep(delay).await;
+                (*attempt >= RESUMES).then_some(End::Relist)
+            }
+        }
+    }
+}
+
+/// Why the conversation with one client ended.
+enum End {
+    /// Begin anew: there is a new client, or the old watch can't be resumed.
+    Relist,
+    /// The server has no streaming lists.
+    NoStreamingLists,
+    /// The cache can't be trusted any more: list again later.
+    Void(Error),
+}

@@ -1,0 +1,117 @@
+//! Walks a table key by key and collects what is wrong, instead of stopping at the first fault.
+
+use std::collections::BTreeMap;
+
+use super::fault::{Fault, Problem, nearest};
+use super::setting::{Setting, Unfit, record};
+use super::source::Node;
+
+/// A value that has to be a table.
+pub(super) fn table(node: Node, path: &str, faults: &mut Vec<Fault>) -> Option<BTreeMap<String, Node>> {
+    match node {
+        Node::Table(table) => Some(table),
+        other => record(Err(Unfit::default()), "a table", &other, path, faults),
+    }
+}
+
+/// A table that is being walked. Keys that nobody asked for are faults of [`Fields::finish`].
+pub(super) struct Fields<'f> {
+    path: String,
+    table: BTreeMap<String, Node>,
+    known: Vec<&'static str>,
+    faults: &'f mut Vec<Fault>,
+}
+
+impl<'f> Fields<'f> {
+    /// Starts at a value that has to be a table.
+    pub(super) fn open(path: &str, node: Node, faults: &'f mut Vec<Fault>) -> Option<Self> {
+        let table = table(node, path, faults)?;
+        Some(Self::of(path, table, faults))
+    }
+
+    /// Starts at a table; the path of the document's root is empty.
+    pub(super) fn of(path: &str, table: BTreeMap<String, Node>, faults: &'f mut Vec<Fault>) -> Self {
+        Self { path: path.to_owned(), table, known: Vec::new(), faults }
+    }
+
+    /// Takes a key's value, whatever it is.
+    pub(super) fn take(&mut self, key: &'static str) -> Option<Node> {
+        self.known.push(key);
+        self.table.remove(key)
+    }
+
+    /// Whether the key is there, and not taken yet.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    /// Records what is wrong with the table as a whole.
+    pub(super) fn fault(&mut self, problem: Problem) {
+        self.faults.push(Fault::new(self.path.clone(), problem));
+    }
+
+    /// The path of a key of this table.
+    fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// A key that may be left out.
+    pub(super) fn optional<T: Setting>(&mut self, key: &'static str) -> Option<T> {
+        let node = self.take(key)?;
+        let path = self.path_of(key);
+        T::read(&node, &path, self.faults)
+    }
+
+    /// A key that has to be there.
+    pub(super) fn required<T: Setting>(&mut self, key: &'static str) -> Option<T> {
+        if !self.has(key) {
+            let problem = Problem::Missing { allowed: T::ALLOWED.to_owned() };
+            self.faults.push(Fault::new(self.path_of(key), problem));
+        }
+        self.optional(key)
+    }
+
+    /// Replaces a default, where the key is there.
+    pub(super) fn set<T: Setting>(&mut self, key: &'static str, target: &mut T) {
+        self.set_as::<T, T>(key, target);
+    }
+
+    /// Replaces a default by a setting of a narrower type.
+    pub(super) fn set_as<S: Setting + Into<T>, T>(&mut self, key: &'static str, target: &mut T) {
+        if let Some(value) = self.optional::<S>(key) {
+            *target = value.into();
+        }
+    }
+
+    /// A table within this one.
+    pub(super) fn nested(&mut self, key: &'static str) -> Option<Fields<'_>> {
+        let node = self.take(key)?;
+        let path = self.path_of(key);
+        Fields::open(&path, node, self.faults)
+    }
+
+    /// Ends the walk: what is left over is unknown.
+    pub(super) fn finish(self) {
+        for key in self.table.keys() {
+            let suggestion = nearest(key, self.known.iter().copied());
+            let problem = Problem::UnknownKey { allowed: self.known.clone(), suggestion };
+            self.faults.push(Fault::new(self.path_of(key), problem));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_asked_for_is_unknown_and_its_value_is_not_repeated() {
+        let mut faults = Vec::new();
+        let table = BTreeMap::from([("lisen".to_owned(), Node::Text("hunter2".to_owned()))]);
+        let mut fields = Fields::of("daemon", table, &mut faults);
+        assert_eq!(fields.optional::<String>("listen"), None);
+        fields.finish();
+        let told = faults.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(told, vec!["daemon.lisen: unknown key; allowed: listen; did you mean `listen`?"]);
+    }
+}

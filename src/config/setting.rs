@@ -1,0 +1,295 @@
+//! What a key's value can be, and how each kind of value is read from the file and from the environment.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::fault::{Fault, Problem, nearest};
+use super::source::Node;
+
+/// No duration of a configuration is longer than this: beyond it adding to an instant may overflow.
+const LONGEST: Duration = Duration::from_hours(24 * 365);
+
+/// A value that a key can have.
+pub(super) trait Setting: Sized {
+    /// What is allowed, as a fault says it.
+    const ALLOWED: &'static str;
+
+    /// Reads text; most settings are texts of some form.
+    fn from_text(text: &str) -> Result<Self, Unfit>;
+
+    /// Reads a value, recording what is wrong with it.
+    fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
+        let outcome = node.text().ok_or_else(Unfit::default).and_then(Self::from_text);
+        record(outcome, Self::ALLOWED, node, path, faults)
+    }
+}
+
+/// A value that is not allowed.
+#[derive(Debug, Default)]
+pub(super) struct Unfit {
+    /// More exactly what is wrong, where [`Setting::ALLOWED`] alone would leave the reader guessing.
+    pub(super) reason: Option<String>,
+    /// What was probably meant.
+    pub(super) suggestion: Option<String>,
+}
+
+impl Unfit {
+    pub(super) fn because(reason: impl Into<String>) -> Self {
+        Self { reason: Some(reason.into()), suggestion: None }
+    }
+}
+
+/// Passes a value on, or records that it does not fit.
+pub(super) fn record<T>(
+    outcome: Result<T, Unfit>,
+    allowed: &str,
+    node: &Node,
+    path: &str,
+    faults: &mut Vec<Fault>,
+) -> Option<T> {
+    match outcome {
+        Ok(value) => Some(value),
+        Err(unfit) => {
+            let found = match unfit.reason {
+                Some(reason) => format!("{node}, where {reason}"),
+                None => node.to_string(),
+            };
+            let problem = Problem::Value { found, allowed: allowed.to_owned(), suggestion: unfit.suggestion };
+            faults.push(Fault::new(path, problem));
+            None
+        }
+    }
+}
+
+/// One of a closed set of words.
+pub(super) fn one_of<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Unfit> {
+    match words.iter().find(|(word, _)| *word == text) {
+        Some((_, value)) => Ok(*value),
+        None => Err(Unfit { reason: None, suggestion: nearest(text, words.iter().map(|(word, _)| *word)) }),
+    }
+}
+
+impl Setting for bool {
+    const ALLOWED: &'static str = "true or false";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        one_of(text, &[("true", true), ("false", false)])
+    }
+
+    fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
+        let outcome = match node {
+            Node::Bool(value) => Ok(*value),
+            Node::Variable { value, .. } => Self::from_text(value),
+            _ => Err(Unfit::default()),
+        };
+        record(outcome, Self::ALLOWED, node, path, faults)
+    }
+}
+
+impl Setting for NonZeroUsize {
+    const ALLOWED: &'static str = "a whole number from 1 to 1000000";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        let number = text.parse().map_err(|_| Unfit::default())?;
+        // A million is far beyond what any API server takes; more is a slip of the pen.
+        if number <= 1_000_000 { NonZeroUsize::new(number).ok_or_else(Unfit::default) } else { Err(Unfit::default()) }
+    }
+
+    fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
+        let outcome = match node {
+            Node::Integer(number) => Self::from_text(&number.to_string()),
+            Node::Variable { value, .. } => Self::from_text(value),
+            _ => Err(Unfit::default()),
+        };
+        record(outcome, Self::ALLOWED, node, path, faults)
+    }
+}
+
+impl Setting for String {
+    const ALLOWED: &'static str = "a text that is not empty";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        if text.is_empty() { Err(Unfit::default()) } else { Ok(text.to_owned()) }
+    }
+}
+
+impl Setting for PathBuf {
+    const ALLOWED: &'static str = "the path of a file";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        String::from_text(text).map(PathBuf::from)
+    }
+}
+
+impl Setting for SocketAddr {
+    const ALLOWED: &'static str = "an address and a port such as \"127.0.0.1:8384\"";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        text.parse().map_err(|_| Unfit {
+            reason: None,
+            suggestion: text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}")),
+        })
+    }
+}
+
+impl Setting for Duration {
+    const ALLOWED: &'static str = "a duration of at most a year such as \"30s\" or \"1h 30m\"";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        match humantime::parse_duration(text) {
+            Ok(duration) if duration <= LONGEST => Ok(duration),
+            Ok(_) => Err(Unfit::default()),
+            Err(_) => Err(Unfit { reason: None, suggestion: in_seconds(text) }),
+        }
+    }
+
+    fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
+        let outcome = match node {
+            Node::Integer(number) => Err(Unfit { reason: None, suggestion: in_seconds(&number.to_string()) }),
+            other => other.text().ok_or_else(Unfit::default).and_then(Self::from_text),
+        };
+        record(outcome, Self::ALLOWED, node, path, faults)
+    }
+}
+
+fn in_seconds(text: &str) -> Option<String> {
+    text.parse::<u32>().ok().map(|seconds| format!("{seconds}s"))
+}
+
+/// A duration that is not zero.
+pub(super) struct PositiveDuration(Duration);
+
+impl Setting for PositiveDuration {
+    const ALLOWED: &'static str = "a duration above zero and of at most a year such as \"30s\" or \"1h 30m\"";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        let duration = Duration::from_text(text)?;
+        if duration.is_zero() { Err(Unfit::default()) } else { Ok(Self(duration)) }
+    }
+
+    fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
+        match node {
+            Node::Integer(_) => Duration::read(node, path, faults).map(Self),
+            other => {
+                let outcome = other.text().ok_or_else(Unfit::default).and_then(Self::from_text);
+                record(outcome, Self::ALLOWED, node, path, faults)
+            }
+        }
+    }
+}
+
+impl From<PositiveDuration> for Duration {
+    fn from(duration: PositiveDuration) -> Self {
+        duration.0
+    }
+}
+
+/// Lists: in the environment the elements are separated by commas. No element may occur twice.
+impl<T: Setting + PartialEq> Setting for Vec<T> {
+    const ALLOWED: &'static str = "a list";
+
+    fn from_text(_: &str) -> Result<Self, Unfit> {
+        Err(Unfit::default())
+    }
+
+    fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
+        let elements = match node {
+            Node::List(elements) => elements.clone(),
+            Node::Variable { name, value } => value
+                .split(',')
+                .map(str::trim)
+                .filter(|element| !element.is_empty())
+                .map(|element| Node::Variable { name: name.clone(), value: element.to_owned() })
+                .collect(),
+            _ => return record(Err(Unfit::default()), Self::ALLOWED, node, path, faults),
+        };
+        let mut values = Vec::with_capacity(elements.len());
+        for (index, element) in elements.iter().enumerate() {
+            let element_path = format!("{path}[{index}]");
+            let Some(value) = T::read(element, &element_path, faults) else {
+                continue;
+            };
+            match values.iter().find(|(_, earlier)| *earlier == value) {
+                Some((first, _)) => faults.push(Fault::new(
+                    element_path,
+                    Problem::Duplicate { found: element.to_string(), first: format!("{path}[{first}]") },
+                )),
+                None => values.push((index, value)),
+            }
+        }
+        Some(values.into_iter().map(|(_, value)| value).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read<T: Setting>(node: &Node) -> Result<T, String> {
+        let mut faults = Vec::new();
+        T::read(node, "at", &mut faults)
+            .filter(|_| faults.is_empty())
+            .ok_or_else(|| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+    }
+
+    fn text(text: &str) -> Node {
+        Node::Text(text.to_owned())
+    }
+
+    fn variable(value: &str) -> Node {
+        Node::Variable { name: "TOWLINE__X".to_owned(), value: value.to_owned() }
+    }
+
+    #[test]
+    fn the_environment_is_read_as_the_type_that_its_key_wants() {
+        assert_eq!(read::<bool>(&variable("true")), Ok(true));
+        assert_eq!(read::<NonZeroUsize>(&variable("7")), Ok(NonZeroUsize::new(7).expect("not zero")));
+        assert_eq!(read::<Vec<String>>(&variable("a, b,")), Ok(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(read::<Vec<String>>(&variable("")), Ok(vec![]));
+    }
+
+    #[test]
+    fn the_file_has_types() {
+        assert_eq!(read::<bool>(&text("true")), Err("at: found \"true\"; allowed: true or false".to_owned()));
+        assert!(read::<NonZeroUsize>(&text("7")).is_err());
+        assert!(read::<Vec<String>>(&text("a")).is_err());
+        assert!(read::<String>(&Node::Integer(3)).is_err());
+    }
+
+    #[test]
+    fn numbers_are_bounded_on_both_sides() {
+        for wrong in [-1, 0, 1_000_001, i128::MAX] {
+            assert!(read::<NonZeroUsize>(&Node::Integer(wrong)).is_err(), "{wrong}");
+        }
+        assert!(read::<NonZeroUsize>(&Node::Integer(1_000_000)).is_ok());
+    }
+
+    #[test]
+    fn a_bare_number_of_seconds_is_pointed_at_its_unit() {
+        assert!(read::<Duration>(&Node::Integer(30)).expect_err("no unit").ends_with("did you mean `30s`?"));
+        assert!(read::<Duration>(&variable("30")).expect_err("no unit").ends_with("did you mean `30s`?"));
+        assert!(read::<PositiveDuration>(&Node::Integer(30)).is_err());
+        assert_eq!(read::<Duration>(&text("1h 30m")), Ok(Duration::from_mins(90)));
+    }
+
+    #[test]
+    fn durations_that_would_overflow_a_clock_are_refused() {
+        assert!(read::<Duration>(&text("366d")).is_err());
+        assert!(read::<Duration>(&text("99999999999999y")).is_err());
+        assert!(read::<PositiveDuration>(&text("0s")).is_err());
+    }
+
+    #[test]
+    fn every_faulty_element_of_a_list_is_told_with_its_index() {
+        let list = Node::List(vec![text("a"), text(""), text("a"), Node::Bool(true)]);
+        assert_eq!(
+            read::<Vec<String>>(&list),
+            Err("at[1]: found \"\"; allowed: a text that is not empty\n\
+                 at[2]: found \"a\" again; allowed: once (first at at[0])\n\
+                 at[3]: found true; allowed: a text that is not empty"
+                .to_owned())
+        );
+    }
+}

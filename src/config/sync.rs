@@ -1,0 +1,200 @@
+//! `[[sync]]`: a kind that is kept in step between a remote and a local cluster.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use super::fields::Fields;
+use super::names::{Domain, FinalizerName, NamespacePrefix, NamespaceSuffix, ResourceSuffix, SecretName};
+use super::setting::{Setting, Unfit, one_of};
+use super::{ClusterName, KeyPattern, LabelSelector, ResourceId, SectionName, SpecPointer};
+
+/// A kind that is kept in step between a remote and a local cluster: `[[sync]]`.
+///
+/// The remote object `name` + [`remote_resource_suffix`](Self::remote_resource_suffix) in namespace `namespace` and
+/// the local object `name` in `namespace` + [`local_namespace_suffix`](Self::local_namespace_suffix) are a pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncConfig {
+    /// Name of the section, unique among all sections.
+    pub name: SectionName,
+    /// Cluster that is the source of truth for the spec.
+    pub remote: ClusterName,
+    /// Cluster that is the source of truth for the status; may be the remote one.
+    pub local: ClusterName,
+    /// The kind, which both clusters serve.
+    pub resource: ResourceId,
+    /// Remote object name = local object name + this; empty by default. Remote objects without it are ignored.
+    pub remote_resource_suffix: String,
+    /// Local namespace = remote namespace + this; empty by default. Local namespaces without it are ignored.
+    pub local_namespace_suffix: String,
+    /// Remote and local namespaces without this prefix are ignored; empty by default.
+    pub namespace_prefix: String,
+    /// Label selector on the remote objects; empty by default. An object that leaves it is let go, not deleted.
+    pub selector: LabelSelector,
+    /// Names of local secrets to take to the remote; none by default. Each costs a watch of its own.
+    pub secret_names: Vec<String>,
+    /// How the local object is deleted.
+    pub propagation_policy: PropagationPolicy,
+    /// What happens to labels and annotations.
+    pub metadata: Metadata,
+    /// Labels and annotations that are not taken down with [`Metadata::Merge`]; by default those of tools that track
+    /// what they applied, and would take the local object for theirs.
+    pub metadata_exclude: Vec<KeyPattern>,
+    /// What happens to a matching local object without a remote one that was never ours.
+    pub unclaimed: Unclaimed,
+    /// Fields that belong to the local side: set when the object is made, then left alone. None by default.
+    pub local_fields: Vec<SpecPointer>,
+    /// Whether status, secrets and generations are written to the remote; `true` by default. Of several followers of
+    /// the same remote objects only one may.
+    pub write_back: bool,
+    /// Domain of all annotations and the finalizer; `cloud.teleport.dev` by default, for objects that Teleport's
+    /// sync-controller manages already.
+    pub annotation_domain: String,
+    /// Name part of the finalizer; `sync-local` by default. Each follower of the same remote objects needs its own.
+    pub finalizer: String,
+    /// Most reconciles at the same time in this section; 64 by default. More than the clusters take in flight only
+    /// wait for those.
+    pub max_in_flight: NonZeroUsize,
+    /// An unchanged secret is written to the remote again after this, where the remote can't be watched; `1h` by
+    /// default. None (`"0s"`): never, so that what someone else changes there stays.
+    pub secret_refresh: Option<Duration>,
+    /// Plans are made and reported, nothing is written; `false` by default.
+    pub dry_run: bool,
+}
+
+impl SyncConfig {
+    /// A section with the default of everything that has one.
+    pub fn new(name: SectionName, remote: ClusterName, local: ClusterName, resource: ResourceId) -> Self {
+        Self {
+            name,
+            remote,
+            local,
+            resource,
+            remote_resource_suffix: String::new(),
+            local_namespace_suffix: String::new(),
+            namespace_prefix: String::new(),
+            selector: LabelSelector::default(),
+            secret_names: Vec::new(),
+            propagation_policy: PropagationPolicy::Foreground,
+            metadata: Metadata::Merge,
+            metadata_exclude: vec![
+                KeyPattern::known("kubectl.kubernetes.io/last-applied-configuration"),
+                KeyPattern::known("argocd.argoproj.io/*"),
+            ],
+            unclaimed: Unclaimed::Keep,
+            local_fields: Vec::new(),
+            write_back: true,
+            annotation_domain: "cloud.teleport.dev".to_owned(),
+            finalizer: "sync-local".to_owned(),
+            max_in_flight: super::DEFAULT_MAX_IN_FLIGHT,
+            secret_refresh: Some(Duration::from_hours(1)),
+            dry_run: false,
+        }
+    }
+
+    /// The finalizer in full: `cloud.teleport.dev/sync-local`.
+    pub fn finalizer_key(&self) -> String {
+        format!("{}/{}", self.annotation_domain, self.finalizer)
+    }
+
+    /// None where a required key has a fault; faults of other keys leave their default in place.
+    pub(super) fn read(mut fields: Fields<'_>) -> Option<Self> {
+        let name = fields.required("name");
+        let remote = fields.required("remote");
+        let local = fields.required("local");
+        let resource = fields.required("resource");
+        let complete = name.is_some() && remote.is_some() && local.is_some() && resource.is_some();
+        let mut section = Self::new(
+            name.unwrap_or_else(SectionName::stand_in),
+            remote.unwrap_or_else(ClusterName::stand_in),
+            local.unwrap_or_else(ClusterName::stand_in),
+            resource.unwrap_or_else(ResourceId::stand_in),
+        );
+        fields.set_as::<ResourceSuffix, _>("remote_resource_suffix", &mut section.remote_resource_suffix);
+        fields.set_as::<NamespaceSuffix, _>("local_namespace_suffix", &mut section.local_namespace_suffix);
+        fields.set_as::<NamespacePrefix, _>("namespace_prefix", &mut section.namespace_prefix);
+        fields.set("selector", &mut section.selector);
+        if let Some(names) = fields.optional::<Vec<SecretName>>("secret_names") {
+            section.secret_names = names.into_iter().map(String::from).collect();
+        }
+        fields.set("propagation_policy", &mut section.propagation_policy);
+        fields.set("metadata", &mut section.metadata);
+        fields.set("metadata_exclude", &mut section.metadata_exclude);
+        fields.set("unclaimed", &mut section.unclaimed);
+        fields.set("local_fields", &mut section.local_fields);
+        fields.set("write_back", &mut section.write_back);
+        fields.set_as::<Domain, _>("annotation_domain", &mut section.annotation_domain);
+        fields.set_as::<FinalizerName, _>("finalizer", &mut section.finalizer);
+        fields.set("max_in_flight", &mut section.max_in_flight);
+        if let Some(refresh) = fields.optional::<Duration>("secret_refresh") {
+            section.secret_refresh = (!refresh.is_zero()).then_some(refresh);
+        }
+        fields.set("dry_run", &mut section.dry_run);
+        fields.finish();
+        complete.then_some(section)
+    }
+}
+
+/// How a local object is deleted; what Kubernetes calls the propagation policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PropagationPolicy {
+    /// What it owns goes first. The default.
+    Foreground,
+    /// It goes first, and what it owns is collected afterwards.
+    Background,
+    /// What it owns stays.
+    Orphan,
+}
+
+impl PropagationPolicy {
+    /// The word of the Kubernetes API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Foreground => "Foreground",
+            Self::Background => "Background",
+            Self::Orphan => "Orphan",
+        }
+    }
+}
+
+impl Setting for PropagationPolicy {
+    const ALLOWED: &'static str = "Foreground, Background or Orphan";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        one_of(text, &[Self::Foreground, Self::Background, Self::Orphan].map(|policy| (policy.as_str(), policy)))
+    }
+}
+
+/// What happens to labels and annotations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metadata {
+    /// The remote's are asserted on the local object, what others put there stays, what the remote drops goes. The
+    /// default.
+    Merge,
+    /// The local maps equal the remote's.
+    Mirror,
+}
+
+impl Setting for Metadata {
+    const ALLOWED: &'static str = "merge or mirror";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        one_of(text, &[("merge", Self::Merge), ("mirror", Self::Mirror)])
+    }
+}
+
+/// What happens to a matching local object without a remote one that was never ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unclaimed {
+    /// It is left alone. The default.
+    Keep,
+    /// It is deleted.
+    Delete,
+}
+
+impl Setting for Unclaimed {
+    const ALLOWED: &'static str = "keep or delete";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        one_of(text, &[("keep", Self::Keep), ("delete", Self::Delete)])
+    }
+}

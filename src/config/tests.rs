@@ -1,0 +1,236 @@
+//! Tests of whole files: the checked-in ones, and what is told about faulty ones.
+
+use std::path::Path;
+
+use super::*;
+
+fn parse(text: &str) -> Result<Config, Error> {
+    Config::parse(text, [])
+}
+
+fn told(text: &str) -> Vec<String> {
+    match parse(text) {
+        Err(Error::Invalid(faults)) => faults.as_slice().iter().map(ToString::to_string).collect(),
+        other => panic!("faults expected, got {other:?}"),
+    }
+}
+
+fn checked_in(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+const CLUSTERS: &str = "[clusters.hub]\nkubeconfig = \"hub\"\n[clusters.edge]\nin_cluster = true\n";
+
+fn with_section(keys: &str) -> String {
+    format!(
+        "{CLUSTERS}[[sync]]\nname = \"databases\"\nremote = \"hub\"\nlocal = \"edge\"\n\
+         resource = \"databases.v1.demo.towline.dev\"\n{keys}\n"
+    )
+}
+
+#[test]
+fn every_checked_in_file_is_a_configuration() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    let mut files = 0;
+    for entry in std::fs::read_dir(&folder).expect("the folder config/ is there") {
+        let path = entry.expect("an entry of config/").path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let text = std::fs::read_to_string(&path).expect("a readable file");
+            parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            files += 1;
+        }
+    }
+    assert!(files >= 2, "only {files} files in {}", folder.display());
+}
+
+#[test]
+fn the_reference_file_holds_the_defaults() {
+    let config = parse(&checked_in("towline.toml")).expect("a configuration");
+    assert_eq!(config.daemon, DaemonConfig::default());
+    let kubeconfig = ClusterAccess::Kubeconfig { path: "/etc/towline/hub.kubeconfig".into(), context: None };
+    let clusters = [("hub", kubeconfig), ("edge", ClusterAccess::InCluster)]
+        .map(|(name, access)| (name.parse().expect("a name"), ClusterConfig::new(access)));
+    assert_eq!(config.clusters, BTreeMap::from(clusters));
+    let section = SyncConfig::new(
+        "databases".parse().expect("a name"),
+        "hub".parse().expect("a name"),
+        "edge".parse().expect("a name"),
+        "databases.v1.demo.towline.dev".parse().expect("a kind"),
+    );
+    assert_eq!(config.sync, vec![section]);
+}
+
+#[test]
+fn the_reference_file_names_every_key() {
+    let text =
+        "zz = 1\n[daemon]\nzz = 1\n[daemon.log]\nzz = 1\n[clusters.a]\nin_cluster = true\nzz = 1\n[[sync]]\nzz = 1\n";
+    let Err(Error::Invalid(faults)) = parse(text) else { panic!("each zz is a fault") };
+    let reference = checked_in("towline.toml");
+    let mut keys = 0;
+    for fault in faults.as_slice() {
+        let Problem::UnknownKey { allowed, .. } = &fault.problem else {
+            continue;
+        };
+        for key in allowed {
+            let is_named = reference.lines().any(|line| {
+                let line = line.trim_start_matches("# ");
+                line.starts_with(&format!("{key} =")) || line.starts_with('[') && line.contains(key)
+            });
+            assert!(is_named, "{key} ({}) is not in config/towline.toml", fault.path);
+            keys += 1;
+        }
+    }
+    assert_eq!(keys, 3 + 4 + 2 + 5 + 20, "the walk told of fewer keys than there are");
+}
+
+#[test]
+fn an_empty_file_is_the_default() {
+    assert_eq!(parse("").expect("a configuration"), Config::default());
+}
+
+#[test]
+fn every_key_of_a_section_is_read() {
+    let config = parse(&with_section(
+        "remote_resource_suffix = \"-r\"\nlocal_namespace_suffix = \"-l\"\nnamespace_prefix = \"team-\"\n\
+         selector = \"a=b\"\nsecret_names = [\"s1\", \"s2\"]\npropagation_policy = \"Orphan\"\n\
+         metadata = \"mirror\"\nmetadata_exclude = [\"x/*\"]\nunclaimed = \"delete\"\n\
+         local_fields = [\"/spec/replicas\"]\nwrite_back = false\nannotation_domain = \"d.example\"\n\
+         finalizer = \"f\"\nmax_in_flight = 7\nsecret_refresh = \"0s\"\ndry_run = true",
+    ))
+    .expect("a configuration");
+    let section = &config.sync[0];
+    assert_eq!(section.remote_resource_suffix, "-r");
+    assert_eq!(section.local_namespace_suffix, "-l");
+    assert_eq!(section.namespace_prefix, "team-");
+    assert_eq!(section.selector.as_str(), "a=b");
+    assert_eq!(section.secret_names, ["s1", "s2"]);
+    assert_eq!(section.propagation_policy, PropagationPolicy::Orphan);
+    assert_eq!(section.metadata, Metadata::Mirror);
+    assert!(section.metadata_exclude[0].matches("x/y"));
+    assert_eq!(section.unclaimed, Unclaimed::Delete);
+    assert_eq!(section.local_fields[0].segments(), ["spec", "replicas"]);
+    assert!(!section.write_back);
+    assert_eq!(section.finalizer_key(), "d.example/f");
+    assert_eq!(section.max_in_flight.get(), 7);
+    assert_eq!(section.secret_refresh, None);
+    assert!(section.dry_run);
+}
+
+#[test]
+fn all_faults_are_told_at_once() {
+    let text = "\
+[daemon]
+listne = \"127.0.0.1:1\"
+shutdown_grace = 30
+log = { format = \"yaml\", filter = \"info\" }
+[clusters.hub]
+kubeconfig = \"hub\"
+in_cluster = true
+[clusters.Edge_1]
+request_timeout = \"0s\"
+[[sync]]
+name = \"databases\"
+remote = \"hubb\"
+local = \"hub\"
+resource = \"databases\"
+unclaimed = \"deleted\"
+local_fields = [\"/spec/a\", \"spec.b\"]
+[[sync]]
+name = \"databases\"
+[election]
+";
+    assert_eq!(
+        told(text),
+        vec![
+            "clusters.Edge_1: found \"Edge_1\"; allowed: a name of 1 to 63 of a-z, 0-9 and -, beginning and ending \
+             with a letter or digit; did you mean `edge-1`?",
+            "clusters.Edge_1: missing; allowed: exactly one of `kubeconfig` and `in_cluster = true`",
+            "clusters.Edge_1.request_timeout: found \"0s\"; allowed: a duration above zero and of at most a year such \
+             as \"30s\" or \"1h 30m\"",
+            "clusters.hub: found `kubeconfig` beside `in_cluster = true`; allowed: exactly one of `kubeconfig` (with \
+             an optional `context`) and `in_cluster = true`",
+            "daemon.listne: unknown key; allowed: listen, shutdown_grace, log, admin_token_file; did you mean `listen`?",
+            "daemon.log.format: found \"yaml\"; allowed: text or json",
+            "daemon.shutdown_grace: found 30; allowed: a duration of at most a year such as \"30s\" or \"1h 30m\"; did \
+             you mean `30s`?",
+            "election: unknown key; allowed: daemon, clusters, sync",
+            "sync[0].local_fields[1]: found \"spec.b\"; allowed: a JSON pointer under /spec such as \
+             \"/spec/replicas\"; did you mean `/spec/b`?",
+            "sync[0].remote: found \"hubb\"; allowed: a name under `[clusters]`: Edge_1, hub; did you mean `hub`?",
+            "sync[0].resource: found \"databases\", where the version is missing; allowed: plural.version.group such \
+             as \"databases.v1.demo.towline.dev\", or plural.version for the core group",
+            "sync[0].unclaimed: found \"deleted\"; allowed: keep or delete; did you mean `delete`?",
+            "sync[1].local: missing; allowed: a name of 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter \
+             or digit",
+            "sync[1].name: found \"databases\" again; allowed: once (first at sync[0].name)",
+            "sync[1].remote: missing; allowed: a name of 1 to 63 of a-z, 0-9 and -, beginning and ending with a \
+             letter or digit",
+            "sync[1].resource: missing; allowed: plural.version.group such as \"databases.v1.demo.towline.dev\", or \
+             plural.version for the core group",
+        ]
+    );
+}
+
+#[test]
+fn a_section_of_the_wrong_shape_is_a_fault_of_its_own() {
+    assert_eq!(told("[sync]\nname = \"a\"\n"), vec!["sync: found a table; allowed: sections `[[sync]]`"]);
+    assert_eq!(told("sync = [1]\n"), vec!["sync[0]: found 1; allowed: a table"]);
+    assert_eq!(told("daemon = true\n"), vec!["daemon: found true; allowed: a table"]);
+    assert_eq!(told("clusters = \"hub\"\n"), vec!["clusters: found \"hub\"; allowed: a table"]);
+    assert_eq!(told("[clusters]\nhub = \"hub\"\n"), vec!["clusters.hub: found \"hub\"; allowed: a table"]);
+}
+
+#[test]
+fn sections_that_overlap_are_told_with_an_example() {
+    let text = format!(
+        "{}[[sync]]\nname = \"more\"\nremote = \"hub\"\nlocal = \"edge\"\nresource = \"databases.v2.demo.towline.dev\"\n\
+         finalizer = \"sync-more\"\nnamespace_prefix = \"team-\"\nwrite_back = false\n",
+        with_section("")
+    );
+    assert_eq!(
+        told(&text),
+        vec![
+            "sync[1]: may write the same local objects as section `databases` (in a namespace such as `team-x`); \
+             allowed: one section per local cluster, kind, namespace and name"
+        ]
+    );
+}
+
+#[test]
+fn conflicts_are_judged_anew_once_scopes_are_known() {
+    let text = format!(
+        "{}[[sync]]\nname = \"more\"\nremote = \"hub\"\nlocal = \"edge\"\nresource = \"databases.v1.demo.towline.dev\"\n\
+         namespace_prefix = \"base-\"\n",
+        with_section("namespace_prefix = \"team-\"")
+    );
+    let config = parse(&text).expect("apart by namespace");
+    assert!(config.conflicts(|_| Scope::Namespaced).is_empty());
+    assert_eq!(config.conflicts(|_| Scope::Cluster).as_slice().len(), 3);
+}
+
+#[test]
+fn the_environment_overrides_and_its_faults_name_the_variable() {
+    let environment = |name: &str, value: &str| [(name.to_owned(), value.to_owned())];
+    let config = Config::parse(
+        &with_section("dry_run = false"),
+        environment("TOWLINE__SYNC__DATABASES__LOCAL_FIELDS", "/spec/a, /spec/b"),
+    )
+    .expect("a configuration");
+    assert_eq!(config.sync[0].local_fields.len(), 2);
+    let error = Config::parse(&with_section(""), environment("TOWLINE__SYNC__DATABASES__DRY_RUN", "yes"))
+        .expect_err("yes is no bool");
+    assert_eq!(
+        error.to_string(),
+        "the configuration has 1 fault:\n  sync[0].dry_run: found \"yes\" (from TOWLINE__SYNC__DATABASES__DRY_RUN); \
+         allowed: true or false"
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("none.toml");
+    let error = Config::load(&path).expect_err("no file");
+    assert!(error.to_string().ends_with("none.toml"), "{error}");
+}

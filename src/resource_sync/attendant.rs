@@ -1,0 +1,44 @@
+//! The attendant of a section: wakes pairs that wait for something no watch of theirs tells.
+//!
+//! It follows the availability of both clusters and the permissions that were given, and asks for everything that was
+//! parked; it also looks now and then for secrets that are due to be written again. It owns nothing, so a restart loses
+//! nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
+
+use super::section::Section;
+use crate::actor::{BoxError, Scope};
+
+/// How often due secrets are looked for: a fraction of the refresh interval, within these bounds.
+const LOOK_FOR_SECRETS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+
+/// The body of the actor.
+pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError> {
+    let (remote, local) = (section.remote_cluster(), section.local_cluster());
+    let mut remote_availability = remote.availability();
+    let mut local_availability = local.availability();
+    let mut remote_permissions = remote.permissions_given();
+    let mut local_permissions = local.permissions_given();
+    let refresh = section.config().secret_refresh.filter(|_| !section.config().secret_names.is_empty());
+    let period =
+        refresh.map_or(LOOK_FOR_SECRETS.1, |interval| (interval / 10).clamp(LOOK_FOR_SECRETS.0, LOOK_FOR_SECRETS.1));
+    let mut look = tokio::time::interval(period);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        // What was parked before this looked, or while it was away.
+        if section.is_available() {
+            section.unpark().await;
+        }
+        tokio::select! {
+            () = scope.draining() => return Ok(()),
+            Ok(()) = remote_availability.changed() => {}
+            Ok(()) = local_availability.changed() => {}
+            Ok(()) = remote_permissions.changed() => {}
+            Ok(()) = local_permissions.changed() => {}
+            _ = look.tick(), if refresh.is_some() => section.request_due_secrets().await,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Events on local objects: what a person with `kubectl describe` should know.
+//!
+//! They are hints: a full mailbox drops them, and each is told once per change of state, never once per retry. kube's
+//! recorder aggregates repeated ones into a series.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+
+use crate::actor::{BoxError, Inbox, Mailbox, Scope};
+use crate::cluster::{FIELD_MANAGER, Object, ObjectKey, Watch};
+
+/// Events that wait to be written; a section that fails as a whole needs no more of them to be understood.
+pub const EVENT_CAPACITY: usize = 256;
+
+/// Where a section's reconcilers put Events.
+pub type EventMailbox = Mailbox<PairEvent>;
+
+/// Something that happened to a pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PairEvent {
+    key: ObjectKey,
+    uid: Arc<str>,
+    kind: EventKind,
+    note: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EventKind {
+    SyncFailed,
+    Contended,
+    Paused,
+    Synced,
+}
+
+impl PairEvent {
+    fn new(local: &Object, kind: EventKind, note: String) -> Self {
+        Self { key: local.key.clone(), uid: Arc::clone(&local.uid), kind, note }
+    }
+
+    /// A step failed.
+    pub fn failed(local: &Object, step: &str, reason: &str) -> Self {
+        Self::new(local, EventKind::SyncFailed, format!("{step}: {reason}"))
+    }
+
+    /// Somebody else keeps changing what the remote says; who is found when the Event is written.
+    pub fn contended(local: &Object) -> Self {
+        Self::new(local, EventKind::Contended, String::new())
+    }
+
+    /// Nothing is done while it is paused.
+    pub fn paused(local: &Object) -> Self {
+        Self::new(local, EventKind::Paused, "nothing is synced while the object is paused".into())
+    }
+
+    /// In step again after a failure.
+    pub fn synced(local: &Object) -> Self {
+        Self::new(local, EventKind::Synced, "in step again".into())
+    }
+}
+
+impl EventKind {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::SyncFailed => "SyncFailed",
+            Self::Contended => "Contended",
+            Self::Paused => "Paused",
+            Self::Synced => "Synced",
+        }
+    }
+
+    fn event_type(self) -> EventType {
+        match self {
+            Self::SyncFailed | Self::Contended => EventType::Warning,
+            Self::Paused | Self::Synced => EventType::Normal,
+        }
+    }
+}
+
+/// The body of the actor that writes the Events of one section to its local cluster.
+pub async fn write_events(local: Arc<Watch>, mut inbox: Inbox<PairEvent>, scope: Scope) -> Result<(), BoxError> {
+    let mut recorder: Option<(u64, Recorder)> = None;
+    loop {
+        let event = tokio::select! {
+            () = scope.draining() => return Ok(()),
+            event = inbox.next() => event,
+        };
+        let Some(mut event) = event else { return Ok(()) };
+        let Some(session) = local.cluster().sessions().borrow().clone() else { continue };
+        let Some(kind) = local.kind().filter(|_| local.cluster().is_available()) else { continue };
+        if event.kind == EventKind::Contended {
+            event.note = contenders(&session.client, &kind.resource, &event.key).await;
+            tracing::warn!(key = %event.key, note = event.note, "another field manager keeps changing the object");
+        }
+        let recorder = match &recorder {
+            Some((epoch, recorder)) if *epoch == session.epoch => recorder,
+            _ => {
+                let reporter = Reporter { controller: FIELD_MANAGER.into(), instance: None };
+                &recorder.insert((session.epoch, Recorder::new(session.client.clone(), reporter))).1
+            }
+        };
+        let reference = ObjectReference {
+            api_version: Some(kind.resource.api_version.clone()),
+            kind: Some(kind.resource.kind.clone()),
+            namespace: (!event.key.namespace.is_empty()).then(|| event.key.namespace.to_string()),
+            name: Some(event.key.name.to_string()),
+            uid: Some(event.uid.to_string()),
+            ..ObjectReference::default()
+        };
+        let published = Event {
+            type_: event.kind.event_type(),
+            reason: event.kind.reason().into(),
+            note: Some(event.note),
+            action: "Sync".into(),
+            secondary: None,
+        };
+        if let Err(error) = recorder.publish(&published, &reference).await {
+            tracing::debug!(key = %event.key, %error, "event was not written");
+        }
+    }
+}
+
+/// Which other managers the object has, newest first. The caches drop `managedFields`, so this reads the object.
+async fn contenders(client: &kube::Client, resource: &kube::core::ApiResource, key: &ObjectKey) -> String {
+    let api: kube::Api<kube::core::DynamicObject> = if key.namespace.is_empty() {
+        kube::Api::all_with(client.clone(), resource)
+    } else {
+        kube::Api::namespaced_with(client.clone(), &key.namespace, resource)
+    };
+    let Ok(object) = api.get_metadata(&key.name).await else {
+        return "another field manager keeps changing fields that the remote object sets".into();
+    };
+    let mut others: Vec<_> = object
+        .metadata
+        .managed_fields
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|entry| entry.subresource.is_none())
+        .filter_map(|entry| Some((entry.time.map(|time| time.0), entry.manager?)))
+        .filter(|(_, manager)| !manager.starts_with(FIELD_MANAGER))
+        .collect();
+    others.sort_by(|one, other| other.cmp(one));
+    let names: Vec<String> = others.into_iter().map(|(_, manager)| manager).collect();
+    format!(
+        "field manager {} keeps changing fields that the remote object sets; they are set back",
+        if names.is_empty() { "(unknown)".to_owned() } else { names.join(", ") }
+    )
+}

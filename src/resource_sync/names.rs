@@ -1,0 +1,130 @@
+//! Which remote object belongs to which local one.
+
+use crate::cluster::ObjectKey;
+use crate::config::SyncConfig;
+
+/// The rule between the names of the two sides; exactly invertible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    remote_resource_suffix: String,
+    local_namespace_suffix: String,
+    namespace_prefix: String,
+    /// Both sides are one cluster: an object is on one side only, told apart by the suffixes.
+    same_cluster: bool,
+}
+
+impl Mapping {
+    /// The mapping of a section.
+    pub fn new(config: &SyncConfig) -> Self {
+        Self {
+            remote_resource_suffix: config.remote_resource_suffix.clone(),
+            local_namespace_suffix: config.local_namespace_suffix.clone(),
+            namespace_prefix: config.namespace_prefix.clone(),
+            same_cluster: config.remote == config.local,
+        }
+    }
+
+    /// The local key of a remote object; `None` where it is not this section's.
+    pub fn local_of(&self, remote: &ObjectKey) -> Option<ObjectKey> {
+        let name = strip(&remote.name, &self.remote_resource_suffix)?;
+        if remote.namespace.is_empty() {
+            return Some(ObjectKey::new("", name));
+        }
+        let suffix = &self.local_namespace_suffix;
+        let is_local_side = self.same_cluster && !suffix.is_empty() && remote.namespace.ends_with(suffix.as_str());
+        if is_local_side || !remote.namespace.starts_with(&self.namespace_prefix) {
+            return None;
+        }
+        Some(ObjectKey::new(format!("{}{suffix}", remote.namespace), name))
+    }
+
+    /// The remote key of a local object; `None` where it is not this section's.
+    pub fn remote_of(&self, local: &ObjectKey) -> Option<ObjectKey> {
+        let suffix = &self.remote_resource_suffix;
+        if self.same_cluster && !suffix.is_empty() && local.name.ends_with(suffix.as_str()) {
+            return None;
+        }
+        let name = format!("{}{suffix}", local.name);
+        if local.namespace.is_empty() {
+            return Some(ObjectKey::new("", name));
+        }
+        Some(ObjectKey::new(self.remote_namespace_of(&local.namespace)?, name))
+    }
+
+    /// The remote namespace of a local one; `None` where it is not this section's.
+    pub fn remote_namespace_of<'a>(&self, local: &'a str) -> Option<&'a str> {
+        let namespace = strip(local, &self.local_namespace_suffix)?;
+        namespace.starts_with(&self.namespace_prefix).then_some(namespace)
+    }
+
+    /// The name of a local secret on the remote.
+    pub fn remote_secret_name(&self, local: &str) -> String {
+        format!("{local}{}", self.remote_resource_suffix)
+    }
+}
+
+/// The text before the suffix; `None` where it does not end so, or nothing is left.
+fn strip<'a>(text: &'a str, suffix: &str) -> Option<&'a str> {
+    text.strip_suffix(suffix).filter(|rest| !rest.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn mapping(resource: &str, namespace: &str, prefix: &str, same_cluster: bool) -> Mapping {
+        Mapping {
+            remote_resource_suffix: resource.into(),
+            local_namespace_suffix: namespace.into(),
+            namespace_prefix: prefix.into(),
+            same_cluster,
+        }
+    }
+
+    #[test]
+    fn suffixes_and_prefix_decide_what_belongs_to_a_section() {
+        let mapping = mapping("-hub", "-edge", "team-", false);
+        let local = mapping.local_of(&ObjectKey::new("team-a", "orders-hub")).unwrap();
+        assert_eq!(local, ObjectKey::new("team-a-edge", "orders"));
+        assert_eq!(mapping.remote_of(&local).unwrap(), ObjectKey::new("team-a", "orders-hub"));
+        for ignored in [("team-a", "orders"), ("other", "orders-hub"), ("team-a", "-hub")] {
+            assert_eq!(mapping.local_of(&ObjectKey::new(ignored.0, ignored.1)), None, "{ignored:?}");
+        }
+        assert_eq!(mapping.remote_of(&ObjectKey::new("team-a", "orders")), None, "namespace without the suffix");
+        assert_eq!(mapping.remote_of(&ObjectKey::new("other-edge", "orders")), None, "namespace without the prefix");
+    }
+
+    #[test]
+    fn in_one_cluster_a_copy_is_never_copied_again() {
+        let mapping = mapping("", "-edge", "", true);
+        assert_eq!(mapping.local_of(&ObjectKey::new("a", "x")), Some(ObjectKey::new("a-edge", "x")));
+        assert_eq!(mapping.local_of(&ObjectKey::new("a-edge", "x")), None);
+        let named = super::tests::mapping("-hub", "", "", true);
+        assert_eq!(named.remote_of(&ObjectKey::new("a", "x-hub")), None, "a remote object is not a local one");
+        assert_eq!(named.remote_of(&ObjectKey::new("a", "x")), Some(ObjectKey::new("a", "x-hub")));
+    }
+
+    proptest! {
+        #[test]
+        fn the_mapping_is_invertible(
+            resource in "(-[a-z]{1,3})?", suffix in "(-[a-z]{1,3})?", prefix in "([a-z]{1,2}-)?",
+            namespace in "[a-z]{0,6}(-[a-z]{1,3}){0,2}", name in "[a-z]{1,6}(-[a-z]{1,3}){0,2}", same: bool,
+        ) {
+            let mapping = mapping(&resource, &suffix, &prefix, same);
+            let key = ObjectKey::new(namespace, name);
+            if let Some(local) = mapping.local_of(&key) {
+                if let Some(remote) = mapping.remote_of(&local) {
+                    prop_assert_eq!(&remote, &key);
+                } else {
+                    prop_assert!(same, "only the other side's objects are nobody's copies");
+                }
+            }
+            if let Some(remote) = mapping.remote_of(&key)
+                && let Some(local) = mapping.local_of(&remote)
+            {
+                prop_assert_eq!(local, key);
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Differences between what a local object should be and what it is, and the patches that close them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::plan::Policy;
+use super::settled::{Settled, fingerprint};
+use crate::cluster::{CanonicalJson, Object};
+use crate::config::{Metadata, SpecPointer};
+
+type Keys = BTreeMap<Arc<str>, Arc<str>>;
+
+/// A change of a local object: its content as a whole where that differs, and single labels and annotations.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LocalChange {
+    /// The content to be, where it differs.
+    pub content: Option<CanonicalJson>,
+    /// Labels to set (`Some`) or to remove (`None`).
+    pub labels: BTreeMap<Arc<str>, Option<Arc<str>>>,
+    /// Annotations to set (`Some`) or to remove (`None`).
+    pub annotations: BTreeMap<Arc<str>, Option<Arc<str>>>,
+    /// The change depends on what the object holds besides: it must not have changed since it was read.
+    pub guarded: bool,
+}
+
+impl LocalChange {
+    fn is_empty(&self) -> bool {
+        self.content.is_none() && self.labels.is_empty() && self.annotations.is_empty()
+    }
+
+    /// The object as it will be.
+    pub fn apply_to(&self, local: &mut Object) {
+        if let Some(content) = &self.content {
+            local.content = content.clone();
+        }
+        let owned = local.ours.get_or_insert_default();
+        for (held, changes, owned) in [
+            (&mut local.labels, &self.labels, &mut owned.labels),
+            (&mut local.annotations, &self.annotations, &mut owned.annotations),
+        ] {
+            for (key, value) in changes {
+                if let Some(value) = value {
+                    held.insert(Arc::clone(key), Arc::clone(value));
+                    owned.insert(Arc::clone(key));
+                } else {
+                    held.remove(key);
+                    owned.remove(key);
+                }
+            }
+        }
+    }
+
+    /// The JSON patch that makes it so: one write that also removes foreign fields and keeps nulls and empty lists.
+    pub fn json_patch(&self, local: &Object) -> Value {
+        let mut operations = Vec::new();
+        if self.guarded {
+            // Not `test`: a failed test is a 422, a stale version a 409, which says what it is.
+            operations.push(replace_version(local));
+        }
+        if let Some(content) = &self.content {
+            let (wanted, held) = (fields(content), fields(&local.content));
+            for field in held.keys().filter(|field| !wanted.contains_key(*field)) {
+                operations.push(json!({"op": "remove", "path": format!("/{}", escape(field))}));
+            }
+            for (field, value) in wanted {
+                if held.get(&field) != Some(&value) {
+                    operations.push(json!({"op": "add", "path": format!("/{}", escape(&field)), "value": value}));
+                }
+            }
+        }
+        for (name, changes, held) in
+            [("labels", &self.labels, &local.labels), ("annotations", &self.annotations, &local.annotations)]
+        {
+            if changes.is_empty() {
+                continue;
+            }
+            if held.is_empty() {
+                let map: Map<String, Value> = changes
+                    .iter()
+                    .filter_map(|(key, value)| Some((key.to_string(), json!(value.as_deref()?))))
+                    .collect();
+                operations.push(json!({"op": "add", "path": format!("/metadata/{name}"), "value": map}));
+                continue;
+            }
+            for (key, value) in changes {
+                let path = format!("/metadata/{name}/{}", escape(key));
+                operations.push(match value {
+                    Some(value) => json!({"op": "add", "path": path, "value": &**value}),
+                    None => json!({"op": "remove", "path": path}),
+                });
+            }
+        }
+        Value::Array(operations)
+    }
+}
+
+/// The operation that makes a JSON patch fail with a conflict unless the object is still as it was read.
+pub fn replace_version(object: &Object) -> Value {
+    json!({"op": "replace", "path": "/metadata/resourceVersion", "value": &*object.resource_version})
+}
+
+/// What has to change in the local object so that it is what the remote one says (rule 9); `None`: nothing.
+pub fn local_change(remote: &Object, local: &Object, policy: &Policy, settled: &Settled) -> Option<LocalChange> {
+    let mut change = LocalChange::default();
+    if remote.content != local.content
+        && !settled.content_is_settled(fingerprint(Some(&remote.content)), fingerprint(Some(&local.content)))
+    {
+        let wanted = if policy.local_fields.is_empty() {
+            remote.content.clone()
+        } else {
+            // The local values are written back as they were read: not over newer ones.
+            change.guarded = true;
+            with_local_fields(&remote.content, &local.content, &policy.local_fields)
+        };
+        if wanted != local.content {
+            change.guarded |= fields(&local.content).keys().any(|field| !fields(&wanted).contains_key(field));
+            change.content = Some(wanted);
+        }
+    }
+    let (labels, annotations) = desired_metadata(remote, policy);
+    let owned = local.ours.as_deref();
+    change.labels = key_changes(&labels, &local.labels, policy.metadata, |key| {
+        owned.is_some_and(|owned| owned.labels.contains(key))
+    });
+    change.annotations = key_changes(&annotations, &local.annotations, policy.metadata, |key| {
+        owned.is_some_and(|owned| owned.annotations.contains(key))
+    });
+    if change.is_empty() {
+        return None;
+    }
+    for (changes, held) in [(&change.labels, &local.labels), (&change.annotations, &local.annotations)] {
+        // An operation on a single key needs the map to be there, a removal the key.
+        change.guarded |= !changes.is_empty() && (held.is_empty() || changes.values().any(Option::is_none));
+    }
+    Some(change)
+}
+
+/// The labels and annotations that the remote object asserts on the local one.
+pub fn desired_metadata(remote: &Object, policy: &Policy) -> (Keys, Keys) {
+    let marks = &policy.marks;
+    match policy.metadata {
+        Metadata::Mirror => {
+            let annotations = remote
+                .annotations
+                .iter()
+                .filter(|(key, _)| **key != marks.remote_generation && **key != marks.local_generation)
+                .map(|(key, value)| (Arc::clone(key), Arc::clone(value)))
+                .collect();
+            (remote.labels.clone(), annotations)
+        }
+        Metadata::Merge => {
+            let taken = |keys: &Keys| -> Keys {
+                keys.iter()
+                    .filter(|(key, _)| !policy.metadata_exclude.iter().any(|pattern| pattern.matches(key)))
+                    .filter(|(key, _)| !marks.is_mark(key))
+                    .map(|(key, value)| (Arc::clone(key), Arc::clone(value)))
+                    .collect()
+            };
+            let mut annotations = taken(&remote.annotations);
+            annotations.insert(Arc::clone(&marks.remote_uid), Arc::clone(&remote.uid));
+            (taken(&remote.labels), annotations)
+        }
+    }
+}
+
+/// What takes our mark off a local object that is let go; `None`: it has none.
+pub fn release(local: &Object, policy: &Policy) -> Option<LocalChange> {
+    let mark = &policy.marks.remote_uid;
+    local.annotations.contains_key(mark).then(|| LocalChange {
+        annotations: BTreeMap::from([(Arc::clone(mark), None)]),
+        guarded: true,
+        ..LocalChange::default()
+    })
+}
+
+fn key_changes(
+    wanted: &Keys,
+    held: &Keys,
+    metadata: Metadata,
+    ours: impl Fn(&Arc<str>) -> bool,
+) -> BTreeMap<Arc<str>, Option<Arc<str>>> {
+    let mut changes = BTreeMap::new();
+    for (key, value) in wanted {
+        if held.get(key) != Some(value) {
+            changes.insert(Arc::clone(key), Some(Arc::clone(value)));
+        }
+    }
+    for key in held.keys().filter(|key| !wanted.contains_key(*key)) {
+        if metadata == Metadata::Mirror || ours(key) {
+            changes.insert(Arc::clone(key), None);
+        }
+    }
+    changes
+}
+
+/// The remote content with the local side's fields as the local object has them.
+fn with_local_fields(remote: &CanonicalJson, local: &CanonicalJson, pointers: &[SpecPointer]) -> CanonicalJson {
+    let (mut wanted, held) = (remote.value(), local.value());
+    for pointer in pointers {
+        match held.pointer(pointer.as_str()) {
+            Some(value) => set(&mut wanted, pointer.segments(), value.clone()),
+            None => remove(&mut wanted, pointer.segments()),
+        }
+    }
+    CanonicalJson::of(&wanted)
+}
+
+fn set(target: &mut Value, segments: &[String], value: Value) {
+    let Some((first, rest)) = segments.split_first() else {
+        *target = value;
+        return;
+    };
+    match target {
+        Value::Object(map) => {
+            // A parent that only the local side has is made with it.
+            set(map.entry(first.clone()).or_insert_with(|| json!({})), rest, value);
+        }
+        Value::Array(items) => {
+            if let Some(item) = first.parse::<usize>().ok().and_then(|index| items.get_mut(index)) {
+                set(item, rest, value);
+            }
+        }
+        // The remote has a scalar or null where the local side has a structure: the remote is the truth.
+        _ => {}
+    }
+}
+
+fn remove(target: &mut Value, segments: &[String]) {
+    let Some((last, parents)) = segments.split_last() else { return };
+    let mut current = target;
+    for segment in parents {
+        let child = match current {
+            Value::Object(map) => map.get_mut(segment),
+            Value::Array(items) => segment.parse::<usize>().ok().and_then(|index| items.get_mut(index)),
+            _ => None,
+        };
+        let Some(child) = child else { return };
+        current = child;
+    }
+    if let Value::Object(map) = current {
+        map.remove(last);
+    }
+}
+
+fn fields(content: &CanonicalJson) -> Map<String, Value> {
+    match content.value() {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// A key as a segment of a JSON pointer.
+fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}

@@ -1,0 +1,463 @@
+//! The rules of resource sync, pure: what was observed in, the next step out.
+//!
+//! [`next`] looks at one pair and says what is to be done *next*; the caller does it, folds the result into the
+//! observation ([`Observed::after`]) and asks again, until there is nothing left to do. So a step that needs the result
+//! of an earlier one (the generation of an object that was just created) finds it in the observation, and every rule is
+//! stated once. The numbers in comments are the rules of the specification, "Reconcile, in this order".
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::marks::Marks;
+use super::patch::{self, LocalChange};
+use super::secrets::SecretView;
+use super::settled::{Settled, fingerprint};
+use crate::cluster::{Object, ObjectKey, Written};
+use crate::config::{KeyPattern, Metadata, SpecPointer, SyncConfig, Unclaimed};
+
+/// What of a section's configuration the rules depend on.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// Names of annotations and the finalizer.
+    pub marks: Marks,
+    /// How labels and annotations are taken down.
+    pub metadata: Metadata,
+    /// Keys that are not taken down with [`Metadata::Merge`].
+    pub metadata_exclude: Vec<KeyPattern>,
+    /// What happens to a local object that was never ours.
+    pub unclaimed: Unclaimed,
+    /// Fields that belong to the local side.
+    pub local_fields: Vec<SpecPointer>,
+    /// Whether anything but the finalizer is written to the remote.
+    pub write_back: bool,
+}
+
+impl Policy {
+    /// The policy of a section.
+    pub fn new(config: &SyncConfig) -> Self {
+        Self {
+            marks: Marks::new(config),
+            metadata: config.metadata,
+            metadata_exclude: config.metadata_exclude.clone(),
+            unclaimed: config.unclaimed,
+            local_fields: config.local_fields.clone(),
+            write_back: config.write_back,
+        }
+    }
+}
+
+/// What is known of a remote object that the cache does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Absence {
+    /// It was being deleted when it was last seen: it went the regular way.
+    SeenTerminating,
+    /// It is just not there, which is suspicious: our finalizer should have held it.
+    Unexplained,
+    /// A live GET said `NotFound` for this very object.
+    Confirmed,
+    /// A live GET found it: it lives, but has left the selector.
+    LeftSelector(Arc<Object>),
+}
+
+/// The remote side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remote {
+    /// It is in the cache.
+    Present(Arc<Object>),
+    /// It is not.
+    Absent(Absence),
+}
+
+/// The local namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Namespace {
+    /// The kind is cluster-scoped.
+    None,
+    /// It does not exist.
+    Missing,
+    /// It exists.
+    Present {
+        /// Its metadata.
+        object: Arc<Object>,
+        /// Its owner marks are this section's.
+        ours: bool,
+    },
+}
+
+/// Everything that a decision about one pair depends on.
+#[derive(Debug, Clone)]
+pub struct Observed {
+    /// Key of the local object, which exists or is to be made.
+    pub local_key: ObjectKey,
+    /// Key of the remote object.
+    pub remote_key: ObjectKey,
+    /// The remote object.
+    pub remote: Remote,
+    /// The local object.
+    pub local: Option<Arc<Object>>,
+    /// The local object was just made: its status is not known before the watch shows it.
+    pub local_status_unknown: bool,
+    /// The local namespace.
+    pub namespace: Namespace,
+    /// A living remote object of this or another section maps to the local namespace (this pair's own aside).
+    pub namespace_in_use: bool,
+    /// The named local secrets in the local namespace.
+    pub secrets: Vec<SecretView>,
+    /// What earlier writes of ours settled on.
+    pub settled: Settled,
+}
+
+/// One request to one cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Rule 4.
+    AddFinalizer,
+    /// Rule 3, last point, and an object that left the selector.
+    RemoveFinalizer,
+    /// An object that left the selector: the local object loses our mark.
+    ReleaseLocal(LocalChange),
+    /// Rule 5.
+    WriteRemoteStatus,
+    /// Rule 6: the secret of this name goes to the remote.
+    UploadSecret(Arc<str>),
+    /// Rule 6: the hash is noted on the local secret of this name.
+    NoteSecretHash(Arc<str>),
+    /// Rule 8.
+    CreateNamespace,
+    /// Rule 9, no local object.
+    CreateLocal,
+    /// Rule 9.
+    PatchLocal(LocalChange),
+    /// Rule 10.
+    NoteGenerations {
+        /// Generation of the remote object.
+        remote: i64,
+        /// Generation of the local object.
+        local: i64,
+    },
+    /// Rule 3.
+    DeleteLocal,
+    /// Rule 3.
+    DeleteNamespace,
+    /// Detaching: the namespace loses our marks.
+    ReleaseNamespace,
+}
+
+impl Step {
+    /// The step's name in reports and errors.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::AddFinalizer => "add_finalizer",
+            Self::RemoveFinalizer => "remove_finalizer",
+            Self::ReleaseLocal(_) => "release_local",
+            Self::WriteRemoteStatus => "write_remote_status",
+            Self::UploadSecret(_) => "upload_secret",
+            Self::NoteSecretHash(_) => "note_secret_hash",
+            Self::CreateNamespace => "create_namespace",
+            Self::CreateLocal => "create_local",
+            Self::PatchLocal(_) => "patch_local",
+            Self::NoteGenerations { .. } => "note_generations",
+            Self::DeleteLocal => "delete_local",
+            Self::DeleteNamespace => "delete_namespace",
+            Self::ReleaseNamespace => "release_namespace",
+        }
+    }
+}
+
+/// Why nothing is done now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// Both sides are as they should be.
+    InStep,
+    /// One side is paused.
+    Paused,
+    /// A local object without a remote one that is not ours.
+    Unclaimed,
+    /// The local object is being deleted.
+    LocalTerminating,
+    /// The local namespace is being deleted.
+    NamespaceTerminating,
+    /// Neither side exists, or the pair was let go.
+    Gone,
+}
+
+/// The next thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Next {
+    /// Nothing.
+    Rest(Rest),
+    /// A live GET of the remote object, under the guard against mass deletion.
+    ConfirmAbsence,
+    /// This, then ask again.
+    Do(Step),
+}
+
+/// Decides the next thing to do for a pair.
+pub fn next(observed: &Observed, policy: &Policy) -> Next {
+    // Rule 1 is the mapping's: a namespace without the prefix has no pair.
+    let remote = match &observed.remote {
+        Remote::Present(remote) => Some(remote),
+        Remote::Absent(_) => None,
+    };
+    // Rule 2.
+    if remote.is_some_and(|remote| policy.marks.is_paused(remote))
+        || observed.local.as_ref().is_some_and(|local| policy.marks.is_paused(local))
+    {
+        return Next::Rest(Rest::Paused);
+    }
+    match &observed.remote {
+        Remote::Present(remote) if remote.deleting => ending(observed, policy, Some(remote), true),
+        Remote::Present(remote) => living(observed, policy, remote),
+        Remote::Absent(Absence::LeftSelector(remote)) => letting_go(observed, policy, remote),
+        Remote::Absent(absence) => ending(observed, policy, None, *absence != Absence::Unexplained),
+    }
+}
+
+/// Rules 4 to 10: the remote object lives.
+fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
+    // Rule 4.
+    if !remote.has_finalizer(&policy.marks.finalizer) {
+        return Next::Do(Step::AddFinalizer);
+    }
+    if let Some(local) = observed.local.as_deref().filter(|_| policy.write_back) {
+        // Rule 5.
+        if !observed.local_status_unknown
+            && local.status != remote.status
+            && !observed
+                .settled
+                .status_is_settled(fingerprint(remote.status.as_ref()), fingerprint(local.status.as_ref()))
+        {
+            return Next::Do(Step::WriteRemoteStatus);
+        }
+        // Rule 6.
+        for secret in observed.secrets.iter().filter(|secret| secret.is_controlled_by(local)) {
+            if secret.needs_upload() {
+                return Next::Do(Step::UploadSecret(Arc::clone(&secret.name)));
+            }
+            if secret.needs_note() {
+                return Next::Do(Step::NoteSecretHash(Arc::clone(&secret.name)));
+            }
+        }
+    }
+    // Rule 7.
+    if observed.local.as_ref().is_some_and(|local| local.deleting) {
+        return Next::Rest(Rest::LocalTerminating);
+    }
+    // Rule 8.
+    match &observed.namespace {
+        Namespace::Missing => return Next::Do(Step::CreateNamespace),
+        Namespace::Present { object, .. } if object.deleting => return Next::Rest(Rest::NamespaceTerminating),
+        Namespace::None | Namespace::Present { .. } => {}
+    }
+    // Rule 9.
+    let Some(local) = &observed.local else { return Next::Do(Step::CreateLocal) };
+    if let Some(change) = patch::local_change(remote, local, policy, &observed.settled) {
+        return Next::Do(Step::PatchLocal(change));
+    }
+    // Rule 10.
+    if policy.write_back {
+        let noted = |mark: &str| remote.annotation(mark).and_then(|text| text.parse::<i64>().ok());
+        if noted(&policy.marks.remote_generation) != Some(remote.generation)
+            || noted(&policy.marks.local_generation) != Some(local.generation)
+        {
+            return Next::Do(Step::NoteGenerations { remote: remote.generation, local: local.generation });
+        }
+    }
+    Next::Rest(Rest::InStep)
+}
+
+/// Rule 3: the remote object is missing or being deleted. `explained`: it may be acted upon.
+fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explained: bool) -> Next {
+    let our_finalizer = remote.is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer));
+    let namespace = match &observed.namespace {
+        Namespace::Present { object, ours: true } if !observed.namespace_in_use => Some(object),
+        _ => None,
+    };
+    if let Some(namespace) = namespace {
+        if !explained {
+            return Next::ConfirmAbsence;
+        }
+        if namespace.deleting {
+            return Next::Rest(Rest::NamespaceTerminating);
+        }
+        return Next::Do(Step::DeleteNamespace);
+    }
+    if let Some(local) = &observed.local {
+        let ours = our_finalizer
+            || is_ours(local, policy)
+            || matches!(observed.namespace, Namespace::Present { ours: true, .. });
+        if !ours && policy.unclaimed == Unclaimed::Keep {
+            return Next::Rest(Rest::Unclaimed);
+        }
+        if local.deleting {
+            return Next::Rest(Rest::LocalTerminating);
+        }
+        if !explained {
+            return Next::ConfirmAbsence;
+        }
+        return Next::Do(Step::DeleteLocal);
+    }
+    if our_finalizer { Next::Do(Step::RemoveFinalizer) } else { Next::Rest(Rest::Gone) }
+}
+
+/// The remote object lives but is no longer selected: the pair is let go, the local object kept.
+fn letting_go(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
+    if remote.has_finalizer(&policy.marks.finalizer) {
+        return Next::Do(Step::RemoveFinalizer);
+    }
+    match observed.local.as_deref().and_then(|local| patch::release(local, policy)) {
+        Some(change) => Next::Do(Step::ReleaseLocal(change)),
+        None => Next::Rest(Rest::Gone),
+    }
+}
+
+/// Ends the pair for good: nothing of ours stays, on either side, and nothing is deleted. `local_gone`: the local
+/// cluster is gone for ever.
+pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
+    if observed.remote_object().is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer)) {
+        return Next::Do(Step::RemoveFinalizer);
+    }
+    if !local_gone {
+        if let Some(change) = observed.local.as_deref().and_then(|local| patch::release(local, policy)) {
+            return Next::Do(Step::ReleaseLocal(change));
+        }
+        if matches!(&observed.namespace, Namespace::Present { ours: true, object } if object.annotation(&policy.marks.owner).is_some())
+        {
+            return Next::Do(Step::ReleaseNamespace);
+        }
+    }
+    Next::Rest(Rest::Gone)
+}
+
+/// Whether the object itself proves that this section made or adopted it. With `mirror` there is no room for a mark:
+/// there the managed fields prove it.
+pub fn is_ours(local: &Object, policy: &Policy) -> bool {
+    match policy.metadata {
+        Metadata::Merge => local.annotation(&policy.marks.remote_uid).is_some(),
+        Metadata::Mirror => local.ours.is_some(),
+    }
+}
+
+impl Observed {
+    /// The remote object, where it is there.
+    pub fn remote_object(&self) -> Option<&Arc<Object>> {
+        match &self.remote {
+            Remote::Present(remote) | Remote::Absent(Absence::LeftSelector(remote)) => Some(remote),
+            Remote::Absent(_) => None,
+        }
+    }
+
+    /// The observation after a step was carried out: what a watch would show, as far as the reply tells.
+    #[must_use]
+    pub fn after(mut self, step: &Step, written: &Written, policy: &Policy) -> Self {
+        match step {
+            Step::AddFinalizer => {
+                self.change_remote(written, |remote| remote.finalizers.push(Arc::clone(&policy.marks.finalizer)));
+            }
+            Step::RemoveFinalizer => {
+                self.change_remote(written, |remote| remote.finalizers.retain(|held| *held != policy.marks.finalizer));
+            }
+            Step::WriteRemoteStatus => {
+                let status = self.local.as_ref().and_then(|local| local.status.clone());
+                self.change_remote(written, |remote| remote.status = status);
+            }
+            Step::NoteGenerations { remote: remote_generation, local } => {
+                let notes =
+                    [(&policy.marks.remote_generation, remote_generation), (&policy.marks.local_generation, local)];
+                self.change_remote(written, |remote| {
+                    for (mark, generation) in notes {
+                        remote.annotations.insert(Arc::clone(mark), generation.to_string().into());
+                    }
+                });
+            }
+            Step::UploadSecret(name) => self.change_secret(name, SecretView::uploaded),
+            Step::NoteSecretHash(name) => self.change_secret(name, SecretView::noted),
+            Step::CreateNamespace => {
+                let marks = &policy.marks;
+                let annotations = [
+                    (&marks.owner, &self.local_key.name),
+                    (&marks.owner_resource, &marks.resource),
+                    (&marks.owner_section, &marks.section),
+                ];
+                let mut object = blank(ObjectKey::new("", Arc::clone(&self.local_key.namespace)), written);
+                object.annotations =
+                    annotations.into_iter().map(|(mark, value)| (Arc::clone(mark), Arc::clone(value))).collect();
+                self.namespace = Namespace::Present { object: Arc::new(object), ours: true };
+            }
+            Step::CreateLocal => {
+                if let Some(remote) = self.remote_object() {
+                    let mut object = blank(self.local_key.clone(), written);
+                    let (labels, annotations) = patch::desired_metadata(remote, policy);
+                    object.content = remote.content.clone();
+                    object.ours = Some(Box::new(crate::cluster::object::OwnedKeys {
+                        labels: labels.keys().cloned().collect(),
+                        annotations: annotations.keys().cloned().collect(),
+                    }));
+                    object.labels = labels;
+                    object.annotations = annotations;
+                    self.local_status_unknown = true;
+                    self.local = Some(Arc::new(object));
+                }
+            }
+            Step::PatchLocal(change) | Step::ReleaseLocal(change) => {
+                if let Some(local) = &mut self.local {
+                    let local = Arc::make_mut(local);
+                    apply_written(local, written);
+                    change.apply_to(local);
+                }
+            }
+            Step::DeleteLocal => {
+                if let Some(local) = &mut self.local {
+                    Arc::make_mut(local).deleting = true;
+                }
+            }
+            Step::ReleaseNamespace => {
+                if let Namespace::Present { ours, .. } = &mut self.namespace {
+                    *ours = false;
+                }
+            }
+            Step::DeleteNamespace => {
+                if let Namespace::Present { object, .. } = &mut self.namespace {
+                    Arc::make_mut(object).deleting = true;
+                }
+            }
+        }
+        self
+    }
+
+    fn change_remote(&mut self, written: &Written, change: impl FnOnce(&mut Object)) {
+        if let Remote::Present(remote) | Remote::Absent(Absence::LeftSelector(remote)) = &mut self.remote {
+            let remote = Arc::make_mut(remote);
+            apply_written(remote, written);
+            change(remote);
+        }
+    }
+
+    fn change_secret(&mut self, name: &str, change: impl FnOnce(&mut SecretView)) {
+        if let Some(secret) = self.secrets.iter_mut().find(|secret| &*secret.name == name) {
+            change(secret);
+        }
+    }
+}
+
+fn apply_written(object: &mut Object, written: &Written) {
+    object.resource_version = Arc::clone(&written.resource_version);
+    object.generation = written.generation;
+}
+
+fn blank(key: ObjectKey, written: &Written) -> Object {
+    Object {
+        key,
+        uid: Arc::clone(&written.uid),
+        resource_version: Arc::clone(&written.resource_version),
+        generation: written.generation,
+        deleting: false,
+        finalizers: Vec::new(),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        controller: None,
+        ours: None,
+        content: crate::cluster::CanonicalJson::of(&serde_json::Value::Object(serde_json::Map::new())),
+        status: None,
+    }
+}

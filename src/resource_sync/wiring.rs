@@ -1,0 +1,129 @@
+//! From configuration to actors: first all mailboxes, watches and sections, then the children that run them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::attendant::attend;
+use super::events::{EVENT_CAPACITY, write_events};
+use super::observe::QueueMetrics;
+use super::reconcile::PairReconcilers;
+use super::report::{SyncDispatcher, SyncReport};
+use super::section::{Section, Watches};
+use crate::actor::{Backoff, ChildSpec, Dispatcher, KeyInbox, Limits, RestartPolicy, key_mailbox, mailbox};
+use crate::cluster::{ObjectKey, WatchId, WatchRegistry};
+use crate::config::{ClusterName, ResourceId, SyncConfig};
+use crate::telemetry::SyncMetrics;
+
+/// Keys that wait for the dispatcher: enough that a burst costs no extra turns, few enough that backpressure soon
+/// reaches the watch.
+const REQUEST_CAPACITY: usize = 1024;
+/// A reconciler is kept so long after its last run: longer than a cache may take to catch up with a write.
+const IDLE: Duration = Duration::from_secs(30);
+/// The specification's back-off of failed reconciles: first retry under 100 ms, cap 5 minutes.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_mins(5));
+/// A reconcile makes a handful of requests, each with its deadline (30 s by default); one that is silent for longer than
+/// this is frozen.
+const FROZEN_AFTER: Duration = Duration::from_mins(15);
+
+/// A section that is wired and not started.
+pub struct WiredSection {
+    section: Arc<Section>,
+    dispatcher: SyncDispatcher,
+    inbox: KeyInbox<ObjectKey>,
+    events: crate::actor::Inbox<super::events::PairEvent>,
+    report: Arc<SyncReport>,
+}
+
+/// Wires all sections: they share watches, and know each other.
+pub fn wire(configs: &[SyncConfig], watches: &mut WatchRegistry) -> Vec<WiredSection> {
+    let wired: Vec<WiredSection> = configs.iter().map(|config| wire_one(config, watches)).collect();
+    let sections: Vec<Arc<Section>> = wired.iter().map(|wired| Arc::clone(&wired.section)).collect();
+    for section in &sections {
+        section.follow(&sections);
+    }
+    wired
+}
+
+fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry) -> WiredSection {
+    let core = |plural: &str| ResourceId { plural: plural.into(), version: "v1".into(), group: String::new() };
+    let id = |cluster: &ClusterName, resource: ResourceId| WatchId {
+        cluster: cluster.clone(),
+        resource,
+        labels: String::new(),
+        fields: String::new(),
+        metadata_only: false,
+    };
+    let named = |cluster: &ClusterName, name: &str| WatchId {
+        fields: format!("metadata.name={name}"),
+        ..id(cluster, core("secrets"))
+    };
+    let remote = watches
+        .watch(WatchId { labels: config.selector.as_str().to_owned(), ..id(&config.remote, config.resource.clone()) });
+    let local = watches.watch(id(&config.local, config.resource.clone()));
+    let namespaces = watches.watch(WatchId { metadata_only: true, ..id(&config.local, core("namespaces")) });
+    if config.metadata == crate::config::Metadata::Mirror {
+        remote.keep_last_applied();
+        local.keep_last_applied();
+    }
+    let secret_names = if config.write_back { config.secret_names.as_slice() } else { &[] };
+    let secrets: Vec<_> = secret_names.iter().map(|name| watches.watch(named(&config.local, name))).collect();
+    let remote_secrets: Vec<_> = secret_names
+        .iter()
+        .map(|name| {
+            let watch = watches.watch(named(&config.remote, &format!("{name}{}", config.remote_resource_suffix)));
+            watch.only_if_granted();
+            watch
+        })
+        .collect();
+    // The hash of a secret counts all its annotations.
+    secrets.iter().chain(&remote_secrets).for_each(|watch| watch.keep_last_applied());
+
+    let (requests, inbox) = key_mailbox(REQUEST_CAPACITY);
+    let (event_mailbox, events) = mailbox(EVENT_CAPACITY);
+    let watches = Watches { remote, local, namespaces, secrets, remote_secrets };
+    let section = Section::new(config.clone(), watches, requests, event_mailbox);
+    let metrics = Arc::new(SyncMetrics::new(&config.name));
+    let queue = Arc::new(QueueMetrics::new(&config.name));
+    let limits =
+        Limits { permits: config.max_in_flight.get(), waiting: REQUEST_CAPACITY, idle: IDLE, backoff: BACKOFF };
+    let factory = Arc::new(PairReconcilers::new(Arc::clone(&section), Arc::clone(&metrics)));
+    let dispatcher = Dispatcher::new(factory, Arc::clone(&queue), limits);
+    let report = Arc::new(SyncReport::new(Arc::clone(&section), dispatcher.clone(), queue, metrics));
+    WiredSection { section, dispatcher, inbox, events, report }
+}
+
+impl WiredSection {
+    /// What the admin server shows of it.
+    pub fn report(&self) -> Arc<SyncReport> {
+        Arc::clone(&self.report)
+    }
+
+    /// The section's branch of the tree. The watches it follows belong to their clusters.
+    pub fn into_child(self) -> ChildSpec {
+        let Self { section, dispatcher, inbox, events, report: _ } = self;
+        ChildSpec::supervisor(format!("sync {}", section.name()), RestartPolicy::ACTOR, move || {
+            let dispatcher = dispatcher.clone();
+            let dispatch_inbox = inbox.clone();
+            let restarted = Arc::clone(&section);
+            let dispatch = ChildSpec::new("dispatcher", move |scope| {
+                let (dispatcher, inbox, section) = (dispatcher.clone(), dispatch_inbox.clone(), Arc::clone(&restarted));
+                async move {
+                    // A dispatcher that was restarted may have lost what it had taken: everything is looked at again.
+                    if section.is_listed() {
+                        scope.spawn(async move { section.request_all().await });
+                    }
+                    dispatcher.run(scope, inbox).await
+                }
+            })
+            .gauge(inbox.gauge())
+            .stall_after(FROZEN_AFTER);
+            let attended = Arc::clone(&section);
+            let attendant = ChildSpec::new("attendant", move |scope| attend(Arc::clone(&attended), scope));
+            let (local, event_inbox) = (Arc::clone(&section.watches().local), events.clone());
+            let events =
+                ChildSpec::new("events", move |scope| write_events(Arc::clone(&local), event_inbox.clone(), scope))
+                    .gauge(events.gauge());
+            vec![events, dispatch, attendant]
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! Who may change something: whoever is on this machine, and whoever has the token.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, FORWARDED, HeaderName, ORIGIN};
+use secrecy::{ExposeSecret, SecretString};
+use subtle::ConstantTimeEq;
+use tokio::io::AsyncReadExt;
+
+/// Longest token that is read; more is some other file.
+const LONGEST_TOKEN: u64 = 4096;
+
+/// Headers that tell that a request on loopback was made on behalf of someone else: by a page in a browser, or by a
+/// proxy.
+const ON_BEHALF: [HeaderName; 3] = [ORIGIN, FORWARDED, HeaderName::from_static("x-forwarded-for")];
+
+/// Why a change is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Denied {
+    /// Neither from this machine nor with a token.
+    #[error("changes are taken from loopback, or with the admin token")]
+    NeedsToken,
+    /// The token is not the one in the file, or there is no file.
+    #[error("the admin token is not the right one")]
+    WrongToken,
+    /// There is a file, and it can't be used. Its path is for the log only.
+    #[error("failed to read the admin token")]
+    Unreadable(#[source] ReadToken),
+}
+
+/// Why there is no token.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadToken {
+    /// The file could not be read.
+    #[error("failed to read the token file {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The file holds nothing, or far more than a token.
+    #[error("the token file {} holds no token", path.display())]
+    NoToken {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Decides on one request. A token that is given has to be right, from wherever it comes.
+pub(super) async fn authorize(peer: SocketAddr, headers: &HeaderMap, token_file: Option<&Path>) -> Result<(), Denied> {
+    let Some(given) = headers.get(AUTHORIZATION) else {
+        let is_local = peer.ip().to_canonical().is_loopback();
+        let is_own = !ON_BEHALF.iter().any(|header| headers.contains_key(header));
+        return if is_local && is_own { Ok(()) } else { Err(Denied::NeedsToken) };
+    };
+    let path = token_file.ok_or(Denied::WrongToken)?;
+    let expected = read_token(path).await.map_err(Denied::Unreadable)?;
+    let given = given.as_bytes().strip_prefix(b"Bearer ").ok_or(Denied::WrongToken)?;
+    if bool::from(given.ct_eq(expected.expose_secret().as_bytes())) { Ok(()) } else { Err(Denied::WrongToken) }
+}
+
+/// Reads a token from its file, without the white space around it.
+pub(crate) async fn read_token(path: &Path) -> Result<SecretString, ReadToken> {
+    let read = async {
+        let mut text = String::new();
+        let file = tokio::fs::File::open(path).await?;
+        file.take(LONGEST_TOKEN + 1).read_to_string(&mut text).await?;
+        Ok(text)
+    };
+    let text = read.await.map_err(|source| ReadToken::Read { path: path.to_owned(), source })?;
+    let token = text.trim();
+    let is_too_long = u64::try_from(text.len()).is_ok_and(|length| length > LONGEST_TOKEN);
+    if token.is_empty() || is_too_long {
+        return Err(ReadToken::NoToken { path: path.to_owned() });
+    }
+    Ok(SecretString::from(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use http::HeaderValue;
+
+    use super::*;
+
+    const NEAR: &str = "127.0.0.1:9";
+    const FAR: &str = "192.0.2.1:9";
+
+    async fn decide(peer: &str, headers: &[(HeaderName, &str)], file: Option<&Path>) -> Result<(), Denied> {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (name.clone(), HeaderValue::from_str(value).expect("a value")))
+            .collect();
+        authorize(peer.parse().expect("an address"), &headers, file).await
+    }
+
+    fn token_file(content: &str) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+        file.write_all(content.as_bytes()).expect("a writable file");
+        file
+    }
+
+    #[tokio::test]
+    async fn loopback_needs_no_token_in_either_family() {
+        for peer in [NEAR, "127.8.8.8:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert!(decide(peer, &[], None).await.is_ok(), "{peer}");
+        }
+        for peer in [FAR, "[2001:db8::1]:1", "[::ffff:192.0.2.1]:1"] {
+            assert!(matches!(decide(peer, &[], None).await, Err(Denied::NeedsToken)), "{peer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_browser_or_a_proxy_on_loopback_speaks_for_someone_else() {
+        for header in ON_BEHALF {
+            let headers = [(header.clone(), "http://elsewhere.example")];
+            assert!(matches!(decide(NEAR, &headers, None).await, Err(Denied::NeedsToken)), "{header}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_right_token_is_taken_from_anywhere() {
+        let file = token_file("sesame\n");
+        let bearer = |token| [(AUTHORIZATION, token)];
+        assert!(decide(FAR, &bearer("Bearer sesame"), Some(file.path())).await.is_ok());
+        for wrong in ["Bearer sesam", "Bearer sesame ", "Basic sesame", "sesame", "Bearer "] {
+            for peer in [NEAR, FAR] {
+                let decision = decide(peer, &bearer(wrong), Some(file.path())).await;
+                assert!(matches!(decision, Err(Denied::WrongToken)), "{wrong} from {peer}: {decision:?}");
+            }
+        }
+        assert!(matches!(decide(FAR, &bearer("Bearer sesame"), None).await, Err(Denied::WrongToken)));
+    }
+
+    #[tokio::test]
+    async fn a_token_that_is_rotated_counts_at_once() {
+        let file = token_file("old");
+        std::fs::write(file.path(), "new").expect("a writable file");
+        assert!(decide(FAR, &[(AUTHORIZATION, "Bearer new")], Some(file.path())).await.is_ok());
+        assert!(decide(FAR, &[(AUTHORIZATION, "Bearer old")], Some(file.path())).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_file_without_a_token_lets_nobody_in() {
+        for content in [String::new(), " \n".to_owned(), "a".repeat(5000)] {
+            let file = token_file(&content);
+            let given = format!("Bearer {}", content.trim());
+            let decision = decide(FAR, &[(AUTHORIZATION, &given)], Some(file.path())).await;
+            assert!(matches!(decision, Err(Denied::Unreadable(ReadToken::NoToken { .. }))), "{decision:?}");
+        }
+        let gone = Path::new("does-not-exist");
+        let decision = decide(FAR, &[(AUTHORIZATION, "Bearer x")], Some(gone)).await;
+        assert!(matches!(decision, Err(Denied::Unreadable(ReadToken::Read { .. }))), "{decision:?}");
+    }
+}

@@ -1,0 +1,238 @@
+//! The admin server's routes: what each shows, and with which status.
+//!
+//! | route | answer |
+//! |---|---|
+//! | `GET /metrics` | Prometheus' text format |
+//! | `GET /healthz` | 503 when the tree has made no progress for [`OLDEST_HEARTBEAT`] |
+//! | `GET /readyz` | 503 while a section is [`Readiness::NotReady`]; an unreachable cluster does not take it down |
+//! | `GET /readyz/{section}` | 503 unless that section is [`Readiness::Ready`] |
+//! | `GET /status` | version, age, the actor tree, and each section's report |
+//! | `POST /approve/{section}` | the section's answer |
+//! | `POST /detach/{section}?local_gone=true` | the section's answer |
+//!
+//! All but `/metrics` answer JSON; errors are `{"error": "…"}`. Changes need loopback or the token, see `access`.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::access::{Denied, authorize};
+use super::{Readiness, Refused, Section, Tree, VERSION, process};
+
+/// A tree that has shown no progress for this long is dead: its heartbeat is many times more frequent.
+const OLDEST_HEARTBEAT: Duration = Duration::from_secs(10);
+/// How long `/status` waits for the tree. Longer than a busy tree takes, and shorter than whoever asks waits.
+const LONGEST_REPORT: Duration = Duration::from_secs(5);
+
+/// What the admin server shows, and whom it asks.
+pub struct Admin {
+    /// When the process has started.
+    pub started: Instant,
+    /// Renders the metrics.
+    pub metrics: PrometheusHandle,
+    /// Refreshes the gauges that hold a state, before each scrape.
+    pub before_scrape: Arc<dyn Fn() + Send + Sync>,
+    /// Every configured section.
+    pub sections: Vec<Arc<dyn Section>>,
+    /// The actor tree.
+    pub tree: Arc<dyn Tree>,
+    /// File with the token that takes changes from other hosts.
+    pub admin_token_file: Option<PathBuf>,
+}
+
+impl Admin {
+    fn section(&self, name: &str) -> Result<Arc<dyn Section>, Problem> {
+        let found = self.sections.iter().find(|section| section.name().as_str() == name);
+        found.cloned().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "no section of this name"))
+    }
+}
+
+/// Who has made a request; the server puts it beside each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
+/// An answer that is not the one that was asked for.
+struct Problem {
+    status: StatusCode,
+    error: String,
+}
+
+impl Problem {
+    fn new(status: StatusCode, error: impl Into<String>) -> Self {
+        Self { status, error: error.into() }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        (self.status, Json(json!({ "error": self.error }))).into_response()
+    }
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        let status = match denied {
+            Denied::NeedsToken => StatusCode::FORBIDDEN,
+            Denied::WrongToken => StatusCode::UNAUTHORIZED,
+            Denied::Unreadable(ref error) => {
+                tracing::error!(error = %with_sources(error), "admin token unusable");
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+        };
+        Self::new(status, denied.to_string())
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        let status = match refused {
+            Refused::Conflict { .. } => StatusCode::CONFLICT,
+            Refused::Unsupported { .. } => StatusCode::NOT_IMPLEMENTED,
+            Refused::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Refused::Failed { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, with_sources(&refused))
+    }
+}
+
+/// An error with everything that caused it.
+fn with_sources(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+pub(super) fn router(admin: Arc<Admin>) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/readyz/{section}", get(section_readyz))
+        .route("/status", get(status))
+        .route("/approve/{section}", post(approve))
+        .route("/detach/{section}", post(detach))
+        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no such page"))
+        .method_not_allowed_fallback(async || Problem::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method"))
+        .with_state(admin)
+}
+
+async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
+    (admin.before_scrape)();
+    let mut text = admin.metrics.render();
+    process::render(&mut text);
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+async fn healthz(State(admin): State<Arc<Admin>>) -> Response {
+    let age = admin.tree.heartbeat_age();
+    let body = Json(json!({ "heartbeat_age_seconds": age.as_secs_f64() }));
+    (ok_if(age <= OLDEST_HEARTBEAT), body).into_response()
+}
+
+async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
+    let sections: BTreeMap<String, Readiness> =
+        admin.sections.iter().map(|section| (section.name().to_string(), section.readiness())).collect();
+    let is_ready = !sections.values().any(|readiness| matches!(readiness, Readiness::NotReady(_)));
+    (ok_if(is_ready), Json(json!({ "ready": is_ready, "sections": sections }))).into_response()
+}
+
+async fn section_readyz(State(admin): State<Arc<Admin>>, Path(section): Path<String>) -> Result<Response, Problem> {
+    let readiness = admin.section(&section)?.readiness();
+    Ok((ok_if(readiness == Readiness::Ready), Json(readiness)).into_response())
+}
+
+async fn status(State(admin): State<Arc<Admin>>) -> Json<Value> {
+    let tree = tokio::time::timeout(LONGEST_REPORT, admin.tree.report())
+        .await
+        .unwrap_or_else(|_| json!({ "error": "no answer" }));
+    let sections: Map<String, Value> =
+        admin.sections.iter().map(|section| (section.name().to_string(), section_status(section.as_ref()))).collect();
+    Json(json!({
+        "version": VERSION,
+        "started_seconds_ago": admin.started.elapsed().as_secs(),
+        "tree": tree,
+        "sections": sections,
+    }))
+}
+
+fn section_status(section: &dyn Section) -> Value {
+    let mut status = match section.report() {
+        Value::Object(report) => report,
+        other => Map::from_iter([("report".to_owned(), other)]),
+    };
+    status.insert("job".to_owned(), json!(section.job()));
+    status.insert("readiness".to_owned(), json!(section.readiness()));
+    Value::Object(status)
+}
+
+async fn approve(
+    State(admin): State<Arc<Admin>>,
+    Extension(Peer(peer)): Extension<Peer>,
+    Path(section): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    authorize(peer, &headers, admin.admin_token_file.as_deref()).await?;
+    let section = admin.section(&section)?;
+    tracing::info!(section = %section.name(), %peer, "approval requested");
+    to_the_end(async move { section.approve().await }).await
+}
+
+/// How to detach, from the query.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Detach {
+    #[serde(default)]
+    local_gone: bool,
+}
+
+async fn detach(
+    State(admin): State<Arc<Admin>>,
+    Extension(Peer(peer)): Extension<Peer>,
+    Path(section): Path<String>,
+    query: Result<Query<Detach>, QueryRejection>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    authorize(peer, &headers, admin.admin_token_file.as_deref()).await?;
+    let Query(Detach { local_gone }) =
+        query.map_err(|rejection| Problem::new(StatusCode::BAD_REQUEST, rejection.body_text()))?;
+    let section = admin.section(&section)?;
+    tracing::info!(section = %section.name(), %peer, local_gone, "detach requested");
+    to_the_end(async move { section.detach(local_gone).await }).await
+}
+
+/// Runs a change in a task of its own: who hangs up does not stop it halfway.
+async fn to_the_end(
+    change: impl Future<Output = Result<Value, Refused>> + Send + 'static,
+) -> Result<Json<Value>, Problem> {
+    match tokio::spawn(change).await {
+        Ok(outcome) => Ok(Json(outcome?)),
+        Err(_) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the section has panicked")),
+    }
+}
+
+fn ok_if(condition: bool) -> StatusCode {
+    if condition { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! Routes against scripted sections and a scripted tree.
+
+use axum::body::{Body, to_bytes};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Method, Request};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tower::ServiceExt;
+
+use super::super::metrics::recorder;
+use super::*;
+use crate::config::SectionName;
+
+const NEAR: &str = "127.0.0.1:40000";
+const FAR: &str = "192.0.2.7:40000";
+
+struct Scripted {
+    name: SectionName,
+    readiness: Readiness,
+    asked: Arc<Mutex<Vec<&'static str>>>,
+    gate: Option<Arc<Notify>>,
+}
+
+impl Section for Scripted {
+    fn name(&self) -> &SectionName {
+        &self.name
+    }
+
+    fn job(&self) -> &'static str {
+        "sync"
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.readiness.clone()
+    }
+
+    fn report(&self) -> Value {
+        json!({ "objects": { "in_step": 3 } })
+    }
+
+    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+        async {
+            if let Some(gate) = &self.gate {
+                gate.notified().await;
+            }
+            self.asked.lock().push("approve");
+            match self.readiness {
+                Readiness::Ready => Ok(json!({ "approved": 12 })),
+                Readiness::Unreachable(_) => Err(Refused::Conflict { reason: "nothing to approve".to_owned() }),
+                Readiness::NotReady(_) => panic!("scripted"),
+            }
+        }
+        .boxed()
+    }
+
+    fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {
+        self.asked.lock().push(if local_gone { "detach, local gone" } else { "detach" });
+        async { Ok(json!({ "released": 3 })) }.boxed()
+    }
+}
+
+struct ScriptedTree {
+    age: Duration,
+    answers: bool,
+}
+
+impl Tree for ScriptedTree {
+    fn report(&self) -> BoxFuture<'_, Value> {
+        if self.answers { async { json!({ "name": "root" }) }.boxed() } else { futures::future::pending().boxed() }
+    }
+
+    fn heartbeat_age(&self) -> Duration {
+        self.age
+    }
+}
+
+struct Fixture {
+    admin: Admin,
+    asked: Arc<Mutex<Vec<&'static str>>>,
+    scrapes: Arc<Mutex<u32>>,
+}
+
+fn fixture(sections: &[(&str, Readiness)]) -> Fixture {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let scrapes = Arc::new(Mutex::new(0));
+    let counter = Arc::clone(&scrapes);
+    let sections = sections
+        .iter()
+        .map(|(name, readiness)| {
+            let (name, readiness) = (name.parse().expect("a name"), readiness.clone());
+            Arc::new(Scripted { name, readiness, asked: Arc::clone(&asked), gate: None }) as Arc<dyn Section>
+        })
+        .collect();
+    let admin = Admin {
+        started: Instant::now(),
+        metrics: recorder().expect("the buckets are well formed").handle(),
+        before_scrape: Arc::new(move || *counter.lock() += 1),
+        sections,
+        tree: Arc::new(ScriptedTree { age: Duration::from_millis(250), answers: true }),
+        admin_token_file: None,
+    };
+    Fixture { admin, asked, scrapes }
+}
+
+fn request(method: Method, uri: &str, peer: &str) -> Request<Body> {
+    let peer = Peer(peer.parse().expect("an address"));
+    let request = Request::builder().method(method).uri(uri).extension(peer);
+    request.body(Body::empty()).expect("a request")
+}
+
+async fn ask(admin: Admin, request: Request<Body>) -> (StatusCode, Value) {
+    let response = router(Arc::new(admin)).oneshot(request).await.expect("routes never fail");
+    let status = response.status();
+    let body = to_bytes(response.into_body(), 1 << 20).await.expect("a body");
+    (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+}
+
+async fn get_json(admin: Admin, uri: &str) -> (StatusCode, Value) {
+    ask(admin, request(Method::GET, uri, FAR)).await
+}
+
+async fn post_json(admin: Admin, uri: &str, peer: &str) -> (StatusCode, Value) {
+    ask(admin, request(Method::POST, uri, peer)).await
+}
+
+fn unreachable() -> Readiness {
+    Readiness::Unreachable("hub does not answer".to_owned())
+}
+
+fn not_ready() -> Readiness {
+    Readiness::NotReady("first list".to_owned())
+}
+
+#[tokio::test]
+async fn health_fails_when_the_heartbeat_is_old() {
+    for (age, expected) in [(10_000, StatusCode::OK), (10_001, StatusCode::SERVICE_UNAVAILABLE)] {
+        let mut admin = fixture(&[]).admin;
+        admin.tree = Arc::new(ScriptedTree { age: Duration::from_millis(age), answers: true });
+        assert_eq!(get_json(admin, "/healthz").await.0, expected, "{age} ms");
+    }
+}
+
+#[tokio::test]
+async fn an_unreachable_cluster_does_not_take_the_daemon_out() {
+    let (status, body) = get_json(fixture(&[("a", Readiness::Ready), ("b", unreachable())]).admin, "/readyz").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(
+        body,
+        json!({ "ready": true, "sections": {
+            "a": { "state": "ready" },
+            "b": { "state": "unreachable", "reason": "hub does not answer" },
+        }})
+    );
+}
+
+#[tokio::test]
+async fn one_section_that_is_not_ready_is_enough() {
+    let (status, body) = get_json(fixture(&[("a", Readiness::Ready), ("b", not_ready())]).admin, "/readyz").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(body["sections"]["b"], json!({ "state": "not_ready", "reason": "first list" }));
+}
+
+#[tokio::test]
+async fn a_section_alone_is_ready_only_when_it_is() {
+    for (readiness, expected) in [
+        (Readiness::Ready, StatusCode::OK),
+        (unreachable(), StatusCode::SERVICE_UNAVAILABLE),
+        (not_ready(), StatusCode::SERVICE_UNAVAILABLE),
+    ] {
+        let told = json!(readiness);
+        assert_eq!(get_json(fixture(&[("a", readiness)]).admin, "/readyz/a").await, (expected, told));
+    }
+    let missing = get_json(fixture(&[]).admin, "/readyz/a").await;
+    assert_eq!(missing, (StatusCode::NOT_FOUND, json!({ "error": "no section of this name" })));
+}
+
+#[tokio::test]
+async fn status_has_the_tree_and_each_sections_report() {
+    let (status, body) = get_json(fixture(&[("a", Readiness::Ready)]).admin, "/status").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(
+        body,
+        json!({
+            "version": VERSION,
+            "started_seconds_ago": 0,
+            "tree": { "name": "root" },
+            "sections": { "a": {
+                "job": "sync", "readiness": { "state": "ready" }, "objects": { "in_step": 3 },
+            }},
+        })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_is_shown_without_a_tree_that_does_not_answer() {
+    let mut admin = fixture(&[("a", Readiness::Ready)]).admin;
+    admin.tree = Arc::new(ScriptedTree { age: Duration::ZERO, answers: false });
+    let (status, body) = get_json(admin, "/status").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(body["tree"], json!({ "error": "no answer" }));
+    assert_eq!(body["sections"]["a"]["job"], "sync");
+}
+
+#[tokio::test]
+async fn gauges_are_refreshed_before_each_scrape() {
+    let fixture = fixture(&[]);
+    let response = router(Arc::new(fixture.admin))
+        .oneshot(request(Method::GET, "/metrics", FAR))
+        .await
+        .expect("routes never fail");
+    assert_eq!(response.headers()[CONTENT_TYPE], "text/plain; version=0.0.4; charset=utf-8");
+    let body = to_bytes(response.into_body(), 1 << 20).await.expect("a body");
+    assert!(String::from_utf8_lossy(&body).contains("process_resident_memory_bytes "));
+    assert_eq!(*fixture.scrapes.lock(), 1);
+}
+
+#[tokio::test]
+async fn changes_reach_the_section_from_loopback() {
+    let sections = [("a", Readiness::Ready)];
+    for (uri, told, asked) in [
+        ("/approve/a", json!({ "approved": 12 }), "approve"),
+        ("/detach/a", json!({ "released": 3 }), "detach"),
+        ("/detach/a?local_gone=true", json!({ "released": 3 }), "detach, local gone"),
+    ] {
+        let fixture = fixture(&sections);
+        assert_eq!(post_json(fixture.admin, uri, NEAR).await, (StatusCode::OK, told));
+        assert_eq!(*fixture.asked.lock(), [asked]);
+    }
+}
+
+#[tokio::test]
+async fn a_stranger_changes_nothing_and_learns_nothing() {
+    for uri in ["/approve/a", "/detach/a", "/detach/none"] {
+        let fixture = fixture(&[("a", Readiness::Ready)]);
+        let (status, body) = post_json(fixture.admin, uri, FAR).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{uri}");
+        assert_eq!(body["error"], "changes are taken from loopback, or with the admin token");
+        assert!(fixture.asked.lock().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn changes_are_never_made_by_get() {
+    let fixture = fixture(&[("a", Readiness::Ready)]);
+    let answer = ask(fixture.admin, request(Method::GET, "/approve/a", NEAR)).await;
+    assert_eq!(answer, (StatusCode::METHOD_NOT_ALLOWED, json!({ "error": "not with this method" })));
+    assert!(fixture.asked.lock().is_empty());
+}
+
+#[tokio::test]
+async fn errors_are_json_with_the_status_that_fits() {
+    let refused = post_json(fixture(&[("a", unreachable())]).admin, "/approve/a", NEAR).await;
+    assert_eq!(refused, (StatusCode::CONFLICT, json!({ "error": "nothing to approve" })));
+    let panicked = post_json(fixture(&[("a", not_ready())]).admin, "/approve/a", NEAR).await;
+    assert_eq!(panicked.0, StatusCode::INTERNAL_SERVER_ERROR);
+    let nowhere = get_json(fixture(&[]).admin, "/nowhere").await;
+    assert_eq!(nowhere, (StatusCode::NOT_FOUND, json!({ "error": "no such page" })));
+    for query in ["local_gone=maybe", "localgone=true"] {
+        let fixture = fixture(&[("a", Readiness::Ready)]);
+        let answer = post_json(fixture.admin, &format!("/detach/a?{query}"), NEAR).await;
+        assert_eq!(answer.0, StatusCode::BAD_REQUEST, "{query}");
+        assert!(answer.1["error"].is_string() && fixture.asked.lock().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_failure_is_told_with_its_cause() {
+    let refused = Refused::Failed { step: "release finalizers", source: "connection reset".into() };
+    assert_eq!(Problem::from(refused).error, "failed to release finalizers: connection reset");
+}
+
+#[tokio::test]
+async fn a_change_goes_on_when_its_client_hangs_up() {
+    let mut fixture = fixture(&[]);
+    let gate = Arc::new(Notify::new());
+    let section = Scripted {
+        name: "a".parse().expect("a name"),
+        readiness: Readiness::Ready,
+        asked: Arc::clone(&fixture.asked),
+        gate: Some(Arc::clone(&gate)),
+    };
+    fixture.admin.sections.push(Arc::new(section));
+    let mut conversation = Box::pin(ask(fixture.admin, request(Method::POST, "/approve/a", NEAR)));
+    assert!(futures::poll!(&mut conversation).is_pending());
+    drop(conversation);
+    gate.notify_one();
+    let done = async {
+        while fixture.asked.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), done).await.expect("waited for the approval");
+}

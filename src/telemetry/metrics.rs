@@ -1,0 +1,149 @@
+//! Metrics: every name with what it means, and where the values are kept.
+//!
+//! The names that controller-runtime uses are used as it uses them, so that its dashboards and alerts work. Labels are
+//! closed sets: sections and clusters of the configuration, roles of actors, and the enums of `recorders`.
+
+use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+/// Reconciles that have ended, by `controller` (the section) and `result`.
+pub(super) const RECONCILE_TOTAL: &str = "controller_runtime_reconcile_total";
+/// How long a reconcile took, by `controller`.
+pub(super) const RECONCILE_TIME_SECONDS: &str = "controller_runtime_reconcile_time_seconds";
+/// Reconciles that are running, by `controller`.
+pub(super) const ACTIVE_WORKERS: &str = "controller_runtime_active_workers";
+/// Keys that wait, by `name` and `controller` (both the section).
+pub(super) const WORKQUEUE_DEPTH: &str = "workqueue_depth";
+/// Requests that were not merged with one already waiting, by `name` and `controller`.
+pub(super) const WORKQUEUE_ADDS_TOTAL: &str = "workqueue_adds_total";
+/// How long a key waited, by `name` and `controller`.
+pub(super) const WORKQUEUE_QUEUE_DURATION_SECONDS: &str = "workqueue_queue_duration_seconds";
+/// How long a key was worked on, by `name` and `controller`.
+pub(super) const WORKQUEUE_WORK_DURATION_SECONDS: &str = "workqueue_work_duration_seconds";
+/// Keys that were put back after a failure, by `name` and `controller`.
+pub(super) const WORKQUEUE_RETRIES_TOTAL: &str = "workqueue_retries_total";
+/// Requests to API servers, by `code`, `method` and `host` (one a cluster).
+pub(super) const REST_CLIENT_REQUESTS_TOTAL: &str = "rest_client_requests_total";
+/// Whether a section runs here, by `name` (the section).
+pub(super) const LEADER_ELECTION_MASTER_STATUS: &str = "leader_election_master_status";
+/// Objects, by `section` and `state`.
+pub(super) const SYNC_OBJECTS: &str = "towline_sync_objects";
+/// From a remote change's arrival to the acknowledged local write, by `section`.
+pub(super) const SYNC_SPEC_LAG_SECONDS: &str = "towline_sync_spec_lag_seconds";
+/// From a local change's arrival to the acknowledged remote write, by `section`.
+pub(super) const SYNC_STATUS_LAG_SECONDS: &str = "towline_sync_status_lag_seconds";
+/// Age of the oldest change that is not written yet, by `section` and `direction`.
+pub(super) const SYNC_OLDEST_PENDING_SECONDS: &str = "towline_sync_oldest_pending_seconds";
+/// Fields that were taken back from another manager, by `section`.
+pub(super) const SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_sync_contended_fields_total";
+/// Restarts of actors, by `actor` (the role).
+pub(super) const ACTOR_RESTARTS_TOTAL: &str = "towline_actor_restarts_total";
+/// Messages that wait, by `actor` (the receiver's role).
+pub(super) const MAILBOX_DEPTH: &str = "towline_mailbox_depth";
+/// Messages that may wait, by `actor` (the receiver's role).
+pub(super) const MAILBOX_CAPACITY: &str = "towline_mailbox_capacity";
+/// The running version, by `version`.
+pub(super) const BUILD_INFO: &str = "towline_build_info";
+/// Processor time of this process.
+pub(super) const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
+/// Resident memory of this process.
+pub(super) const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
+/// When this process started.
+pub(super) const PROCESS_START_TIME_SECONDS: &str = "process_start_time_seconds";
+
+/// Upper bounds of every histogram's buckets, all of which are in seconds. From 1 ms, which a reconcile without writes
+/// stays under, to 5 min, the cap of the back-off; steps of 2 to 2.5 give quantiles that are right to half their value.
+const SECONDS: [f64; 17] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+
+/// What a metric's values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// A metric as it is described to Prometheus.
+#[derive(Debug)]
+pub(super) struct Metric {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) help: &'static str,
+}
+
+const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
+    Metric { name, kind, help }
+}
+
+/// Every metric of the recorder; those of the process are written by `process`.
+pub(super) const ALL: [Metric; 19] = {
+    use Kind::{Counter, Gauge, Histogram};
+    [
+        metric(RECONCILE_TOTAL, Counter, "Reconciles by section and result"),
+        metric(RECONCILE_TIME_SECONDS, Histogram, "Length of time per reconcile by section"),
+        metric(ACTIVE_WORKERS, Gauge, "Running reconciles by section"),
+        metric(WORKQUEUE_DEPTH, Gauge, "Keys that wait to be reconciled"),
+        metric(WORKQUEUE_ADDS_TOTAL, Counter, "Keys that were added, merged requests not counted"),
+        metric(WORKQUEUE_QUEUE_DURATION_SECONDS, Histogram, "How long a key waits before it is reconciled"),
+        metric(WORKQUEUE_WORK_DURATION_SECONDS, Histogram, "How long reconciling a key takes"),
+        metric(WORKQUEUE_RETRIES_TOTAL, Counter, "Keys that were put back after a failure"),
+        metric(REST_CLIENT_REQUESTS_TOTAL, Counter, "Requests to API servers by status code, method and host"),
+        metric(LEADER_ELECTION_MASTER_STATUS, Gauge, "1 where the section runs in this process, 0 where it does not"),
+        metric(SYNC_OBJECTS, Gauge, "Objects by section and state"),
+        metric(SYNC_SPEC_LAG_SECONDS, Histogram, "From the arrival of a remote change to the acknowledged local write"),
+        metric(
+            SYNC_STATUS_LAG_SECONDS,
+            Histogram,
+            "From the arrival of a local change to the acknowledged remote write",
+        ),
+        metric(SYNC_OLDEST_PENDING_SECONDS, Gauge, "Age of the oldest change that is not written yet"),
+        metric(
+            SYNC_CONTENDED_FIELDS_TOTAL,
+            Counter,
+            "Fields that another field manager keeps setting and that were taken back",
+        ),
+        metric(ACTOR_RESTARTS_TOTAL, Counter, "Restarts of actors by role"),
+        metric(MAILBOX_DEPTH, Gauge, "Messages that wait in the mailboxes of a role"),
+        metric(MAILBOX_CAPACITY, Gauge, "Messages that may wait in the mailboxes of a role"),
+        metric(BUILD_INFO, Gauge, "The running version; always 1"),
+    ]
+};
+
+/// Why there are no metrics.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to install the metrics recorder")]
+pub enum InstallMetrics {
+    /// The buckets are not accepted.
+    Buckets(#[source] BuildError),
+    /// Another recorder is installed already.
+    Installed(#[source] metrics::SetRecorderError<PrometheusRecorder>),
+}
+
+/// Makes the process's recorder, describes every metric to it, and returns what renders them. Once per process.
+pub fn install() -> Result<PrometheusHandle, InstallMetrics> {
+    let recorder = recorder().map_err(InstallMetrics::Buckets)?;
+    let handle = recorder.handle();
+    metrics::set_global_recorder(recorder).map_err(InstallMetrics::Installed)?;
+    describe();
+    Ok(handle)
+}
+
+/// A recorder that is not installed, so that tests can each have one.
+pub(super) fn recorder() -> Result<PrometheusRecorder, BuildError> {
+    Ok(PrometheusBuilder::new().set_buckets(&SECONDS)?.build_recorder())
+}
+
+/// Describes every metric to the current recorder, and records the version.
+pub(super) fn describe() {
+    for Metric { name, kind, help } in ALL {
+        match kind {
+            Kind::Counter => metrics::describe_counter!(name, help),
+            Kind::Gauge => metrics::describe_gauge!(name, help),
+            Kind::Histogram => metrics::describe_histogram!(name, help),
+        }
+    }
+    metrics::gauge!(BUILD_INFO, "version" => super::VERSION).set(1.0);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! Holds what is rendered to what is described, with a strict reader of Prometheus' text format.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::super::recorders::{
+    Direction, ObjectState, ReconcileResult, SyncMetrics, WorkqueueMetrics, actors, leader_election_master_status,
+    rest_client_request,
+};
+use super::super::{VERSION, process};
+use super::*;
+use crate::config::SectionName;
+
+const SECTION: &[&str] = &["databases"];
+const DIRECTIONS: &[&str] = &["spec", "status"];
+const ROLES: &[&str] = &["watcher"];
+
+/// A label and its values.
+type Label = (&'static str, &'static [&'static str]);
+
+/// Every metric with its labels and all values that they can have in these tests.
+const CLOSED: &[(&str, &[Label])] = &[
+    (RECONCILE_TOTAL, &[("controller", SECTION), ("result", &["success", "error", "requeue", "requeue_after"])]),
+    (RECONCILE_TIME_SECONDS, &[("controller", SECTION)]),
+    (ACTIVE_WORKERS, &[("controller", SECTION)]),
+    (WORKQUEUE_DEPTH, &[("name", SECTION), ("controller", SECTION)]),
+    (WORKQUEUE_ADDS_TOTAL, &[("name", SECTION), ("controller", SECTION)]),
+    (WORKQUEUE_QUEUE_DURATION_SECONDS, &[("name", SECTION), ("controller", SECTION)]),
+    (WORKQUEUE_WORK_DURATION_SECONDS, &[("name", SECTION), ("controller", SECTION)]),
+    (WORKQUEUE_RETRIES_TOTAL, &[("name", SECTION), ("controller", SECTION)]),
+    (
+        REST_CLIENT_REQUESTS_TOTAL,
+        &[("code", &["201", "<error>"]), ("method", &["POST", "GET"]), ("host", &["hub:6443"])],
+    ),
+    (LEADER_ELECTION_MASTER_STATUS, &[("name", SECTION)]),
+    (
+        SYNC_OBJECTS,
+        &[("section", SECTION), ("state", &["in_step", "pending", "paused", "failing", "deleting", "held"])],
+    ),
+    (SYNC_SPEC_LAG_SECONDS, &[("section", SECTION)]),
+    (SYNC_STATUS_LAG_SECONDS, &[("section", SECTION)]),
+    (SYNC_OLDEST_PENDING_SECONDS, &[("section", SECTION), ("direction", DIRECTIONS)]),
+    (SYNC_CONTENDED_FIELDS_TOTAL, &[("section", SECTION)]),
+    (ACTOR_RESTARTS_TOTAL, &[("actor", ROLES)]),
+    (MAILBOX_DEPTH, &[("actor", ROLES)]),
+    (MAILBOX_CAPACITY, &[("actor", ROLES)]),
+    (BUILD_INFO, &[("version", &[VERSION])]),
+    (PROCESS_CPU_SECONDS_TOTAL, &[]),
+    (PROCESS_RESIDENT_MEMORY_BYTES, &[]),
+    (PROCESS_START_TIME_SECONDS, &[]),
+];
+
+/// A metric and its series.
+#[derive(Debug, Default)]
+struct Family {
+    kind: String,
+    help: String,
+    /// By the sample's full name and its labels.
+    samples: BTreeMap<(String, BTreeMap<String, String>), f64>,
+}
+
+/// Reads the text format; panics at what Prometheus would refuse, and at what it would only put up with.
+fn parse(text: &str) -> BTreeMap<String, Family> {
+    let mut families: BTreeMap<String, Family> = BTreeMap::new();
+    let mut current = String::new();
+    assert!(text.ends_with('\n'), "the last line is not ended");
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').expect("a name and a help text");
+            assert!(!families.contains_key(name), "{name} comes twice");
+            families.insert(name.to_owned(), Family { help: help.to_owned(), ..Family::default() });
+            name.clone_into(&mut current);
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a name and a type");
+            assert_eq!(name, current, "a type without a help text");
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            kind.clone_into(&mut families.get_mut(name).expect("a family").kind);
+        } else {
+            let (sample, labels, value) = sample(line);
+            let family = families.get_mut(&current).unwrap_or_else(|| panic!("{line} has no family"));
+            let suffixes: &[&str] = if family.kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+            assert!(suffixes.iter().any(|suffix| sample == format!("{current}{suffix}")), "{line} is not of {current}");
+            let earlier = family.samples.insert((sample, labels), value);
+            assert!(earlier.is_none(), "{line} comes twice");
+        }
+    }
+    families
+}
+
+fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
+    let is_name = |text: &str| {
+        text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+            && text.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
+    };
+    let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line} has no value"));
+    let (name, labels) = match series.split_once('{') {
+        Some((name, labels)) => (name, labels.strip_suffix('}').expect("a closing brace")),
+        None => (series, ""),
+    };
+    assert!(is_name(name), "{line}");
+    let mut parsed = BTreeMap::new();
+    for label in labels.split(',').filter(|label| !label.is_empty()) {
+        let (key, quoted) = label.split_once('=').unwrap_or_else(|| panic!("{line}: {label}"));
+        let text = quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        let text = text.unwrap_or_else(|| panic!("{line}: {quoted}"));
+        assert!(is_name(key) && !text.contains(['"', '\\']), "{line}");
+        assert!(parsed.insert(key.to_owned(), text.to_owned()).is_none(), "{line}: {key} comes twice");
+    }
+    let value = value.parse().unwrap_or_else(|_| panic!("{line}: {value} is no number"));
+    (name.to_owned(), parsed, value)
+}
+
+/// Everything that can be recorded, recorded once.
+fn rendered() -> String {
+    let recorder = recorder().expect("the buckets are well formed");
+    let handle = recorder.handle();
+    metrics::with_local_recorder(&recorder, || {
+        describe();
+        let section: SectionName = "databases".parse().expect("a name");
+        let queue = WorkqueueMetrics::new(&section);
+        queue.set_depth(3);
+        queue.added();
+        queue.started(Duration::from_millis(20));
+        queue.started(Duration::from_millis(30));
+        queue.finished(Duration::from_millis(40), ReconcileResult::Error);
+        queue.retried();
+        let sync = SyncMetrics::new(&section);
+        sync.set_objects(|state| if state == ObjectState::Held { 7 } else { 0 });
+        sync.set_oldest_pending(Direction::Status, Duration::from_millis(1500));
+        sync.written(Direction::Spec, Duration::from_millis(5));
+        sync.written(Direction::Status, Duration::from_mins(10));
+        sync.contended_field();
+        rest_client_request(Some(http::StatusCode::CREATED), &http::Method::POST, "hub:6443");
+        rest_client_request(None, &http::Method::GET, "hub:6443");
+        leader_election_master_status(&section, true);
+        actors("watcher", 2, 5, 16);
+        actors("watcher", 2, 6, 16);
+    });
+    let mut text = handle.render();
+    process::render(&mut text);
+    text
+}
+
+fn value(families: &BTreeMap<String, Family>, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let family = name.trim_end_matches("_bucket").trim_end_matches("_count");
+    *families[family].samples.get(&(name.to_owned(), labels)).unwrap_or_else(|| panic!("no {name}"))
+}
+
+#[test]
+fn every_metric_is_rendered_as_it_is_described() {
+    let families = parse(&rendered());
+    for metric in ALL {
+        let family = families.get(metric.name).unwrap_or_else(|| panic!("{} is missing", metric.name));
+        assert_eq!(family.kind, format!("{:?}", metric.kind).to_lowercase(), "{}", metric.name);
+        assert_eq!(family.help, metric.help, "{}", metric.name);
+    }
+    let names: BTreeSet<&str> = families.keys().map(String::as_str).collect();
+    let expected: BTreeSet<&str> = CLOSED.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn labels_are_closed_sets() {
+    let families = parse(&rendered());
+    for (name, closed) in CLOSED {
+        let family = &families[*name];
+        assert!(!family.samples.is_empty(), "{name} has no series");
+        for (sample, labels) in family.samples.keys() {
+            let keys: BTreeSet<&str> = labels.keys().map(String::as_str).filter(|key| *key != "le").collect();
+            let expected: BTreeSet<&str> = closed.iter().map(|(key, _)| *key).collect();
+            assert_eq!(keys, expected, "{sample}");
+            assert_eq!(labels.contains_key("le"), sample.ends_with("_bucket"), "{sample}");
+            for (key, values) in *closed {
+                assert!(values.contains(&labels[*key].as_str()), "{sample}: {key}={}", labels[*key]);
+            }
+        }
+    }
+}
+
+#[test]
+fn names_follow_the_conventions_of_their_kind() {
+    for metric in ALL {
+        assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
+        if metric.kind == Kind::Histogram {
+            assert!(metric.name.ends_with("_seconds"), "{}", metric.name);
+        }
+        assert!(!metric.help.is_empty() && !metric.help.ends_with('.'), "{}", metric.name);
+    }
+}
+
+#[test]
+fn what_is_recorded_is_what_is_rendered() {
+    let families = parse(&rendered());
+    let queue = [("name", "databases"), ("controller", "databases")];
+    let controller = [("controller", "databases")];
+    assert_near(value(&families, WORKQUEUE_DEPTH, &queue), 3.0);
+    assert_near(value(&families, WORKQUEUE_ADDS_TOTAL, &queue), 1.0);
+    assert_near(value(&families, WORKQUEUE_RETRIES_TOTAL, &queue), 1.0);
+    assert_near(value(&families, "workqueue_queue_duration_seconds_count", &queue), 2.0);
+    assert_near(value(&families, ACTIVE_WORKERS, &controller), 1.0);
+    for (result, expected) in [("success", 0.0), ("error", 1.0), ("requeue", 0.0)] {
+        let labels = [("controller", "databases"), ("result", result)];
+        assert_near(value(&families, RECONCILE_TOTAL, &labels), expected);
+    }
+    assert_near(value(&families, SYNC_OBJECTS, &[("section", "databases"), ("state", "held")]), 7.0);
+    let oldest = [("section", "databases"), ("direction", "status")];
+    assert_near(value(&families, SYNC_OLDEST_PENDING_SECONDS, &oldest), 1.5);
+    let request = [("code", "<error>"), ("method", "GET"), ("host", "hub:6443")];
+    assert_near(value(&families, REST_CLIENT_REQUESTS_TOTAL, &request), 1.0);
+    assert_near(value(&families, ACTOR_RESTARTS_TOTAL, &[("actor", "watcher")]), 2.0);
+    assert_near(value(&families, MAILBOX_DEPTH, &[("actor", "watcher")]), 6.0);
+    assert_near(value(&families, BUILD_INFO, &[("version", VERSION)]), 1.0);
+}
+
+#[test]
+fn buckets_are_cumulative_and_end_at_infinity() {
+    let families = parse(&rendered());
+    let bucket = |le| {
+        let name = "towline_sync_status_lag_seconds_bucket";
+        value(&families, name, &[("section", "databases"), ("le", le)])
+    };
+    assert_near(bucket("300"), 0.0);
+    assert_near(bucket("+Inf"), 1.0);
+    let spec = |le| {
+        let name = "towline_sync_spec_lag_seconds_bucket";
+        value(&families, name, &[("section", "databases"), ("le", le)])
+    };
+    assert_near(spec("0.0025"), 0.0);
+    assert_near(spec("0.005"), 1.0);
+    assert_near(spec("300"), 1.0);
+}
+
+fn assert_near(found: f64, expected: f64) {
+    assert!((found - expected).abs() < 1e-9, "found {found}, expected {expected}");
+}

@@ -1,0 +1,229 @@
+//! Typed ways to record: each takes what the labels mean, and keeps the handles where the path is hot.
+//!
+//! Handles belong to the recorder that is installed when they are made, so [`install`](super::install) comes first.
+
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+use super::metrics as names;
+use crate::config::SectionName;
+
+/// How a reconcile ended, as controller-runtime tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReconcileResult {
+    /// Nothing is left to do.
+    Success,
+    /// It failed, or panicked, and is retried with back-off.
+    Error,
+    /// It asked to be run again, at once or on the next change.
+    Requeue,
+    /// It asked to be run again after a time.
+    RequeueAfter,
+}
+
+/// A section's queue and its reconciles: `workqueue_*` and `controller_runtime_*`.
+#[derive(Debug)]
+pub struct WorkqueueMetrics {
+    depth: Gauge,
+    adds: Counter,
+    queue_duration: Histogram,
+    work_duration: Histogram,
+    retries: Counter,
+    active_workers: Gauge,
+    reconcile_time: Histogram,
+    success: Counter,
+    error: Counter,
+    requeue: Counter,
+    requeue_after: Counter,
+}
+
+impl WorkqueueMetrics {
+    /// Makes the series of a section. All of them exist from here on, with the value 0.
+    pub fn new(section: &SectionName) -> Self {
+        let name = section.to_string();
+        let queue = [("name", name.clone()), ("controller", name.clone())];
+        let controller = [("controller", name.clone())];
+        let total =
+            |result: &'static str| counter!(names::RECONCILE_TOTAL, "controller" => name.clone(), "result" => result);
+        Self {
+            depth: gauge!(names::WORKQUEUE_DEPTH, &queue),
+            adds: counter!(names::WORKQUEUE_ADDS_TOTAL, &queue),
+            queue_duration: histogram!(names::WORKQUEUE_QUEUE_DURATION_SECONDS, &queue),
+            work_duration: histogram!(names::WORKQUEUE_WORK_DURATION_SECONDS, &queue),
+            retries: counter!(names::WORKQUEUE_RETRIES_TOTAL, &queue),
+            active_workers: gauge!(names::ACTIVE_WORKERS, &controller),
+            reconcile_time: histogram!(names::RECONCILE_TIME_SECONDS, &controller),
+            success: total("success"),
+            error: total("error"),
+            requeue: total("requeue"),
+            requeue_after: total("requeue_after"),
+        }
+    }
+
+    /// How many keys wait, at the time of a scrape.
+    pub fn set_depth(&self, waiting: usize) {
+        self.depth.set(count(waiting));
+    }
+
+    /// A key was added that was not waiting.
+    pub fn added(&self) {
+        self.adds.increment(1);
+    }
+
+    /// A key's reconcile begins, after it waited this long.
+    pub fn started(&self, waited: Duration) {
+        self.queue_duration.record(waited);
+        self.active_workers.increment(1.0);
+    }
+
+    /// A reconcile that was [`started`](Self::started) has ended, in whichever way.
+    pub fn finished(&self, took: Duration, result: ReconcileResult) {
+        self.active_workers.decrement(1.0);
+        self.work_duration.record(took);
+        self.reconcile_time.record(took);
+        let total = match result {
+            ReconcileResult::Success => &self.success,
+            ReconcileResult::Error => &self.error,
+            ReconcileResult::Requeue => &self.requeue,
+            ReconcileResult::RequeueAfter => &self.requeue_after,
+        };
+        total.increment(1);
+    }
+
+    /// A key was put back with back-off.
+    pub fn retried(&self) {
+        self.retries.increment(1);
+    }
+}
+
+/// What a pair of objects is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectState {
+    /// Both sides agree.
+    InStep,
+    /// A change is on its way.
+    Pending,
+    /// Someone paused it.
+    Paused,
+    /// The last reconcile failed.
+    Failing,
+    /// One side is being deleted.
+    Deleting,
+    /// Its deletion waits for an approval.
+    Held,
+}
+
+impl ObjectState {
+    /// Every state, in the order of a report.
+    pub const ALL: [Self; 6] = [Self::InStep, Self::Pending, Self::Paused, Self::Failing, Self::Deleting, Self::Held];
+
+    /// The label's value, and the key in a report.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InStep => "in_step",
+            Self::Pending => "pending",
+            Self::Paused => "paused",
+            Self::Failing => "failing",
+            Self::Deleting => "deleting",
+            Self::Held => "held",
+        }
+    }
+}
+
+/// Which way a change goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the remote to the local cluster.
+    Spec,
+    /// From the local to the remote cluster.
+    Status,
+}
+
+/// A resource sync section: `towline_sync_*`.
+#[derive(Debug)]
+pub struct SyncMetrics {
+    objects: [(ObjectState, Gauge); ObjectState::ALL.len()],
+    spec_lag: Histogram,
+    status_lag: Histogram,
+    oldest_pending_spec: Gauge,
+    oldest_pending_status: Gauge,
+    contended_fields: Counter,
+}
+
+impl SyncMetrics {
+    /// Makes the series of a section. All of them exist from here on, with the value 0.
+    pub fn new(section: &SectionName) -> Self {
+        let name = section.to_string();
+        let labels = [("section", name.clone())];
+        let oldest_pending = |direction: &'static str| gauge!(names::SYNC_OLDEST_PENDING_SECONDS, "section" => name.clone(), "direction" => direction);
+        Self {
+            objects: ObjectState::ALL.map(|state| {
+                (state, gauge!(names::SYNC_OBJECTS, "section" => name.clone(), "state" => state.as_str()))
+            }),
+            spec_lag: histogram!(names::SYNC_SPEC_LAG_SECONDS, &labels),
+            status_lag: histogram!(names::SYNC_STATUS_LAG_SECONDS, &labels),
+            oldest_pending_spec: oldest_pending("spec"),
+            oldest_pending_status: oldest_pending("status"),
+            contended_fields: counter!(names::SYNC_CONTENDED_FIELDS_TOTAL, &labels),
+        }
+    }
+
+    /// How many objects are in each state, at the time of a scrape.
+    pub fn set_objects(&self, objects_in: impl Fn(ObjectState) -> usize) {
+        for (state, gauge) in &self.objects {
+            gauge.set(count(objects_in(*state)));
+        }
+    }
+
+    /// Age of the oldest change that is not written yet; zero where there is none. At the time of a scrape.
+    pub fn set_oldest_pending(&self, direction: Direction, age: Duration) {
+        match direction {
+            Direction::Spec => self.oldest_pending_spec.set(age),
+            Direction::Status => self.oldest_pending_status.set(age),
+        }
+    }
+
+    /// A change was acknowledged by the other side, this long after it arrived in the watch.
+    pub fn written(&self, direction: Direction, lag: Duration) {
+        match direction {
+            Direction::Spec => self.spec_lag.record(lag),
+            Direction::Status => self.status_lag.record(lag),
+        }
+    }
+
+    /// A field was taken back from another manager.
+    pub fn contended_field(&self) {
+        self.contended_fields.increment(1);
+    }
+}
+
+/// A request to an API server was answered with a status code, or with none where it failed before that. `host` is the
+/// server's, of which there is one a cluster.
+pub fn rest_client_request(code: Option<http::StatusCode>, method: &http::Method, host: &str) {
+    // What client-go says of a request without an answer.
+    let code = code.map_or_else(|| "<error>".to_owned(), |code| code.as_str().to_owned());
+    counter!(
+        names::REST_CLIENT_REQUESTS_TOTAL,
+        "code" => code, "method" => method.to_string(), "host" => host.to_owned()
+    )
+    .increment(1);
+}
+
+/// Whether a section runs in this process.
+pub fn leader_election_master_status(section: &SectionName, is_here: bool) {
+    gauge!(names::LEADER_ELECTION_MASTER_STATUS, "name" => section.to_string()).set(if is_here { 1.0 } else { 0.0 });
+}
+
+/// All actors of one role together, at the time of a scrape. A role is what is the same for all sections, clusters and
+/// keys: `watcher`, `reconciler`.
+pub fn actors(role: &'static str, restarts: u64, mailbox_depth: usize, mailbox_capacity: usize) {
+    counter!(names::ACTOR_RESTARTS_TOTAL, "actor" => role).absolute(restarts);
+    gauge!(names::MAILBOX_DEPTH, "actor" => role).set(count(mailbox_depth));
+    gauge!(names::MAILBOX_CAPACITY, "actor" => role).set(count(mailbox_capacity));
+}
+
+/// Counts are far below 2^32, up to where the conversion is exact.
+fn count(number: usize) -> f64 {
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
+}

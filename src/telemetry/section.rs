@@ -1,0 +1,85 @@
+//! What the admin server asks of the rest: the sections, and the actor tree.
+
+use std::error::Error;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::config::SectionName;
+
+/// A configured section, as the admin server sees it.
+pub trait Section: Send + Sync {
+    /// Its name in the configuration.
+    fn name(&self) -> &SectionName;
+
+    /// Which job it does: `sync`.
+    fn job(&self) -> &'static str;
+
+    /// Whether it does it.
+    fn readiness(&self) -> Readiness;
+
+    /// Its own report: a JSON object, whose keys stand beside `job` and `readiness` in `/status`.
+    fn report(&self) -> Value;
+
+    /// Lets go on what was held for someone to look at. The answer tells what was let go.
+    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>>;
+
+    /// Ends the section for good, with `local_gone` also where the local cluster will never answer again. The answer
+    /// tells what was released.
+    fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>>;
+}
+
+/// Whether a section does its job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", content = "reason", rename_all = "snake_case")]
+pub enum Readiness {
+    /// It does, or it is not to run in this process.
+    Ready,
+    /// A cluster does not answer. The daemon as a whole counts as ready all the same.
+    Unreachable(String),
+    /// It has not finished its first list yet, or can't begin.
+    NotReady(String),
+}
+
+/// Why a section does not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// There is nothing to approve, or the section is in a state where it can't be done. Asking again does not help
+    /// before that has changed.
+    #[error("{reason}")]
+    Conflict {
+        /// What stands in the way.
+        reason: String,
+    },
+    /// The section's job has no such thing.
+    #[error("the job {job} does not support this")]
+    Unsupported {
+        /// The job.
+        job: &'static str,
+    },
+    /// The section does not run in this process, or can't reach a cluster now. Asking later may help.
+    #[error("{reason}")]
+    Unavailable {
+        /// What is missing.
+        reason: String,
+    },
+    /// It was begun, and a step failed. Asking again goes on from there.
+    #[error("failed to {step}")]
+    Failed {
+        /// The step.
+        step: &'static str,
+        /// Why.
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+/// The actor tree, as the admin server sees it.
+pub trait Tree: Send + Sync {
+    /// Each actor's name, state, restarts and mailbox, with its children.
+    fn report(&self) -> BoxFuture<'_, Value>;
+
+    /// How long ago the tree has last shown that it makes progress.
+    fn heartbeat_age(&self) -> Duration;
+}
