@@ -56,7 +56,8 @@ pub fn run(config: Config) -> Result<Exit, StartError> {
     let listener = StdListener::bind(address)
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
         .map_err(|source| StartError::Listen { address, source })?;
-    actor::run(Some(WORKER_THREADS), |heartbeat| supervise(config, metrics, listener, heartbeat)).map_err(StartError::Runtime)?
+    actor::run(Some(WORKER_THREADS), |heartbeat| supervise(config, metrics, listener, heartbeat))
+        .map_err(StartError::Runtime)?
 }
 
 async fn supervise(

@@ -107,6 +107,9 @@ pub struct Observed {
     pub settled: Settled,
 }
 
+/// Name of [`Step::UploadSecret`].
+pub const UPLOAD_SECRET: &str = "upload_secret";
+
 /// One request to one cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
@@ -151,7 +154,7 @@ impl Step {
             Self::RemoveFinalizer => "remove_finalizer",
             Self::ReleaseLocal(_) => "release_local",
             Self::WriteRemoteStatus => "write_remote_status",
-            Self::UploadSecret(_) => "upload_secret",
+            Self::UploadSecret(_) => UPLOAD_SECRET,
             Self::NoteSecretHash(_) => "note_secret_hash",
             Self::CreateNamespace => "create_namespace",
             Self::CreateLocal => "create_local",
