@@ -21,6 +21,8 @@ pub struct LocalChange {
     pub labels: BTreeMap<Arc<str>, Option<Arc<str>>>,
     /// Annotations to set (`Some`) or to remove (`None`).
     pub annotations: BTreeMap<Arc<str>, Option<Arc<str>>>,
+    /// Strips the record of field managers: with `mirror` it is what says that an object is ours.
+    pub strip_managers: bool,
     /// The change depends on what the object holds besides: it must not have changed since it was read.
     pub guarded: bool,
 }
@@ -34,6 +36,10 @@ impl LocalChange {
     pub fn apply_to(&self, local: &mut Object) {
         if let Some(content) = &self.content {
             local.content = content.clone();
+        }
+        if self.strip_managers {
+            local.ours = None;
+            return;
         }
         let owned = local.ours.get_or_insert_default();
         for (held, changes, owned) in [
@@ -91,6 +97,10 @@ impl LocalChange {
                     None => json!({"op": "remove", "path": path}),
                 });
             }
+        }
+        if self.strip_managers {
+            // One empty entry means: none at all. An empty list would change nothing.
+            operations.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": [{}]}));
         }
         Value::Array(operations)
     }
@@ -168,11 +178,16 @@ pub fn desired_metadata(remote: &Object, policy: &Policy) -> (Keys, Keys) {
 /// What takes our mark off a local object that is let go; `None`: it has none.
 pub fn release(local: &Object, policy: &Policy) -> Option<LocalChange> {
     let mark = &policy.marks.remote_uid;
-    local.annotations.contains_key(mark).then(|| LocalChange {
-        annotations: BTreeMap::from([(Arc::clone(mark), None)]),
-        guarded: true,
-        ..LocalChange::default()
-    })
+    match policy.metadata {
+        Metadata::Merge => local.annotations.contains_key(mark).then(|| LocalChange {
+            annotations: BTreeMap::from([(Arc::clone(mark), None)]),
+            guarded: true,
+            ..LocalChange::default()
+        }),
+        Metadata::Mirror => {
+            local.ours.is_some().then(|| LocalChange { strip_managers: true, guarded: true, ..LocalChange::default() })
+        }
+    }
 }
 
 fn key_changes(
