@@ -239,3 +239,15 @@ fn local_fields_are_set_when_the_object_is_made() {
     let after = scene.observed().after(&step, &crate::cluster::Written::default(), &scene.policy);
     assert_eq!(after.local.expect("the local object").content.value(), json!({"spec": {"size": 2}}));
 }
+
+#[test]
+fn an_object_that_holds_more_than_a_spec_is_changed_as_it_was_read() {
+    // Only the fields that differ are written; another one that somebody changes meanwhile would be taken for the
+    // server's defaulting.
+    let mut scene = Scene::in_step("");
+    for side in [&mut scene.remote, &mut scene.local] {
+        side["extra"] = json!(1);
+    }
+    scene.remote["spec"]["size"] = json!(9);
+    assert!(scene.change().guarded);
+}
