@@ -274,11 +274,11 @@ fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explain
         _ => None,
     };
     if let Some(namespace) = namespace {
-        if !explained {
-            return Next::ConfirmAbsence;
-        }
         if namespace.deleting {
             return Next::Rest(Rest::NamespaceTerminating);
+        }
+        if !explained {
+            return Next::ConfirmAbsence;
         }
         return Next::Do(Step::DeleteNamespace);
     }

@@ -215,3 +215,13 @@ fn a_namespace_without_an_owner_mark_needs_no_release() {
     let (steps, _) = steps(&scene, |observed| plan::detach(observed, &scene.policy, false));
     assert_eq!(steps, ["remove_finalizer", "release_local"]);
 }
+
+#[test]
+fn what_is_going_already_is_not_asked_for_again() {
+    let mut scene = Scene::remote_absent("", Absence::Unexplained);
+    terminating(&mut scene.local);
+    assert_eq!(scene.next(), Next::Rest(Rest::LocalTerminating));
+    let mut scene = Scene::remote_absent("", Absence::Unexplained).owned_namespace();
+    terminating(&mut scene.namespace);
+    assert_eq!(scene.next(), Next::Rest(Rest::NamespaceTerminating));
+}
