@@ -139,7 +139,7 @@ pub enum Step {
     DeleteLocal,
     /// Rule 3.
     DeleteNamespace,
-    /// Detaching: the namespace loses our marks.
+    /// Detaching, and an object that left the selector: the namespace loses our marks.
     ReleaseNamespace,
 }
 
@@ -305,10 +305,18 @@ fn letting_go(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     if remote.has_finalizer(&policy.marks.finalizer) {
         return Next::Do(Step::RemoveFinalizer);
     }
-    match observed.local.as_deref().and_then(|local| patch::release(local, policy)) {
-        Some(change) => Next::Do(Step::ReleaseLocal(change)),
-        None => Next::Rest(Rest::Gone),
+    if let Some(change) = observed.local.as_deref().and_then(|local| patch::release(local, policy)) {
+        return Next::Do(Step::ReleaseLocal(change));
     }
+    // With the marks the namespace would be deleted with the last selected object, and the kept one with it.
+    if observed.local.is_some() && owner_mark_is_ours(observed, policy) {
+        return Next::Do(Step::ReleaseNamespace);
+    }
+    Next::Rest(Rest::Gone)
+}
+
+fn owner_mark_is_ours(observed: &Observed, policy: &Policy) -> bool {
+    matches!(&observed.namespace, Namespace::Present { ours: true, object } if object.annotation(&policy.marks.owner).is_some())
 }
 
 /// Ends the pair for good: nothing of ours stays, on either side, and nothing is deleted. `local_gone`: the local
@@ -321,8 +329,7 @@ pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
         if let Some(change) = observed.local.as_deref().and_then(|local| patch::release(local, policy)) {
             return Next::Do(Step::ReleaseLocal(change));
         }
-        if matches!(&observed.namespace, Namespace::Present { ours: true, object } if object.annotation(&policy.marks.owner).is_some())
-        {
+        if owner_mark_is_ours(observed, policy) {
             return Next::Do(Step::ReleaseNamespace);
         }
     }

@@ -225,3 +225,13 @@ fn what_is_going_already_is_not_asked_for_again() {
     terminating(&mut scene.namespace);
     assert_eq!(scene.next(), Next::Rest(Rest::NamespaceTerminating));
 }
+
+#[test]
+fn a_kept_object_keeps_its_namespace() {
+    let scene = unselected("").owned_namespace();
+    let (done, after) = steps(&scene, |observed| plan::next(observed, &scene.policy));
+    assert_eq!(done, ["remove_finalizer", "release_local", "release_namespace"]);
+    // The remote object goes later: neither the object nor its namespace is ours to delete.
+    let later = plan::Observed { remote: plan::Remote::Absent(Absence::Confirmed), ..after };
+    assert_eq!(plan::next(&later, &scene.policy), Next::Rest(Rest::Unclaimed));
+}
