@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{LOCAL_GENERATION, REMOTE_GENERATION, Scene, object};
+use super::{LOCAL_GENERATION, REMOTE_GENERATION, REMOTE_UID, Scene, object};
 use crate::cluster::Written;
 use crate::resource_sync::plan::{Next, Rest, Step};
 
@@ -88,10 +88,11 @@ fn after_a_restart_matching_generations_are_settled() {
 
 #[test]
 fn generations_prove_nothing_without_our_mark_or_when_they_differ() {
-    let bend: [fn(&mut Scene); 4] = [
+    let bend: [fn(&mut Scene); 5] = [
         |scene| scene.remote["metadata"]["annotations"][REMOTE_GENERATION] = json!("2"),
         |scene| scene.remote["metadata"]["annotations"][LOCAL_GENERATION] = json!("4"),
         |scene| scene.local["metadata"]["annotations"] = json!({"note": "hello"}),
+        |scene| scene.local["metadata"]["annotations"][REMOTE_UID] = json!("an earlier life"),
         |scene| {
             for side in [&mut scene.remote, &mut scene.local] {
                 side["metadata"]["generation"] = Value::Null;
