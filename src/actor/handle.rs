@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::control::{Drain, Exit, ExitNotice, Report, StartChild, StartError};
 use super::exit::ExitReason;
+use super::moment::after;
 use super::report::{ActorReport, DrainReport};
 use super::restart::RestartPolicy;
 use super::supervisor::Supervisor;
@@ -41,7 +42,7 @@ impl SupervisorHandle {
     /// and whoever still works after `within` is aborted and named. Asking again moves the deadline up, never back;
     /// `Duration::ZERO` aborts. A tree that has ended already answers with how that went.
     pub async fn drain(&self, within: Duration) -> DrainReport {
-        self.address.do_send(Drain { deadline: Instant::now() + within });
+        self.address.do_send(Drain { deadline: after(Instant::now(), within) });
         self.exit().await.drained
     }
 
@@ -65,7 +66,8 @@ impl SupervisorHandle {
         self.exit().await.reason
     }
 
-    /// Starts one more child. It may have the name of one that has ended, and then counts as its continuation.
+    /// Starts one more child. It may have the name of one that has ended, and then counts as its continuation; an ended
+    /// child keeps its line in the report until then, so names that come and go should come back.
     pub async fn start_child(&self, spec: ChildSpec) -> Result<(), StartError> {
         let child = self.name.child(spec.name());
         self.address.send(StartChild(spec)).await.unwrap_or(Err(StartError::Ending { child }))

@@ -11,6 +11,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::time::Instant;
 
+use super::moment::after;
 use super::{Backoff, Key, Requested};
 
 pub(super) struct Schedule<K> {
@@ -156,7 +157,7 @@ impl<K: Key> Schedule<K> {
             Verdict::RetryAfter(delay) => (delay, Next::Retry(delay)),
         };
         self.last_alarm += 1;
-        let alarm = (now + delay, self.last_alarm);
+        let alarm = (after(now, delay), self.last_alarm);
         self.alarms.insert(alarm, key.clone());
         if next == Next::Rest {
             entry.phase = Phase::Idle(alarm);

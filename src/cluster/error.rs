@@ -137,11 +137,10 @@ impl Error {
             Self::Unavailable { .. } | Self::Connect { .. } | Self::NoAnswer { .. } | Self::Unauthorized { .. } => {
                 Retry::WhenAvailable
             }
-            Self::Conflict { .. } => Retry::Reread,
+            Self::Conflict { .. } | Self::NotFound { .. } => Retry::Reread,
             Self::Throttled { retry_after: Some(delay), .. } => Retry::After(*delay),
             Self::Forbidden { .. } => Retry::WhenAllowed,
-            Self::NotFound { .. }
-            | Self::NotServed { .. }
+            Self::NotServed { .. }
             | Self::Throttled { .. }
             | Self::NamespaceTerminating { .. }
             | Self::Rejected { .. }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::events::PairEvent;
 use super::execute::execute;
 use super::guard::Verdict;
-use super::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step};
+use super::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step, UPLOAD_SECRET};
 use super::section::{Mode, Section};
 use super::table::Failure;
 use crate::actor::{Outcome, Reconciler, ReconcilerFactory};
@@ -23,6 +23,8 @@ use crate::telemetry::{Direction, ObjectState as PairState, SyncMetrics};
 
 /// A cache that has not shown our write after this is asked about: a live GET.
 const CATCH_UP: Duration = Duration::from_secs(5);
+/// A namespace that is going is looked at again after this, should its watch not tell before.
+const NAMESPACE_TERMINATES: Duration = Duration::from_secs(5);
 /// No pair needs more steps than this in one go; one that does goes round in circles.
 const MOST_STEPS: usize = 40;
 /// After so many rewrites of what somebody else changed ...
@@ -111,6 +113,10 @@ pub struct PairReconciler {
     secrets: Vec<(usize, ObjectKey, Arc<str>)>,
     waiting_since: Option<Instant>,
     rewrites: VecDeque<Instant>,
+}
+
+fn is_missing_secret(step: &str, error: &Error) -> bool {
+    step == UPLOAD_SECRET && matches!(error, Error::NotFound { .. })
 }
 
 /// How one reconcile ended.
@@ -420,9 +426,13 @@ impl PairReconciler {
                 );
                 (PairState::Failing, Outcome::Retry)
             }
+            // Not a failure: the namespace goes first.
+            End::Failed(_, Error::NamespaceTerminating { .. }) => {
+                (PairState::Pending, Outcome::RetryAfter(NAMESPACE_TERMINATES))
+            }
             End::Failed(step, error) => match error.retry() {
-                // The cache catches up; that is no failure.
-                Retry::Reread => (PairState::Pending, Outcome::Retry),
+                // The cache catches up; that is no failure. A secret that the remote lacks is one: it is not made here.
+                Retry::Reread if !is_missing_secret(step, &error) => (PairState::Pending, Outcome::Retry),
                 Retry::WhenAvailable => {
                     section.park(self.key.clone());
                     (PairState::Pending, if section.is_available() { Outcome::Retry } else { Outcome::Wait })

@@ -453,7 +453,9 @@ impl Section {
         let missing = store.get(remote_key).is_none() && !store.absence(remote_key).seen_terminating;
         let local = self.watches.local.store().get(local_key);
         let would_go = local.is_some_and(|local| {
-            plan::is_ours(&local, &self.policy) || self.policy.unclaimed == crate::config::Unclaimed::Delete
+            // What is going already has been counted.
+            !local.deleting
+                && (plan::is_ours(&local, &self.policy) || self.policy.unclaimed == crate::config::Unclaimed::Delete)
         });
         let mut guard = self.guard.lock();
         if missing && would_go {
@@ -539,7 +541,7 @@ impl Follower for Following {
             Role::Remote => mapping.local_of(key).is_some(),
             Role::Local => mapping.remote_of(key).is_some(),
             Role::Namespaces => mapping.remote_namespace_of(&key.name).is_some(),
-            Role::Secrets => key.namespace.is_empty() || mapping.remote_namespace_of(&key.namespace).is_some(),
+            Role::Secrets => mapping.remote_namespace_of(&key.namespace).is_some(),
             Role::RemoteSecrets => true,
         }
     }

@@ -135,7 +135,7 @@ fn play(steps: impl IntoIterator<Item = Step>, permits: usize) -> usize {
     let mut owed: HashSet<u16> = HashSet::new();
     let mut running: Vec<u16> = Vec::new();
     let mut retrying: HashSet<u16> = HashSet::new();
-    for step in steps {
+    for (number, step) in steps.into_iter().enumerate() {
         match step {
             Step::Request(key) => {
                 requests += 1;
@@ -170,7 +170,11 @@ fn play(steps: impl IntoIterator<Item = Step>, permits: usize) -> usize {
             running.push(key);
         }
         assert!(running.len() <= permits);
-        assert_eq!((schedule.running(), schedule.entries.len()), (running.len(), schedule.known()));
+        assert_eq!(schedule.running(), running.len());
+        // Looks at every key, so not after every step of a long play.
+        if number < 1_000 || number.is_multiple_of(1_000) {
+            assert_eq!(schedule.entries.len(), schedule.known());
+        }
     }
     // With nothing in the way, all that was asked for comes to run.
     while !(owed.is_empty() && running.is_empty() && retrying.is_empty()) {

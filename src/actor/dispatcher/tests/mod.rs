@@ -242,3 +242,39 @@ async fn a_run_counts_as_work_in_hand_and_waiting_does_not() {
     until("nothing is in hand", || scope.longest_silence(Instant::now()).is_none()).await;
     assert_eq!(scope.draining().now_or_never(), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_run_costs_the_dispatcher_one_wake_up_beside_that_of_its_request() {
+    const RUNS: usize = 1_000;
+    let (mailbox, inbox) = key_mailbox(4);
+    let (scope, _drain) = Scope::standalone("dispatcher");
+    let world = World::new(RUNS, OPEN, |_, _| Outcome::Done);
+    let factory = Arc::new(Arc::clone(&world));
+    let limits = Limits { idle: Duration::MAX, ..LIMITS };
+    let mut body = Box::pin(dispatch(scope, inbox, factory, Arc::new(Arc::clone(&world)), limits));
+    let polls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&polls);
+    tokio::spawn(std::future::poll_fn(move |context| {
+        counted.fetch_add(1, SeqCst);
+        body.as_mut().poll(context)
+    }));
+    until("it waits for requests", || polls.load(SeqCst) == 1).await;
+    for run in 0..RUNS {
+        mailbox.request(run).await.unwrap();
+        until("the run is done", || world.count("finished") == run + 1).await;
+    }
+    assert!(polls.load(SeqCst) <= 2 * RUNS + 1, "{} wake-ups for {RUNS} runs", polls.load(SeqCst));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_thousand_keys_run_once_each_and_are_forgotten() {
+    const KEYS: usize = 100_000;
+    let limits = Limits { permits: 64, idle: Duration::from_millis(50), ..LIMITS };
+    let rig = Rig::start(World::new(KEYS, OPEN, |_, _| Outcome::Done), 256, limits);
+    for key in 0..KEYS {
+        rig.request(key).await;
+    }
+    until("every reconciler has come and gone", || rig.world.count("passivated") == KEYS).await;
+    assert_eq!((rig.world.count("started"), rig.world.count("finished")), (KEYS, KEYS));
+    assert!(rig.world.starts().iter().all(|starts| *starts == 1));
+}
