@@ -125,7 +125,11 @@ pub fn local_change(remote: &Object, local: &Object, policy: &Policy, settled: &
             with_local_fields(&remote.content, &local.content, &policy.local_fields)
         };
         if wanted != local.content {
-            change.guarded |= fields(&local.content).keys().any(|field| !fields(&wanted).contains_key(field));
+            // Only fields that differ are written, as a whole: beside a spec, what somebody else changes meanwhile would
+            // be left and taken for the server's own doing.
+            let (to_be, held) = (fields(&wanted), fields(&local.content));
+            change.guarded |= held.keys().any(|field| !to_be.contains_key(field))
+                || held.keys().chain(to_be.keys()).any(|field| field != "spec");
             change.content = Some(wanted);
         }
     }
