@@ -65,8 +65,7 @@ async fn with_policy(policy: &str) -> Section {
 fn in_the_foreground_dependents_go_first_and_the_remote_waits() {
     run(async {
         let section = with_policy("Foreground").await;
-        let local =
-            section.local_has("a", "orders", |local| local.metadata.deletion_timestamp.is_some()).await;
+        let local = section.local_has("a", "orders", |local| local.metadata.deletion_timestamp.is_some()).await;
         section.quiet().await;
         let remote = section.remote_has("a", "orders", |_| true).await;
         assert_eq!(remote.finalizers(), [FINALIZER], "the local object is still there");

@@ -29,17 +29,21 @@ fn one_follower_writes_back_and_the_other_only_follows() {
         let copy = object_that(&copies, "the observer's copy", "orders", |_| true).await;
         let local = section.local_has("a", "orders", |_| true).await;
         let own = mark("sync-observer");
-        section.remote_has("a", "orders", |remote| remote.finalizers().len() == 2 && remote.finalizers().contains(&own)).await;
+        section
+            .remote_has("a", "orders", |remote| remote.finalizers().len() == 2 && remote.finalizers().contains(&own))
+            .await;
         // Both have a status and a secret; only the first one's go up.
         let status = kube::api::Patch::Merge(json!({"status": {"phase": "Failed", "endpoint": "of the observer"}}));
         copies.patch_status("orders", &kube::api::PatchParams::default(), &status).await.unwrap();
         make_secret(&section.remote_secrets("a"), "database-credentials", &json!({})).await;
         let observed: Api<k8s_openapi::api::core::v1::Secret> =
             Api::namespaced(section.edge.clone(), &(section.namespace("a") + "-observer"));
-        let content = json!({"stringData": {"password": "observer"}, "metadata": {"ownerReferences": [controller(&copy)]}});
+        let content =
+            json!({"stringData": {"password": "observer"}, "metadata": {"ownerReferences": [controller(&copy)]}});
         put_secret(&observed, "database-credentials", &content).await;
         section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
-        let content = json!({"stringData": {"password": "first"}, "metadata": {"ownerReferences": [controller(&local)]}});
+        let content =
+            json!({"stringData": {"password": "first"}, "metadata": {"ownerReferences": [controller(&local)]}});
         put_secret(&section.local_secrets("a"), "database-credentials", &content).await;
         section.remote_has("a", "orders", |remote| remote.data["status"] == json!({"phase": "Ready"})).await;
         secret_that(&section.remote_secrets("a"), "database-credentials", "the first one's content", |secret| {
@@ -47,7 +51,8 @@ fn one_follower_writes_back_and_the_other_only_follows() {
         })
         .await;
         section.patch_remote("a", "orders", &json!({"spec": {"storage": "4Gi"}})).await;
-        object_that(&copies, "the change at the observer's", "orders", |copy| copy.data["spec"]["storage"] == "4Gi").await;
+        object_that(&copies, "the change at the observer's", "orders", |copy| copy.data["spec"]["storage"] == "4Gi")
+            .await;
         section.local_has("a", "orders", |local| local.data["spec"]["storage"] == "4Gi").await;
         section.quiet().await;
         let remote = section.remote_has("a", "orders", |_| true).await;

@@ -29,11 +29,10 @@ fn a_namespaced_custom_kind_travels_both_ways() {
 fn a_cluster_scoped_kind_travels_without_namespaces() {
     run(async {
         let section = Section::start("regions", regions(), "").await;
-        let (hub, edge) = (
-            Api::all_with(section.hub.clone(), &section.kind),
-            Api::all_with(section.edge.clone(), &section.kind),
-        );
-        let region = section.object("north", &json!({"spec": {"location": "63N", "capacity": 9_007_199_254_740_993_i64}}));
+        let (hub, edge) =
+            (Api::all_with(section.hub.clone(), &section.kind), Api::all_with(section.edge.clone(), &section.kind));
+        let region =
+            section.object("north", &json!({"spec": {"location": "63N", "capacity": 9_007_199_254_740_993_i64}}));
         hub.create(&PostParams::default(), &region).await.unwrap();
         section.in_step().await;
         let status = kube::api::Patch::Merge(json!({"status": {"phase": "Open", "used": 1}}));
@@ -78,7 +77,9 @@ fn a_kind_without_spec_and_status_travels_whole() {
         let content = json!({"data": {"colour": "blue", "size": "1"}, "binaryData": {"raw": "AAEC"}});
         section.make_remote("a", "settings", &content).await;
         section.local_has("a", "settings", |local| local.data.get("binaryData") == Some(&content["binaryData"])).await;
-        section.patch_remote("a", "settings", &json!({"data": {"colour": null, "shape": "round"}, "binaryData": null})).await;
+        section
+            .patch_remote("a", "settings", &json!({"data": {"colour": null, "shape": "round"}, "binaryData": null}))
+            .await;
         let local = section.local_has("a", "settings", |local| local.data["data"].get("shape").is_some()).await;
         assert_eq!(local.data["data"], json!({"size": "1", "shape": "round"}));
         assert_eq!(local.data.get("binaryData"), None);
@@ -143,7 +144,11 @@ fn every_value_keeps_its_exact_form() {
         whole["metadata"] = serde_json::to_value(&held.metadata).unwrap();
         whole["spec"] = held.data["spec"].clone();
         let bytes = serde_json::to_vec(&whole).unwrap();
-        section.local("a").replace_status("everything", &PostParams::default(), &serde_json::from_slice(&bytes).unwrap()).await.unwrap();
+        section
+            .local("a")
+            .replace_status("everything", &PostParams::default(), &serde_json::from_slice(&bytes).unwrap())
+            .await
+            .unwrap();
         section.in_step().await;
         let remote = section.remote_has("a", "everything", |_| true).await;
         assert_eq!(remote.data["status"]["seen"]["list"], spec["list"]);

@@ -33,7 +33,8 @@ fn merged_metadata_is_asserted_and_what_others_put_there_stays() {
         // Drift of ours is mended, what the remote drops goes, the rest stays.
         section.patch_local("a", "orders", &json!({"metadata": {"labels": {"team": "drift", "tier": null}}})).await;
         section.in_step().await;
-        let change = json!({"metadata": {"labels": {"tier": null, "new": "n"}, "annotations": {"example.org/note": null}}});
+        let change =
+            json!({"metadata": {"labels": {"tier": null, "new": "n"}, "annotations": {"example.org/note": null}}});
         section.patch_remote("a", "orders", &change).await;
         let wanted = map(&[("new", "n"), ("team", "a"), ("zone", "z")]);
         let local = section.local_has("a", "orders", |local| local.labels() == &wanted).await;

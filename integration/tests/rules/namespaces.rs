@@ -146,7 +146,13 @@ fn a_terminating_namespace_is_waited_for_and_made_anew() {
         section.make_remote("a", "orders", &database()).await;
         section.in_step().await;
         // A stranger's finalizer holds the namespace in its end.
-        let held = section.make_local("a", "held", &json!({"metadata": {"finalizers": ["example.org/held"]}, "spec": {"engine": "x-1"}})).await;
+        let held = section
+            .make_local(
+                "a",
+                "held",
+                &json!({"metadata": {"finalizers": ["example.org/held"]}, "spec": {"engine": "x-1"}}),
+            )
+            .await;
         let first = namespaces(&section).get(&section.namespace("a")).await.unwrap();
         namespaces(&section).delete(&section.namespace("a"), &DeleteParams::background()).await.unwrap();
         section.local_gone("a", "orders").await;

@@ -83,7 +83,8 @@ fn a_resource_suffix_keeps_the_two_sides_apart_in_one_namespace() {
         one.make("names-a", "page-draft", &json!({"title": "one"})).await;
         one.make("names-a", "unrelated", &json!({"title": "mine"})).await;
         object_that(&pages, "the copy", "page", |copy| copy.data["spec"] == json!({"title": "one"})).await;
-        one.set("names-a", "page", &json!({"spec": {"title": "drift"}, "metadata": {"labels": {"a": "b"}}}), false).await;
+        one.set("names-a", "page", &json!({"spec": {"title": "drift"}, "metadata": {"labels": {"a": "b"}}}), false)
+            .await;
         object_that(&pages, "the drift mended", "page", |copy| copy.data["spec"] == json!({"title": "one"})).await;
         one.set("names-a", "page", &json!({"status": {"read": 1}}), true).await;
         object_that(&pages, "the status", "page-draft", |page| page.data["status"] == json!({"read": 1})).await;

@@ -1,8 +1,8 @@
 //! Rule 2: nothing at all is done for a pair of which either side is paused, deletion included.
 
+use kube::ResourceExt;
 use kube::api::DeleteParams;
 use kube::core::DynamicObject;
-use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::rules_world::*;
@@ -91,7 +91,8 @@ fn a_new_remote_that_is_paused_is_not_even_given_a_finalizer() {
         assert!(section.local("a").get_opt("bills").await.unwrap().is_none());
         section.remote("a").delete("bills", &DeleteParams::default()).await.unwrap();
         section.remote_gone("a", "bills").await;
-        let only_true = |object: &DynamicObject| object.annotations().get(&mark("paused")).map(String::as_str) == Some("yes");
+        let only_true =
+            |object: &DynamicObject| object.annotations().get(&mark("paused")).map(String::as_str) == Some("yes");
         let mut content = paused(&json!("yes"));
         content["spec"] = json!({"engine": "postgres-17"});
         section.make_remote("a", "notes", &content).await;

@@ -115,7 +115,8 @@ fn only_the_controlling_owner_counts_and_only_by_uid() {
             assert!(noted_hash(&section.local_secrets("a").get(name).await.unwrap()).is_none(), "{name}");
         }
         // And once it controls one, that goes.
-        let content = json!({"stringData": {"password": "p"}, "metadata": {"ownerReferences": [controller(&database)]}});
+        let content =
+            json!({"stringData": {"password": "p"}, "metadata": {"ownerReferences": [controller(&database)]}});
         section.local_secrets("a").delete(SECRETS[0], &kube::api::DeleteParams::default()).await.unwrap();
         put_secret(&section.local_secrets("a"), SECRETS[0], &content).await;
         uploaded(&section, SECRETS[0], "password", "p").await;

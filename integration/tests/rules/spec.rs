@@ -1,7 +1,7 @@
 //! Rules 4, 7, 9 and 10: what the remote says is on the local object.
 
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::DeleteParams;
 use serde_json::json;
 
 use crate::rules_world::*;
@@ -39,12 +39,9 @@ fn a_field_that_the_remote_drops_goes_and_nulls_and_empty_lists_stay() {
         section.make_remote_namespace("a").await;
         section.make_remote("a", "page", &json!({"spec": {"a": 1, "b": {"c": 2, "d": 3}, "e": [1, 2]}})).await;
         section.in_step().await;
-        let patch = json!([
-            {"op": "remove", "path": "/spec/a"}, {"op": "remove", "path": "/spec/b/c"},
-            {"op": "replace", "path": "/spec/b/d", "value": null}, {"op": "replace", "path": "/spec/e", "value": []},
-        ]);
-        let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
-        section.remote("a").patch("page", &PatchParams::default(), &Patch::<()>::Json(patch)).await.unwrap();
+        let mut whole = section.remote_has("a", "page", |_| true).await;
+        whole.data["spec"] = json!({"b": {"d": null}, "e": []});
+        section.replace_remote("a", "page", whole).await;
         section.in_step().await;
         let local = section.local_has("a", "page", |_| true).await;
         assert_eq!(local.data["spec"], json!({"b": {"d": null}, "e": []}));
@@ -59,7 +56,9 @@ fn defaults_of_the_local_schema_settle_and_stay_settled_after_a_restart() {
         section.make_namespaces("a").await;
         section.make_remote("a", "gear", &json!({"spec": {"size": 1, "onlyOnTheHub": "x"}})).await;
         section.local_has("a", "gear", |local| local.data["spec"] == json!({"size": 1, "colour": "grey"})).await;
-        section.remote_has("a", "gear", |remote| remote.annotations().contains_key(&mark("sync-local-generation"))).await;
+        section
+            .remote_has("a", "gear", |remote| remote.annotations().contains_key(&mark("sync-local-generation")))
+            .await;
         let again = async |section: &Section| {
             let since = section.mark().await;
             for round in 0..3 {
@@ -123,7 +122,8 @@ fn a_local_object_deleted_while_the_remote_lives_is_made_anew_when_it_is_gone() 
         section.make_remote_namespace("a").await;
         section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
         section.in_step().await;
-        let first = section.patch_local("a", "orders", &json!({"metadata": {"finalizers": ["example.org/held"]}})).await;
+        let first =
+            section.patch_local("a", "orders", &json!({"metadata": {"finalizers": ["example.org/held"]}})).await;
         section.local("a").delete("orders", &DeleteParams::background()).await.unwrap();
         // Rule 5 goes on while it is being deleted, rule 9 does not.
         let since = section.mark().await;

@@ -40,8 +40,7 @@ async fn refuse(section: &Section, suffix: &str, resource: &str) -> String {
 /// Waits until a write of somebody to whom the same applies is refused.
 async fn refused(section: &Section, suffix: &str, name: &str, subresource: Option<&str>) {
     let client = section.world.hub.client(integration::users::EDGE_CONTROLLER).await.unwrap();
-    let api: Api<kube::core::DynamicObject> =
-        Api::namespaced_with(client, &section.namespace(suffix), &section.kind);
+    let api: Api<kube::core::DynamicObject> = Api::namespaced_with(client, &section.namespace(suffix), &section.kind);
     integration::eventually("the hub to refuse", LIMIT, async || {
         let number = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let params = PatchParams::default();
@@ -128,7 +127,9 @@ fn the_remote_status_equals_the_local_one_removed_fields_included() {
         section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
         section.in_step().await;
         let condition = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"});
-        section.patch_local_status("a", "orders", &json!({"phase": "Ready", "endpoint": "x", "conditions": [condition]})).await;
+        section
+            .patch_local_status("a", "orders", &json!({"phase": "Ready", "endpoint": "x", "conditions": [condition]}))
+            .await;
         section.in_step().await;
         section.patch_local_status("a", "orders", &json!({"endpoint": null, "conditions": []})).await;
         section.in_step().await;

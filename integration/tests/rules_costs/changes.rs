@@ -46,11 +46,20 @@ fn a_new_local_object_with_a_status_of_its_own_costs_one_more_write() {
         let status = Patch::Merge(json!({"status": {"phase": "Old"}}));
         section.remote("a").patch_status("gear", &PatchParams::default(), &status).await.unwrap();
         section.local_has("a", "gear", |_| true).await;
-        section.remote_has("a", "gear", |remote| remote.data.get("status").is_none_or(|status| status.get("phase").is_none())).await;
-        section.remote_has("a", "gear", |remote| {
-            remote.metadata.annotations.as_ref().is_some_and(|held| held.contains_key(&mark("sync-local-generation")))
-        })
-        .await;
+        section
+            .remote_has("a", "gear", |remote| {
+                remote.data.get("status").is_none_or(|status| status.get("phase").is_none())
+            })
+            .await;
+        section
+            .remote_has("a", "gear", |remote| {
+                remote
+                    .metadata
+                    .annotations
+                    .as_ref()
+                    .is_some_and(|held| held.contains_key(&mark("sync-local-generation")))
+            })
+            .await;
         let (hub, edge) = section.counted("a", since).await;
         assert_eq!(edge, counts([("create widgets", 1)]));
         assert_eq!(hub, counts([("patch widgets", 2), ("patch widgets/status", 1)]));
@@ -169,7 +178,8 @@ fn a_secret_costs_two_writes() {
         make_secret(&section.remote_secrets("a"), "database-credentials", &json!({})).await;
         for round in ["one", "two"] {
             let since = section.mark().await;
-            let content = json!({"stringData": {"password": round}, "metadata": {"ownerReferences": [controller(&database)]}});
+            let content =
+                json!({"stringData": {"password": round}, "metadata": {"ownerReferences": [controller(&database)]}});
             put_secret(&section.local_secrets("a"), "database-credentials", &content).await;
             secret_that(&section.local_secrets("a"), "database-credentials", "its hash noted", |secret| {
                 noted_hash(secret).is_some_and(|hash| noted_hash(secret) == Some(hash))

@@ -55,7 +55,8 @@ async fn full(name: &str) -> Section {
     for secret in ["database-credentials", WATCHED_SECRET] {
         make_secret(&section.remote_secrets("a"), secret, &json!({})).await;
         let database = section.local_has("a", "orders-0", |_| true).await;
-        let content = json!({"stringData": {"password": secret}, "metadata": {"ownerReferences": [controller(&database)]}});
+        let content =
+            json!({"stringData": {"password": secret}, "metadata": {"ownerReferences": [controller(&database)]}});
         put_secret(&section.local_secrets("a"), secret, &content).await;
         secret_that(&section.local_secrets("a"), secret, "its hash noted", |secret| noted_hash(secret).is_some()).await;
     }
@@ -93,10 +94,11 @@ fn a_restart_with_everything_in_step_costs_the_initial_lists_only() {
         let since = section.mark().await;
         section.towline.start_again().await.unwrap();
         section.towline.wait_ready(LIMIT).await.unwrap();
-        section.report_has("ten pairs in step and nothing else", |report| {
-            report["objects"]["in_step"] == json!(11) && report["queue"]["waiting"] == json!(0)
-        })
-        .await;
+        section
+            .report_has("ten pairs in step and nothing else", |report| {
+                report["objects"]["in_step"] == json!(11) && report["queue"]["waiting"] == json!(0)
+            })
+            .await;
         let_pass(&section).await;
         let world = section.world;
         for (plane, since, expected) in [

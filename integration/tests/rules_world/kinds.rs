@@ -9,51 +9,51 @@ fn demo(version: &str, kind: &str) -> ApiResource {
 }
 
 /// Namespaced, with a status subresource and defaults.
-pub fn databases() -> ApiResource {
+pub(crate) fn databases() -> ApiResource {
     demo("v1", "Database")
 }
 
 /// Cluster-scoped.
-pub fn regions() -> ApiResource {
+pub(crate) fn regions() -> ApiResource {
     demo("v1", "Region")
 }
 
 /// A status that is no subresource.
-pub fn queues() -> ApiResource {
+pub(crate) fn queues() -> ApiResource {
     demo("v1beta1", "Queue")
 }
 
 /// Anything goes.
-pub fn documents() -> ApiResource {
+pub(crate) fn documents() -> ApiResource {
     demo("v1", "Document")
 }
 
 /// Another schema on the edge than on the hub.
-pub fn widgets() -> ApiResource {
+pub(crate) fn widgets() -> ApiResource {
     demo("v1", "Widget")
 }
 
 /// Like documents, for both roles on the edge.
-pub fn leaflets() -> ApiResource {
+pub(crate) fn leaflets() -> ApiResource {
     demo("v1", "Leaflet")
 }
 
 /// Built in, with a status subresource.
-pub fn budgets() -> ApiResource {
+pub(crate) fn budgets() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("policy", "v1", "PodDisruptionBudget"))
 }
 
 /// Built in, without spec and status.
-pub fn config_maps() -> ApiResource {
+pub(crate) fn config_maps() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"))
 }
 
-pub fn leaflets_manifest() -> String {
+pub(crate) fn leaflets_manifest() -> String {
     crds::DOCUMENTS.replace("document", "leaflet").replace("Document", "Leaflet")
 }
 
 /// Takes any size, and prunes `status.detail`.
-pub const WIDGETS_OF_THE_HUB: &str = "
+pub(crate) const WIDGETS_OF_THE_HUB: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: widgets.demo.towline.dev}
@@ -83,7 +83,7 @@ spec:
 ";
 
 /// Takes no size above 10, prunes `spec.onlyOnTheHub` and defaults `spec.colour`.
-pub const WIDGETS_OF_THE_EDGE: &str = "
+pub(crate) const WIDGETS_OF_THE_EDGE: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: widgets.demo.towline.dev}

@@ -23,40 +23,40 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
-pub use self::kinds::*;
-pub use self::secrets::*;
-pub use self::section::*;
+pub(crate) use self::kinds::*;
+pub(crate) use self::secrets::*;
+pub(crate) use self::section::*;
 
 /// Longer than anything takes while two cores are busy with something else.
-pub const LIMIT: Duration = Duration::from_mins(1);
+pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 /// Secrets that sections may take to the hub, without seeing them there.
-pub const SECRETS: [&str; 3] = ["database-credentials", "database-replica", "database-backup"];
+pub(crate) const SECRETS: [&str; 3] = ["database-credentials", "database-replica", "database-backup"];
 /// A secret that a section may also see on the hub.
-pub const WATCHED_SECRET: &str = "database-watched";
+pub(crate) const WATCHED_SECRET: &str = "database-watched";
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
 static WORLD: OnceCell<World> = OnceCell::const_new();
 
 /// The clusters.
 #[derive(Debug)]
-pub struct World {
+pub(crate) struct World {
     /// The remote of every section.
-    pub hub: ControlPlane,
+    pub(crate) hub: ControlPlane,
     /// The local cluster of every section; for leaflets also the remote one.
-    pub edge: ControlPlane,
+    pub(crate) edge: ControlPlane,
     /// What the daemon reads.
-    pub hub_kubeconfig: PathBuf,
+    pub(crate) hub_kubeconfig: PathBuf,
     /// What the daemon reads.
-    pub edge_kubeconfig: PathBuf,
+    pub(crate) edge_kubeconfig: PathBuf,
 }
 
 /// Runs a test on the runtime of the clusters.
-pub fn run<T>(test: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     RUNTIME.block_on(test)
 }
 
 /// The clusters, started for the first who asks.
-pub async fn world() -> &'static World {
+pub(crate) async fn world() -> &'static World {
     WORLD.get_or_init(start).await
 }
 
@@ -100,7 +100,7 @@ rules:
   omitStages: [RequestReceived, ResponseStarted]
 ";
 
-pub async fn admin(plane: &ControlPlane) -> Client {
+pub(crate) async fn admin(plane: &ControlPlane) -> Client {
     plane.client(users::ADMIN).await.expect("a client")
 }
 
@@ -150,7 +150,7 @@ async fn grant_watched_secret(client: &Client) {
 }
 
 /// Lets the daemon see one more secret on the edge, as the local role does with those of its section.
-pub async fn grant_local_secret(world: &World, name: &str) {
+pub(crate) async fn grant_local_secret(world: &World, name: &str) {
     let client = admin(&world.edge).await;
     let grant = Grant::kind(Side::Local, "extras", "demo.towline.dev").secrets(&[name]);
     grant.apply(&client).await.expect("a role is granted");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{LIMIT, mark};
 
 /// An owner reference that makes this object the controller.
-pub fn controller(object: &DynamicObject) -> Value {
+pub(crate) fn controller(object: &DynamicObject) -> Value {
     let types = object.types.clone().unwrap_or_default();
     json!({
         "apiVersion": types.api_version, "kind": types.kind, "name": object.name_any(),
@@ -34,19 +34,19 @@ fn secret(name: &str, content: &Value) -> Value {
 }
 
 /// Makes a secret.
-pub async fn make_secret(api: &Api<Secret>, name: &str, content: &Value) -> Secret {
+pub(crate) async fn make_secret(api: &Api<Secret>, name: &str, content: &Value) -> Secret {
     let secret: Secret = serde_json::from_value(secret(name, content)).unwrap();
     api.create(&PostParams::default(), &secret).await.unwrap()
 }
 
 /// Makes a secret or changes it.
-pub async fn put_secret(api: &Api<Secret>, name: &str, content: &Value) -> Secret {
+pub(crate) async fn put_secret(api: &Api<Secret>, name: &str, content: &Value) -> Secret {
     let params = PatchParams::apply("edge-controller").force();
     api.patch(name, &params, &Patch::Apply(secret(name, content))).await.unwrap()
 }
 
 /// Waits until the secret is there and so.
-pub async fn secret_that(api: &Api<Secret>, name: &str, what: &str, holds: impl Fn(&Secret) -> bool) -> Secret {
+pub(crate) async fn secret_that(api: &Api<Secret>, name: &str, what: &str, holds: impl Fn(&Secret) -> bool) -> Secret {
     eventually(format!("the secret {name} with {what}"), LIMIT, async || match api.get_opt(name).await {
         Ok(Some(secret)) if holds(&secret) => Ok(secret),
         Ok(Some(secret)) => Err(serde_json::to_string(&secret).unwrap_or_default()),
@@ -58,12 +58,12 @@ pub async fn secret_that(api: &Api<Secret>, name: &str, what: &str, holds: impl 
 }
 
 /// The hash of what was last uploaded, as it is noted.
-pub fn noted_hash(secret: &Secret) -> Option<&str> {
+pub(crate) fn noted_hash(secret: &Secret) -> Option<&str> {
     secret.annotations().get(&mark("last-uploaded-hash")).map(String::as_str)
 }
 
 /// One entry, as text; empty where there is none.
-pub fn data(secret: &Secret, key: &str) -> String {
+pub(crate) fn data(secret: &Secret, key: &str) -> String {
     let bytes = secret.data.as_ref().and_then(|data| data.get(key));
     bytes.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned()).unwrap_or_default()
 }

@@ -16,43 +16,43 @@ use serde_json::{Value, json};
 use super::{LIMIT, World, world};
 
 /// The daemon's finalizer, by default.
-pub const FINALIZER: &str = "cloud.teleport.dev/sync-local";
+pub(crate) const FINALIZER: &str = "cloud.teleport.dev/sync-local";
 
 /// An annotation or finalizer of the default domain.
-pub fn mark(name: &str) -> String {
+pub(crate) fn mark(name: &str) -> String {
     format!("cloud.teleport.dev/{name}")
 }
 
 /// A section, its daemon, and who acts on either end.
-pub struct Section {
-    pub world: &'static World,
+pub(crate) struct Section {
+    pub(crate) world: &'static World,
     /// The section's name, which is the prefix of its namespaces too.
-    pub name: String,
-    pub kind: ApiResource,
+    pub(crate) name: String,
+    pub(crate) kind: ApiResource,
     /// The user on the hub.
-    pub hub: Client,
+    pub(crate) hub: Client,
     /// The controller on the edge.
-    pub edge: Client,
-    pub towline: Towline,
-    pub mapping: Mapping,
+    pub(crate) edge: Client,
+    pub(crate) towline: Towline,
+    pub(crate) mapping: Mapping,
 }
 
 /// One kind of request: verb, resource with subresource, and how often.
-pub type Counts = BTreeMap<String, usize>;
+pub(crate) type Counts = BTreeMap<String, usize>;
 
 /// What is expected of [`Section::counted`].
-pub fn counts<const N: usize>(expected: [(&str, usize); N]) -> Counts {
+pub(crate) fn counts<const N: usize>(expected: [(&str, usize); N]) -> Counts {
     expected.into_iter().map(|(what, count)| (what.to_owned(), count)).collect()
 }
 
 /// `plural.version.group`.
-pub fn resource(kind: &ApiResource) -> String {
+pub(crate) fn resource(kind: &ApiResource) -> String {
     let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
     format!("{}.{}{group}", kind.plural, kind.version)
 }
 
 /// The `[clusters]` of the configuration.
-pub fn clusters(world: &World) -> String {
+pub(crate) fn clusters(world: &World) -> String {
     format!(
         "[clusters.hub]\nkubeconfig = {:?}\n[clusters.edge]\nkubeconfig = {:?}\n",
         world.hub_kubeconfig, world.edge_kubeconfig
@@ -60,7 +60,7 @@ pub fn clusters(world: &World) -> String {
 }
 
 /// A `[[sync]]` from the hub to the edge, for namespaces that begin with the section's name.
-pub fn sync(name: &str, kind: &ApiResource, settings: &str) -> String {
+pub(crate) fn sync(name: &str, kind: &ApiResource, settings: &str) -> String {
     format!(
         "[[sync]]\nname = {name:?}\nremote = \"hub\"\nlocal = \"edge\"\nresource = {:?}\n\
          namespace_prefix = \"{name}-\"\n{settings}\n",
@@ -70,12 +70,12 @@ pub fn sync(name: &str, kind: &ApiResource, settings: &str) -> String {
 
 impl Section {
     /// Starts the daemon with this section and waits until it is ready.
-    pub async fn start(name: &str, kind: ApiResource, settings: &str) -> Self {
+    pub(crate) async fn start(name: &str, kind: ApiResource, settings: &str) -> Self {
         Self::start_with(name, kind, settings, |_| {}).await
     }
 
     /// The same, for a section whose settings matter to what is in step.
-    pub async fn start_with(
+    pub(crate) async fn start_with(
         name: &str,
         kind: ApiResource,
         settings: &str,
@@ -87,7 +87,7 @@ impl Section {
     }
 
     /// The same with a whole configuration.
-    pub async fn start_config(
+    pub(crate) async fn start_config(
         name: &str,
         kind: ApiResource,
         config: &str,
@@ -104,48 +104,48 @@ impl Section {
     }
 
     /// Namespace of this section: its prefix and the suffix.
-    pub fn namespace(&self, suffix: &str) -> String {
+    pub(crate) fn namespace(&self, suffix: &str) -> String {
         format!("{}-{suffix}", self.name)
     }
 
     /// The kind on the hub.
-    pub fn remote(&self, suffix: &str) -> Api<DynamicObject> {
+    pub(crate) fn remote(&self, suffix: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.hub.clone(), &self.namespace(suffix), &self.kind)
     }
 
     /// The kind on the edge.
-    pub fn local(&self, suffix: &str) -> Api<DynamicObject> {
+    pub(crate) fn local(&self, suffix: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.edge.clone(), &self.namespace(suffix), &self.kind)
     }
 
     /// Secrets on the hub.
-    pub fn remote_secrets(&self, suffix: &str) -> Api<Secret> {
+    pub(crate) fn remote_secrets(&self, suffix: &str) -> Api<Secret> {
         Api::namespaced(self.hub.clone(), &self.namespace(suffix))
     }
 
     /// Secrets on the edge.
-    pub fn local_secrets(&self, suffix: &str) -> Api<Secret> {
+    pub(crate) fn local_secrets(&self, suffix: &str) -> Api<Secret> {
         Api::namespaced(self.edge.clone(), &self.namespace(suffix))
     }
 
     /// Makes a namespace on the hub.
-    pub async fn make_remote_namespace(&self, suffix: &str) {
+    pub(crate) async fn make_remote_namespace(&self, suffix: &str) {
         make_namespace(&self.hub, &self.namespace(suffix), &json!({})).await;
     }
 
     /// Makes a namespace on the edge that nobody owns.
-    pub async fn make_local_namespace(&self, suffix: &str) {
+    pub(crate) async fn make_local_namespace(&self, suffix: &str) {
         make_namespace(&self.edge, &self.namespace(suffix), &json!({})).await;
     }
 
     /// Makes a namespace on both sides.
-    pub async fn make_namespaces(&self, suffix: &str) {
+    pub(crate) async fn make_namespaces(&self, suffix: &str) {
         self.make_remote_namespace(suffix).await;
         self.make_local_namespace(suffix).await;
     }
 
     /// An object of the kind, without a namespace: the API fills it in.
-    pub fn object(&self, name: &str, content: &Value) -> DynamicObject {
+    pub(crate) fn object(&self, name: &str, content: &Value) -> DynamicObject {
         let mut object = json!({
             "apiVersion": self.kind.api_version, "kind": self.kind.kind, "metadata": {"name": name},
         });
@@ -154,17 +154,17 @@ impl Section {
     }
 
     /// Makes an object on the hub.
-    pub async fn make_remote(&self, suffix: &str, name: &str, content: &Value) -> DynamicObject {
+    pub(crate) async fn make_remote(&self, suffix: &str, name: &str, content: &Value) -> DynamicObject {
         self.remote(suffix).create(&PostParams::default(), &self.object(name, content)).await.unwrap()
     }
 
     /// Makes an object on the edge.
-    pub async fn make_local(&self, suffix: &str, name: &str, content: &Value) -> DynamicObject {
+    pub(crate) async fn make_local(&self, suffix: &str, name: &str, content: &Value) -> DynamicObject {
         self.local(suffix).create(&PostParams::default(), &self.object(name, content)).await.unwrap()
     }
 
     /// Waits until both sides are in step.
-    pub async fn in_step(&self) {
+    pub(crate) async fn in_step(&self) {
         eventually(format!("{} to be in step", self.name), LIMIT, async || {
             match differences(&self.hub, &self.edge, &self.kind, &self.mapping).await {
                 Ok(found) if found.is_empty() => Ok(()),
@@ -178,12 +178,12 @@ impl Section {
 
     /// Waits until a change that was made now has travelled both ways, several times: whatever the daemon still had to
     /// do for changes before, it has begun. The object that travels is made first in a namespace of its own.
-    pub async fn quiet(&self) {
+    pub(crate) async fn quiet(&self) {
         self.quiet_with(&json!({})).await;
     }
 
     /// The same with a messenger that has this content too.
-    pub async fn quiet_with(&self, content: &Value) {
+    pub(crate) async fn quiet_with(&self, content: &Value) {
         let name = "messenger";
         for round in 0..3 {
             let value = format!("{round}-{}", self.messages(content).await);
@@ -216,7 +216,7 @@ impl Section {
     }
 
     /// Waits until the local object is there and so.
-    pub async fn local_has(
+    pub(crate) async fn local_has(
         &self,
         suffix: &str,
         name: &str,
@@ -226,7 +226,7 @@ impl Section {
     }
 
     /// Waits until the remote object is there and so.
-    pub async fn remote_has(
+    pub(crate) async fn remote_has(
         &self,
         suffix: &str,
         name: &str,
@@ -236,38 +236,45 @@ impl Section {
     }
 
     /// Waits until the local object is gone.
-    pub async fn local_gone(&self, suffix: &str, name: &str) {
+    pub(crate) async fn local_gone(&self, suffix: &str, name: &str) {
         gone(&self.local(suffix), &format!("{name} on the edge"), name).await;
     }
 
     /// Waits until the remote object is gone.
-    pub async fn remote_gone(&self, suffix: &str, name: &str) {
+    pub(crate) async fn remote_gone(&self, suffix: &str, name: &str) {
         gone(&self.remote(suffix), &format!("{name} on the hub"), name).await;
     }
 
     /// Merges into the remote object.
-    pub async fn patch_remote(&self, suffix: &str, name: &str, patch: &Value) -> DynamicObject {
+    pub(crate) async fn patch_remote(&self, suffix: &str, name: &str, patch: &Value) -> DynamicObject {
         self.remote(suffix).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
     }
 
+    /// Puts the remote object's content in the place of what is there, whatever was written since it was read.
+    pub(crate) async fn replace_remote(&self, suffix: &str, name: &str, mut object: DynamicObject) {
+        let held = self.remote(suffix).get(name).await.unwrap();
+        object.metadata = held.metadata;
+        self.remote(suffix).replace(name, &PostParams::default(), &object).await.unwrap();
+    }
+
     /// Merges into the local object.
-    pub async fn patch_local(&self, suffix: &str, name: &str, patch: &Value) -> DynamicObject {
+    pub(crate) async fn patch_local(&self, suffix: &str, name: &str, patch: &Value) -> DynamicObject {
         self.local(suffix).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
     }
 
     /// Merges into the local object's status.
-    pub async fn patch_local_status(&self, suffix: &str, name: &str, status: &Value) -> DynamicObject {
+    pub(crate) async fn patch_local_status(&self, suffix: &str, name: &str, status: &Value) -> DynamicObject {
         let patch = Patch::Merge(json!({"status": status}));
         self.local(suffix).patch_status(name, &PatchParams::default(), &patch).await.unwrap()
     }
 
     /// Deletes the remote object.
-    pub async fn delete_remote(&self, suffix: &str, name: &str) {
+    pub(crate) async fn delete_remote(&self, suffix: &str, name: &str) {
         self.remote(suffix).delete(name, &DeleteParams::background()).await.unwrap();
     }
 
     /// Waits for an Event about the object on the edge, and gives its note.
-    pub async fn event(&self, suffix: &str, name: &str, reason: &str) -> String {
+    pub(crate) async fn event(&self, suffix: &str, name: &str, reason: &str) -> String {
         let api: Api<Event> = Api::namespaced(self.edge.clone(), &self.namespace(suffix));
         eventually(format!("an Event {reason} about {name}"), LIMIT, async || {
             let events = api.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
@@ -276,16 +283,16 @@ impl Section {
                     && event.reason.as_deref() == Some(reason)
             };
             let found = events.items.iter().find(about);
-            found.map(|event| event.note.clone().unwrap_or_default()).ok_or_else(|| {
-                format!("{:?}", events.items.iter().map(|event| &event.reason).collect::<Vec<_>>())
-            })
+            found
+                .map(|event| event.note.clone().unwrap_or_default())
+                .ok_or_else(|| format!("{:?}", events.items.iter().map(|event| &event.reason).collect::<Vec<_>>()))
         })
         .await
         .unwrap()
     }
 
     /// How many Events there are about the object on the edge, by reason.
-    pub async fn events(&self, suffix: &str, name: &str) -> Counts {
+    pub(crate) async fn events(&self, suffix: &str, name: &str) -> Counts {
         let api: Api<Event> = Api::namespaced(self.edge.clone(), &self.namespace(suffix));
         let mut counts = Counts::new();
         for event in api.list(&ListParams::default()).await.unwrap().items {
@@ -297,7 +304,7 @@ impl Section {
     }
 
     /// Waits for something in the section's report.
-    pub async fn report_has(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn report_has(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         eventually(format!("{} to report {what}", self.name), LIMIT, async || {
             let report = self.towline.admin().section(&self.name).await.map_err(|error| error.chain())?;
             if holds(&report) { Ok(report) } else { Err(report.to_string()) }
@@ -307,12 +314,12 @@ impl Section {
     }
 
     /// Marks the present moment on both sides.
-    pub async fn mark(&self) -> (Mark, Mark) {
+    pub(crate) async fn mark(&self) -> (Mark, Mark) {
         (mark_of(&self.world.hub).await, mark_of(&self.world.edge).await)
     }
 
     /// What the daemon asked of the hub and of the edge since then, in this namespace and about it. Watches aside.
-    pub async fn counted(&self, suffix: &str, since: (Mark, Mark)) -> (Counts, Counts) {
+    pub(crate) async fn counted(&self, suffix: &str, since: (Mark, Mark)) -> (Counts, Counts) {
         let namespace = self.namespace(suffix);
         let of_namespace = |record: &Record| {
             record.namespace == namespace || (record.resource == "namespaces" && record.name == namespace)
@@ -327,7 +334,7 @@ async fn mark_of(plane: &ControlPlane) -> Mark {
 }
 
 /// The daemon's requests on one cluster since then, as `verb resource/subresource`.
-pub async fn count(plane: &ControlPlane, since: Mark, takes: impl Fn(&Record) -> bool) -> Counts {
+pub(crate) async fn count(plane: &ControlPlane, since: Mark, takes: impl Fn(&Record) -> bool) -> Counts {
     let records = plane.audit().unwrap().records(&Filter::since(since).user(users::TOWLINE)).await.unwrap();
     let mut counts = Counts::new();
     for record in records.iter().filter(|record| takes(record)) {
@@ -342,7 +349,7 @@ pub async fn count(plane: &ControlPlane, since: Mark, takes: impl Fn(&Record) ->
 }
 
 /// Waits until an object is there and so.
-pub async fn object_that(
+pub(crate) async fn object_that(
     api: &Api<DynamicObject>,
     what: &str,
     name: &str,
@@ -359,7 +366,7 @@ pub async fn object_that(
 }
 
 /// Waits until an object is gone.
-pub async fn gone<K>(api: &Api<K>, what: &str, name: &str)
+pub(crate) async fn gone<K>(api: &Api<K>, what: &str, name: &str)
 where
     K: Clone + serde::de::DeserializeOwned + serde::Serialize + std::fmt::Debug,
 {
@@ -373,7 +380,7 @@ where
 }
 
 /// Makes a namespace with these annotations.
-pub async fn make_namespace(client: &Client, name: &str, annotations: &Value) {
+pub(crate) async fn make_namespace(client: &Client, name: &str, annotations: &Value) {
     let namespace: Namespace =
         serde_json::from_value(json!({"metadata": {"name": name, "annotations": annotations}})).unwrap();
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
