@@ -1,1 +1,46 @@
-//! Real components for tests, demo and bench.
+//! Real components for tests, demo and bench: control planes, the daemon as its own process, a network that fails.
+//!
+//! A fixture is a value: it is ready when it is there, and gone, with its processes and files, when it is dropped or
+//! when the process that holds it ends, be it by SIGKILL. A component that is missing is an error that names what to
+//! install; nothing is skipped. Fixtures wait on conditions, and say what they have waited for when they give up.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`control_plane`] | etcd, API server, controller manager; killed, restarted, emptied, compacted |
+//! | [`audit`] | requests, counted where they arrive |
+//! | [`towline`] | the daemon, killed and asked |
+//! | [`blackhole`] | a way to a server that swallows packets |
+//! | [`crds`], [`rbac`] | the demo kinds, and the rights of `deploy/` |
+//! | [`wait`], [`compare`] | until something holds, and whether two clusters are in step |
+//! | [`load`], [`arrivals`] | many writes, and when they arrive |
+
+pub mod arrivals;
+pub mod audit;
+pub mod blackhole;
+mod certificates;
+pub mod compare;
+pub mod control_plane;
+pub mod crds;
+mod error;
+mod etcd;
+mod http_client;
+pub mod load;
+mod port;
+mod process;
+pub mod programs;
+pub mod rbac;
+mod room;
+pub mod towline;
+mod usage;
+pub mod users;
+pub mod wait;
+
+pub use self::arrivals::Arrivals;
+pub use self::audit::{Audit, Filter};
+pub use self::blackhole::Link;
+pub use self::control_plane::{ControlPlane, Options, Storage};
+pub use self::error::Error;
+pub use self::http_client::Answer;
+pub use self::towline::Towline;
+pub use self::usage::Usage;
+pub use self::wait::eventually;

@@ -1,0 +1,131 @@
+//! A way to a server that swallows packets: not refused, not reset, just never answered.
+//!
+//! A forwarder listens on a loopback port of its own, and a rule of nftables drops what arrives for that port or from
+//! it. The table belongs to an `nft` process that is held for as long as the rule is (`flags owner`), so the kernel
+//! removes it when the test ends, however it ends. Nothing but that one port is touched.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ChildStdin;
+use std::time::Duration;
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
+use tokio::sync::Mutex;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::process::{Process, Spec};
+use crate::room::Room;
+use crate::{Error, eventually};
+
+/// `nft` needs milliseconds.
+const LONGEST_CHANGE: Duration = Duration::from_secs(20);
+
+/// A way to a server, to be cut and restored. Gone, with the connections over it, when dropped.
+#[derive(Debug)]
+pub struct Link {
+    address: SocketAddr,
+    forwarder: JoinHandle<()>,
+    /// Holds the table while the link is cut. At the end of its input `nft` would end, and the table with it.
+    cut: Mutex<Option<(Process, ChildStdin)>>,
+    room: Room,
+}
+
+impl Link {
+    /// A way to this server.
+    pub async fn to(server: SocketAddr) -> Result<Self, Error> {
+        let room = Room::new("link")?;
+        let network = |action| move |source| Error::Network { action, source };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(network("listen for a link"))?;
+        let address = listener.local_addr().map_err(network("listen for a link"))?;
+        Ok(Self { address, forwarder: tokio::spawn(forward(listener, server)), cut: Mutex::new(None), room })
+    }
+
+    /// Where clients connect instead of to the server.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on no packet arrives in either direction, of connections that exist and of new ones.
+    pub async fn cut(&self) -> Result<(), Error> {
+        let mut cut = self.cut.lock().await;
+        if cut.is_some() {
+            return Ok(());
+        }
+        let log = self.room.join("nft.log");
+        let process = Process::start(Spec {
+            name: "nft".to_owned(),
+            program: "nft".into(),
+            args: vec!["--interactive".into()],
+            env: Vec::new(),
+            log: log.clone(),
+            piped_stdin: true,
+        })
+        .await?;
+        let mut input = process.take_stdin().ok_or_else(|| Error::NotRunning { process: "nft".to_owned() })?;
+        let written = writeln!(input, "{}", self.table()).and_then(|()| input.flush());
+        written.map_err(|source| missing_nft(&source.to_string()))?;
+        eventually(format!("nftables to drop packets of {}", self.address), LONGEST_CHANGE, async || {
+            if process.check().is_err() {
+                return Ok(Err(missing_nft(&process.log_tail())));
+            }
+            let listed = Command::new("nft").args(["list", "table", "inet", &self.table_name()]).output().await;
+            let listed = listed.map_err(|error| error.to_string())?;
+            if listed.status.success() { Ok(Ok(())) } else { Err(process.log_tail()) }
+        })
+        .await??;
+        *cut = Some((process, input));
+        Ok(())
+    }
+
+    /// Packets arrive again. Connections that exist go on where they were, if their ends have not given up.
+    pub async fn restore(&self) -> Result<(), Error> {
+        match self.cut.lock().await.take() {
+            Some((process, _)) => process.kill().await,
+            None => Ok(()),
+        }
+    }
+
+    fn table_name(&self) -> String {
+        format!("towline_link_{}_{}", std::process::id(), self.address.port())
+    }
+
+    /// One line, so that nftables takes it in one step.
+    fn table(&self) -> String {
+        let (name, port) = (self.table_name(), self.address.port());
+        format!(
+            "table inet {name} {{ flags owner; chain input {{ type filter hook input priority 0; policy accept; \
+             iifname \"lo\" tcp dport {port} drop; iifname \"lo\" tcp sport {port} drop; }}; }}"
+        )
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.forwarder.abort();
+    }
+}
+
+fn missing_nft(detail: &str) -> Error {
+    Error::Missing {
+        program: "nft",
+        needed_for: "packets of a test's own loopback port are dropped",
+        remedy: format!("install nftables and run as root or with CAP_NET_ADMIN; it says: {}", detail.trim()),
+    }
+}
+
+async fn forward(listener: TcpListener, server: SocketAddr) {
+    // Aborted with this task.
+    let mut connections = JoinSet::new();
+    while let Ok((mut client, _)) = listener.accept().await {
+        while connections.try_join_next().is_some() {}
+        connections.spawn(async move {
+            // What goes wrong here, both ends see for themselves.
+            if let Ok(mut server) = TcpStream::connect(server).await {
+                drop((client.set_nodelay(true), server.set_nodelay(true)));
+                drop(copy_bidirectional(&mut client, &mut server).await);
+            }
+        });
+    }
+}

@@ -1,0 +1,61 @@
+//! The demo kinds, one for each thing about a kind that makes a difference.
+
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::Value;
+
+use crate::{Error, eventually};
+
+/// `databases.v1.demo.towline.dev`: namespaced, a status subresource, defaults (`spec.replicas`, `spec.backup`).
+pub const DATABASES: &str = include_str!("../crds/databases.yaml");
+/// `regions.v1.demo.towline.dev`: cluster-scoped, a status subresource.
+pub const REGIONS: &str = include_str!("../crds/regions.yaml");
+/// `queues.v1beta1.demo.towline.dev`: namespaced, a status without a subresource.
+pub const QUEUES: &str = include_str!("../crds/queues.yaml");
+/// `documents.v1.demo.towline.dev`: namespaced, a status subresource, and any content, nulls included.
+pub const DOCUMENTS: &str = include_str!("../crds/documents.yaml");
+
+/// A new kind is served within two seconds on an idle machine.
+const LONGEST_START: Duration = Duration::from_mins(1);
+
+/// Applies a manifest of one definition and waits until each of its served versions is established, in discovery, and
+/// can be listed.
+pub async fn install(client: &Client, manifest: &str) -> Result<(), Error> {
+    let crd: CustomResourceDefinition = serde_saphyr::from_str(manifest)
+        .map_err(|error| Error::Manifest { what: "of a kind".to_owned(), detail: error.to_string() })?;
+    let name = crd.metadata.name.clone().unwrap_or_default();
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let params = PatchParams::apply("fixture").force();
+    api.patch(&name, &params, &Patch::Apply(&crd)).await.map_err(Error::kubernetes(format!("apply {name}")))?;
+    eventually(format!("{name} to be served"), LONGEST_START, async || {
+        let found = api.get(&name).await.map_err(|error| error.to_string())?;
+        let conditions = found.status.and_then(|status| status.conditions).unwrap_or_default();
+        let established =
+            conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True");
+        if !established {
+            return Err(format!("{conditions:?}"));
+        }
+        for version in crd.spec.versions.iter().filter(|version| version.served) {
+            served(client, &crd.spec.group, &version.name, &crd.spec.names.plural).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn served(client: &Client, group: &str, version: &str, plural: &str) -> Result<(), String> {
+    let discovery = get(client, &format!("/apis/{group}/{version}")).await?;
+    let resources = discovery.get("resources").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if !resources.iter().any(|resource| resource.get("name").and_then(Value::as_str) == Some(plural)) {
+        return Err(format!("{plural} is not in the discovery of {group}/{version}"));
+    }
+    get(client, &format!("/apis/{group}/{version}/{plural}?limit=1")).await.map(|_| ())
+}
+
+async fn get(client: &Client, path: &str) -> Result<Value, String> {
+    let request = http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
+    client.request(request).await.map_err(|error| format!("{path}: {error}"))
+}

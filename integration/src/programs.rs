@@ -1,0 +1,75 @@
+//! The programs that the fixtures run: the control plane's and Towline's own.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+
+use crate::Error;
+use crate::room::{repository, target_directory};
+
+static CONTROL_PLANE: OnceCell<PathBuf> = OnceCell::const_new();
+static TOWLINE: OnceCell<PathBuf> = OnceCell::const_new();
+
+/// Path of one of the control plane's programs (`kube-apiserver`, `etcd`, `kube-controller-manager`, `kubectl`), which
+/// are built where nobody has built them yet: five minutes, with progress on stderr.
+pub async fn control_plane(program: &str) -> Result<PathBuf, Error> {
+    let directory = CONTROL_PLANE.get_or_try_init(build_control_plane).await?;
+    Ok(directory.join(program))
+}
+
+async fn build_control_plane() -> Result<PathBuf, Error> {
+    let failed =
+        |detail: String| Error::Build { what: "the control plane (integration/controlplane/build.sh)", detail };
+    let output = Command::new(repository().join("integration/controlplane/build.sh"))
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(output.status.to_string()));
+    }
+    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+}
+
+/// Path of the `towline` binary: `TOWLINE_BIN` where it is set, or else what cargo makes of the sources as they are
+/// now, in the profile of this process.
+///
+/// `make` sets `TOWLINE_BIN` to what it has just built, because cargo, asked for the binary alone, unifies features
+/// differently and so builds every dependency again.
+pub async fn towline() -> Result<PathBuf, Error> {
+    TOWLINE.get_or_try_init(build_towline).await.cloned()
+}
+
+async fn build_towline() -> Result<PathBuf, Error> {
+    if let Some(path) = env::var_os("TOWLINE_BIN") {
+        let path = repository().join(path);
+        if path.is_file() {
+            return Ok(path);
+        }
+        return Err(Error::Missing {
+            program: "towline",
+            needed_for: "TOWLINE_BIN names it",
+            remedy: format!("there is no file {}; build it or unset TOWLINE_BIN", path.display()),
+        });
+    }
+    let failed = |detail: String| Error::Build { what: "towline", detail };
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--quiet", "--package", "towline", "--bin", "towline", "--profile", profile])
+        .current_dir(repository())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .status()
+        .await
+        .map_err(|error| failed(error.to_string()))?;
+    if !status.success() {
+        return Err(failed(status.to_string()));
+    }
+    let directory = if profile == "dev" { "debug" } else { profile };
+    Ok(target_directory().join(directory).join(Path::new("towline")))
+}

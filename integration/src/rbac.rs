@@ -1,0 +1,221 @@
+//! Grants the daemon exactly the rights that the roles of `deploy/` grant, so that a test fails where they are too few.
+//!
+//! Those roles are written for the demo kind and its secrets. For another kind, the same rules are granted with that
+//! kind in its place.
+
+use std::fs;
+use std::time::Duration;
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::Value;
+
+use crate::room::repository;
+use crate::{Error, eventually, users};
+
+/// The group of the kind in the checked-in roles.
+const DEMO_GROUP: &str = "demo.towline.dev";
+/// Its plural.
+const DEMO_PLURAL: &str = "databases";
+/// The server's authorizer learns of a role by a watch of its own.
+const LONGEST_SPREAD: Duration = Duration::from_secs(30);
+
+/// Which end of a pair of clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The source of the spec.
+    Remote,
+    /// Where the local controllers are.
+    Local,
+}
+
+/// What the daemon is to be granted for one kind on one cluster.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// Whose role.
+    pub side: Side,
+    /// The kind's group; empty for the core group.
+    pub group: String,
+    /// The kind's plural.
+    pub plural: String,
+    /// The secrets of the section. `None` leaves those of the checked-in role.
+    pub secret_names: Option<Vec<String>>,
+}
+
+impl Grant {
+    /// The checked-in role as it is.
+    pub fn demo(side: Side) -> Self {
+        Self::kind(side, DEMO_PLURAL, DEMO_GROUP)
+    }
+
+    /// The checked-in role with another kind.
+    pub fn kind(side: Side, plural: &str, group: &str) -> Self {
+        Self { side, group: group.to_owned(), plural: plural.to_owned(), secret_names: None }
+    }
+
+    /// The same with other secrets.
+    #[must_use]
+    pub fn secrets(mut self, names: &[&str]) -> Self {
+        self.secret_names = Some(names.iter().map(|name| (*name).to_owned()).collect());
+        self
+    }
+
+    fn role_name(&self) -> &'static str {
+        match self.side {
+            Side::Remote => "towline-resource-sync-remote",
+            Side::Local => "towline-resource-sync-local",
+        }
+    }
+
+    fn file(&self) -> &'static str {
+        match self.side {
+            Side::Remote => "deploy/base/rbac/resource-sync-remote.yaml",
+            Side::Local => "deploy/base/rbac/resource-sync-local.yaml",
+        }
+    }
+
+    /// Name of the role as it is granted: kinds are granted and revoked one by one.
+    fn granted_name(&self) -> String {
+        format!("{}:{}.{}", self.role_name(), self.plural, self.group)
+    }
+
+    /// Grants it to the user [`users::TOWLINE`], and waits until the API server acts accordingly.
+    pub async fn apply(&self, client: &Client) -> Result<(), Error> {
+        let path = repository().join(self.file());
+        let manifest = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+        let mut role = self.role(&manifest)?;
+        let name = self.granted_name();
+        role.metadata.name = Some(name.clone());
+        let binding = ClusterRoleBinding {
+            metadata: kube::api::ObjectMeta { name: Some(name.clone()), ..Default::default() },
+            role_ref: RoleRef {
+                api_group: Some("rbac.authorization.k8s.io".to_owned()),
+                kind: "ClusterRole".to_owned(),
+                name: name.clone(),
+            },
+            subjects: Some(vec![Subject {
+                api_group: Some("rbac.authorization.k8s.io".to_owned()),
+                kind: "User".to_owned(),
+                name: users::TOWLINE.to_owned(),
+                namespace: None,
+            }]),
+        };
+        let params = PatchParams::apply("fixture").force();
+        let action = || format!("grant {name}");
+        let roles: Api<ClusterRole> = Api::all(client.clone());
+        roles.patch(&name, &params, &Patch::Apply(&role)).await.map_err(Error::kubernetes(action()))?;
+        let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+        bindings.patch(&name, &params, &Patch::Apply(&binding)).await.map_err(Error::kubernetes(action()))?;
+        self.wait_for(client, true).await
+    }
+
+    /// Takes it back, and waits until the API server acts accordingly.
+    pub async fn revoke(&self, client: &Client) -> Result<(), Error> {
+        let name = self.granted_name();
+        let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+        let gone = bindings.delete(&name, &DeleteParams::default()).await;
+        gone.map_err(Error::kubernetes(format!("revoke {name}")))?;
+        self.wait_for(client, false).await
+    }
+
+    /// Both roles grant `patch` on the kind.
+    async fn wait_for(&self, client: &Client, allowed: bool) -> Result<(), Error> {
+        let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(users::TOWLINE.to_owned()),
+                resource_attributes: Some(ResourceAttributes {
+                    group: Some(self.group.clone()),
+                    resource: Some(self.plural.clone()),
+                    verb: Some("patch".to_owned()),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let what = format!("{} to be {}", self.granted_name(), if allowed { "granted" } else { "revoked" });
+        eventually(what, LONGEST_SPREAD, async || {
+            let answer = reviews.create(&PostParams::default(), &review).await.map_err(|error| error.to_string())?;
+            match answer.status {
+                Some(status) if status.allowed == allowed => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+    }
+
+    /// The role of this name in the manifest, with the kind and the secrets of this grant.
+    fn role(&self, manifest: &str) -> Result<ClusterRole, Error> {
+        let bad = |detail: String| Error::Manifest { what: self.file().to_owned(), detail };
+        let documents: Vec<Value> = serde_saphyr::from_multiple(manifest).map_err(|error| bad(error.to_string()))?;
+        let is_role = |document: &&Value| {
+            document.get("kind").and_then(Value::as_str) == Some("ClusterRole")
+                && document.pointer("/metadata/name").and_then(Value::as_str) == Some(self.role_name())
+        };
+        let found = documents.iter().find(is_role);
+        let found = found.ok_or_else(|| bad(format!("there is no ClusterRole {}", self.role_name())))?;
+        let mut role: ClusterRole = serde_json::from_value(found.clone()).map_err(|error| bad(error.to_string()))?;
+        for rule in role.rules.iter_mut().flatten() {
+            self.fill(rule);
+        }
+        Ok(role)
+    }
+
+    fn fill(&self, rule: &mut PolicyRule) {
+        let groups = rule.api_groups.get_or_insert_default();
+        if groups.iter().any(|group| group == DEMO_GROUP) {
+            *groups = vec![self.group.clone()];
+            for resource in rule.resources.iter_mut().flatten() {
+                let subresource = resource.split_once('/').map(|(_, subresource)| format!("/{subresource}"));
+                *resource = format!("{}{}", self.plural, subresource.unwrap_or_default());
+            }
+        } else if rule.resources.as_ref().is_some_and(|resources| resources.iter().any(|name| name == "secrets"))
+            && rule.resource_names.is_some()
+            && let Some(names) = &self.secret_names
+        {
+            rule.resource_names = Some(names.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Grant, Side};
+
+    const MANIFEST: &str = "
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: towline-resource-sync-remote}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: towline-resource-sync-remote}
+rules:
+- {apiGroups: [demo.towline.dev], resources: [databases, databases/status], verbs: [get, patch]}
+- {apiGroups: [''], resources: [secrets], resourceNames: [database-connection], verbs: [update]}
+- {apiGroups: [''], resources: [namespaces], verbs: [create]}
+";
+
+    #[test]
+    fn the_kind_and_the_secrets_are_replaced_and_nothing_else() {
+        let grant = Grant::kind(Side::Remote, "poddisruptionbudgets", "policy").secrets(&["a", "b"]);
+        let rules = grant.role(MANIFEST).unwrap().rules.unwrap();
+        assert_eq!(rules[0].api_groups.as_deref(), Some(["policy".to_owned()].as_slice()));
+        assert_eq!(
+            rules[0].resources.as_deref(),
+            Some(["poddisruptionbudgets".to_owned(), "poddisruptionbudgets/status".to_owned()].as_slice())
+        );
+        assert_eq!(rules[0].verbs, ["get", "patch"]);
+        assert_eq!(rules[1].resource_names.as_deref(), Some(["a".to_owned(), "b".to_owned()].as_slice()));
+        assert_eq!(rules[2].resources.as_deref(), Some(["namespaces".to_owned()].as_slice()));
+    }
+
+    #[test]
+    fn a_manifest_without_the_role_is_an_error_that_names_it() {
+        let error = Grant::demo(Side::Local).role(MANIFEST).unwrap_err().to_string();
+        assert!(error.contains("resource-sync-local.yaml") && error.contains("towline-resource-sync-local"), "{error}");
+    }
+}

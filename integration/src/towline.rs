@@ -1,0 +1,233 @@
+//! The daemon as its own process, as people run it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Output};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::http_client::{Answer, Http};
+use crate::port::Port;
+use crate::process::{Process, Spec};
+use crate::room::Room;
+use crate::usage::Usage;
+use crate::{Error, eventually, programs};
+
+/// A daemon that was started, and perhaps killed since. A failing test shows the end of its log.
+#[derive(Debug)]
+pub struct Towline {
+    process: Process,
+    admin: Admin,
+    binary: PathBuf,
+    env: Vec<(String, String)>,
+    port: Port,
+    room: Room,
+}
+
+impl Towline {
+    /// Runs `towline run` with this configuration, and this environment over it. The admin address is a free port,
+    /// whatever the configuration says. Returns at once: [`Towline::wait_ready`] waits.
+    pub async fn start(config: &str, env: &[(&str, &str)]) -> Result<Self, Error> {
+        Self::start_binary(programs::towline().await?, config, env).await
+    }
+
+    async fn start_binary(binary: PathBuf, config: &str, env: &[(&str, &str)]) -> Result<Self, Error> {
+        let room = Room::new("towline")?;
+        room.write("towline.toml", config)?;
+        let port = Port::take()?;
+        let mut env: Vec<_> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        env.push(("TOWLINE__DAEMON__LISTEN".to_owned(), port.address().to_string()));
+        let process = Process::start(spec(&binary, &env, &room)).await?;
+        Ok(Self { process, admin: Admin { http: Http::to(port.address()) }, binary, env, port, room })
+    }
+
+    /// Runs a command of the binary to its end: `check`, `status`, `approve`, `detach`.
+    pub async fn command<I>(args: I) -> Result<Output, Error>
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        let mut command = tokio::process::Command::new(programs::towline().await?);
+        command.args(args.into_iter().map(Into::into)).kill_on_drop(true);
+        let process = "a towline command".to_owned();
+        command.output().await.map_err(|source| Error::Process { action: "run", process, source })
+    }
+
+    /// Starts the daemon again after its end, with the same configuration file, environment and admin address.
+    pub async fn start_again(&mut self) -> Result<(), Error> {
+        self.kill9().await?;
+        self.process = Process::start(spec(&self.binary, &self.env, &self.room)).await?;
+        Ok(())
+    }
+
+    /// Kills the daemon with SIGKILL and waits until it is gone.
+    pub async fn kill9(&self) -> Result<(), Error> {
+        self.process.kill().await
+    }
+
+    /// Asks the daemon to end (SIGTERM) and waits for its exit status.
+    pub async fn terminate(&self, limit: Duration) -> Result<ExitStatus, Error> {
+        self.process.signal(Signal::TERM)?;
+        self.process.wait(limit).await
+    }
+
+    /// Waits until the daemon ends by itself.
+    pub async fn wait_exited(&self, limit: Duration) -> Result<ExitStatus, Error> {
+        self.process.wait(limit).await
+    }
+
+    /// Waits until `/readyz` says yes. An error at once where the daemon ends instead.
+    pub async fn wait_ready(&self, limit: Duration) -> Result<(), Error> {
+        eventually("towline to be ready", limit, async || {
+            if let Err(ended) = self.process.check() {
+                return Ok(Err(ended));
+            }
+            let answer = self.admin.readyz().await.map_err(|error| error.to_string())?;
+            if answer.status == 200 { Ok(Ok(())) } else { Err(answer.body) }
+        })
+        .await?
+    }
+
+    /// The admin server.
+    pub fn admin(&self) -> &Admin {
+        &self.admin
+    }
+
+    /// The admin server's address, as `--admin` takes it.
+    pub fn admin_url(&self) -> String {
+        format!("http://{}", self.port.address())
+    }
+
+    /// The configuration file.
+    pub fn config_path(&self) -> PathBuf {
+        self.room.join("towline.toml")
+    }
+
+    /// The file with everything the daemon has written so far, over its restarts.
+    pub fn log_path(&self) -> PathBuf {
+        self.room.join("towline.log")
+    }
+
+    /// Everything the daemon has written so far.
+    pub fn log(&self) -> Result<String, Error> {
+        let path = self.log_path();
+        std::fs::read_to_string(&path).map_err(Error::file("read", &path))
+    }
+
+    /// CPU time and memory since the daemon was started last.
+    pub fn usage(&self) -> Result<Usage, Error> {
+        self.process.usage()
+    }
+
+    /// Begins the peak of memory anew, at what is used now.
+    pub fn reset_rss_peak(&self) -> Result<(), Error> {
+        self.process.reset_rss_peak()
+    }
+}
+
+impl Drop for Towline {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the last lines of towline:\n{}", self.process.log_tail());
+        }
+    }
+}
+
+fn spec(binary: &Path, env: &[(String, String)], room: &Room) -> Spec {
+    Spec {
+        name: "towline".to_owned(),
+        program: binary.to_owned(),
+        args: vec!["run".into(), "--config".into(), room.join("towline.toml").into()],
+        env: env.to_vec(),
+        log: room.join("towline.log"),
+        piped_stdin: false,
+    }
+}
+
+/// The daemon's admin server.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    http: Http,
+}
+
+impl Admin {
+    /// `GET /status`.
+    pub async fn status(&self) -> Result<Value, Error> {
+        let body = self.http.get("/status").await?.success("/status")?;
+        json("/status", &body)
+    }
+
+    /// The report of one section in `GET /status`.
+    pub async fn section(&self, section: &str) -> Result<Value, Error> {
+        let status = self.status().await?;
+        status.pointer(&format!("/sections/{section}")).cloned().ok_or_else(|| Error::Unreadable {
+            what: "/status".to_owned(),
+            detail: format!("no section {section} in {status}"),
+        })
+    }
+
+    /// `GET /metrics`.
+    pub async fn metrics(&self) -> Result<String, Error> {
+        self.http.get("/metrics").await?.success("/metrics")
+    }
+
+    /// `GET /readyz`, whatever the status.
+    pub async fn readyz(&self) -> Result<Answer, Error> {
+        self.http.get("/readyz").await
+    }
+
+    /// `GET /readyz/{section}`, whatever the status.
+    pub async fn section_readyz(&self, section: &str) -> Result<Answer, Error> {
+        self.http.get(&format!("/readyz/{section}")).await
+    }
+
+    /// `POST /approve/{section}`.
+    pub async fn approve(&self, section: &str) -> Result<Value, Error> {
+        self.order(&format!("/approve/{section}")).await
+    }
+
+    /// `POST /detach/{section}`.
+    pub async fn detach(&self, section: &str, local_gone: bool) -> Result<Value, Error> {
+        self.order(&format!("/detach/{section}?local_gone={local_gone}")).await
+    }
+
+    async fn order(&self, path: &str) -> Result<Value, Error> {
+        let body = self.http.post(path, "").await?.success(path)?;
+        json(path, &body)
+    }
+}
+
+fn json(what: &str, body: &str) -> Result<Value, Error> {
+    serde_json::from_str(body).map_err(|error| Error::Unreadable { what: what.to_owned(), detail: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use super::Towline;
+    use crate::Error;
+
+    #[tokio::test]
+    async fn a_daemon_that_ends_instead_of_getting_ready_is_told_at_once_with_its_log() {
+        // Any program that fails on `run --config FILE` with a message will do.
+        let daemon = Towline::start_binary(PathBuf::from("ls"), "", &[]).await.unwrap();
+        let error = daemon.wait_ready(Duration::from_mins(1)).await.unwrap_err();
+        let Error::Exited { status, log, .. } = error else { panic!("{error}") };
+        assert!(status.contains("exit status: 2") && log.contains("--config"), "{status} {log}");
+    }
+
+    #[tokio::test]
+    async fn a_killed_daemon_keeps_its_admin_address_and_its_log() {
+        let mut daemon = Towline::start_binary(PathBuf::from("ls"), "", &[]).await.unwrap();
+        let address = daemon.admin_url();
+        daemon.wait_exited(Duration::from_mins(1)).await.unwrap();
+        daemon.start_again().await.unwrap();
+        daemon.wait_exited(Duration::from_mins(1)).await.unwrap();
+        assert_eq!(daemon.admin_url(), address);
+        assert_eq!(daemon.log().unwrap().matches("--config").count(), 2);
+    }
+}

@@ -1,0 +1,77 @@
+//! What a process has used, as the kernel counts it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::Error;
+
+/// CPU time and memory of one process, since it was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time in user and kernel mode, of all its threads. The kernel counts in steps of 10 ms.
+    pub cpu: Duration,
+    /// The most memory it ever held at once, in bytes (`VmHWM`).
+    pub rss_peak: u64,
+}
+
+impl Usage {
+    pub(crate) fn of(pid: i32) -> Result<Self, Error> {
+        let stat = read(pid, "stat")?;
+        let status = read(pid, "status")?;
+        let cpu = cpu_ticks(&stat).ok_or_else(|| unreadable("/proc/…/stat", &stat))?;
+        let rss_peak = peak_kibibytes(&status).ok_or_else(|| unreadable("/proc/…/status", &status))? * 1024;
+        let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
+        let cpu = Duration::from_nanos(cpu.saturating_mul(1_000_000_000) / ticks_per_second);
+        Ok(Self { cpu, rss_peak })
+    }
+
+    pub(crate) fn reset_peak(pid: i32) -> Result<(), Error> {
+        let path = proc_file(pid, "clear_refs");
+        // 5: "reset the peak resident set size", proc(5).
+        fs::write(&path, "5").map_err(Error::file("write", &path))
+    }
+}
+
+fn proc_file(pid: i32, name: &str) -> PathBuf {
+    PathBuf::from("/proc").join(pid.to_string()).join(name)
+}
+
+fn read(pid: i32, name: &str) -> Result<String, Error> {
+    let path = proc_file(pid, name);
+    fs::read_to_string(&path).map_err(Error::file("read", &path))
+}
+
+fn unreadable(what: &str, content: &str) -> Error {
+    Error::Unreadable { what: what.to_owned(), detail: content.to_owned() }
+}
+
+/// Fields 14 and 15, counted behind the name in parentheses, which may hold anything.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+fn peak_kibibytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cpu_ticks, peak_kibibytes};
+
+    #[test]
+    fn a_name_with_blanks_and_parentheses_shifts_no_field() {
+        let stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 1 2 3 4 700 11 5 6 20 0 9 0 1000 1 2";
+        assert_eq!(cpu_ticks(stat), Some(711));
+    }
+
+    #[test]
+    fn the_peak_is_read_and_not_the_present_size() {
+        assert_eq!(peak_kibibytes("Name:\tx\nVmHWM:\t   5120 kB\nVmRSS:\t    1024 kB\n"), Some(5120));
+    }
+}

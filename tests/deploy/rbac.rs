@@ -1,0 +1,123 @@
+//! The roles grant what the specification lists, and nothing else.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::daemon::configuration;
+use super::{document, documents, elements, texts};
+
+/// A permission: verb, group, resource with its subresource, and name (empty: any).
+type Permission = (String, String, String, String);
+
+const READ: &[&str] = &["get", "list", "watch"];
+
+/// What a role grants, rule by rule taken apart.
+fn granted(file: &str) -> BTreeSet<Permission> {
+    let role = document(file);
+    assert_eq!(role["kind"], "ClusterRole", "{file}");
+    let mut granted = BTreeSet::new();
+    for rule in elements(&role["rules"]) {
+        let keys: BTreeSet<&str> = rule.as_object().expect("a rule").keys().map(String::as_str).collect();
+        assert!(keys.is_subset(&["apiGroups", "resources", "resourceNames", "verbs"].into()), "{file}: {keys:?}");
+        let names = texts(&rule["resourceNames"]);
+        let names = if names.is_empty() { vec![""] } else { names };
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                for verb in texts(&rule["verbs"]) {
+                    for name in &names {
+                        let permission = (verb.to_owned(), group.to_owned(), resource.to_owned(), (*name).to_owned());
+                        assert!(granted.insert(permission.clone()), "{file} grants {permission:?} twice");
+                    }
+                }
+            }
+        }
+    }
+    granted
+}
+
+fn table(rows: &[(&[&str], &str, &str, &str)]) -> BTreeSet<Permission> {
+    rows.iter()
+        .flat_map(|(verbs, group, resource, name)| {
+            verbs
+                .iter()
+                .map(|verb| ((*verb).to_owned(), (*group).to_owned(), (*resource).to_owned(), (*name).to_owned()))
+        })
+        .collect()
+}
+
+#[test]
+fn the_local_role_grants_what_the_specification_lists_and_what_detach_needs() {
+    let expected = table(&[
+        (READ, "demo.towline.dev", "databases", ""),
+        (&["create", "patch", "delete"], "demo.towline.dev", "databases", ""),
+        (READ, "", "namespaces", ""),
+        (&["create", "delete"], "", "namespaces", ""),
+        // `towline detach` alone.
+        (&["patch"], "", "namespaces", ""),
+        (READ, "", "secrets", "database-credentials"),
+        (&["patch"], "", "secrets", "database-credentials"),
+        (&["create", "patch"], "events.k8s.io", "events", ""),
+    ]);
+    assert_eq!(granted("deploy/base/rbac/resource-sync-local.yaml"), expected);
+}
+
+#[test]
+fn the_remote_role_grants_what_the_specification_lists() {
+    let expected = table(&[
+        (READ, "demo.towline.dev", "databases", ""),
+        (&["patch"], "demo.towline.dev", "databases", ""),
+        (&["patch"], "demo.towline.dev", "databases/status", ""),
+        (&["update"], "", "secrets", "database-credentials"),
+    ]);
+    assert_eq!(granted("deploy/base/rbac/resource-sync-remote.yaml"), expected);
+}
+
+#[test]
+fn the_roles_are_for_the_configured_kinds_and_secrets() {
+    let config = configuration("deploy/base/towline.toml");
+    let kinds: BTreeSet<String> = config.sync.iter().map(|section| section.resource.to_string()).collect();
+    let secrets: BTreeSet<String> = config.sync.iter().flat_map(|section| section.secret_names.clone()).collect();
+    for side in ["local", "remote"] {
+        let granted = granted(&format!("deploy/base/rbac/resource-sync-{side}.yaml"));
+        let granted_secrets: BTreeSet<String> = granted
+            .iter()
+            .filter(|(_, _, resource, _)| resource == "secrets")
+            .map(|(_, _, _, name)| name.clone())
+            .collect();
+        assert_eq!(granted_secrets, secrets, "{side}");
+        for kind in &kinds {
+            let (plural, version_and_group) = kind.split_once('.').expect("plural.version.group");
+            let group = version_and_group.split_once('.').map(|(_, group)| group).unwrap_or_default();
+            let is_kind = |(_, granted_group, resource, _): &Permission| granted_group == group && resource == plural;
+            assert!(granted.iter().any(is_kind), "{side}: {kind}");
+        }
+    }
+}
+
+/// Name of the bound role and of the account, and its namespace.
+fn bound(file: &str) -> (String, String, String) {
+    let binding = document(file);
+    assert_eq!(binding["kind"], "ClusterRoleBinding", "{file}");
+    assert_eq!(binding["roleRef"]["kind"], "ClusterRole", "{file}");
+    let subjects = elements(&binding["subjects"]);
+    assert_eq!(subjects.len(), 1, "{file}");
+    assert_eq!(subjects[0]["kind"], "ServiceAccount", "{file}");
+    let name = |value: &Value| value.as_str().expect("a name").to_owned();
+    (name(&binding["roleRef"]["name"]), name(&subjects[0]["name"]), name(&subjects[0]["namespace"]))
+}
+
+#[test]
+fn each_side_binds_its_own_role_to_its_own_account() {
+    for (directory, side) in [("deploy/base", "local"), ("deploy/hub", "remote")] {
+        let (role, account, namespace) = bound(&format!("{directory}/rbac-binding.yaml"));
+        let role_file = format!("deploy/base/rbac/resource-sync-{side}.yaml");
+        assert_eq!(document(&role_file)["metadata"]["name"], role.as_str());
+        assert_eq!(role, format!("towline-resource-sync-{side}"));
+        let accounts = documents(&format!("{directory}/service-account.yaml"));
+        assert_eq!(accounts[0]["metadata"]["name"], account.as_str());
+        assert_eq!(accounts[0]["automountServiceAccountToken"], false);
+        assert_eq!(document(&format!("{directory}/namespace.yaml"))["metadata"]["name"], namespace.as_str());
+        assert_eq!(document(&format!("{directory}/kustomization.yaml"))["namespace"], namespace.as_str());
+    }
+}

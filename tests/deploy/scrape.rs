@@ -1,0 +1,96 @@
+//! Everything that a daemon can show at `/metrics`, as a scrape brings it.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use towline::telemetry::{
+    self, Admin, Direction, ReconcileResult, SyncMetrics, Tree, WorkqueueMetrics, actors,
+    leader_election_master_status, rest_client_request,
+};
+
+/// The labels of one series, with their values.
+type Labels = BTreeMap<String, String>;
+
+/// Series by name, as Prometheus stores them.
+pub(crate) type Series = BTreeMap<String, Vec<Labels>>;
+
+/// The recorder is the process's, so there is one scrape for all tests.
+pub(crate) static SERIES: LazyLock<Series> = LazyLock::new(|| {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let text = runtime.block_on(scrape());
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).fold(Series::new(), |mut series, line| {
+        let (name, labels) = sample(line);
+        series.entry(name).or_default().push(labels);
+        series
+    })
+});
+
+/// A tree without actors.
+struct Bare;
+
+impl Tree for Bare {
+    fn report(&self) -> BoxFuture<'_, Value> {
+        Box::pin(async { Value::Null })
+    }
+
+    fn heartbeat_age(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+async fn scrape() -> String {
+    let metrics = telemetry::install_metrics().expect("the only recorder");
+    record_everything_once();
+    let admin = Admin {
+        started: Instant::now(),
+        metrics,
+        before_scrape: Arc::new(|| {}),
+        sections: Vec::new(),
+        tree: Arc::new(Bare),
+        admin_token_file: None,
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let server = tokio::spawn(telemetry::serve(listener, admin, CancellationToken::new()));
+    let mut stream = TcpStream::connect(address).await.expect("the server listens");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.expect("the server reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("the server answers in text");
+    server.abort();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.contains(" 200 OK"), "{head}");
+    body.to_owned()
+}
+
+/// A histogram is shown once it has a value; most others are from the start.
+fn record_everything_once() {
+    let section = "databases".parse().expect("a name");
+    let queue = WorkqueueMetrics::new(&section);
+    queue.started(Duration::ZERO);
+    queue.finished(Duration::ZERO, ReconcileResult::Success);
+    let sync = SyncMetrics::new(&section);
+    sync.written(Direction::Spec, Duration::ZERO);
+    sync.written(Direction::Status, Duration::ZERO);
+    rest_client_request(None, &http::Method::GET, "hub:6443");
+    leader_election_master_status(&section, true);
+    actors("watcher", 0, 0, 1);
+}
+
+/// `name{label="value",…} 1`. No value of a label has a comma or a brace.
+fn sample(line: &str) -> (String, Labels) {
+    let (series, _value) = line.rsplit_once(' ').expect("a value");
+    let (name, labels) = series.strip_suffix('}').and_then(|series| series.split_once('{')).unwrap_or((series, ""));
+    let labels = labels.split(',').filter(|label| !label.is_empty()).map(|label| {
+        let (key, value) = label.split_once('=').unwrap_or_else(|| panic!("{line}: {label}"));
+        (key.to_owned(), value.trim_matches('"').to_owned())
+    });
+    (name.to_owned(), labels.collect())
+}
