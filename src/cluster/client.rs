@@ -24,6 +24,9 @@ use crate::config::{ClusterConfig, ClusterName};
 /// A reply without the body of the object: identity, version and generation are enough to go on after a write.
 const PARTIAL_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
+/// A `Retry-After` is never taken for longer than this: a proxy's wrong one must not stop an object for a day.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(1);
+
 /// Whether a cluster can be worked with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Availability {
@@ -341,12 +344,26 @@ impl Cluster {
             _ => Answer::Other,
         };
         self.shared.limiter.done(permit, answer);
-        if matches!(result, Err(Error::Forbidden { .. })) && self.shared.gates.close(&access) {
-            tracing::warn!(cluster = %self.shared.name, verb = %request.verb, resource = %full, "permission is missing");
-            // The actor looks after denied permissions; wake it.
-            self.suspect();
+        match result {
+            Err(Error::Forbidden { message, .. }) if self.shared.gates.is_granted(&access) => {
+                Err(Error::Rejected { code: 403, reason: "Forbidden".into(), message })
+            }
+            Err(Error::Forbidden { .. }) => {
+                if self.shared.gates.close(&access) {
+                    tracing::warn!(
+                        cluster = %self.shared.name, verb = %request.verb, resource = %full, "permission is missing"
+                    );
+                    // The actor looks after denied permissions; wake it.
+                    self.suspect();
+                }
+                result
+            }
+            Ok(_) => {
+                self.shared.gates.prove(&access);
+                result
+            }
+            Err(_) => result,
         }
-        result
     }
 
     async fn exchange<T: DeserializeOwned>(
@@ -373,7 +390,7 @@ impl Cluster {
                 .get(RETRY_AFTER)
                 .and_then(|value| value.to_str().ok())
                 .and_then(|value| value.parse().ok())
-                .map(Duration::from_secs);
+                .map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
             let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_default();
             let message = if status.message.is_empty() {
                 String::from_utf8_lossy(bytes.get(..bytes.len().min(200)).unwrap_or_default()).into_owned()
@@ -390,7 +407,8 @@ impl Cluster {
             }),
         };
         if let Err(error) = &result
-            && (error.is_unreachable() || matches!(error, Error::Unauthorized { .. }))
+            && (error.is_unreachable()
+                || matches!(error, Error::Unauthorized { .. } | Error::Server { .. } | Error::Decode { .. }))
         {
             self.suspect();
         }

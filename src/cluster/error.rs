@@ -58,6 +58,8 @@ pub enum Error {
     /// 429, or a server error with `Retry-After`.
     #[error("throttled: {message}")]
     Throttled {
+        /// HTTP status.
+        code: u16,
         /// The server's message.
         message: String,
         /// How long it asked to wait.
@@ -171,7 +173,10 @@ impl Error {
     /// Whether a write that failed like this may have been carried out nevertheless.
     pub fn outcome_is_unknown(&self) -> bool {
         // A 5xx may come from a proxy in front, or from the server after etcd had the write.
-        matches!(self, Self::NoAnswer { .. } | Self::Server { .. } | Self::Decode { .. })
+        matches!(
+            self,
+            Self::NoAnswer { .. } | Self::Server { .. } | Self::Decode { .. } | Self::Throttled { code: 500.., .. }
+        )
     }
 
     /// Whether it says that the cluster itself does not answer.
@@ -197,7 +202,7 @@ impl Asked<'_> {
     /// Sorts an error of the HTTP stack.
     pub(super) fn failed(&self, error: &kube::Error) -> Error {
         match error {
-            kube::Error::Api(status) => self.refused(status, None),
+            kube::Error::Api(status) => self.refused(status, asked_delay(status)),
             kube::Error::SerdeError(source) => Error::Decode { reason: source.to_string() },
             kube::Error::FromUtf8(source) => Error::Decode { reason: source.to_string() },
             other => {
@@ -233,12 +238,18 @@ impl Asked<'_> {
                 if names_it { Error::NotFound { message } } else { Error::NotServed { message } }
             }
             409 => Error::Conflict { message, exists: status.reason == "AlreadyExists" },
-            429 => Error::Throttled { message, retry_after },
-            500..=599 if retry_after.is_some() => Error::Throttled { message, retry_after },
+            code @ 429 => Error::Throttled { code, message, retry_after },
+            code @ 500..=599 if retry_after.is_some() => Error::Throttled { code, message, retry_after },
             code @ 500..=599 => Error::Server { code, message },
             code => Error::Rejected { code, reason: status.reason.clone(), message },
         }
     }
+}
+
+/// The delay that a status names, where the header is not at hand.
+fn asked_delay(status: &Status) -> Option<Duration> {
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    (seconds > 0).then(|| Duration::from_secs(u64::from(seconds).min(60)))
 }
 
 /// An error with its sources, joined by `: `, without repeating what a source already said.

@@ -21,6 +21,9 @@ type Denied = (String, String);
 #[derive(Default)]
 pub(super) struct Gates {
     closed: Mutex<BTreeMap<Gate, BTreeSet<Denied>>>,
+    /// Opened because a review said so, and not used with success since. Denied again, it was not a permission that was
+    /// missing: admission (a quota, a webhook) refuses the content.
+    unproven: Mutex<BTreeSet<(Gate, Denied)>>,
     /// Counts the openings.
     opened: watch::Sender<u64>,
 }
@@ -40,6 +43,20 @@ impl Gates {
     pub(super) fn is_closed(&self, request: &AccessRequest) -> bool {
         let closed = self.closed.lock();
         !closed.is_empty() && closed.get(&Self::gate(request)).is_some_and(|denied| denied.contains(&denial(request)))
+    }
+
+    /// Whether a denial of this can't be for lack of permission.
+    pub(super) fn is_granted(&self, request: &AccessRequest) -> bool {
+        let unproven = self.unproven.lock();
+        !unproven.is_empty() && unproven.contains(&(Self::gate(request), denial(request)))
+    }
+
+    /// A request went through.
+    pub(super) fn prove(&self, request: &AccessRequest) {
+        let mut unproven = self.unproven.lock();
+        if !unproven.is_empty() {
+            unproven.remove(&(Self::gate(request), denial(request)));
+        }
     }
 
     /// Notes a denial; returns whether it is the first of its verb and resource.
@@ -74,8 +91,13 @@ impl Gates {
             let gate = Self::gate(request);
             if let Some(denied) = closed.get_mut(&gate) {
                 let (namespace, name) = denial(request);
+                let mut unproven = self.unproven.lock();
                 denied.retain(|(denied_namespace, denied_name)| {
-                    !((namespace.is_empty() || namespace == *denied_namespace) && name == *denied_name)
+                    let stays = !((namespace.is_empty() || namespace == *denied_namespace) && name == *denied_name);
+                    if !stays {
+                        unproven.insert((gate.clone(), (denied_namespace.clone(), denied_name.clone())));
+                    }
+                    stays
                 });
                 if denied.is_empty() {
                     closed.remove(&gate);
@@ -88,6 +110,7 @@ impl Gates {
     /// New credentials may have other rights: everybody may try again.
     pub(super) fn open_all(&self) {
         self.closed.lock().clear();
+        self.unproven.lock().clear();
         self.opened.send_modify(|count| *count += 1);
     }
 
@@ -118,6 +141,18 @@ mod tests {
         assert!(!gates.is_closed(&ask("a")) && gates.is_closed(&ask("b")));
         gates.open(&ask(""));
         assert!(!gates.any_closed());
+    }
+
+    #[test]
+    fn what_is_denied_again_though_granted_is_not_a_matter_of_permission() {
+        let gates = Gates::default();
+        let ask = AccessRequest::new(Verb::Create, "databases.demo.towline.dev", "a", "orders");
+        gates.close(&ask);
+        assert!(!gates.is_granted(&ask));
+        gates.open(&AccessRequest::new(Verb::Create, "databases.demo.towline.dev", "", "orders"));
+        assert!(gates.is_granted(&ask));
+        gates.prove(&ask);
+        assert!(!gates.is_granted(&ask), "it worked since: the next denial is a new one");
     }
 
     #[test]

@@ -59,7 +59,11 @@ impl Limiter {
                 continue;
             }
             // The semaphore is never closed.
-            return Arc::clone(&self.semaphore).acquire_owned().await.ok();
+            let permit = Arc::clone(&self.semaphore).acquire_owned().await.ok()?;
+            // A hold may have begun while this waited for room.
+            if self.state.lock().hold_until.is_none_or(|until| until <= Instant::now()) {
+                return Some(permit);
+            }
         }
     }
 

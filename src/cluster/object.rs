@@ -79,9 +79,10 @@ impl CanonicalJson {
     }
 }
 
+/// Tells the length only: it may be a secret's data.
 impl fmt::Debug for CanonicalJson {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
+        write!(formatter, "{} bytes of JSON", self.0.len())
     }
 }
 
@@ -113,6 +114,8 @@ pub struct Object {
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
     /// Annotations.
     pub annotations: BTreeMap<Arc<str>, Arc<str>>,
+    /// There are annotations that the cache does not hold (kubectl's copy of what was applied).
+    pub hidden_annotations: bool,
     /// The owner with `controller: true`.
     pub controller: Option<ControllerRef>,
     /// Label and annotation keys that a `towline` manager set; `None` where no such manager wrote the object.
@@ -291,6 +294,7 @@ fn assemble(metadata: RawMeta, content: CanonicalJson, status: Option<CanonicalJ
         finalizers: metadata.finalizers,
         labels: metadata.labels,
         annotations: metadata.annotations,
+        hidden_annotations: false,
         controller,
         ours: owned,
         content,

@@ -32,6 +32,15 @@ impl WatchRegistry {
         self.clusters.entry(name.clone()).or_insert_with(unknown).clone()
     }
 
+    /// The first configured cluster with the same access: two names of one cluster must not be taken for two clusters.
+    pub fn canonical(&self, name: &ClusterName) -> ClusterName {
+        let Some(cluster) = self.clusters.get(name) else { return name.clone() };
+        self.clusters
+            .iter()
+            .find(|(_, other)| other.config().access == cluster.config().access)
+            .map_or_else(|| name.clone(), |(first, _)| first.clone())
+    }
+
     /// The watch of this id, shared with whoever asked for it before.
     pub fn watch(&mut self, id: WatchId) -> Arc<Watch> {
         if let Some(watch) = self.watches.get(&id) {

@@ -1,6 +1,6 @@
 //! The cache behind one watch: written by its watcher alone, read by whoever follows it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -32,8 +32,10 @@ pub struct Absence {
 #[derive(Default)]
 struct Contents {
     objects: BTreeMap<ObjectKey, Arc<Object>>,
-    /// Objects that went while they were being deleted. Bounded: [`Store::forget`] drops what is dealt with, a relist all.
-    terminated: HashMap<ObjectKey, Arc<str>>,
+    /// Objects that went while they were being deleted, where somebody wants to know ([`Store::remember_terminated`]);
+    /// [`Store::forget`] drops what is dealt with.
+    terminated: HashSet<ObjectKey>,
+    remember_terminated: bool,
     /// Keys seen by the list that is going on.
     listing: Option<BTreeSet<ObjectKey>>,
     /// All events up to this version have been taken in. Events of one watch come in the order of their versions.
@@ -74,7 +76,7 @@ impl Store {
 
     /// What is known of a key that is not held.
     pub fn absence(&self, key: &ObjectKey) -> Absence {
-        Absence { seen_terminating: self.contents.read().terminated.contains_key(key) }
+        Absence { seen_terminating: self.contents.read().terminated.contains(key) }
     }
 
     /// Whether the cache has caught up with a write: what it shows of the object is the write's result or newer.
@@ -82,6 +84,12 @@ impl Store {
         let contents = self.contents.read();
         written.parse::<u64>().is_ok_and(|written| contents.high_water >= written)
             || contents.objects.get(key).is_some_and(|held| is_at_least(&held.resource_version, written))
+    }
+
+    /// Remembers from now on which objects were being deleted when they went; whoever asks for it must
+    /// [`forget`](Self::forget) them.
+    pub fn remember_terminated(&self) {
+        self.contents.write().remember_terminated = true;
     }
 
     /// Drops what is remembered of a key that is gone.
@@ -176,8 +184,8 @@ impl Store {
         let mut contents = self.contents.write();
         contents.raise(&last.resource_version);
         let held = contents.objects.remove(&last.key);
-        if last.deleting || held.is_some_and(|held| held.deleting) {
-            contents.terminated.insert(last.key.clone(), Arc::clone(&last.resource_version));
+        if contents.remember_terminated && (last.deleting || held.is_some_and(|held| held.deleting)) {
+            contents.terminated.insert(last.key.clone());
         }
     }
 
@@ -202,8 +210,9 @@ impl Store {
                 contents.objects.keys().filter(|key| !seen.contains(*key)).cloned().collect();
             for key in &vanished {
                 // Seen terminating before the gap, gone after it: it went the regular way.
-                if let Some(held) = contents.objects.remove(key).filter(|held| held.deleting) {
-                    contents.terminated.insert(key.clone(), Arc::clone(&held.resource_version));
+                let was_terminating = contents.objects.remove(key).is_some_and(|held| held.deleting);
+                if was_terminating && contents.remember_terminated {
+                    contents.terminated.insert(key.clone());
                 }
             }
             vanished
@@ -230,6 +239,7 @@ mod tests {
     #[test]
     fn a_relist_reports_exactly_what_vanished() {
         let store = Store::default();
+        store.remember_terminated();
         store.begin_list();
         for name in ["a", "b", "c"] {
             assert!(store.apply(object(name, 1, name == "c")));
@@ -269,6 +279,7 @@ mod tests {
     #[test]
     fn an_object_that_went_without_terminating_is_told_apart() {
         let store = Store::default();
+        store.remember_terminated();
         store.apply(object("a", 1, false));
         store.delete(&object("a", 2, false));
         assert!(!store.absence(&ObjectKey::new("n", "a")).seen_terminating);

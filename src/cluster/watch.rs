@@ -217,8 +217,10 @@ impl Watch {
             match next {
                 None => return End::Relist,
                 Some(Ok(event)) => {
-                    if matches!(event, Event::InitDone) {
+                    if matches!(event, Event::InitDone | Event::Apply(_) | Event::Delete(_)) {
                         *attempt = 0;
+                    }
+                    if matches!(event, Event::InitDone) {
                         scope.set_state("watching");
                     }
                     self.take(event).await;
@@ -355,7 +357,7 @@ impl Watch {
             return None;
         }
         if !self.keep_last_applied.load(Ordering::Relaxed) {
-            object.annotations.remove(LAST_APPLIED);
+            object.hidden_annotations = object.annotations.remove(LAST_APPLIED).is_some();
         }
         Some(object)
     }
@@ -378,15 +380,20 @@ impl Watch {
             watcher::Error::InitialListFailed(source) => Asked { verb: Verb::List, ..asked }.failed(source),
             watcher::Error::WatchStartFailed(source) | watcher::Error::WatchFailed(source) => asked.failed(source),
             // The watch fell behind: kube's watcher lists again by itself.
-            watcher::Error::WatchError(status) if status.code == 410 => return None,
+            watcher::Error::WatchError(status) if status.code == 410 => {
+                tokio::time::sleep(RETRY.next_delay(0)).await;
+                return None;
+            }
             watcher::Error::WatchError(status) => asked.refused(status, None),
             watcher::Error::NoResourceVersion => Error::Decode { reason: "no resourceVersion".into() },
         };
         match error {
-            Error::Rejected { ref message, .. } if streaming && message.contains("sendInitialEvents") => {
-                Some(End::NoStreamingLists)
+            Error::Rejected { code: 410, .. } => {
+                tokio::time::sleep(RETRY.next_delay(0)).await;
+                Some(End::Relist)
             }
-            Error::Rejected { code: 410, .. } => Some(End::Relist),
+            // Servers without streaming lists refuse one or the other of the parameters.
+            Error::Rejected { code: 400 | 422, .. } if streaming => Some(End::NoStreamingLists),
             Error::NotServed { .. } | Error::NotFound { .. } | Error::Forbidden { .. } => Some(End::Void(error)),
             Error::Connect { .. } | Error::NoAnswer { .. } | Error::Unavailable { .. } | Error::Unauthorized { .. } => {
                 self.cluster.suspect();
@@ -401,11 +408,12 @@ impl Watch {
             }
             other => {
                 tracing::debug!(cluster = %self.id.cluster, %resource, error = %other, "watch failed, resuming");
-                let delay = match other {
-                    Error::Throttled { retry_after: Some(delay), .. } => delay,
-                    _ => RETRY.next_delay(*attempt),
-                };
+                let delay = RETRY.next_delay(*attempt);
                 *attempt = attempt.saturating_add(1);
+                if let Error::Throttled { retry_after, .. } = other {
+                    tokio::time::sleep(retry_after.map_or(delay, |asked| asked.max(delay))).await;
+                    return None;
+                }
                 tokio::time::sleep(delay).await;
                 (*attempt >= RESUMES).then_some(End::Relist)
             }

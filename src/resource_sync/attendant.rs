@@ -1,6 +1,7 @@
 //! The attendant of a section: wakes pairs that wait for something no watch of theirs tells.
 //!
-//! It follows the availability of both clusters and the permissions that were given, and asks for everything that was
+//! It also sends what a run may not send itself: a run that waited for room in its own dispatcher's mailbox would wait for
+//! itself. It follows the availability of both clusters and the permissions that were given, and asks for everything that was
 //! parked; it also looks now and then for secrets that are due to be written again. It owns nothing, so a restart loses
 //! nothing.
 
@@ -38,6 +39,7 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
             Ok(()) = local_availability.changed() => {}
             Ok(()) = remote_permissions.changed() => {}
             Ok(()) = local_permissions.changed() => {}
+            () = section.asked() => section.request_asked().await,
             _ = look.tick(), if refresh.is_some() => section.request_due_secrets().await,
         }
     }

@@ -4,9 +4,9 @@
 //! it. One such object may be a stripped finalizer; many at once are a restored etcd or a wrong kubeconfig. So suspects
 //! are noted when the cache *observes* that they are gone, before any of them is acted upon, and each is confirmed by a
 //! live GET; if more than `max(10, 10 %)` of the section's objects would go within the window, none goes, until an
-//! operator approves. Pure: time is passed in.
+//! operator approves. Approval lifts the limit for those that wait, never the GET. Pure: time is passed in.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -31,15 +31,22 @@ pub enum Verdict {
     Held,
 }
 
+#[derive(Debug, Clone, Copy, Default)]
+struct Suspect {
+    /// A live GET said that it is gone.
+    confirmed: bool,
+    /// An operator let it go.
+    approved: bool,
+}
+
 /// The guard of one section.
 #[derive(Debug, Default)]
 pub struct Guard {
-    /// Missing, not confirmed yet.
-    suspects: BTreeSet<ObjectKey>,
-    /// Confirmed by a live GET, not deleted yet.
-    confirmed: BTreeSet<ObjectKey>,
-    /// Approved by an operator.
-    approved: BTreeSet<ObjectKey>,
+    suspects: BTreeMap<ObjectKey, Suspect>,
+    /// How many of them are confirmed and not approved: what counts against the limit for certain.
+    certain: usize,
+    /// How many of them are neither.
+    open: usize,
     /// When objects went this way.
     gone: VecDeque<Instant>,
 }
@@ -47,70 +54,79 @@ pub struct Guard {
 impl Guard {
     /// An object is missing without having been seen terminating.
     pub fn suspect(&mut self, key: ObjectKey) {
-        if !self.confirmed.contains(&key) && !self.approved.contains(&key) {
-            self.suspects.insert(key);
+        if let std::collections::btree_map::Entry::Vacant(entry) = self.suspects.entry(key) {
+            entry.insert(Suspect::default());
+            self.open += 1;
         }
     }
 
     /// The object is there (again), or nothing of it is left to delete. Returns whether that may free others.
     pub fn clear(&mut self, key: &ObjectKey) -> bool {
-        let was_suspect = self.suspects.remove(key);
-        let was_confirmed = self.confirmed.remove(key);
-        self.approved.remove(key);
-        was_suspect || was_confirmed
+        self.remove(key).is_some_and(|suspect| !suspect.approved && !self.suspects.is_empty())
     }
 
     /// A live GET confirmed that it is gone.
     pub fn confirm(&mut self, key: &ObjectKey) {
-        if self.suspects.remove(key) {
-            self.confirmed.insert(key.clone());
+        if let Some(suspect) = self.suspects.get_mut(key)
+            && !std::mem::replace(&mut suspect.confirmed, true)
+            && !suspect.approved
+        {
+            self.open -= 1;
+            self.certain += 1;
         }
     }
 
     /// What is to be done with a suspect, in a section of `objects` objects.
     pub fn verdict(&mut self, key: &ObjectKey, objects: usize, now: Instant) -> Verdict {
-        if self.approved.contains(key) {
-            return Verdict::Go;
-        }
         self.suspect(key.clone());
+        let suspect = self.suspects.get(key).copied().unwrap_or_default();
         let limit = Self::limit(objects);
-        let certain = self.recently_gone(now) + self.confirmed.len();
-        if certain > limit {
+        let certain = self.recently_gone(now) + self.certain;
+        if !suspect.approved && certain > limit {
             return Verdict::Held;
         }
-        if self.suspects.contains(key) {
+        if !suspect.confirmed {
             return Verdict::Confirm;
         }
-        if certain + self.suspects.len() > limit { Verdict::Wait } else { Verdict::Go }
+        if suspect.approved || certain + self.open <= limit { Verdict::Go } else { Verdict::Wait }
     }
 
     /// It was deleted.
     pub fn went(&mut self, key: &ObjectKey, now: Instant) {
-        let approved = self.approved.remove(key);
-        self.suspects.remove(key);
-        if self.confirmed.remove(key) && !approved {
+        if self.remove(key).is_some_and(|suspect| !suspect.approved) {
             self.gone.push_back(now);
         }
     }
 
-    /// An operator lets the held ones go; returns how many.
+    /// An operator lets those that wait go; returns them.
     pub fn approve(&mut self) -> Vec<ObjectKey> {
-        let freed: Vec<ObjectKey> =
-            std::mem::take(&mut self.confirmed).into_iter().chain(std::mem::take(&mut self.suspects)).collect();
-        self.approved.extend(freed.iter().cloned());
+        for suspect in self.suspects.values_mut() {
+            suspect.approved = true;
+        }
+        (self.certain, self.open) = (0, 0);
         self.gone.clear();
-        freed
+        self.waiting()
     }
 
     /// Whether deletions are held, and how many wait.
     pub fn held(&mut self, objects: usize, now: Instant) -> Option<usize> {
-        let certain = self.recently_gone(now) + self.confirmed.len();
-        (certain > Self::limit(objects)).then(|| self.confirmed.len() + self.suspects.len())
+        let certain = self.recently_gone(now) + self.certain;
+        let waiting = self.certain + self.open;
+        (waiting > 0 && certain > Self::limit(objects)).then_some(waiting)
     }
 
     /// Everyone who waits for a verdict.
     pub fn waiting(&self) -> Vec<ObjectKey> {
-        self.suspects.iter().chain(&self.confirmed).cloned().collect()
+        self.suspects.keys().cloned().collect()
+    }
+
+    fn remove(&mut self, key: &ObjectKey) -> Option<Suspect> {
+        let suspect = self.suspects.remove(key)?;
+        if !suspect.approved {
+            let count = if suspect.confirmed { &mut self.certain } else { &mut self.open };
+            *count -= 1;
+        }
+        Some(suspect)
     }
 
     fn limit(objects: usize) -> usize {
@@ -190,10 +206,10 @@ mod tests {
         assert_eq!(settle(&mut guard, 30, now).0, 0);
         let freed = guard.approve();
         assert_eq!(freed.len(), 30);
-        assert!(freed.iter().all(|key| guard.verdict(key, 30, now) == Verdict::Go));
-        for key in &freed {
-            guard.went(key, now);
-        }
+        assert!(guard.held(30, now).is_none());
+        let (went, asked) = settle(&mut guard, 30, now);
+        assert_eq!(went, 30);
+        assert!(asked >= 19, "approval does not replace the question whether it is really gone");
         (100..130).for_each(|number| guard.suspect(key(number)));
         assert_eq!(settle(&mut guard, 30, now).0, 0);
     }

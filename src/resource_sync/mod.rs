@@ -2,11 +2,13 @@
 //!
 //! [`plan`] is the heart and pure: what was observed in, the next step out; every rule of the specification is there
 //! ([`names`], [`patch`], [`secrets`], [`settled`] and [`guard`] are its parts, each pure too). Around it: [`section`]
-//! holds what a section decides from and translates news of watched objects into keys, `reconcile` is the actor that
+//! holds what a section decides from (`namespaces` the part about those), `news` translates what watches tell into keys,
+//! `awaited` is what caches have yet to show of our own writes, `reconcile` is the actor that
 //! observes, plans and does, `execute` turns a step into a request, `attendant` wakes what waits for a cluster or a
 //! permission, `events` tells people, `report` tells operators.
 
 pub mod attendant;
+mod awaited;
 pub mod events;
 mod execute;
 pub mod guard;
@@ -14,6 +16,8 @@ pub mod guard;
 mod laws;
 pub mod marks;
 pub mod names;
+mod namespaces;
+mod news;
 pub mod observe;
 pub mod patch;
 pub mod plan;

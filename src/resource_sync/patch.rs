@@ -82,7 +82,7 @@ impl LocalChange {
             if changes.is_empty() {
                 continue;
             }
-            if held.is_empty() {
+            if held.is_empty() && !(name == "annotations" && local.hidden_annotations) {
                 let map: Map<String, Value> = changes
                     .iter()
                     .filter_map(|(key, value)| Some((key.to_string(), json!(value.as_deref()?))))
@@ -111,11 +111,24 @@ pub fn replace_version(object: &Object) -> Value {
     json!({"op": "replace", "path": "/metadata/resourceVersion", "value": &*object.resource_version})
 }
 
+/// Fingerprint of a local object's content without the fields that belong to the local side: they change without anything
+/// being out of step.
+pub fn local_fingerprint(content: &CanonicalJson, policy: &Policy) -> u64 {
+    if policy.local_fields.is_empty() {
+        return fingerprint(Some(content));
+    }
+    let mut value = content.value();
+    for pointer in &policy.local_fields {
+        remove(&mut value, pointer.segments());
+    }
+    fingerprint(Some(&CanonicalJson::of(&value)))
+}
+
 /// What has to change in the local object so that it is what the remote one says (rule 9); `None`: nothing.
 pub fn local_change(remote: &Object, local: &Object, policy: &Policy, settled: &Settled) -> Option<LocalChange> {
     let mut change = LocalChange::default();
     if remote.content != local.content
-        && !settled.content_is_settled(fingerprint(Some(&remote.content)), fingerprint(Some(&local.content)))
+        && !settled.content_is_settled(fingerprint(Some(&remote.content)), local_fingerprint(&local.content, policy))
     {
         let wanted = if policy.local_fields.is_empty() {
             remote.content.clone()

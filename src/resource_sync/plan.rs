@@ -198,12 +198,8 @@ pub enum Next {
 /// Decides the next thing to do for a pair.
 pub fn next(observed: &Observed, policy: &Policy) -> Next {
     // Rule 1 is the mapping's: a namespace without the prefix has no pair.
-    let remote = match &observed.remote {
-        Remote::Present(remote) => Some(remote),
-        Remote::Absent(_) => None,
-    };
     // Rule 2.
-    if remote.is_some_and(|remote| policy.marks.is_paused(remote))
+    if observed.remote_object().is_some_and(|remote| policy.marks.is_paused(remote))
         || observed.local.as_ref().is_some_and(|local| policy.marks.is_paused(local))
     {
         return Next::Rest(Rest::Paused);
@@ -211,6 +207,9 @@ pub fn next(observed: &Observed, policy: &Policy) -> Next {
     match &observed.remote {
         Remote::Present(remote) if remote.deleting => ending(observed, policy, Some(remote), true),
         Remote::Present(remote) => living(observed, policy, remote),
+        Remote::Absent(Absence::LeftSelector(remote)) if remote.deleting => {
+            ending(observed, policy, Some(remote), true)
+        }
         Remote::Absent(Absence::LeftSelector(remote)) => letting_go(observed, policy, remote),
         Remote::Absent(absence) => ending(observed, policy, None, *absence != Absence::Unexplained),
     }
@@ -465,6 +464,7 @@ fn blank(key: ObjectKey, written: &Written) -> Object {
         finalizers: Vec::new(),
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
+        hidden_annotations: false,
         controller: None,
         ours: None,
         content: crate::cluster::CanonicalJson::of(&serde_json::Value::Object(serde_json::Map::new())),

@@ -1,16 +1,18 @@
 //! The reconciler of one pair: observe, plan, do, until the plan has nothing left to do.
 //!
-//! State it owns: which of its own writes the caches have not shown yet, which outcomes are unknown, how often it had to
-//! rewrite what somebody else changed. Who sends to it: the dispatcher, one request at a time. What it sends: requests to
-//! the two clusters, Events. Passivated when idle and made again on demand: all it knows is then found in the caches, or
-//! costs at most a write that changes nothing.
+//! State it owns: how often it had to rewrite what somebody else changed. Which of its own writes the caches have not
+//! shown yet, and which outcomes are unknown, it notes with the section. Who sends to it: the dispatcher, one request at a time. What it sends: requests to
+//! the two clusters, Events. Passivated when idle and made again on demand: all that matters is then found with the section
+//! and in the caches.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::awaited::{Awaiting, Side};
 use super::events::PairEvent;
 use super::execute::execute;
 use super::guard::Verdict;
@@ -18,13 +20,17 @@ use super::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step, 
 use super::section::{Mode, Section};
 use super::table::Failure;
 use crate::actor::{Outcome, Reconciler, ReconcilerFactory};
-use crate::cluster::{Error, ObjectKey, Retry, Store, Written};
+use crate::cluster::{Error, ObjectKey, Retry, Written};
 use crate::telemetry::{Direction, ObjectState as PairState, SyncMetrics};
 
 /// A cache that has not shown our write after this is asked about: a live GET.
 const CATCH_UP: Duration = Duration::from_secs(5);
 /// A namespace that is going is looked at again after this, should its watch not tell before.
 const NAMESPACE_TERMINATES: Duration = Duration::from_secs(5);
+/// A namespace that another pair makes is looked for after this, should its watch not tell before.
+const NAMESPACE_MADE: Duration = Duration::from_secs(1);
+/// What the guard holds back asks again after this: deletions that counted against it grow old.
+const GUARD_LOOK: Duration = Duration::from_mins(1);
 /// No pair needs more steps than this in one go; one that does goes round in circles.
 const MOST_STEPS: usize = 40;
 /// After so many rewrites of what somebody else changed ...
@@ -55,49 +61,11 @@ impl ReconcilerFactory<ObjectKey> for PairReconcilers {
             section: Arc::clone(&self.section),
             metrics: Arc::clone(&self.metrics),
             key: key.clone(),
-            remote: Awaited::default(),
-            local: Awaited::default(),
-            namespace: Awaited::default(),
-            secrets: Vec::new(),
+            awaiting: self.section.awaiting(key),
             waiting_since: None,
+            last_written: BTreeMap::new(),
             rewrites: VecDeque::new(),
         }
-    }
-}
-
-/// What the cache of one object has yet to show.
-#[derive(Debug, Default)]
-struct Awaited {
-    /// Our last write's version.
-    written: Option<Arc<str>>,
-    /// The incarnation that we deleted.
-    deleted: Option<Arc<str>>,
-    /// The outcome of our last write is unknown.
-    unknown: bool,
-}
-
-impl Awaited {
-    fn is_shown(&mut self, store: &Store, key: &ObjectKey) -> bool {
-        if self.written.as_ref().is_some_and(|written| store.has_caught_up(key, written)) {
-            self.written = None;
-        }
-        if let Some(uid) = &self.deleted
-            && store.get(key).is_none_or(|held| held.deleting || held.uid != *uid)
-        {
-            self.deleted = None;
-        }
-        self.written.is_none() && self.deleted.is_none()
-    }
-
-    fn wrote(&mut self, written: &Written) {
-        self.unknown = false;
-        if !written.resource_version.is_empty() {
-            self.written = Some(Arc::clone(&written.resource_version));
-        }
-    }
-
-    fn clear(&mut self) {
-        *self = Self::default();
     }
 }
 
@@ -106,17 +74,30 @@ pub struct PairReconciler {
     section: Arc<Section>,
     metrics: Arc<SyncMetrics>,
     key: ObjectKey,
-    remote: Awaited,
-    local: Awaited,
-    namespace: Awaited,
-    /// Versions of local secrets that we wrote, by index of the name.
-    secrets: Vec<(usize, ObjectKey, Arc<str>)>,
+    awaiting: Awaiting,
     waiting_since: Option<Instant>,
+    /// Fingerprint of what was last written, by step.
+    last_written: BTreeMap<&'static str, u64>,
     rewrites: VecDeque<Instant>,
 }
 
 fn is_missing_secret(step: &str, error: &Error) -> bool {
     step == UPLOAD_SECRET && matches!(error, Error::NotFound { .. })
+}
+
+/// Fingerprint of what a step that somebody else can undo writes.
+fn written_fingerprint(step: &Step, observed: &Observed) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    match step {
+        Step::PatchLocal(change) => {
+            observed.remote_object()?.content.hash(&mut hasher);
+            change.labels.hash(&mut hasher);
+            change.annotations.hash(&mut hasher);
+        }
+        Step::WriteRemoteStatus => observed.local.as_ref()?.status.hash(&mut hasher),
+        _ => return None,
+    }
+    Some(hasher.finish())
 }
 
 /// How one reconcile ended.
@@ -145,17 +126,14 @@ impl Reconciler for PairReconciler {
                 return Outcome::Wait;
             }
         }
-        if !self.has_caught_up(&section, &remote_key) {
+        if !self.awaiting.is_shown(&section, &self.key, &remote_key) {
             let waiting_since = *self.waiting_since.get_or_insert_with(Instant::now);
             let left = CATCH_UP.saturating_sub(waiting_since.elapsed());
             if !left.is_zero() {
                 return Outcome::RetryAfter(left);
             }
             // The watch is behind, or will never show it: look.
-            self.remote.unknown |= self.remote.written.is_some();
-            self.local.unknown |= self.local.written.is_some() || self.local.deleted.is_some();
-            self.namespace.clear();
-            self.secrets.clear();
+            self.awaiting.give_up();
         }
         self.waiting_since = None;
 
@@ -169,41 +147,43 @@ impl Reconciler for PairReconciler {
 }
 
 impl PairReconciler {
-    fn has_caught_up(&mut self, section: &Section, remote_key: &ObjectKey) -> bool {
-        let watches = section.watches();
-        let remote = self.remote.is_shown(watches.remote.store(), remote_key);
-        let local = self.local.is_shown(watches.local.store(), &self.key);
-        let namespace_key = ObjectKey::new("", Arc::clone(&self.key.namespace));
-        let namespace = self.namespace.is_shown(watches.namespaces.store(), &namespace_key);
-        self.secrets.retain(|(index, key, written)| {
-            watches.secrets.get(*index).is_some_and(|watch| !watch.store().has_caught_up(key, written))
-        });
-        remote && local && namespace && self.secrets.is_empty()
-    }
-
     /// A write whose outcome is unknown is followed by a live GET before the next decision about that object.
     async fn resolve_unknown(&mut self, section: &Section, observed: &mut Observed) -> Result<(), Error> {
-        if self.remote.unknown
+        if self.awaiting.remote.unknown
             && let Some(kind) = section.remote_kind()
         {
             let live = section.remote_cluster().get(&kind, &observed.remote_key).await?;
-            self.remote.clear();
-            observed.remote = match live {
-                Some(live) => Remote::Present(Arc::new(live)),
-                None => Remote::Absent(match &observed.remote {
-                    Remote::Present(held) if held.deleting => Absence::SeenTerminating,
-                    Remote::Present(_) => Absence::Unexplained,
+            let awaited = &mut self.awaiting.remote;
+            awaited.clear();
+            observed.remote = if let Some(live) = live {
+                // The cache is not to be trusted before it has come as far.
+                awaited.await_version(&live.resource_version);
+                Remote::Present(Arc::new(live))
+            } else {
+                Remote::Absent(match &observed.remote {
+                    Remote::Present(held) => {
+                        awaited.await_end(&held.uid);
+                        if held.deleting { Absence::SeenTerminating } else { Absence::Unexplained }
+                    }
                     Remote::Absent(absence) => absence.clone(),
-                }),
+                })
             };
         }
-        if self.local.unknown
+        if self.awaiting.local.unknown
+            && section.mode() != Mode::DetachingLocalGone
             && let Some(kind) = section.local_kind()
         {
             let live = section.local_cluster().get(&kind, &self.key).await?;
-            self.local.clear();
+            let awaited = &mut self.awaiting.local;
+            awaited.clear();
+            match (&live, &observed.local) {
+                (Some(live), _) => awaited.await_version(&live.resource_version),
+                (None, Some(held)) => awaited.await_end(&held.uid),
+                (None, None) => {}
+            }
             observed.local = live.map(Arc::new);
         }
+        section.remember(&self.key, &self.awaiting);
         Ok(())
     }
 
@@ -216,6 +196,12 @@ impl PairReconciler {
                 Mode::DetachingLocalGone => plan::detach(&observed, section.policy(), true),
             };
             let step = match next {
+                Next::Rest(Rest::Gone) if self.may_have_left_the_selector(section, &observed) => {
+                    match self.look_behind_the_selector(section, &mut observed).await {
+                        Ok(()) => continue,
+                        Err(error) => return (End::Failed("look_behind_selector", error), observed),
+                    }
+                }
                 Next::Rest(rest) => {
                     let end = secret_failure.map_or(End::Rest(rest), |(step, error)| End::Failed(step, error));
                     return (end, observed);
@@ -232,12 +218,16 @@ impl PairReconciler {
                 tracing::info!(section = %section.name(), key = %self.key, step = step.name(), "dry run");
                 return (End::Later(PairState::Pending, None), observed);
             }
+            if step == Step::CreateNamespace && !section.may_create_namespace(&self.key.namespace) {
+                return (End::Later(PairState::Pending, Some(NAMESPACE_MADE)), observed);
+            }
             if let Some(end) = self.contention(section, &step, &observed) {
                 return (end, observed);
             }
             match execute(section, &step, &observed).await {
                 Ok(written) => {
                     self.note(section, &step, &written, &observed);
+                    section.remember(&self.key, &self.awaiting);
                     observed = observed.after(&step, &written, section.policy());
                 }
                 // One failing secret stops neither the others nor the spec.
@@ -247,10 +237,18 @@ impl PairReconciler {
                     {
                         secret.fail();
                     }
+                    if let Step::UploadSecret(name) = &step {
+                        // Not due again before it is tried again with back-off.
+                        section.table.lock().pair(&self.key).uploads.insert(Arc::clone(name), Instant::now());
+                    }
                     secret_failure = Some((step.name(), error));
                 }
                 Err(error) => {
                     self.note_failure(&step, &error);
+                    if step == Step::CreateNamespace {
+                        section.namespace_was_not_made(&self.key.namespace);
+                    }
+                    section.remember(&self.key, &self.awaiting);
                     return (End::Failed(step.name(), error), observed);
                 }
             }
@@ -258,12 +256,31 @@ impl PairReconciler {
         (End::Circles, observed)
     }
 
+    /// An object that leaves the selector looks like one that is gone, and may still bear our finalizer.
+    fn may_have_left_the_selector(&self, section: &Section, observed: &Observed) -> bool {
+        let unseen = matches!(observed.remote, Remote::Absent(Absence::SeenTerminating | Absence::Unexplained));
+        unseen
+            && section.mode() == Mode::Syncing
+            && !section.config().selector.is_empty()
+            && section.table.lock().get(&self.key).is_some_and(|pair| !pair.released)
+    }
+
+    async fn look_behind_the_selector(&mut self, section: &Section, observed: &mut Observed) -> Result<(), Error> {
+        let Some(kind) = section.remote_kind() else { return Ok(()) };
+        let live = section.remote_cluster().get(&kind, &observed.remote_key).await?;
+        section.table.lock().pair(&self.key).released = true;
+        if let Some(live) = live {
+            observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
+        }
+        Ok(())
+    }
+
     /// Rule 3: a missing remote object is asked for, under the guard. `Ok(None)`: the plan can go on.
     async fn confirm_absence(&mut self, section: &Section, observed: &mut Observed) -> Result<Option<End>, Error> {
         let verdict = section.guard.lock().verdict(&self.key, section.objects(), Instant::now());
         match verdict {
             Verdict::Held => return Ok(Some(End::Held)),
-            Verdict::Wait => return Ok(Some(End::Later(PairState::Pending, None))),
+            Verdict::Wait => return Ok(Some(End::Later(PairState::Pending, Some(GUARD_LOOK)))),
             Verdict::Go => {
                 observed.remote = Remote::Absent(Absence::Confirmed);
                 return Ok(None);
@@ -276,7 +293,7 @@ impl PairReconciler {
             return Ok(None);
         };
         if section.guard.lock().clear(&self.key) {
-            section.request_suspects().await;
+            section.suspects_may_go();
         }
         let labels = live.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
         if section.config().selector.matches(&labels) {
@@ -289,11 +306,11 @@ impl PairReconciler {
 
     /// Somebody else keeps changing what is ours: after a few rewrites we slow down.
     fn contention(&mut self, section: &Section, step: &Step, observed: &Observed) -> Option<End> {
-        let (Step::PatchLocal(change), Some(remote), Some(local)) = (step, observed.remote_object(), &observed.local)
-        else {
-            return None;
-        };
-        if change.content.is_none() || !observed.settled.is_rewrite(remote) {
+        let content = written_fingerprint(step, observed)?;
+        let again = self.last_written.insert(step.name(), content) == Some(content);
+        let drifted = matches!(step, Step::PatchLocal(change) if change.content.is_some())
+            && observed.remote_object().is_some_and(|remote| observed.settled.is_rewrite(remote));
+        if !again && !drifted {
             return None;
         }
         let now = Instant::now();
@@ -310,11 +327,11 @@ impl PairReconciler {
         }
         self.rewrites.push_back(now);
         self.metrics.contended_field();
-        if self.rewrites.len() >= REWRITES {
-            let mut table = section.table.lock();
-            let pair = table.pair(&self.key);
-            if !std::mem::replace(&mut pair.told_contended, true) {
-                drop(table);
+        if self.rewrites.len() >= REWRITES
+            && let Some(local) = &observed.local
+        {
+            let told = std::mem::replace(&mut section.table.lock().pair(&self.key).told_contended, true);
+            if !told {
                 section.tell(PairEvent::contended(local));
             }
         }
@@ -324,13 +341,14 @@ impl PairReconciler {
     /// Notes what the caches have yet to show, and what a write may settle on.
     fn note(&mut self, section: &Section, step: &Step, written: &Written, observed: &Observed) {
         match step {
-            Step::AddFinalizer | Step::NoteGenerations { .. } => self.remote.wrote(written),
+            Step::AddFinalizer | Step::NoteGenerations { .. } => self.awaiting.remote.wrote(written),
             Step::RemoveFinalizer => {
-                self.remote.wrote(written);
+                self.awaiting.remote.wrote(written);
+                section.table.lock().pair(&self.key).released = true;
                 section.guard.lock().clear(&self.key);
             }
             Step::WriteRemoteStatus => {
-                self.remote.wrote(written);
+                self.awaiting.remote.wrote(written);
                 if let Some(local) = &observed.local {
                     let mut table = section.table.lock();
                     if let Some(lag) = table.status_written(&self.key, Instant::now()) {
@@ -343,7 +361,7 @@ impl PairReconciler {
                 }
             }
             Step::CreateLocal | Step::PatchLocal(_) => {
-                self.local.wrote(written);
+                self.awaiting.local.wrote(written);
                 if let Some(lag) = section.table.lock().spec_written(&self.key, Instant::now()) {
                     self.metrics.written(Direction::Spec, lag);
                 }
@@ -356,30 +374,40 @@ impl PairReconciler {
                     settled.observe(None, shown.as_deref(), section.policy());
                 }
             }
-            Step::ReleaseLocal(_) => self.local.wrote(written),
+            Step::ReleaseLocal(_) => self.awaiting.local.wrote(written),
             Step::DeleteLocal => {
-                self.local.wrote(written);
-                self.local.deleted = observed.local.as_ref().map(|local| Arc::clone(&local.uid));
+                self.awaiting.local.wrote(written);
+                if let Some(local) = &observed.local {
+                    self.awaiting.local.await_end(&local.uid);
+                }
                 self.went(section, observed);
             }
-            Step::CreateNamespace | Step::ReleaseNamespace => self.namespace.wrote(written),
+            Step::CreateNamespace | Step::ReleaseNamespace => self.awaiting.namespace.wrote(written),
             Step::DeleteNamespace => {
-                self.namespace.wrote(written);
+                self.awaiting.namespace.wrote(written);
                 if let Namespace::Present { object, .. } = &observed.namespace {
-                    self.namespace.deleted = Some(Arc::clone(&object.uid));
+                    self.awaiting.namespace.await_end(&object.uid);
                 }
                 self.went(section, observed);
             }
             Step::UploadSecret(name) => {
                 section.table.lock().pair(&self.key).uploads.insert(Arc::clone(name), Instant::now());
+                let key = ObjectKey::new(
+                    Arc::clone(&observed.remote_key.namespace),
+                    section.mapping().remote_secret_name(name),
+                );
+                self.wrote_secret(section, name, Side::Remote, key, written);
             }
             Step::NoteSecretHash(name) => {
-                let index = section.config().secret_names.iter().position(|configured| **configured == **name);
-                if let Some(index) = index {
-                    let key = ObjectKey::new(Arc::clone(&self.key.namespace), Arc::clone(name));
-                    self.secrets.push((index, key, Arc::clone(&written.resource_version)));
-                }
+                let key = ObjectKey::new(Arc::clone(&self.key.namespace), Arc::clone(name));
+                self.wrote_secret(section, name, Side::Local, key, written);
             }
+        }
+    }
+
+    fn wrote_secret(&mut self, section: &Section, name: &str, side: Side, key: ObjectKey, written: &Written) {
+        if let Some(index) = section.config().secret_names.iter().position(|configured| configured == name) {
+            self.awaiting.wrote_secret(index, side, key, written);
         }
     }
 
@@ -396,10 +424,10 @@ impl PairReconciler {
         }
         match step {
             Step::AddFinalizer | Step::RemoveFinalizer | Step::WriteRemoteStatus | Step::NoteGenerations { .. } => {
-                self.remote.unknown = true;
+                self.awaiting.remote.unknown = true;
             }
             Step::CreateLocal | Step::PatchLocal(_) | Step::ReleaseLocal(_) | Step::DeleteLocal => {
-                self.local.unknown = true;
+                self.awaiting.local.unknown = true;
             }
             // A namespace or a secret that was written is written again to the same effect, or the conflict tells.
             Step::CreateNamespace
@@ -414,7 +442,7 @@ impl PairReconciler {
         let now = Instant::now();
         let (state, outcome) = match end {
             End::Rest(rest) => return self.rested(section, observed, rest),
-            End::Held => (PairState::Held, Outcome::Wait),
+            End::Held => (PairState::Held, Outcome::RetryAfter(GUARD_LOOK)),
             End::Later(state, after) => (state, after.map_or(Outcome::Wait, Outcome::RetryAfter)),
             End::Circles => {
                 let reason = "the two sides do not settle".to_owned();
@@ -467,6 +495,9 @@ impl PairReconciler {
             Rest::Unclaimed | Rest::Gone => {
                 table.forget(&self.key);
                 drop(table);
+                if matches!(observed.namespace, Namespace::Present { .. }) {
+                    section.last_one_went(&self.key);
+                }
                 if observed.remote_object().is_none() || section.mode() == Mode::Syncing {
                     section.watches().remote.store().forget(&observed.remote_key);
                 }

@@ -164,9 +164,10 @@ impl telemetry::Section for SyncReport {
     fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move {
             let section = &self.section;
+            let before = section.mode();
             section.set_mode(if local_gone { Mode::DetachingLocalGone } else { Mode::Detaching });
             if let Some((reason, _)) = section.not_listed_because() {
-                section.set_mode(Mode::Syncing);
+                section.set_mode(before);
                 return Err(Refused::Unavailable { reason });
             }
             let left = section.left_to_detach();

@@ -5,27 +5,31 @@
 //! finished its first list; when the last one has, every pair is asked for once. Pairs that wait for a cluster or for a
 //! permission are parked here and asked for again together by the section's attendant.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::awaited::Awaiting;
 use super::events::{EventMailbox, PairEvent};
 use super::guard::Guard;
-use super::marks::NamespaceOwner;
 use super::names::Mapping;
-use super::plan::{self, Absence, Namespace, Observed, Policy, Remote};
+use super::news::{Following, Role};
+use super::plan::{Absence, Namespace, Observed, Policy, Remote};
 use super::secrets::{self, RemoteSecret, SecretView};
 use super::table::Table;
 use crate::actor::KeyMailbox;
-use crate::cluster::{Cluster, FIELD_MANAGER, Follower, Kind, Listed, Object, ObjectKey, Watch};
+use crate::cluster::{Cluster, FIELD_MANAGER, Kind, Listed, ObjectKey, Watch};
 use crate::config::{SectionName, SyncConfig};
 
 /// The configuration's default: one daemon alone follows the remote objects.
 const DEFAULT_FINALIZER: &str = "sync-local";
+
+/// The objects of a section are counted again after this.
+const COUNTED_FOR: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// The watches that a section follows.
 pub struct Watches {
@@ -55,34 +59,35 @@ pub enum Mode {
 
 /// A section.
 pub struct Section {
-    config: SyncConfig,
-    policy: Policy,
-    mapping: Mapping,
+    pub(super) config: SyncConfig,
+    pub(super) policy: Policy,
+    pub(super) mapping: Mapping,
     remote_manager: String,
-    watches: Watches,
+    pub(super) watches: Watches,
     requests: KeyMailbox<ObjectKey>,
     events: EventMailbox,
     mode: AtomicU8,
     pub(super) table: Mutex<Table>,
     pub(super) guard: Mutex<Guard>,
     parked: Mutex<HashSet<ObjectKey>>,
+    awaiting: Mutex<HashMap<ObjectKey, Awaiting>>,
+    /// Namespaces that are being made, since when.
+    pub(super) making_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
+    /// What runs asked for; the attendant requests it.
+    pub(super) asked: Mutex<Asked>,
+    pub(super) asked_notify: Notify,
+    /// How many objects there are, and when they were counted.
+    counted: Mutex<Option<(Instant, usize)>>,
     /// All sections of the process, this one included.
-    peers: RwLock<Vec<Arc<Section>>>,
+    pub(super) peers: RwLock<Vec<Arc<Section>>>,
 }
 
-/// What a watch is to a section.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// The kind on the remote.
-    Remote,
-    /// The kind on the local cluster.
-    Local,
-    /// Namespaces of the local cluster.
-    Namespaces,
-    /// A named secret on the local cluster.
-    Secrets,
-    /// A named secret on the remote.
-    RemoteSecrets,
+/// What runs asked for.
+#[derive(Default)]
+pub(super) struct Asked {
+    pub(super) keys: BTreeSet<ObjectKey>,
+    /// Everyone who waits for the guard's verdict.
+    suspects: bool,
 }
 
 impl Section {
@@ -111,6 +116,11 @@ impl Section {
             table: Mutex::default(),
             guard: Mutex::default(),
             parked: Mutex::default(),
+            awaiting: Mutex::default(),
+            making_namespaces: Mutex::default(),
+            asked: Mutex::default(),
+            asked_notify: Notify::new(),
+            counted: Mutex::default(),
             peers: RwLock::default(),
         })
     }
@@ -127,6 +137,7 @@ impl Section {
         follow(&watches.namespaces, Role::Namespaces);
         watches.secrets.iter().for_each(|watch| follow(watch, Role::Secrets));
         watches.remote_secrets.iter().for_each(|watch| follow(watch, Role::RemoteSecrets));
+        watches.remote.store().remember_terminated();
         // A local object that the remote list does not have yet must not look as if its remote one were missing.
         watches.remote.list_after(&watches.local);
     }
@@ -232,9 +243,59 @@ impl Section {
             && (self.mode() == Mode::DetachingLocalGone || self.local_cluster().is_available())
     }
 
-    /// How many objects the section has, for the guard.
+    /// How many objects the section has, for the guard. Watches are shared, so they are counted, at most once a second.
     pub fn objects(&self) -> usize {
-        self.watches.local.store().len()
+        let now = Instant::now();
+        let mut counted = self.counted.lock();
+        match *counted {
+            Some((when, count)) if now.saturating_duration_since(when) < COUNTED_FOR => count,
+            _ => {
+                let locals = self.watches.local.store().keys();
+                let count = locals.iter().filter(|key| self.mapping.remote_of(key).is_some()).count();
+                *counted = Some((now, count));
+                count
+            }
+        }
+    }
+
+    /// What the caches have yet to show of a pair's own writes.
+    pub(super) fn awaiting(&self, key: &ObjectKey) -> Awaiting {
+        self.awaiting.lock().get(key).cloned().unwrap_or_default()
+    }
+
+    /// Remembers what the caches have yet to show.
+    pub(super) fn remember(&self, key: &ObjectKey, awaiting: &Awaiting) {
+        let mut remembered = self.awaiting.lock();
+        if awaiting.is_idle() {
+            remembered.remove(key);
+        } else {
+            remembered.insert(key.clone(), awaiting.clone());
+        }
+    }
+
+    /// A suspect was cleared: others may go now.
+    pub(super) fn suspects_may_go(&self) {
+        self.asked.lock().suspects = true;
+        self.asked_notify.notify_one();
+    }
+
+    /// Waits until a run has asked for something.
+    pub(super) async fn asked(&self) {
+        self.asked_notify.notified().await;
+    }
+
+    /// Requests what runs have asked for.
+    pub(super) async fn request_asked(&self) {
+        let asked = std::mem::take(&mut *self.asked.lock());
+        for key in asked.keys {
+            self.request(key).await;
+        }
+        if asked.suspects {
+            let waiting = self.guard.lock().waiting();
+            for key in waiting {
+                self.request(key).await;
+            }
+        }
     }
 
     /// Asks for a reconcile; waits while the dispatcher has no room for another key.
@@ -264,14 +325,9 @@ impl Section {
         for namespace in watches.namespaces.store().objects() {
             keys.extend(self.owner_in(&namespace));
         }
+        // Of what went unseen, too, something may be left to be told.
+        keys.extend(self.table.lock().keys().cloned());
         keys
-    }
-
-    /// The pair that an owned namespace was made for.
-    fn owner_in(&self, namespace: &Object) -> Option<ObjectKey> {
-        let owner = namespace.annotation(&self.policy.marks.owner)?;
-        let key = ObjectKey::new(Arc::clone(&namespace.key.name), owner);
-        (self.owns(namespace) && self.mapping.remote_of(&key).is_some()).then_some(key)
     }
 
     /// Waits for the cluster or a permission: asked for again by the attendant.
@@ -289,37 +345,11 @@ impl Section {
 
     /// Tells an Event; dropped and counted when there is no room.
     pub(super) fn tell(&self, event: PairEvent) {
+        if self.config.dry_run {
+            return;
+        }
         // A dropped hint is counted by the mailbox.
         let _ = self.events.offer(event);
-    }
-
-    /// Whether the namespace's marks are this section's.
-    fn owns(&self, namespace: &Object) -> bool {
-        match self.policy.marks.namespace_owner(namespace) {
-            NamespaceOwner::Us => true,
-            NamespaceOwner::Unnamed => {
-                !self.others_here().any(|peer| peer.mapping.remote_namespace_of(&namespace.key.name).is_some())
-            }
-            NamespaceOwner::Nobody | NamespaceOwner::Others => false,
-        }
-    }
-
-    /// The other sections with the same local cluster.
-    fn others_here(&self) -> impl Iterator<Item = Arc<Section>> {
-        let peers = self.peers.read().clone();
-        let (cluster, name) = (self.config.local.clone(), self.config.name.clone());
-        peers.into_iter().filter(move |peer| peer.config.local == cluster && peer.config.name != name)
-    }
-
-    /// Whether a living remote object, other than that of `except`, maps to the local namespace. What is not known
-    /// counts as living.
-    fn lives_in(&self, namespace: &str, except: Option<&ObjectKey>) -> bool {
-        let Some(remote_namespace) = self.mapping.remote_namespace_of(namespace) else { return false };
-        let store = self.watches.remote.store();
-        !store.is_listed()
-            || store.any_in_namespace(remote_namespace, |remote| {
-                !remote.deleting && Some(&remote.key) != except && self.mapping.local_of(&remote.key).is_some()
-            })
     }
 
     /// Everything that a decision about the pair depends on, as the caches show it.
@@ -345,10 +375,19 @@ impl Section {
         let namespace_in_use = ending
             && matches!(namespace, Namespace::Present { ours: true, .. })
             && (self.lives_in(&local_key.namespace, Some(remote_key))
-                || self.others_here().any(|peer| peer.lives_in(&local_key.namespace, None)));
+                || self.keeps(&local_key.namespace, Some(local_key))
+                || self
+                    .others_here()
+                    .any(|peer| peer.lives_in(&local_key.namespace, None) || peer.keeps(&local_key.namespace, None)));
         let (settled, secrets) = {
             let mut table = self.table.lock();
-            let settled = table.get(local_key).map(|pair| pair.settled.clone()).unwrap_or_default();
+            let settled = &mut table.pair(local_key).settled;
+            let present = match &remote {
+                Remote::Present(remote) => Some(&**remote),
+                Remote::Absent(_) => None,
+            };
+            settled.observe(present, local.as_deref(), &self.policy);
+            let settled = settled.clone();
             drop(table);
             (settled, self.secrets_of(local_key, remote_key, &remote))
         };
@@ -378,7 +417,8 @@ impl Section {
         for (index, watch) in self.watches.secrets.iter().enumerate() {
             let Some(name) = self.config.secret_names.get(index) else { continue };
             let key = ObjectKey::new(Arc::clone(&local_key.namespace), name.as_str());
-            let Some(secret) = watch.store().get(&key) else { continue };
+            // From a cache that is void nothing is taken up.
+            let Some(secret) = watch.store().get(&key).filter(|_| watch.store().is_listed()) else { continue };
             let on_remote = match self.watches.remote_secrets.get(index).filter(|watch| watch.store().is_listed()) {
                 Some(watch) => {
                     let key = ObjectKey::new(Arc::clone(&remote_key.namespace), self.mapping.remote_secret_name(name));
@@ -400,94 +440,6 @@ impl Section {
         let mut table = self.table.lock();
         let uploaded = *table.pair(key).uploads.entry(Arc::clone(name)).or_insert(now);
         now.saturating_duration_since(uploaded) >= interval
-    }
-
-    /// Compares what the watches show with our last writes, at the very event that shows them.
-    fn settle(&self, local_key: &ObjectKey, remote_key: &ObjectKey) {
-        let mut table = self.table.lock();
-        if let Some(pair) = table.get(local_key) {
-            let remote = self.watches.remote.store().get(remote_key);
-            let local = self.watches.local.store().get(local_key);
-            pair.settled.observe(remote.as_deref(), local.as_deref(), &self.policy);
-        }
-    }
-
-    /// The local keys that news of a watched object concern.
-    fn concerned(&self, role: Role, watch: &Watch, key: &ObjectKey) -> Vec<ObjectKey> {
-        match role {
-            Role::Remote => self.mapping.local_of(key).into_iter().collect(),
-            Role::Local => self.mapping.remote_of(key).map(|_| key.clone()).into_iter().collect(),
-            Role::Namespaces => {
-                let mut keys: BTreeSet<ObjectKey> = BTreeSet::new();
-                if let Some(remote_namespace) = self.mapping.remote_namespace_of(&key.name) {
-                    let remotes = self.watches.remote.store().in_namespace(remote_namespace);
-                    keys.extend(remotes.iter().filter_map(|remote| self.mapping.local_of(&remote.key)));
-                    let locals = self.watches.local.store().in_namespace(&key.name);
-                    keys.extend(
-                        locals
-                            .iter()
-                            .map(|local| local.key.clone())
-                            .filter(|key| self.mapping.remote_of(key).is_some()),
-                    );
-                }
-                keys.extend(watch.store().get(key).and_then(|namespace| self.owner_in(&namespace)));
-                keys.into_iter().collect()
-            }
-            Role::Secrets => {
-                let owner = watch.store().get(key).and_then(|secret| secret.controller.clone());
-                let owner = owner.map(|owner| ObjectKey::new(Arc::clone(&key.namespace), owner.name));
-                owner.filter(|key| self.mapping.remote_of(key).is_some()).into_iter().collect()
-            }
-            Role::RemoteSecrets => {
-                let Some(owner) = watch.store().get(key).and_then(|secret| secret.controller.clone()) else {
-                    return Vec::new();
-                };
-                self.mapping.local_of(&ObjectKey::new(Arc::clone(&key.namespace), owner.name)).into_iter().collect()
-            }
-        }
-    }
-
-    /// Notes that an object is missing without explanation, or is there again; before anybody acts on it.
-    fn look_for_suspect(&self, local_key: &ObjectKey, remote_key: &ObjectKey) -> bool {
-        let store = self.watches.remote.store();
-        let missing = store.get(remote_key).is_none() && !store.absence(remote_key).seen_terminating;
-        let local = self.watches.local.store().get(local_key);
-        let would_go = local.is_some_and(|local| {
-            // What is going already has been counted.
-            !local.deleting
-                && (plan::is_ours(&local, &self.policy) || self.policy.unclaimed == crate::config::Unclaimed::Delete)
-        });
-        let mut guard = self.guard.lock();
-        if missing && would_go {
-            guard.suspect(local_key.clone());
-            false
-        } else {
-            guard.clear(local_key)
-        }
-    }
-
-    async fn news(&self, role: Role, watch: &Watch, key: &ObjectKey) {
-        let mut freed = false;
-        for local_key in self.concerned(role, watch, key) {
-            let Some(remote_key) = self.mapping.remote_of(&local_key) else { continue };
-            if matches!(role, Role::Remote | Role::Local) {
-                self.settle(&local_key, &remote_key);
-                freed |= self.look_for_suspect(&local_key, &remote_key);
-                self.note_arrival(role, &local_key);
-            }
-            self.request(local_key).await;
-        }
-        if freed {
-            self.request_suspects().await;
-        }
-    }
-
-    /// Those who wait for the guard's verdict are asked for again.
-    pub(super) async fn request_suspects(&self) {
-        let waiting = self.guard.lock().waiting();
-        for key in waiting {
-            self.request(key).await;
-        }
     }
 
     /// Asks for the pairs with a secret that is due to be written again.
@@ -517,63 +469,5 @@ impl Section {
         let namespaces = watches.namespaces.store().objects();
         let owned = namespaces.iter().filter(|namespace| self.owner_in(namespace).is_some());
         held.count() + marked.count() + owned.count()
-    }
-
-    fn note_arrival(&self, role: Role, key: &ObjectKey) {
-        let now = Instant::now();
-        let mut table = self.table.lock();
-        let pair = table.pair(key);
-        let since = if role == Role::Remote { &mut pair.spec_since } else { &mut pair.status_since };
-        since.get_or_insert(now);
-    }
-}
-
-/// A section's ear at one watch.
-struct Following {
-    section: Arc<Section>,
-    role: Role,
-}
-
-impl Follower for Following {
-    fn wants(&self, key: &ObjectKey) -> bool {
-        let mapping = &self.section.mapping;
-        match self.role {
-            Role::Remote => mapping.local_of(key).is_some(),
-            Role::Local => mapping.remote_of(key).is_some(),
-            Role::Namespaces => mapping.remote_namespace_of(&key.name).is_some(),
-            Role::Secrets => mapping.remote_namespace_of(&key.namespace).is_some(),
-            Role::RemoteSecrets => true,
-        }
-    }
-
-    fn changed<'a>(&'a self, watch: &'a Watch, key: &'a ObjectKey) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            if self.section.is_listed() {
-                self.section.news(self.role, watch, key).await;
-            }
-        })
-    }
-
-    fn listed<'a>(&'a self, watch: &'a Watch, first: bool, vanished: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            let section = &self.section;
-            if !section.is_listed() {
-                return;
-            }
-            // All suspects are known to the guard before the first of them is acted upon.
-            let keys = if first {
-                section.all_pairs()
-            } else {
-                vanished.iter().flat_map(|key| section.concerned(self.role, watch, key)).collect()
-            };
-            for key in &keys {
-                if let Some(remote_key) = section.mapping.remote_of(key) {
-                    section.look_for_suspect(key, &remote_key);
-                }
-            }
-            for key in keys {
-                section.request(key).await;
-            }
-        })
     }
 }

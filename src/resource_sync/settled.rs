@@ -7,6 +7,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use super::patch;
 use super::plan::{Policy, is_ours};
 use crate::cluster::{CanonicalJson, Object, Written};
 
@@ -64,7 +65,7 @@ impl Settled {
     /// Compares what the watches show now with the last writes.
     pub fn observe(&mut self, remote: Option<&Object>, local: Option<&Object>, policy: &Policy) {
         if let (Some(write), Some(local)) = (&self.content_write, local)
-            && let Some(settled) = settle(write, local, fingerprint(Some(&local.content)))
+            && let Some(settled) = settle(write, local, patch::local_fingerprint(&local.content, policy))
         {
             self.content = Some(Pair { remote: write.source, local: settled });
             self.content_write = None;
@@ -81,8 +82,10 @@ impl Settled {
             && generations_agree(remote, local, policy)
         {
             self.known = true;
-            self.content =
-                Some(Pair { remote: fingerprint(Some(&remote.content)), local: fingerprint(Some(&local.content)) });
+            self.content = Some(Pair {
+                remote: fingerprint(Some(&remote.content)),
+                local: patch::local_fingerprint(&local.content, policy),
+            });
         }
     }
 
@@ -122,7 +125,9 @@ fn generations_agree(remote: &Object, local: &Object, policy: &Policy) -> bool {
     // The annotations may be those of an earlier remote object of this name (restored from a backup, or noted by a
     // write that came too late); the mark tells which one the local object came from.
     let mark = local.annotation(&policy.marks.remote_uid);
-    remote.generation > 0
+    // Without write-back the annotations are those of another follower, about another local object.
+    policy.write_back
+        && remote.generation > 0
         && local.generation > 0
         && is_ours(local, policy)
         && mark.is_none_or(|mark| *mark == *remote.uid)

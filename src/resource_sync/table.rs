@@ -42,6 +42,8 @@ pub struct Pair {
     pub told_failure: Option<(&'static str, &'static str)>,
     /// Contention was told in an Event.
     pub told_contended: bool,
+    /// Our finalizer was taken off, or found off: nothing is left on the remote.
+    pub released: bool,
     /// When each secret was last written to the remote, by name.
     pub uploads: BTreeMap<Arc<str>, Instant>,
 }
@@ -55,6 +57,7 @@ impl Default for Pair {
             status_since: None,
             told_failure: None,
             told_contended: false,
+            released: false,
             uploads: BTreeMap::new(),
         }
     }
@@ -89,6 +92,11 @@ impl Table {
     /// The record of a pair, where there is one.
     pub fn get(&mut self, key: &ObjectKey) -> Option<&mut Pair> {
         self.pairs.get_mut(key)
+    }
+
+    /// All keys.
+    pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.pairs.keys()
     }
 
     /// The pair is gone on both sides.

@@ -36,7 +36,13 @@ pub struct WiredSection {
 
 /// Wires all sections: they share watches, and know each other.
 pub fn wire(configs: &[SyncConfig], watches: &mut WatchRegistry) -> Vec<WiredSection> {
-    let wired: Vec<WiredSection> = configs.iter().map(|config| wire_one(config, watches)).collect();
+    let wired: Vec<WiredSection> = configs
+        .iter()
+        .map(|config| {
+            let (remote, local) = (watches.canonical(&config.remote), watches.canonical(&config.local));
+            wire_one(&SyncConfig { remote, local, ..config.clone() }, watches)
+        })
+        .collect();
     let sections: Vec<Arc<Section>> = wired.iter().map(|wired| Arc::clone(&wired.section)).collect();
     for section in &sections {
         section.follow(&sections);

@@ -8,6 +8,10 @@ use std::io::IsTerminal;
 use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
+
+/// kube writes the whole body of an answer that it can't decode at WARN, which may be a list of secrets. A filter that
+/// names the target overrides it.
+const QUIET: &str = "kube_client=error";
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
@@ -37,7 +41,9 @@ fn subscriber<W>(config: &LogConfig, writer: W, colours: bool) -> Result<Box<dyn
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
-    let builder = tracing_subscriber::fmt().with_env_filter(EnvFilter::try_new(&config.filter)?).with_writer(writer);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::try_new(format!("{QUIET},{}", config.filter))?)
+        .with_writer(writer);
     Ok(match config.format {
         LogFormat::Text => Box::new(builder.with_ansi(colours).finish()),
         // One flat object a line, with the innermost span as `span`.

@@ -1,0 +1,119 @@
+//! What the caches have yet to show of a pair's own writes.
+//!
+//! Kept by the section, not by the reconciler: a reconciler that is passivated or panics must not forget that the outcome
+//! of a write is unknown, or the next one would decide from a cache that is behind.
+
+use std::sync::Arc;
+
+use super::section::Section;
+use crate::cluster::{ObjectKey, Store, Written};
+
+/// What is awaited of one object.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Awaited {
+    /// Our last write's version.
+    written: Option<Arc<str>>,
+    /// The incarnation that we deleted.
+    deleted: Option<Arc<str>>,
+    /// The outcome of our last write is unknown.
+    pub(super) unknown: bool,
+}
+
+impl Awaited {
+    fn is_shown(&mut self, store: &Store, key: &ObjectKey) -> bool {
+        if self.written.as_ref().is_some_and(|written| store.has_caught_up(key, written)) {
+            self.written = None;
+        }
+        if let Some(uid) = &self.deleted
+            && store.get(key).is_none_or(|held| held.deleting || held.uid != *uid)
+        {
+            self.deleted = None;
+        }
+        self.written.is_none() && self.deleted.is_none()
+    }
+
+    /// A write was acknowledged.
+    pub(super) fn wrote(&mut self, written: &Written) {
+        self.unknown = false;
+        self.await_version(&written.resource_version);
+    }
+
+    /// The cache is to show this version.
+    pub(super) fn await_version(&mut self, version: &Arc<str>) {
+        if !version.is_empty() {
+            self.written = Some(Arc::clone(version));
+        }
+    }
+
+    /// This incarnation is to go from the cache.
+    pub(super) fn await_end(&mut self, uid: &Arc<str>) {
+        self.deleted = Some(Arc::clone(uid));
+    }
+
+    /// Nothing is awaited any more.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn is_pending(&self) -> bool {
+        self.written.is_some() || self.deleted.is_some()
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.unknown && !self.is_pending()
+    }
+}
+
+/// What is awaited of one pair.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Awaiting {
+    pub(super) remote: Awaited,
+    pub(super) local: Awaited,
+    pub(super) namespace: Awaited,
+    /// Versions of secrets that we wrote, on either side, by index of the name.
+    secrets: Vec<(usize, Side, ObjectKey, Arc<str>)>,
+}
+
+/// Where a secret was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Remote,
+    Local,
+}
+
+impl Awaiting {
+    /// Whether the caches show everything that we wrote.
+    pub(super) fn is_shown(&mut self, section: &Section, local_key: &ObjectKey, remote_key: &ObjectKey) -> bool {
+        let watches = section.watches();
+        let remote = self.remote.is_shown(watches.remote.store(), remote_key);
+        let local = self.local.is_shown(watches.local.store(), local_key);
+        let namespace_key = ObjectKey::new("", Arc::clone(&local_key.namespace));
+        let namespace = self.namespace.is_shown(watches.namespaces.store(), &namespace_key);
+        self.secrets.retain(|(index, side, key, written)| {
+            let watches = if *side == Side::Remote { &watches.remote_secrets } else { &watches.secrets };
+            // What is not watched shows nothing.
+            watches
+                .get(*index)
+                .is_some_and(|watch| watch.store().is_listed() && !watch.store().has_caught_up(key, written))
+        });
+        remote && local && namespace && self.secrets.is_empty()
+    }
+
+    /// The caches have not shown it in time: they are not waited for any longer, the API servers are asked.
+    pub(super) fn give_up(&mut self) {
+        self.remote.unknown |= self.remote.is_pending();
+        self.local.unknown |= self.local.is_pending();
+        self.namespace.clear();
+        self.secrets.clear();
+    }
+
+    /// A secret was written.
+    pub(super) fn wrote_secret(&mut self, index: usize, side: Side, key: ObjectKey, written: &Written) {
+        self.secrets.push((index, side, key, Arc::clone(&written.resource_version)));
+    }
+
+    /// Whether there is nothing to remember.
+    pub(super) fn is_idle(&self) -> bool {
+        self.remote.is_idle() && self.local.is_idle() && self.namespace.is_idle() && self.secrets.is_empty()
+    }
+}

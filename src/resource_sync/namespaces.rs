@@ -1,0 +1,107 @@
+//! Local namespaces: whose they are, whether they may go, and that one of many makes them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::marks::NamespaceOwner;
+use super::section::Section;
+use crate::cluster::{Object, ObjectKey};
+
+/// A namespace that was just made is in the cache within this, or was not made.
+const MADE_WITHIN: Duration = Duration::from_secs(5);
+
+impl Section {
+    /// Whether this pair is to make the namespace; of many that need it at once only one does, the others are asked for
+    /// when the watch shows it.
+    pub(super) fn may_create_namespace(&self, namespace: &Arc<str>) -> bool {
+        let now = Instant::now();
+        let mut making = self.making_namespaces.lock();
+        making.retain(|_, since| now.saturating_duration_since(*since) < MADE_WITHIN);
+        if making.contains_key(namespace) {
+            return false;
+        }
+        making.insert(Arc::clone(namespace), now);
+        true
+    }
+
+    /// It could not be made: another pair may try.
+    pub(super) fn namespace_was_not_made(&self, namespace: &Arc<str>) {
+        self.making_namespaces.lock().remove(namespace);
+    }
+
+    /// The pair that an owned namespace was made for.
+    pub(super) fn owner_in(&self, namespace: &Object) -> Option<ObjectKey> {
+        let owner = namespace.annotation(&self.policy.marks.owner)?;
+        let key = ObjectKey::new(Arc::clone(&namespace.key.name), owner);
+        (self.owns(namespace) && self.mapping.remote_of(&key).is_some()).then_some(key)
+    }
+
+    /// A pair ended: whoever made the namespace may have been waiting for it.
+    pub(super) fn last_one_went(&self, local_key: &ObjectKey) {
+        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&local_key.namespace)));
+        let Some(namespace) = namespace.filter(|namespace| !namespace.deleting) else { return };
+        for section in self.sections_here() {
+            if let Some(owner) = section.owner_in(&namespace)
+                && !(section.config.name == self.config.name && owner == *local_key)
+            {
+                section.asked.lock().keys.insert(owner);
+                section.asked_notify.notify_one();
+            }
+        }
+    }
+
+    /// Whether the namespace's marks are this section's.
+    pub(super) fn owns(&self, namespace: &Object) -> bool {
+        match self.policy.marks.namespace_owner(namespace) {
+            NamespaceOwner::Us => true,
+            NamespaceOwner::Unnamed => {
+                !self.others_here().any(|peer| peer.mapping.remote_namespace_of(&namespace.key.name).is_some())
+            }
+            NamespaceOwner::Nobody | NamespaceOwner::Others => false,
+        }
+    }
+
+    /// All sections with the same local cluster, this one included.
+    pub(super) fn sections_here(&self) -> Vec<Arc<Section>> {
+        let peers = self.peers.read();
+        peers.iter().filter(|peer| peer.config.local == self.config.local).cloned().collect()
+    }
+
+    /// The other sections with the same local cluster.
+    pub(super) fn others_here(&self) -> impl Iterator<Item = Arc<Section>> {
+        let name = self.config.name.clone();
+        self.sections_here().into_iter().filter(move |peer| peer.config.name != name)
+    }
+
+    /// Whether a local object of the namespace, other than `except`, must not go with it: it is paused, or its remote
+    /// object is not known to be going.
+    pub(super) fn keeps(&self, namespace: &str, except: Option<&ObjectKey>) -> bool {
+        let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);
+        let locals = self.watches.local.store();
+        !locals.is_listed()
+            || locals.in_namespace(namespace).iter().any(|local| {
+                let Some(remote_key) = self.mapping.remote_of(&local.key) else { return false };
+                if Some(&local.key) == except || local.deleting {
+                    return false;
+                }
+                let is_going = match remotes.get(&remote_key) {
+                    Some(remote) => remote.deleting && !marks.is_paused(&remote),
+                    None => remotes.absence(&remote_key).seen_terminating,
+                };
+                marks.is_paused(local) || !is_going
+            })
+    }
+
+    /// Whether a living remote object, other than that of `except`, maps to the local namespace. What is not known
+    /// counts as living.
+    pub(super) fn lives_in(&self, namespace: &str, except: Option<&ObjectKey>) -> bool {
+        let Some(remote_namespace) = self.mapping.remote_namespace_of(namespace) else { return false };
+        let store = self.watches.remote.store();
+        !store.is_listed()
+            || store.any_in_namespace(remote_namespace, |remote| {
+                !remote.deleting && Some(&remote.key) != except && self.mapping.local_of(&remote.key).is_some()
+            })
+    }
+}

@@ -1,0 +1,183 @@
+//! What watches tell a section: whose pair it is, whether it is suspicious, and who has to be asked for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::plan;
+use super::section::Section;
+use crate::cluster::{Follower, ObjectKey, Watch};
+use crate::config::Unclaimed;
+
+/// What a watch is to a section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The kind on the remote.
+    Remote,
+    /// The kind on the local cluster.
+    Local,
+    /// Namespaces of the local cluster.
+    Namespaces,
+    /// A named secret on the local cluster.
+    Secrets,
+    /// A named secret on the remote.
+    RemoteSecrets,
+}
+
+impl Section {
+    /// Compares what the watches show with our last writes, at the very event that shows them.
+    fn settle(&self, local_key: &ObjectKey, remote_key: &ObjectKey) {
+        let mut table = self.table.lock();
+        if let Some(pair) = table.get(local_key) {
+            let remote = self.watches.remote.store().get(remote_key);
+            let local = self.watches.local.store().get(local_key);
+            pair.settled.observe(remote.as_deref(), local.as_deref(), &self.policy);
+        }
+    }
+
+    /// The local keys that news of a watched object concern.
+    fn concerned(&self, role: Role, watch: &Watch, key: &ObjectKey) -> Vec<ObjectKey> {
+        match role {
+            Role::Remote => self.mapping.local_of(key).into_iter().collect(),
+            Role::Local => self.mapping.remote_of(key).map(|_| key.clone()).into_iter().collect(),
+            Role::Namespaces => {
+                let mut keys: BTreeSet<ObjectKey> = BTreeSet::new();
+                if let Some(remote_namespace) = self.mapping.remote_namespace_of(&key.name) {
+                    let remotes = self.watches.remote.store().in_namespace(remote_namespace);
+                    keys.extend(remotes.iter().filter_map(|remote| self.mapping.local_of(&remote.key)));
+                    let locals = self.watches.local.store().in_namespace(&key.name);
+                    keys.extend(
+                        locals
+                            .iter()
+                            .map(|local| local.key.clone())
+                            .filter(|key| self.mapping.remote_of(key).is_some()),
+                    );
+                }
+                keys.extend(watch.store().get(key).and_then(|namespace| self.owner_in(&namespace)));
+                keys.extend(self.table.lock().keys().filter(|pair| pair.namespace == key.name).cloned());
+                keys.into_iter().collect()
+            }
+            Role::Secrets => {
+                let owner = watch.store().get(key).and_then(|secret| secret.controller.clone());
+                let owner = owner.map(|owner| ObjectKey::new(Arc::clone(&key.namespace), owner.name));
+                owner.filter(|key| self.mapping.remote_of(key).is_some()).into_iter().collect()
+            }
+            Role::RemoteSecrets => {
+                // By the local secret: the one on the remote may have lost its owner, or be gone.
+                let suffix = &self.config.local_namespace_suffix;
+                let namespace = format!("{}{suffix}", key.namespace);
+                let mut keys = Vec::new();
+                for (name, secrets) in self.config.secret_names.iter().zip(&self.watches.secrets) {
+                    if self.mapping.remote_secret_name(name) == *key.name {
+                        let secret = secrets.store().get(&ObjectKey::new(namespace.as_str(), name.as_str()));
+                        let owner = secret.and_then(|secret| secret.controller.clone());
+                        keys.extend(owner.map(|owner| ObjectKey::new(namespace.as_str(), owner.name)));
+                    }
+                }
+                keys.retain(|key| self.mapping.remote_of(key).is_some());
+                keys
+            }
+        }
+    }
+
+    /// Notes that an object is missing without explanation, or is there again; before anybody acts on it.
+    fn look_for_suspect(&self, local_key: &ObjectKey, remote_key: &ObjectKey) -> bool {
+        let store = self.watches.remote.store();
+        let missing = store.get(remote_key).is_none() && !store.absence(remote_key).seen_terminating;
+        let local = self.watches.local.store().get(local_key);
+        // As the plan has it: an owned namespace goes too. What is going already has been counted.
+        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&local_key.namespace)));
+        let owned = namespace.is_some_and(|namespace| !namespace.deleting && self.owns(&namespace));
+        let would_go = match &local {
+            Some(local) => {
+                !local.deleting
+                    && !self.policy.marks.is_paused(local)
+                    && (owned || plan::is_ours(local, &self.policy) || self.policy.unclaimed == Unclaimed::Delete)
+            }
+            None => owned,
+        };
+        let mut guard = self.guard.lock();
+        if missing && would_go {
+            guard.suspect(local_key.clone());
+            false
+        } else {
+            guard.clear(local_key)
+        }
+    }
+
+    async fn news(&self, role: Role, watch: &Watch, key: &ObjectKey) {
+        let mut freed = false;
+        for local_key in self.concerned(role, watch, key) {
+            let Some(remote_key) = self.mapping.remote_of(&local_key) else { continue };
+            if matches!(role, Role::Remote | Role::Local) {
+                self.settle(&local_key, &remote_key);
+                freed |= self.look_for_suspect(&local_key, &remote_key);
+                self.note_arrival(role, &local_key);
+            }
+            self.request(local_key).await;
+        }
+        if freed {
+            self.suspects_may_go();
+        }
+    }
+
+    fn note_arrival(&self, role: Role, key: &ObjectKey) {
+        let now = Instant::now();
+        let mut table = self.table.lock();
+        let pair = table.pair(key);
+        let since = if role == Role::Remote { &mut pair.spec_since } else { &mut pair.status_since };
+        since.get_or_insert(now);
+    }
+}
+
+/// A section's ear at one watch.
+pub(super) struct Following {
+    pub(super) section: Arc<Section>,
+    pub(super) role: Role,
+}
+
+impl Follower for Following {
+    fn wants(&self, key: &ObjectKey) -> bool {
+        let mapping = &self.section.mapping;
+        match self.role {
+            Role::Remote => mapping.local_of(key).is_some(),
+            Role::Local => mapping.remote_of(key).is_some(),
+            Role::Namespaces => mapping.remote_namespace_of(&key.name).is_some(),
+            Role::Secrets => mapping.remote_namespace_of(&key.namespace).is_some(),
+            Role::RemoteSecrets => true,
+        }
+    }
+
+    fn changed<'a>(&'a self, watch: &'a Watch, key: &'a ObjectKey) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if self.section.is_listed() {
+                self.section.news(self.role, watch, key).await;
+            }
+        })
+    }
+
+    fn listed<'a>(&'a self, watch: &'a Watch, first: bool, vanished: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let section = &self.section;
+            if !section.is_listed() {
+                return;
+            }
+            // All suspects are known to the guard before the first of them is acted upon.
+            let keys = if first {
+                section.all_pairs()
+            } else {
+                vanished.iter().flat_map(|key| section.concerned(self.role, watch, key)).collect()
+            };
+            for key in &keys {
+                if let Some(remote_key) = section.mapping.remote_of(key) {
+                    section.look_for_suspect(key, &remote_key);
+                }
+            }
+            for key in keys {
+                section.request(key).await;
+            }
+        })
+    }
+}
