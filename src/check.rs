@@ -130,7 +130,8 @@ fn needed(section: &SyncConfig, kind: &Kind, is_remote: bool) -> Vec<AccessReque
     } else {
         need(&[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete], &resource, "");
         if kind.namespaced {
-            need(&[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Delete], "namespaces", "");
+            // Patch: to take our marks off when the section is detached.
+            need(&[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete], "namespaces", "");
         }
         if section.write_back {
             for name in &section.secret_names {

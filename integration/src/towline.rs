@@ -199,6 +199,11 @@ impl Admin {
         self.http.get("/metrics").await?.success("/metrics")
     }
 
+    /// `GET /healthz`, whatever the status.
+    pub async fn healthz(&self) -> Result<Answer, Error> {
+        self.http.get("/healthz").await
+    }
+
     /// `GET /readyz`, whatever the status.
     pub async fn readyz(&self) -> Result<Answer, Error> {
         self.http.get("/readyz").await

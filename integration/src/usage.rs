@@ -13,9 +13,16 @@ pub struct Usage {
     pub cpu: Duration,
     /// The most memory it ever held at once, in bytes (`VmHWM`).
     pub rss_peak: u64,
+    /// How often one of its living threads gave its core up: what waking up costs, where there is little else to do.
+    pub switches: u64,
 }
 
 impl Usage {
+    /// What this process has used.
+    pub fn own() -> Result<Self, Error> {
+        Self::of(rustix::process::getpid().as_raw_nonzero().get())
+    }
+
     pub(crate) fn of(pid: i32) -> Result<Self, Error> {
         let stat = read(pid, "stat")?;
         let status = read(pid, "status")?;
@@ -23,7 +30,7 @@ impl Usage {
         let rss_peak = peak_kibibytes(&status).ok_or_else(|| unreadable("/proc/…/status", &status))? * 1024;
         let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
         let cpu = Duration::from_nanos(cpu.saturating_mul(1_000_000_000) / ticks_per_second);
-        Ok(Self { cpu, rss_peak })
+        Ok(Self { cpu, rss_peak, switches: switches(pid)? })
     }
 
     pub(crate) fn reset_peak(pid: i32) -> Result<(), Error> {
@@ -40,6 +47,22 @@ fn proc_file(pid: i32, name: &str) -> PathBuf {
 fn read(pid: i32, name: &str) -> Result<String, Error> {
     let path = proc_file(pid, name);
     fs::read_to_string(&path).map_err(Error::file("read", &path))
+}
+
+/// The kernel counts them for each thread.
+fn switches(pid: i32) -> Result<u64, Error> {
+    let path = proc_file(pid, "task");
+    let threads = fs::read_dir(&path).map_err(Error::file("read", &path))?;
+    // A thread that ends meanwhile is none of the living.
+    let statuses = threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
+    Ok(statuses.filter_map(|status| thread_switches(&status)).sum())
+}
+
+fn thread_switches(status: &str) -> Option<u64> {
+    let count = |name: &str| -> Option<u64> {
+        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?.trim().parse().ok()
+    };
+    Some(count("voluntary_ctxt_switches")? + count("nonvoluntary_ctxt_switches")?)
 }
 
 fn unreadable(what: &str, content: &str) -> Error {
@@ -62,7 +85,7 @@ fn peak_kibibytes(status: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{cpu_ticks, peak_kibibytes};
+    use super::{cpu_ticks, peak_kibibytes, thread_switches};
 
     #[test]
     fn a_name_with_blanks_and_parentheses_shifts_no_field() {
@@ -73,5 +96,9 @@ mod tests {
     #[test]
     fn the_peak_is_read_and_not_the_present_size() {
         assert_eq!(peak_kibibytes("Name:\tx\nVmHWM:\t   5120 kB\nVmRSS:\t    1024 kB\n"), Some(5120));
+    }
+    #[test]
+    fn switches_of_both_kinds_count() {
+        assert_eq!(thread_switches("x\nvoluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t2\n"), Some(42));
     }
 }

@@ -10,6 +10,8 @@ pub mod attendant;
 pub mod events;
 mod execute;
 pub mod guard;
+#[cfg(test)]
+mod laws;
 pub mod marks;
 pub mod names;
 pub mod observe;

@@ -21,6 +21,8 @@ pub struct LocalChange {
     pub labels: BTreeMap<Arc<str>, Option<Arc<str>>>,
     /// Annotations to set (`Some`) or to remove (`None`).
     pub annotations: BTreeMap<Arc<str>, Option<Arc<str>>>,
+    /// Strips the record of field managers: with `mirror` it is what says that an object is ours.
+    pub strip_managers: bool,
     /// The change depends on what the object holds besides: it must not have changed since it was read.
     pub guarded: bool,
 }
@@ -34,6 +36,10 @@ impl LocalChange {
     pub fn apply_to(&self, local: &mut Object) {
         if let Some(content) = &self.content {
             local.content = content.clone();
+        }
+        if self.strip_managers {
+            local.ours = None;
+            return;
         }
         let owned = local.ours.get_or_insert_default();
         for (held, changes, owned) in [
@@ -92,6 +98,10 @@ impl LocalChange {
                 });
             }
         }
+        if self.strip_managers {
+            // One empty entry means: none at all. An empty list would change nothing.
+            operations.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": [{}]}));
+        }
         Value::Array(operations)
     }
 }
@@ -115,7 +125,11 @@ pub fn local_change(remote: &Object, local: &Object, policy: &Policy, settled: &
             with_local_fields(&remote.content, &local.content, &policy.local_fields)
         };
         if wanted != local.content {
-            change.guarded |= fields(&local.content).keys().any(|field| !fields(&wanted).contains_key(field));
+            // Only fields that differ are written, as a whole: beside a spec, what somebody else changes meanwhile would
+            // be left and taken for the server's own doing.
+            let (to_be, held) = (fields(&wanted), fields(&local.content));
+            change.guarded |= held.keys().any(|field| !to_be.contains_key(field))
+                || held.keys().chain(to_be.keys()).any(|field| field != "spec");
             change.content = Some(wanted);
         }
     }
@@ -168,11 +182,16 @@ pub fn desired_metadata(remote: &Object, policy: &Policy) -> (Keys, Keys) {
 /// What takes our mark off a local object that is let go; `None`: it has none.
 pub fn release(local: &Object, policy: &Policy) -> Option<LocalChange> {
     let mark = &policy.marks.remote_uid;
-    local.annotations.contains_key(mark).then(|| LocalChange {
-        annotations: BTreeMap::from([(Arc::clone(mark), None)]),
-        guarded: true,
-        ..LocalChange::default()
-    })
+    match policy.metadata {
+        Metadata::Merge => local.annotations.contains_key(mark).then(|| LocalChange {
+            annotations: BTreeMap::from([(Arc::clone(mark), None)]),
+            guarded: true,
+            ..LocalChange::default()
+        }),
+        Metadata::Mirror => {
+            local.ours.is_some().then(|| LocalChange { strip_managers: true, guarded: true, ..LocalChange::default() })
+        }
+    }
 }
 
 fn key_changes(

@@ -142,7 +142,7 @@ pub enum Step {
     DeleteLocal,
     /// Rule 3.
     DeleteNamespace,
-    /// Detaching: the namespace loses our marks.
+    /// Detaching, and an object that left the selector: the namespace loses our marks.
     ReleaseNamespace,
 }
 
@@ -277,11 +277,11 @@ fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explain
         _ => None,
     };
     if let Some(namespace) = namespace {
-        if !explained {
-            return Next::ConfirmAbsence;
-        }
         if namespace.deleting {
             return Next::Rest(Rest::NamespaceTerminating);
+        }
+        if !explained {
+            return Next::ConfirmAbsence;
         }
         return Next::Do(Step::DeleteNamespace);
     }
@@ -308,10 +308,18 @@ fn letting_go(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     if remote.has_finalizer(&policy.marks.finalizer) {
         return Next::Do(Step::RemoveFinalizer);
     }
-    match observed.local.as_deref().and_then(|local| patch::release(local, policy)) {
-        Some(change) => Next::Do(Step::ReleaseLocal(change)),
-        None => Next::Rest(Rest::Gone),
+    if let Some(change) = observed.local.as_deref().and_then(|local| patch::release(local, policy)) {
+        return Next::Do(Step::ReleaseLocal(change));
     }
+    // With the marks the namespace would be deleted with the last selected object, and the kept one with it.
+    if observed.local.is_some() && owner_mark_is_ours(observed, policy) {
+        return Next::Do(Step::ReleaseNamespace);
+    }
+    Next::Rest(Rest::Gone)
+}
+
+fn owner_mark_is_ours(observed: &Observed, policy: &Policy) -> bool {
+    matches!(&observed.namespace, Namespace::Present { ours: true, object } if object.annotation(&policy.marks.owner).is_some())
 }
 
 /// Ends the pair for good: nothing of ours stays, on either side, and nothing is deleted. `local_gone`: the local
@@ -324,8 +332,7 @@ pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
         if let Some(change) = observed.local.as_deref().and_then(|local| patch::release(local, policy)) {
             return Next::Do(Step::ReleaseLocal(change));
         }
-        if matches!(&observed.namespace, Namespace::Present { ours: true, object } if object.annotation(&policy.marks.owner).is_some())
-        {
+        if owner_mark_is_ours(observed, policy) {
             return Next::Do(Step::ReleaseNamespace);
         }
     }

@@ -119,9 +119,13 @@ fn settle_exactly(write: &Write, shown: &Object, fingerprint: u64) -> Option<u64
 
 fn generations_agree(remote: &Object, local: &Object, policy: &Policy) -> bool {
     let noted = |mark: &Arc<str>| remote.annotation(mark).and_then(|text| text.parse::<i64>().ok());
+    // The annotations may be those of an earlier remote object of this name (restored from a backup, or noted by a
+    // write that came too late); the mark tells which one the local object came from.
+    let mark = local.annotation(&policy.marks.remote_uid);
     remote.generation > 0
         && local.generation > 0
         && is_ours(local, policy)
+        && mark.is_none_or(|mark| *mark == *remote.uid)
         && noted(&policy.marks.remote_generation) == Some(remote.generation)
         && noted(&policy.marks.local_generation) == Some(local.generation)
 }

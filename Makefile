@@ -1,0 +1,59 @@
+# The only entry: what people type, CI runs as well. `make` alone lists it.
+
+.DEFAULT_GOAL := help
+SHELL := bash
+# setup.sh knows that other users than root don't have nft on their PATH; the tests have to find it there, too.
+export PATH := $(PATH):/usr/sbin:/sbin
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Each test has up to three control planes, of which each takes a core while it starts and 400 MB while it runs.
+TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+
+.PHONY: help
+help: ## lists this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: setup-demo ## plays a story on three real clusters and stays up (ONCE=1: ends after the story)
+	cargo build --release --locked --package towline --package integration --bin towline --bin demo
+	TOWLINE_BIN=$(TARGET)/release/towline $(TARGET)/release/demo $(if $(ONCE),--once)
+
+# The binary is what `cargo test` has built anyway. Asked for it alone, cargo would build every dependency again.
+.PHONY: test
+test: setup-test ## runs every test, those on real components included
+	cargo test --workspace --locked --no-run
+	TOWLINE_BIN=$(TARGET)/debug/towline cargo test --workspace --locked -- --test-threads=$(TEST_THREADS)
+
+.PHONY: lint
+lint: lint-format lint-clippy lint-bans ## checks formatting, and denies every warning of clippy
+
+.PHONY: lint-format
+lint-format: setup-tools
+	cargo fmt --all --check
+
+.PHONY: lint-clippy
+lint-clippy: setup-tools
+	cargo clippy --workspace --all-targets --locked -- --deny warnings
+
+.PHONY: lint-bans
+lint-bans: setup-tools
+	cargo fetch --quiet --locked
+	tests/clippy_bans/check.sh
+
+.PHONY: bench
+bench: setup-demo ## measures speed, memory and requests on real clusters (ARGS=…: for the bench)
+	cargo build --release --locked --package towline --package integration --bin towline --bin bench
+	TOWLINE_BIN=$(TARGET)/release/towline $(TARGET)/release/bench $(ARGS)
+
+.PHONY: audit
+audit: setup-tools ## checks licences, bans and sources of all dependencies
+	@cargo deny --version >/dev/null || { echo "cargo deny is missing: cargo install --locked cargo-deny" >&2; exit 1; }
+	cargo deny --locked check licenses bans sources
+
+.PHONY: image
+image: setup-tools ## builds the container image; without a container engine, runs its steps
+	@if docker info >/dev/null 2>&1; then docker build --tag towline .; else hack/image-steps.sh; fi
+
+.PHONY: setup-tools setup-demo setup-test
+setup-tools setup-demo setup-test: setup-%:
+	@hack/setup.sh $*

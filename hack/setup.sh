@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Makes a fresh Debian machine ready: installs the missing packages where it may, and says exactly what to install
+# where it may not. Everything that is missing is told at once. Quiet where there is nothing to do.
+#
+# Usage: hack/setup.sh [tools|demo|test]
+#   tools  what building and linting Towline takes
+#   demo   the same, and a control plane: built once, in about five minutes, and kept
+#   test   the same, and what the tests of a failing network take (default)
+set -euo pipefail
+
+readonly purpose=${1:-test}
+readonly go_wanted=1.26
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+# nft is there, and other users than root don't have it on their PATH.
+export PATH=$PATH:/usr/sbin:/sbin
+
+say() { echo "setup: $*" >&2; }
+
+case $purpose in
+tools | demo | test) ;;
+*)
+    say "unknown purpose '$purpose': tools, demo or test"
+    exit 2
+    ;;
+esac
+
+# A compiler without the C library's headers, or a linker without its objects, is no use.
+c_compiler_works() { echo '#include <stdio.h>
+int main(void) { return puts("") < 0; }' | cc -x c - -o /dev/null 2>/dev/null; }
+have() { command -v "$1" >/dev/null; }
+
+missing_packages() {
+    c_compiler_works || echo gcc libc6-dev
+    have git || echo git
+    [[ $purpose == tools ]] || { have setpriv && have flock; } || echo util-linux
+    [[ $purpose != test ]] || have nft || echo nftables
+}
+
+# version_reaches FOUND WANTED
+version_reaches() { printf '%s\n%s\n' "$2" "$1" | sort --check=quiet --version-sort; }
+
+install_packages() { # package...
+    local -a as_root=()
+    if ((EUID != 0)); then
+        as_root=(sudo -n)
+        sudo -n true 2>/dev/null || return 1
+    fi
+    have apt-get || return 1
+    say "installing $*"
+    local -a install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@")
+    "${install[@]}" >&2 && return
+    # A fresh machine has no lists of packages, an old one has lists of packages that are no more.
+    say "bringing the lists of packages up to date"
+    "${as_root[@]}" apt-get update -q >&2 && "${install[@]}" >&2
+}
+
+todo=()
+read -ra packages <<<"$(missing_packages | tr '\n' ' ')"
+if ((${#packages[@]} > 0)) && ! install_packages "${packages[@]}"; then
+    todo+=("these packages are missing: apt-get install ${packages[*]} (as root)")
+fi
+
+rust_wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+if ! have cargo; then
+    todo+=("cargo is missing: install Rust $rust_wanted or newer with rustup, and put ~/.cargo/bin on the PATH")
+else
+    rust_found=$(cargo --version | cut -d ' ' -f 2)
+    version_reaches "$rust_found" "$rust_wanted" ||
+        todo+=("Rust is too old ($rust_found): 'rustup update stable' installs a newer one than $rust_wanted")
+    for component in fmt clippy; do
+        cargo $component --version >/dev/null 2>&1 ||
+            todo+=("cargo $component is missing: 'rustup component add rustfmt clippy' installs it")
+    done
+fi
+
+if [[ $purpose != tools && -z ${KUBEBUILDER_ASSETS:-} ]]; then
+    if ! have go; then
+        todo+=("go is missing: install Go $go_wanted or newer, or set KUBEBUILDER_ASSETS to a directory with kube-apiserver, etcd, kube-controller-manager and kubectl")
+    else
+        go_found=$(GOTOOLCHAIN=local go env GOVERSION)
+        version_reaches "${go_found#go}" "$go_wanted" ||
+            todo+=("Go is too old ($go_found): install Go $go_wanted or newer")
+    fi
+fi
+
+# The tests of a cluster that is black-holed drop packets on loopback ports of their own.
+if [[ $purpose == test ]] && have nft && ! nft list tables >/dev/null 2>&1; then
+    todo+=("this user may not use nftables, by which tests drop packets: run as root, or with CAP_NET_ADMIN")
+fi
+
+if ((${#todo[@]} > 0)); then
+    say "not ready:"
+    printf '  - %s\n' "${todo[@]}" >&2
+    exit 1
+fi
+
+if [[ $purpose != tools ]]; then
+    integration/controlplane/build.sh >/dev/null
+fi

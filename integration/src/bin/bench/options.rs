@@ -1,0 +1,120 @@
+//! What is measured: by environment, so that `make bench OBJECTS=1000` is enough.
+
+use std::env;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::load_kind::LoadKind;
+use crate::phases::Phase;
+
+/// What a run of the bench is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// `OBJECTS=1000,10000`: how many objects, one round of runs for each.
+    pub(crate) objects: Vec<usize>,
+    /// `RUNS=3`: how often each is measured; the table has the medians.
+    pub(crate) runs: usize,
+    /// `PHASES=create,spec-paced,…`: which of [`Phase::ALL`]. Objects are made and deleted in any case.
+    pub(crate) phases: Vec<Phase>,
+    /// `CHANGES=1000`: changes in each of the four phases that change objects.
+    pub(crate) changes: usize,
+    /// `RATE=50`: changes a second in the paced phases.
+    pub(crate) rate: u32,
+    /// `AT_ONCE=32`: requests that the load generator has in flight in a burst.
+    pub(crate) at_once: usize,
+    /// `IDLE=10`: seconds that the idle phase looks on.
+    pub(crate) idle: Duration,
+    /// `PROPAGATION=Background`: of the section. With `Foreground` the garbage collector runs, and is measured, too.
+    pub(crate) propagation: Propagation,
+    /// `--kind poddisruptionbudgets` or `KIND=…`.
+    pub(crate) kind: LoadKind,
+}
+
+/// How local objects are deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    /// They are gone at once.
+    Background,
+    /// The garbage collector ends them.
+    Foreground,
+}
+
+impl Propagation {
+    /// As the section's configuration has it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+        }
+    }
+}
+
+impl FromStr for Propagation {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "Background" => Ok(Self::Background),
+            "Foreground" => Ok(Self::Foreground),
+            _ => Err(()),
+        }
+    }
+}
+
+impl Options {
+    /// From the environment and the command line; what can't be read is told with what is allowed.
+    pub(crate) fn read() -> Result<Self, String> {
+        let kind = arguments(env::args().skip(1))?.or_else(|| env::var("KIND").ok());
+        let kinds = LoadKind::ALL.map(LoadKind::as_str).join(", ");
+        let phases = Phase::ALL.map(Phase::as_str).join(", ");
+        let options = Self {
+            objects: list("OBJECTS", vec![1_000, 10_000], "numbers of objects, joined by commas")?,
+            runs: value("RUNS", 3, "a number of runs")?,
+            phases: list("PHASES", Phase::ALL.to_vec(), &phases)?,
+            changes: value("CHANGES", 1_000, "a number of changes")?,
+            rate: value("RATE", 50, "changes a second")?,
+            at_once: value("AT_ONCE", 32, "requests in flight")?,
+            idle: Duration::from_secs(value("IDLE", 10, "seconds")?),
+            propagation: value("PROPAGATION", Propagation::Background, "Background, Foreground")?,
+            kind: match kind {
+                Some(text) => text.parse().map_err(|()| format!("--kind {text}: expected one of {kinds}"))?,
+                None => LoadKind::PodDisruptionBudgets,
+            },
+        };
+        let counts = [options.runs, options.changes, options.at_once, options.rate as usize];
+        if counts.into_iter().chain(options.objects.iter().copied()).any(|count| count == 0) {
+            return Err("OBJECTS, RUNS, CHANGES, RATE and AT_ONCE are at least 1".to_owned());
+        }
+        Ok(options)
+    }
+
+    /// Whether a phase is to be reported.
+    pub(crate) fn has(&self, phase: Phase) -> bool {
+        self.phases.contains(&phase)
+    }
+}
+
+fn arguments(mut arguments: impl Iterator<Item = String>) -> Result<Option<String>, String> {
+    let mut kind = None;
+    while let Some(argument) = arguments.next() {
+        match argument.split_once('=') {
+            Some(("--kind", text)) => kind = Some(text.to_owned()),
+            None if argument == "--kind" => kind = Some(arguments.next().ok_or("--kind needs a value")?),
+            _ => return Err(format!("unknown argument {argument}: only --kind KIND is taken, the rest is environment")),
+        }
+    }
+    Ok(kind)
+}
+
+fn value<T: FromStr>(name: &str, default: T, allowed: &str) -> Result<T, String> {
+    match env::var(name) {
+        Ok(text) => text.parse().map_err(|_| format!("{name}={text}: expected {allowed}")),
+        Err(_) => Ok(default),
+    }
+}
+
+fn list<T: FromStr>(name: &str, default: Vec<T>, allowed: &str) -> Result<Vec<T>, String> {
+    let Ok(text) = env::var(name) else { return Ok(default) };
+    let items: Result<Vec<T>, _> = text.split(',').map(|item| item.trim().parse()).collect();
+    items.map_err(|_| format!("{name}={text}: expected {allowed}"))
+}

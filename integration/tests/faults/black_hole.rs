@@ -1,0 +1,114 @@
+//! A cluster that swallows packets: whoever does not need it goes on at full speed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use integration::{Link, eventually, users};
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde_json::Value;
+
+use crate::world::{LIMIT, Lane, report, run, start};
+
+const OBJECTS: usize = 40;
+
+/// Which end of the section `far` is behind the link.
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    Remote,
+    Local,
+}
+
+/// Changes every object on the hub and waits until the edge shows it.
+async fn round(lane: &Lane, storage: &str) -> Duration {
+    let begun = Instant::now();
+    lane.resize_many("team", OBJECTS, storage).await;
+    eventually(format!("every local object to have {storage}"), LIMIT, async || {
+        let listed = lane.on_edge("team").list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let behind_time: Vec<_> = listed
+            .items
+            .iter()
+            .filter(|object| object.data["spec"]["storage"] != storage)
+            .map(ResourceExt::name_any)
+            .collect();
+        if behind_time.is_empty() { Ok(()) } else { Err(behind_time.join(", ")) }
+    })
+    .await
+    .unwrap();
+    begun.elapsed()
+}
+
+async fn others_go_on(cut: Cut) {
+    let word = format!("{cut:?}").to_lowercase();
+    let near = Lane::shared(&format!("near-{word}"), "databases").await;
+    let far = near.beside(&format!("far-{word}"), "databases").await;
+    for lane in [&near, &far] {
+        lane.make_namespace("team").await;
+        lane.order_many("team", OBJECTS).await;
+    }
+    let server = match cut {
+        Cut::Remote => Arc::clone(&near.hub),
+        Cut::Local => Arc::clone(&near.edge),
+    };
+    let link = Link::to(server.address()).await.unwrap();
+    let behind = server.kubeconfig_by(users::TOWLINE, link.address()).unwrap();
+    let (remote, local) = match cut {
+        Cut::Remote => ("behind", "edge"),
+        Cut::Local => ("hub", "behind"),
+    };
+    let config = near.clusters()
+        + &Lane::cluster("behind", &behind)
+        + &near.section("near", "")
+        + &far.section_between("far", remote, local, "");
+    let mut towline = start(&config).await;
+    near.in_step("before").await;
+    let before = far.in_step("before").await;
+    round(&near, "2Gi").await;
+    let usual = round(&near, "3Gi").await;
+
+    link.cut().await.unwrap();
+    // Work for both sides of the dead section, more than it has room for.
+    far.resize_many("team", OBJECTS, "4Gi").await;
+    far.report_many("team", OBJECTS, "told-in-the-dark").await;
+    // Through everything: writes that hang, connections that time out, probes.
+    let mut slowest = Duration::ZERO;
+    let mut rounds = 0;
+    let noticed = |report: &Value| report["objects"]["pending"].as_u64().unwrap() > 0;
+    loop {
+        slowest = slowest.max(round(&near, &format!("{}Gi", 100 + rounds)).await);
+        rounds += 1;
+        let known = towline.log().unwrap().contains("cluster is not available");
+        if known && rounds >= 5 && noticed(&towline.admin().section("far").await.unwrap()) {
+            break;
+        }
+    }
+    // A machine that others use may be slower at times; a section that waits for the dead one would need 15 s or more.
+    assert!(slowest < usual * 4 + Duration::from_secs(3), "{slowest:?} beside a dead cluster, {usual:?} before");
+    assert_eq!(towline.admin().readyz().await.unwrap().status, 200, "one dead cluster does not take the daemon out");
+
+    // Nor does a daemon that starts now wait for it.
+    towline.kill9().await.unwrap();
+    towline.start_again().await.unwrap();
+    towline.wait_ready(LIMIT).await.unwrap();
+    round(&near, "555Gi").await;
+    report(&towline, "far", "what it waits for", |report| {
+        report["waits_for"].as_str().is_some_and(|reason| reason.contains("behind"))
+    })
+    .await;
+    assert_eq!(towline.admin().section_readyz("far").await.unwrap().status, 503);
+
+    link.restore().await.unwrap();
+    assert_eq!(far.in_step("after the link was restored").await, before, "nothing was made anew");
+    near.in_step("at the end").await;
+    assert_eq!(towline.admin().section_readyz("far").await.unwrap().status, 200);
+}
+
+#[test]
+fn a_black_holed_local_cluster_holds_nobody_else_up() {
+    run(others_go_on(Cut::Local));
+}
+
+#[test]
+fn a_black_holed_remote_cluster_holds_nobody_else_up() {
+    run(others_go_on(Cut::Remote));
+}

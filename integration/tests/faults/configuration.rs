@@ -1,0 +1,213 @@
+//! Bad input: configuration files and kubeconfigs.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Output;
+
+use integration::rbac::Side;
+use integration::{Towline, eventually, users};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, date_time_ymd,
+};
+use serde_json::{Value, json};
+
+use crate::world::{LIMIT, Lane, plane, report, run, start};
+
+/// A directory that goes with the test, below that of a cluster.
+fn scratch(lane: &Lane) -> PathBuf {
+    let path = lane.hub.directory().join(format!("{}files", lane.prefix));
+    fs::create_dir(&path).unwrap();
+    path
+}
+
+async fn check(path: &std::path::Path, connect: bool) -> Output {
+    let connect = connect.then_some("--connect");
+    let path = path.to_str().unwrap();
+    Towline::command(["check", "--config", path].into_iter().chain(connect)).await.unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+const FAULTY: &str = r#"
+[daemon]
+listen = "everywhere"
+shutdown_grace = 30
+lisen = "127.0.0.1:1"
+log = { format = "xml", filter = "in=fo=x" }
+
+[clusters.hub]
+kubeconfig = "/etc/hub"
+in_cluster = true
+
+[clusters.Edge_1]
+kubeconfig = "/etc/edge"
+
+[clusters.empty]
+
+[[sync]]
+name = "one"
+remote = "hub"
+local = "egde"
+resource = "databases"
+selector = "a in (b"
+metadata = "merg"
+local_fields = ["status/phase"]
+secret_refresh = "soon"
+max_in_flight = 0
+unclamed = "keep"
+
+[[sync]]
+name = "one"
+remote = "hub"
+resource = "databases.v1.demo.towline.dev"
+annotation_domain = "not a domain"
+
+[sinc]
+"#;
+
+#[test]
+fn all_faults_of_a_configuration_are_told_at_once() {
+    run(async {
+        let lane = Lane::shared("faulty", "databases").await;
+        let path = scratch(&lane).join("towline.toml");
+        fs::write(&path, FAULTY).unwrap();
+        let output = check(&path, false).await;
+        let told = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        for fault in [
+            "daemon.listen",
+            "daemon.shutdown_grace",
+            "daemon.lisen",
+            "daemon.log.format",
+            "daemon.log.filter",
+            "clusters.hub",
+            "clusters.Edge_1",
+            "clusters.empty",
+            "sync[0].local",
+            "sync[0].resource",
+            "sync[0].selector",
+            "sync[0].metadata",
+            "sync[0].local_fields",
+            "sync[0].secret_refresh",
+            "sync[0].max_in_flight",
+            "sync[0].unclamed",
+            "sync[1].name",
+            "sync[1].local",
+            "sync[1].annotation_domain",
+            "sinc",
+        ] {
+            assert!(told.lines().any(|line| line.contains(fault)), "nothing about {fault} in:\n{told}");
+        }
+        for meant in ["`listen`", "`merge`", "`unclaimed`", "`sync`"] {
+            assert!(told.contains(&format!("did you mean {meant}")), "{meant} is not proposed in:\n{told}");
+        }
+        let running = Towline::start(FAULTY, &[]).await.unwrap();
+        assert_eq!(running.wait_exited(LIMIT).await.unwrap().code(), Some(2), "nothing starts with it");
+        fs::write(&path, "[[sync]\n").unwrap();
+        assert_eq!(check(&path, false).await.status.code(), Some(2));
+        assert_eq!(check(&path.with_extension("missing"), false).await.status.code(), Some(2));
+        lane.in_step("all along").await;
+    });
+}
+
+/// A kubeconfig with a client certificate that an authority of the API server has signed, and that has expired.
+fn expired(server: &str, authority: &Value, issuer: &Issuer<'_, KeyPair>) -> String {
+    let key = KeyPair::generate().unwrap();
+    let mut certificate = CertificateParams::new(Vec::new()).unwrap();
+    certificate.distinguished_name.push(DnType::CommonName, users::TOWLINE);
+    certificate.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    (certificate.not_before, certificate.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+    let certificate = certificate.signed_by(&key, issuer).unwrap();
+    let base64 = |pem: String| serde_json::to_value(k8s_openapi::ByteString(pem.into_bytes())).unwrap();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "expired",
+        "contexts": [{"name": "expired", "context": {"cluster": "expired", "user": "expired"}}],
+        "clusters": [{"name": "expired", "cluster": {"server": server, "certificate-authority-data": authority}}],
+        "users": [{"name": "expired", "user": {
+            "client-certificate-data": base64(certificate.pem()), "client-key-data": base64(key.serialize_pem()),
+        }}],
+    })
+    .to_string()
+}
+
+#[test]
+fn a_bad_kubeconfig_is_told_with_its_cause_and_mended_without_a_restart() {
+    run(async {
+        let good = Lane::shared("good", "databases").await;
+        let key = KeyPair::generate().unwrap();
+        let mut authority = CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        authority.distinguished_name.push(DnType::CommonName, "authority of clients");
+        let directory = scratch(&good);
+        let authority_file = directory.join("clients.crt");
+        fs::write(&authority_file, authority.self_signed(&key).unwrap().pem()).unwrap();
+        let issuer = Issuer::new(authority, key);
+        let hub = plane("certified", Side::Remote, |options| {
+            options.controller_manager = false;
+            options.extra_flags.push(format!("--client-ca-file={}", authority_file.display()));
+        })
+        .await;
+        let bad = Lane::between(hub, std::sync::Arc::clone(&good.edge), "bad", "databases").await;
+        let proper = fs::read_to_string(bad.hub.kubeconfig(users::TOWLINE).unwrap()).unwrap();
+        let read: Value = serde_json::from_str(&proper).unwrap();
+        let cluster = &read["clusters"][0]["cluster"];
+        let server = cluster["server"].as_str().unwrap();
+
+        for lane in [&good, &bad] {
+            lane.make_namespace("team").await;
+            lane.order_many("team", 3).await;
+        }
+        let kubeconfig = directory.join("kubeconfig");
+        fs::write(&kubeconfig, "").unwrap();
+        let config = good.clusters()
+            + &Lane::cluster("bad", &kubeconfig)
+            + &good.section("good", "")
+            + &bad.section_between("bad", "bad", "edge", "");
+        let file = directory.join("towline.toml");
+        fs::write(&file, &config).unwrap();
+        let towline = start(&config).await;
+        good.in_step("beside a cluster without credentials").await;
+
+        let nowhere = proper.replace(server, "https://127.0.0.1:9");
+        let garbage = "clusters: [".to_owned();
+        let no_context = proper.replace("\"current-context\"", "\"previous-context\"");
+        let expired = expired(server, &cluster["certificate-authority-data"], &issuer);
+        let cases = [
+            ("", "the file is empty"),
+            (garbage.as_str(), "failed to read kubeconfig"),
+            (no_context.as_str(), "context"),
+            (nowhere.as_str(), "failed to connect to cluster bad"),
+            (expired.as_str(), "cluster bad does not accept the credentials"),
+        ];
+        for (content, cause) in cases {
+            fs::write(&kubeconfig, content).unwrap();
+            report(&towline, "bad", cause, |report| {
+                report["waits_for"].as_str().is_some_and(|reason| reason.contains(cause))
+            })
+            .await;
+            let log = towline.log().unwrap();
+            assert!(log.lines().any(|line| line.contains("bad") && line.contains(cause)), "{cause} is not in:\n{log}");
+            let output = check(&file, true).await;
+            let told = text(&output);
+            assert_eq!(output.status.code(), Some(1), "{told}");
+            assert!(told.lines().any(|line| line.contains("cluster bad") && line.contains(cause)), "{cause}: {told}");
+            assert!(told.lines().any(|line| line.contains("cluster edge: answers")), "{told}");
+            assert!(!(log + &told).contains("PRIVATE KEY"));
+        }
+        assert_eq!(towline.admin().readyz().await.unwrap().status, 200);
+
+        fs::write(&kubeconfig, &proper).unwrap();
+        assert_eq!(bad.in_step("with good credentials").await.len(), 3);
+        eventually("the check to find nothing", LIMIT, async || {
+            let output = check(&file, true).await;
+            if output.status.success() { Ok(()) } else { Err(text(&output)) }
+        })
+        .await
+        .unwrap();
+        good.in_step("at the end").await;
+    });
+}

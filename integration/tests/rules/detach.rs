@@ -1,0 +1,128 @@
+//! The commands that change a running daemon: `detach` and `approve`.
+
+use std::process::Output;
+
+use integration::Towline;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::DeleteParams;
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use crate::rules_world::*;
+
+async fn command(section: &Section, args: &[&str]) -> Output {
+    let url = section.towline.admin_url();
+    let output = Towline::command(args.iter().copied().chain(["--admin", &url])).await.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    eprintln!("{args:?}: {} {}{}", output.status, text(&output.stdout), text(&output.stderr));
+    output
+}
+
+async fn three_pairs(name: &str) -> Section {
+    let section = Section::start(name, databases(), "").await;
+    section.make_namespaces("a").await;
+    section.make_remote_namespace("b").await;
+    for (suffix, name) in [("a", "orders"), ("b", "orders"), ("b", "bills")] {
+        section.make_remote(suffix, name, &json!({"spec": {"engine": "postgres-17"}})).await;
+    }
+    section.in_step().await;
+    section
+}
+
+#[test]
+fn detaching_releases_the_remote_and_leaves_the_local_side_living_without_marks() {
+    run(async {
+        let section = three_pairs("detached").await;
+        let before = section.local_has("b", "bills", |_| true).await;
+        assert!(command(&section, &["detach", "detached"]).await.status.success());
+        section.report_has("its end", |report| report["mode"] == json!("detached")).await;
+        for (suffix, name) in [("a", "orders"), ("b", "orders"), ("b", "bills")] {
+            let remote = section.remote_has(suffix, name, |_| true).await;
+            assert!(remote.finalizers().is_empty(), "{suffix}/{name}");
+            let local = section.local_has(suffix, name, |_| true).await;
+            assert!(local.metadata.deletion_timestamp.is_none());
+            assert!(!local.annotations().keys().any(|key| key.starts_with("cloud.teleport.dev/")), "{suffix}/{name}");
+        }
+        let namespaces: Api<Namespace> = Api::all(section.edge.clone());
+        let namespace = namespaces.get(&section.namespace("b")).await.unwrap();
+        assert!(!namespace.annotations().keys().any(|key| key.starts_with("cloud.teleport.dev/")));
+        // What happens on the remote from now on is no concern of the local side.
+        let since = section.mark().await;
+        section.delete_remote("b", "bills").await;
+        section.remote_gone("b", "bills").await;
+        section.patch_remote("b", "orders", &json!({"spec": {"storage": "1Gi"}})).await;
+        section.make_remote("a", "new", &json!({"spec": {"engine": "postgres-17"}})).await;
+        section.report_has("that it is still detached", |report| report["mode"] == json!("detached")).await;
+        assert_eq!(section.local("b").get("bills").await.unwrap().uid(), before.uid());
+        assert_eq!(section.counted("b", since).await, (counts([]), counts([])));
+        assert_eq!(section.counted("a", since).await, (counts([]), counts([])));
+    });
+}
+
+#[test]
+fn detaching_from_a_local_cluster_that_is_gone_releases_the_remote() {
+    run(async {
+        let mut section = three_pairs("local-gone").await;
+        section.towline.kill9().await.unwrap();
+        // The same section with a local cluster at whose address nobody listens.
+        let world = section.world;
+        let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let edge = world.edge.kubeconfig_by(integration::users::TOWLINE, nowhere).unwrap();
+        let config = format!(
+            "[clusters.hub]\nkubeconfig = {:?}\n[clusters.edge]\nkubeconfig = {edge:?}\n{}",
+            world.hub_kubeconfig,
+            sync("local-gone", &section.kind, "")
+        );
+        section.towline = Towline::start(&config, &[]).await.unwrap();
+        section.towline.wait_ready(LIMIT).await.unwrap();
+        section.report_has("an unreachable edge", |report| report["readiness"]["state"] == json!("unreachable")).await;
+        let refused = command(&section, &["detach", "local-gone"]).await;
+        assert_eq!(refused.status.code(), Some(1), "without --local-gone the local side is needed");
+        assert_eq!(section.remote_has("a", "orders", |_| true).await.finalizers(), [FINALIZER]);
+        let done = integration::eventually("the detachment to be taken", LIMIT, async || {
+            let output = command(&section, &["detach", "local-gone", "--local-gone"]).await;
+            if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+        });
+        done.await.unwrap();
+        for (suffix, name) in [("a", "orders"), ("b", "orders"), ("b", "bills")] {
+            section.remote_has(suffix, name, |remote| remote.finalizers().is_empty()).await;
+            assert!(section.local(suffix).get_opt(name).await.unwrap().is_some(), "it is kept, were it still there");
+        }
+        section.report_has("its end", |report| report["mode"] == json!("detached")).await;
+    });
+}
+
+#[test]
+fn many_that_vanish_at_once_are_held_until_approved() {
+    run(async {
+        let mut section = Section::start("approve", databases(), "").await;
+        section.make_namespaces("a").await;
+        for number in 0..12 {
+            section.make_remote("a", &format!("orders-{number}"), &json!({"spec": {"engine": "postgres-17"}})).await;
+        }
+        section.in_step().await;
+        assert_eq!(command(&section, &["approve", "approve"]).await.status.code(), Some(1), "nothing is held yet");
+        section.towline.kill9().await.unwrap();
+        for number in 0..11 {
+            let name = format!("orders-{number}");
+            section.patch_remote("a", &name, &json!({"metadata": {"finalizers": null}})).await;
+            section.remote("a").delete(&name, &DeleteParams::default()).await.unwrap();
+        }
+        let since = section.mark().await;
+        section.towline.start_again().await.unwrap();
+        section.towline.wait_ready(LIMIT).await.unwrap();
+        let report = section.report_has("held deletions", |report| report["mass_delete_held"].is_u64()).await;
+        assert_eq!(report["mass_delete_held"], json!(11), "{report}");
+        section.quiet().await;
+        let (_, edge) = section.counted("a", since).await;
+        assert_eq!(edge, counts([]), "none goes");
+        assert!(command(&section, &["approve", "approve"]).await.status.success());
+        for number in 0..11 {
+            section.local_gone("a", &format!("orders-{number}")).await;
+        }
+        section.in_step().await;
+        section.report_has("no more", |report| report.get("mass_delete_held").is_none()).await;
+        let (_, edge) = section.counted("a", since).await;
+        assert_eq!(edge, counts([("delete databases", 11)]));
+    });
+}

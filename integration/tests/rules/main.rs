@@ -1,0 +1,22 @@
+//! The rules of resource sync against real API servers: one test at least for each numbered rule, each mark, each key of
+//! the configuration and each sort of kind.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "the allowance for tests does not reach their helpers")]
+
+#[path = "../rules_world/mod.rs"]
+mod rules_world;
+
+mod contention;
+mod deletion;
+mod detach;
+mod failure;
+mod followers;
+mod kinds;
+mod metadata;
+mod namespaces;
+mod one_cluster;
+mod pause;
+mod secrets;
+mod selection;
+mod spec;
+mod status;

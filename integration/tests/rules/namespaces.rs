@@ -1,0 +1,170 @@
+//! Rules 1, 3 and 8 and the owner marks, as far as namespaces are concerned.
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use crate::rules_world::*;
+
+fn database() -> serde_json::Value {
+    json!({"spec": {"engine": "postgres-17"}})
+}
+
+fn namespaces(section: &Section) -> Api<Namespace> {
+    Api::all(section.edge.clone())
+}
+
+async fn namespace_gone(section: &Section, suffix: &str) {
+    gone(&namespaces(section), "the namespace on the edge", &section.namespace(suffix)).await;
+}
+
+#[test]
+fn a_namespace_without_the_prefix_is_left_alone() {
+    run(async {
+        let section = Section::start("prefix", databases(), "unclaimed = \"delete\"").await;
+        let outside = "outside-of-the-prefix";
+        make_namespace(&section.hub, outside, &json!({})).await;
+        make_namespace(&section.edge, outside, &json!({})).await;
+        let (hub, edge) = (
+            Api::namespaced_with(section.hub.clone(), outside, &section.kind),
+            Api::namespaced_with(section.edge.clone(), outside, &section.kind),
+        );
+        let post = kube::api::PostParams::default();
+        let remote = hub.create(&post, &section.object("orders", &database())).await.unwrap();
+        let local = edge.create(&post, &section.object("bills", &database())).await.unwrap();
+        section.quiet().await;
+        let same = |one: &kube::core::DynamicObject, other: &kube::core::DynamicObject| {
+            one.resource_version() == other.resource_version()
+        };
+        assert!(same(&remote, &hub.get("orders").await.unwrap()));
+        assert!(same(&local, &edge.get("bills").await.unwrap()));
+        assert_eq!(edge.list(&ListParams::default()).await.unwrap().items.len(), 1);
+    });
+}
+
+#[test]
+fn a_missing_namespace_is_made_with_owner_marks_and_one_that_is_there_stays_as_it_is() {
+    run(async {
+        let section = Section::start("marks", databases(), "").await;
+        section.make_remote_namespace("made").await;
+        section.make_namespaces("there").await;
+        section.make_remote("made", "orders", &database()).await;
+        section.make_remote("there", "orders", &database()).await;
+        section.in_step().await;
+        let made = namespaces(&section).get(&section.namespace("made")).await.unwrap();
+        for (name, value) in [
+            ("sync-owner", "orders"),
+            ("sync-owner-resource", "databases.demo.towline.dev"),
+            ("sync-owner-section", "marks"),
+        ] {
+            assert_eq!(made.annotations().get(&mark(name)).map(String::as_str), Some(value), "{name}");
+        }
+        let there = namespaces(&section).get(&section.namespace("there")).await.unwrap();
+        assert!(there.annotations().is_empty(), "{:?}", there.annotations());
+        for suffix in ["made", "there"] {
+            section.delete_remote(suffix, "orders").await;
+            section.remote_gone(suffix, "orders").await;
+        }
+        namespace_gone(&section, "made").await;
+        let there = namespaces(&section).get(&section.namespace("there")).await.unwrap();
+        assert!(there.metadata.deletion_timestamp.is_none());
+    });
+}
+
+#[test]
+fn the_last_object_to_go_takes_the_namespace_and_none_before() {
+    run(async {
+        let section = Section::start("last-goes", databases(), "").await;
+        section.make_remote_namespace("a").await;
+        for name in ["one", "two", "three"] {
+            section.make_remote("a", name, &database()).await;
+            section.local_has("a", name, |_| true).await;
+        }
+        section.in_step().await;
+        let since = section.mark().await;
+        // The one that the namespace was made for goes first.
+        for name in ["one", "two"] {
+            section.delete_remote("a", name).await;
+            section.remote_gone("a", name).await;
+        }
+        let namespace = namespaces(&section).get(&section.namespace("a")).await.unwrap();
+        assert!(namespace.metadata.deletion_timestamp.is_none());
+        let (_, edge) = section.counted("a", since).await;
+        assert_eq!(edge, counts([("delete databases", 2)]));
+        section.delete_remote("a", "three").await;
+        section.remote_gone("a", "three").await;
+        namespace_gone(&section, "a").await;
+        let (hub, edge) = section.counted("a", since).await;
+        assert_eq!(hub, counts([("patch databases", 3)]));
+        assert_eq!(edge, counts([("delete databases", 2), ("delete namespaces", 1)]));
+    });
+}
+
+#[test]
+fn an_owner_mark_without_a_section_counts_for_the_only_section_and_another_section_s_for_nobody_else() {
+    run(async {
+        let section = Section::start("old-marks", databases(), "").await;
+        for (suffix, marks) in [
+            ("unnamed", json!({mark("sync-owner"): "orders"})),
+            (
+                "others",
+                json!({
+                    mark("sync-owner"): "orders", mark("sync-owner-resource"): "databases.demo.towline.dev",
+                    mark("sync-owner-section"): "somebody-else",
+                }),
+            ),
+            (
+                "kinds",
+                json!({
+                    mark("sync-owner"): "orders", mark("sync-owner-resource"): "queues.demo.towline.dev",
+                    mark("sync-owner-section"): "old-marks",
+                }),
+            ),
+        ] {
+            section.make_remote_namespace(suffix).await;
+            make_namespace(&section.edge, &section.namespace(suffix), &marks).await;
+            section.make_remote(suffix, "orders", &database()).await;
+            section.local_has(suffix, "orders", |_| true).await;
+            section.delete_remote(suffix, "orders").await;
+            section.remote_gone(suffix, "orders").await;
+        }
+        namespace_gone(&section, "unnamed").await;
+        for suffix in ["others", "kinds"] {
+            let namespace = namespaces(&section).get(&section.namespace(suffix)).await.unwrap();
+            assert!(namespace.metadata.deletion_timestamp.is_none(), "{suffix}");
+            assert!(section.local(suffix).get_opt("orders").await.unwrap().is_none(), "only the object went");
+        }
+    });
+}
+
+#[test]
+fn a_terminating_namespace_is_waited_for_and_made_anew() {
+    run(async {
+        let section = Section::start("terminating", databases(), "").await;
+        section.make_remote_namespace("a").await;
+        section.make_remote("a", "orders", &database()).await;
+        section.in_step().await;
+        // A stranger's finalizer holds the namespace in its end.
+        let held = section
+            .make_local(
+                "a",
+                "held",
+                &json!({"metadata": {"finalizers": ["example.org/held"]}, "spec": {"engine": "x-1"}}),
+            )
+            .await;
+        let first = namespaces(&section).get(&section.namespace("a")).await.unwrap();
+        namespaces(&section).delete(&section.namespace("a"), &DeleteParams::background()).await.unwrap();
+        section.local_gone("a", "orders").await;
+        section.report_has("a pair that waits", |report| report["objects"]["deleting"] == json!(1)).await;
+        let report = section.towline.admin().section(&section.name).await.unwrap();
+        assert_eq!(report["objects"]["failing"], json!(0), "{report}");
+        assert_eq!(report["failures"], json!([]), "{report}");
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        section.local("a").patch(&held.name_any(), &PatchParams::default(), &patch).await.unwrap();
+        section.local_has("a", "orders", |_| true).await;
+        let second = namespaces(&section).get(&section.namespace("a")).await.unwrap();
+        assert!(first.uid() != second.uid() && second.annotations().contains_key(&mark("sync-owner")));
+        section.in_step().await;
+    });
+}

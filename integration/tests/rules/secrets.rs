@@ -1,0 +1,242 @@
+//! Rule 6.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::rules_world::*;
+
+const NAME: &str = "database-credentials";
+
+fn settings(names: &[&str]) -> String {
+    format!("secret_names = {names:?}")
+}
+
+/// A section with a pair in step, and the local object, which owns secrets.
+async fn with_database(name: &str, settings: &str) -> (Section, DynamicObject) {
+    let section = Section::start(name, databases(), settings).await;
+    section.make_namespaces("a").await;
+    section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
+    section.in_step().await;
+    let database = section.local_has("a", "orders", |_| true).await;
+    (section, database)
+}
+
+fn owned(database: &DynamicObject, content: &Value) -> Value {
+    let mut content = content.clone();
+    content["metadata"]["ownerReferences"] = json!([controller(database)]);
+    content
+}
+
+/// Waits until the hub's secret has the local one's content.
+async fn uploaded(section: &Section, name: &str, key: &str, value: &str) -> Secret {
+    secret_that(&section.remote_secrets("a"), name, value, |secret| data(secret, key) == value).await
+}
+
+#[test]
+fn a_controlled_secret_goes_up_with_its_type_labels_annotations_and_hash() {
+    run(async {
+        let (section, database) = with_database("secret-whole", &settings(&[NAME])).await;
+        let remote_name = NAME;
+        make_secret(&section.remote_secrets("a"), remote_name, &json!({"stringData": {"old": "x"}})).await;
+        let content = json!({
+            "metadata": {"labels": {"team": "a"}, "annotations": {"example.org/note": "<&>"}},
+            "stringData": {"user": "u", "password": "p"},
+        });
+        put_secret(&section.local_secrets("a"), NAME, &owned(&database, &content)).await;
+        let secret = uploaded(&section, remote_name, "password", "p").await;
+        assert_eq!(secret.data.as_ref().map(std::collections::BTreeMap::len), Some(2), "the old entry is gone");
+        assert_eq!(secret.type_.as_deref(), Some("Opaque"));
+        assert_eq!(secret.labels().get("team").map(String::as_str), Some("a"));
+        assert_eq!(secret.annotations().get("example.org/note").map(String::as_str), Some("<&>"));
+        let remote = section.remote_has("a", "orders", |_| true).await;
+        let [owner] = secret.owner_references() else { panic!("{:?}", secret.owner_references()) };
+        assert_eq!((Some(&owner.uid), owner.controller), (remote.metadata.uid.as_ref(), Some(true)));
+        assert_eq!(owner.block_owner_deletion, None);
+        let local =
+            secret_that(&section.local_secrets("a"), NAME, "its hash", |secret| noted_hash(secret).is_some()).await;
+        assert_eq!(noted_hash(&local), noted_hash(&secret));
+        // A change of what is in the hash goes up, too.
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"team": "b"}}}));
+        section.local_secrets("a").patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+        secret_that(&section.remote_secrets("a"), remote_name, "the new label", |secret| {
+            secret.labels().get("team").map(String::as_str) == Some("b")
+        })
+        .await;
+    });
+}
+
+#[test]
+fn the_hash_is_the_one_that_the_specification_gives() {
+    run(async {
+        let (section, database) = with_database("secret-hash", &settings(&[NAME])).await;
+        make_secret(&section.remote_secrets("a"), NAME, &json!({})).await;
+        let content = owned(&database, &json!({"data": {"data": "ZGF0YTE="}, "type": "Opaque"}));
+        put_secret(&section.local_secrets("a"), NAME, &content).await;
+        let remote = uploaded(&section, NAME, "data", "data1").await;
+        let hash = noted_hash(&remote).unwrap();
+        assert!(hash.starts_with("4bc3db4c") && hash.ends_with("e1c5") && hash.len() == 64, "{hash}");
+    });
+}
+
+#[test]
+fn only_the_controlling_owner_counts_and_only_by_uid() {
+    run(async {
+        let (section, database) = with_database("secret-owner", &settings(&SECRETS)).await;
+        let other = section.make_local("a", "stranger", &json!({"spec": {"engine": "x-1"}})).await;
+        for name in SECRETS {
+            make_secret(&section.remote_secrets("a"), name, &json!({})).await;
+        }
+        let mut not_controlling = controller(&database);
+        not_controlling["controller"] = json!(false);
+        // Controlled by an object of the same name and another kind.
+        let budget = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "orders"}});
+        let maps: kube::Api<k8s_openapi::api::core::v1::ConfigMap> =
+            kube::Api::namespaced(section.edge.clone(), &section.namespace("a"));
+        let params = PatchParams::apply("edge-controller");
+        let map = maps.patch("orders", &params, &Patch::Apply(budget)).await.unwrap();
+        let namesake = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "name": "orders", "uid": map.metadata.uid, "controller": true,
+        });
+        for (name, owners) in [
+            (SECRETS[0], json!([not_controlling])),
+            (SECRETS[1], json!([not_controlling, namesake])),
+            (SECRETS[2], json!([not_controlling, controller(&other)])),
+        ] {
+            let content = json!({"stringData": {"password": "p"}, "metadata": {"ownerReferences": owners}});
+            put_secret(&section.local_secrets("a"), name, &content).await;
+        }
+        section.quiet().await;
+        for name in SECRETS {
+            let remote = section.remote_secrets("a").get(name).await.unwrap();
+            assert!(remote.data.is_none() && noted_hash(&remote).is_none(), "{name}");
+            assert!(noted_hash(&section.local_secrets("a").get(name).await.unwrap()).is_none(), "{name}");
+        }
+        // And once it controls one, that goes.
+        let content =
+            json!({"stringData": {"password": "p"}, "metadata": {"ownerReferences": [controller(&database)]}});
+        section.local_secrets("a").delete(SECRETS[0], &kube::api::DeleteParams::default()).await.unwrap();
+        put_secret(&section.local_secrets("a"), SECRETS[0], &content).await;
+        uploaded(&section, SECRETS[0], "password", "p").await;
+    });
+}
+
+#[test]
+fn a_secret_that_the_remote_lacks_is_reported_and_not_made_and_the_rest_goes_on() {
+    run(async {
+        let (section, database) = with_database("secret-missing", &settings(&SECRETS)).await;
+        make_secret(&section.remote_secrets("a"), SECRETS[1], &json!({})).await;
+        for name in [SECRETS[0], SECRETS[1]] {
+            let content = owned(&database, &json!({"stringData": {"password": name}}));
+            put_secret(&section.local_secrets("a"), name, &content).await;
+        }
+        uploaded(&section, SECRETS[1], "password", SECRETS[1]).await;
+        let report = section
+            .report_has("a failing upload", |report| {
+                report["objects"]["failing"] == json!(1) && report["failures"][0]["step"] == json!("upload_secret")
+            })
+            .await;
+        assert_eq!(report["failures"][0]["key"], json!(format!("{}/orders", section.namespace("a"))), "{report}");
+        let note = section.event("a", "orders", "SyncFailed").await;
+        assert!(note.contains(SECRETS[0]), "{note}");
+        section.patch_remote("a", "orders", &json!({"spec": {"storage": "7Gi"}})).await;
+        section.in_step().await;
+        section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
+        section.in_step().await;
+        assert!(section.remote_secrets("a").get_opt(SECRETS[0]).await.unwrap().is_none());
+        make_secret(&section.remote_secrets("a"), SECRETS[0], &json!({})).await;
+        uploaded(&section, SECRETS[0], "password", SECRETS[0]).await;
+        section.event("a", "orders", "Synced").await;
+        assert_eq!(section.events("a", "orders").await, counts([("SyncFailed", 1), ("Synced", 1)]));
+    });
+}
+
+#[test]
+fn a_type_that_cannot_change_is_reported_and_the_others_go_on() {
+    run(async {
+        let (section, database) = with_database("secret-type", &settings(&SECRETS)).await;
+        make_secret(&section.remote_secrets("a"), SECRETS[0], &json!({"type": "example.org/old"})).await;
+        make_secret(&section.remote_secrets("a"), SECRETS[1], &json!({})).await;
+        for name in [SECRETS[0], SECRETS[1]] {
+            let content = owned(&database, &json!({"stringData": {"password": name}}));
+            put_secret(&section.local_secrets("a"), name, &content).await;
+        }
+        uploaded(&section, SECRETS[1], "password", SECRETS[1]).await;
+        section.patch_remote("a", "orders", &json!({"spec": {"storage": "7Gi"}})).await;
+        section.in_step().await;
+        let report = section
+            .report_has("a failing upload", |report| report["failures"][0]["step"] == json!("upload_secret"))
+            .await;
+        let reason = report["failures"][0]["reason"].as_str().unwrap_or_default();
+        assert!(reason.contains(SECRETS[0]) && reason.contains("immutable"), "{report}");
+        let note = section.event("a", "orders", "SyncFailed").await;
+        assert!(note.contains("type") && note.contains("immutable"), "{note}");
+        let left = section.remote_secrets("a").get(SECRETS[0]).await.unwrap();
+        assert!(left.data.is_none() && noted_hash(&left).is_none());
+        let local = section.local_secrets("a").get(SECRETS[0]).await.unwrap();
+        assert!(noted_hash(&local).is_none(), "what was not uploaded is not noted");
+    });
+}
+
+#[test]
+fn drift_on_the_remote_is_mended_at_once_where_it_can_be_seen() {
+    run(async {
+        let (section, database) = with_database("secret-drift", &settings(&[WATCHED_SECRET])).await;
+        make_secret(&section.remote_secrets("a"), WATCHED_SECRET, &json!({})).await;
+        let content = owned(&database, &json!({"stringData": {"password": "p"}}));
+        put_secret(&section.local_secrets("a"), WATCHED_SECRET, &content).await;
+        uploaded(&section, WATCHED_SECRET, "password", "p").await;
+        section.quiet().await;
+        let since = section.mark().await;
+        let drift = Patch::Merge(json!({"stringData": {"password": "drift"}}));
+        section.remote_secrets("a").patch(WATCHED_SECRET, &PatchParams::default(), &drift).await.unwrap();
+        uploaded(&section, WATCHED_SECRET, "password", "p").await;
+        section.quiet().await;
+        assert_eq!(section.counted("a", since).await, (counts([("update secrets", 1)]), counts([])));
+        // Deleted and made again by somebody: it is filled again.
+        section.remote_secrets("a").delete(WATCHED_SECRET, &kube::api::DeleteParams::default()).await.unwrap();
+        make_secret(&section.remote_secrets("a"), WATCHED_SECRET, &json!({})).await;
+        uploaded(&section, WATCHED_SECRET, "password", "p").await;
+    });
+}
+
+#[test]
+fn an_unchanged_secret_is_written_again_after_the_refresh_interval() {
+    run(async {
+        let settings = format!("{}\nsecret_refresh = \"2s\"", settings(&[NAME]));
+        let (section, database) = with_database("secret-refresh", &settings).await;
+        make_secret(&section.remote_secrets("a"), NAME, &json!({})).await;
+        let content = owned(&database, &json!({"stringData": {"password": "p"}}));
+        put_secret(&section.local_secrets("a"), NAME, &content).await;
+        for _ in 0..2 {
+            uploaded(&section, NAME, "password", "p").await;
+            let drift = Patch::Merge(json!({"stringData": {"password": "drift"}}));
+            section.remote_secrets("a").patch(NAME, &PatchParams::default(), &drift).await.unwrap();
+        }
+        uploaded(&section, NAME, "password", "p").await;
+    });
+}
+
+#[test]
+fn a_secret_takes_the_suffix_on_the_remote() {
+    run(async {
+        // The role grants the remote's name: local name + suffix.
+        let settings = "secret_names = [\"database\"]\nremote_resource_suffix = \"-replica\"";
+        let section = Section::start_with("secret-suffix", databases(), settings, |mapping| {
+            mapping.remote_resource_suffix = "-replica".to_owned();
+        })
+        .await;
+        grant_local_secret(section.world, "database").await;
+        section.make_namespaces("a").await;
+        section.make_remote("a", "orders-replica", &json!({"spec": {"engine": "postgres-17"}})).await;
+        section.make_remote("a", "orders", &json!({"spec": {"engine": "ignored-1"}})).await;
+        let database = section.local_has("a", "orders", |local| local.data["spec"]["engine"] == "postgres-17").await;
+        make_secret(&section.remote_secrets("a"), "database-replica", &json!({})).await;
+        let content = owned(&database, &json!({"stringData": {"password": "p"}}));
+        put_secret(&section.local_secrets("a"), "database", &content).await;
+        uploaded(&section, "database-replica", "password", "p").await;
+        assert!(section.remote_has("a", "orders", |_| true).await.finalizers().is_empty(), "without the suffix");
+    });
+}

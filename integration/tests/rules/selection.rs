@@ -1,0 +1,107 @@
+//! Which objects a section cares for, and whether it does anything.
+
+use kube::ResourceExt;
+use serde_json::json;
+
+use crate::rules_world::*;
+
+fn labelled(place: &str) -> serde_json::Value {
+    json!({"metadata": {"labels": {"place": place}}, "spec": {"engine": "postgres-17"}})
+}
+
+#[test]
+fn an_object_that_leaves_the_selector_is_let_go_and_its_local_one_kept() {
+    run(async {
+        let section = Section::start_with("selector", databases(), "selector = \"place in (west, east)\"", |mapping| {
+            mapping.selector = "place in (west, east)".to_owned();
+        })
+        .await;
+        section.make_remote_namespace("a").await;
+        section.make_remote("a", "orders", &labelled("west")).await;
+        section.make_remote("a", "bills", &labelled("east")).await;
+        section.make_remote("a", "notes", &labelled("north")).await;
+        section.in_step().await;
+        assert!(section.remote_has("a", "notes", |_| true).await.finalizers().is_empty());
+        section.patch_remote("a", "orders", &json!({"metadata": {"labels": {"place": "north"}}})).await;
+        let remote = section.remote_has("a", "orders", |remote| remote.finalizers().is_empty()).await;
+        let unmarked = |local: &kube::core::DynamicObject| !local.annotations().contains_key(&mark("sync-remote-uid"));
+        let local = section.local_has("a", "orders", unmarked).await;
+        assert!(local.metadata.deletion_timestamp.is_none());
+        // Nothing of either side concerns the other any more.
+        let since = section.mark().await;
+        section.patch_remote("a", "orders", &json!({"spec": {"storage": "9Gi"}})).await;
+        section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
+        section.quiet_with(&json!({"metadata": {"labels": {"place": "west"}}})).await;
+        section.delete_remote("a", "orders").await;
+        section.remote_gone("a", "orders").await;
+        section.quiet_with(&json!({"metadata": {"labels": {"place": "west"}}})).await;
+        assert_eq!(section.counted("a", since).await, (counts([]), counts([])), "{}", remote.name_any());
+        assert_eq!(section.local("a").get("orders").await.unwrap().uid(), local.uid());
+        // One that comes into it is taken.
+        section.patch_remote("a", "notes", &json!({"metadata": {"labels": {"place": "east"}}})).await;
+        section.local_has("a", "notes", |_| true).await;
+    });
+}
+
+#[test]
+fn an_object_that_left_and_comes_back_is_taken_up_again() {
+    run(async {
+        let section = Section::start_with("returns", databases(), "selector = \"place=west\"", |mapping| {
+            mapping.selector = "place=west".to_owned();
+        })
+        .await;
+        section.make_remote_namespace("a").await;
+        section.make_remote("a", "orders", &labelled("west")).await;
+        section.in_step().await;
+        let first = section.local_has("a", "orders", |_| true).await;
+        section.patch_remote("a", "orders", &json!({"metadata": {"labels": {"place": "north"}}})).await;
+        section.remote_has("a", "orders", |remote| remote.finalizers().is_empty()).await;
+        let change = json!({"metadata": {"labels": {"place": "west"}}, "spec": {"storage": "8Gi"}});
+        section.patch_remote("a", "orders", &change).await;
+        section.in_step().await;
+        assert_eq!(section.local("a").get("orders").await.unwrap().uid(), first.uid());
+    });
+}
+
+#[test]
+fn a_dry_run_reports_what_it_would_do_and_writes_nothing() {
+    run(async {
+        let section = Section::start("dry-run", databases(), "dry_run = true").await;
+        section.make_namespaces("a").await;
+        let since = section.mark().await;
+        section.make_remote("a", "orders", &labelled("west")).await;
+        let content = json!({"metadata": {"finalizers": [FINALIZER]}, "spec": {"engine": "postgres-17"}});
+        section.make_remote("a", "bills", &content).await;
+        section.make_remote_namespace("b").await;
+        section.make_remote("b", "bills", &content).await;
+        let report = section
+            .report_has("its plans", |report| {
+                ["add_finalizer", "create_local", "create_namespace"]
+                    .iter()
+                    .all(|step| report["planned"][step].as_u64() >= Some(1))
+            })
+            .await;
+        assert_eq!(report["mode"], json!("dry_run"), "{report}");
+        section.delete_remote("a", "bills").await;
+        section
+            .report_has("the finalizer's end", |report| report["planned"]["remove_finalizer"].as_u64() >= Some(1))
+            .await;
+        for suffix in ["a", "b"] {
+            assert_eq!(section.counted(suffix, since).await, (counts([]), counts([])), "{suffix}");
+        }
+        let held = section.remote_has("a", "bills", |_| true).await;
+        assert_eq!(held.finalizers(), [FINALIZER]);
+    });
+}
+
+#[test]
+fn one_at_a_time_is_enough_for_all() {
+    run(async {
+        let section = Section::start("one-at-a-time", databases(), "max_in_flight = 1").await;
+        section.make_remote_namespace("a").await;
+        for number in 0..20 {
+            section.make_remote("a", &format!("orders-{number}"), &labelled("west")).await;
+        }
+        section.in_step().await;
+    });
+}

@@ -1,0 +1,188 @@
+//! Rules 4, 7, 9 and 10: what the remote says is on the local object.
+
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use crate::rules_world::*;
+
+#[test]
+fn drift_of_the_local_spec_is_mended_in_one_write() {
+    run(async {
+        let section = Section::start("drift", documents(), "").await;
+        section.make_namespaces("a").await;
+        section.make_remote("a", "page", &json!({"spec": {"title": "one", "tags": [], "author": null}})).await;
+        section.in_step().await;
+        section.quiet().await;
+        for drift in [
+            json!({"spec": {"title": "other"}}),
+            json!({"spec": {"foreign": {"added": true}}}),
+            json!({"spec": {"tags": ["x"], "title": null}}),
+        ] {
+            let since = section.mark().await;
+            let drifted = section.patch_local("a", "page", &drift).await;
+            section.local_has("a", "page", |local| local.metadata.generation > drifted.metadata.generation).await;
+            section.in_step().await;
+            section.quiet().await;
+            let expected = (counts([("patch documents", 1)]), counts([("patch documents", 1)]));
+            assert_eq!(section.counted("a", since).await, expected, "{drift}");
+            let local = section.local_has("a", "page", |_| true).await;
+            assert_eq!(local.data["spec"], json!({"title": "one", "tags": [], "author": null}));
+        }
+    });
+}
+
+#[test]
+fn a_field_that_the_remote_drops_goes_and_nulls_and_empty_lists_stay() {
+    run(async {
+        let section = Section::start("drops", documents(), "").await;
+        section.make_remote_namespace("a").await;
+        section.make_remote("a", "page", &json!({"spec": {"a": 1, "b": {"c": 2, "d": 3}, "e": [1, 2]}})).await;
+        section.in_step().await;
+        let mut whole = section.remote_has("a", "page", |_| true).await;
+        whole.data["spec"] = json!({"b": {"d": null}, "e": []});
+        section.replace_remote("a", "page", whole).await;
+        section.in_step().await;
+        let local = section.local_has("a", "page", |_| true).await;
+        assert_eq!(local.data["spec"], json!({"b": {"d": null}, "e": []}));
+    });
+}
+
+#[test]
+fn defaults_of_the_local_schema_settle_and_stay_settled_after_a_restart() {
+    run(async {
+        // The edge prunes `onlyOnTheHub` and defaults `colour`: the two specs never get equal.
+        let mut section = Section::start("settles", widgets(), "").await;
+        section.make_namespaces("a").await;
+        section.make_remote("a", "gear", &json!({"spec": {"size": 1, "onlyOnTheHub": "x"}})).await;
+        section.local_has("a", "gear", |local| local.data["spec"] == json!({"size": 1, "colour": "grey"})).await;
+        section
+            .remote_has("a", "gear", |remote| remote.annotations().contains_key(&mark("sync-local-generation")))
+            .await;
+        let again = async |section: &Section| {
+            let since = section.mark().await;
+            for round in 0..3 {
+                section.patch_local_status("a", "gear", &json!({"phase": format!("round-{round}")})).await;
+                section
+                    .remote_has("a", "gear", |remote| remote.data["status"]["phase"] == format!("round-{round}"))
+                    .await;
+            }
+            section.counted("a", since).await
+        };
+        let expected = (counts([("patch widgets/status", 3)]), counts([]));
+        assert_eq!(again(&section).await, expected, "settled while it runs");
+        section.towline.kill9().await.unwrap();
+        let since = section.mark().await;
+        section.towline.start_again().await.unwrap();
+        section.towline.wait_ready(LIMIT).await.unwrap();
+        section.report_has("one pair in step", |report| report["objects"]["in_step"] == json!(1)).await;
+        assert_eq!(section.counted("a", since).await.1, counts([]), "nothing is written again to the local object");
+        section.patch_local_status("a", "gear", &json!({"phase": "begin"})).await;
+        section.remote_has("a", "gear", |remote| remote.data["status"]["phase"] == "begin").await;
+        assert_eq!(again(&section).await, expected, "settled after a restart");
+        // And a change is a change all the same, from either side.
+        section.patch_remote("a", "gear", &json!({"spec": {"size": 2}})).await;
+        section.local_has("a", "gear", |local| local.data["spec"] == json!({"size": 2, "colour": "grey"})).await;
+        section.patch_local("a", "gear", &json!({"spec": {"size": 3, "colour": "red"}})).await;
+        section.local_has("a", "gear", |local| local.data["spec"] == json!({"size": 2, "colour": "grey"})).await;
+    });
+}
+
+#[test]
+fn local_fields_are_set_once_and_then_left_alone() {
+    run(async {
+        let settings = "local_fields = [\"/spec/replicas\", \"/spec/limits/memory\"]";
+        let section = Section::start_with("local-fields", documents(), settings, |mapping| {
+            mapping.local_fields = vec!["/spec/replicas".to_owned(), "/spec/limits/memory".to_owned()];
+        })
+        .await;
+        section.make_namespaces("a").await;
+        let spec = json!({"spec": {"replicas": 2, "limits": {"memory": "1Gi", "cpu": 1}, "name": "x"}});
+        let remote = section.make_remote("a", "web", &spec).await;
+        section.local_has("a", "web", |local| local.data["spec"] == remote.data["spec"]).await;
+        section.in_step().await;
+        section.quiet().await;
+        let since = section.mark().await;
+        section.patch_local("a", "web", &json!({"spec": {"replicas": 9, "limits": {"memory": "2Gi"}}})).await;
+        section.in_step().await;
+        section.quiet().await;
+        let expected = (counts([("patch documents", 1)]), counts([]));
+        assert_eq!(section.counted("a", since).await, expected, "only the local generation is noted");
+        section.patch_remote("a", "web", &json!({"spec": {"replicas": 3, "limits": {"cpu": 2}}})).await;
+        section.in_step().await;
+        let local = section.local_has("a", "web", |_| true).await;
+        assert_eq!(local.data["spec"], json!({"replicas": 9, "limits": {"memory": "2Gi", "cpu": 2}, "name": "x"}));
+    });
+}
+
+#[test]
+fn a_local_object_deleted_while_the_remote_lives_is_made_anew_when_it_is_gone() {
+    run(async {
+        let section = Section::start("anew", databases(), "").await;
+        section.make_remote_namespace("a").await;
+        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
+        section.in_step().await;
+        let first =
+            section.patch_local("a", "orders", &json!({"metadata": {"finalizers": ["example.org/held"]}})).await;
+        section.local("a").delete("orders", &DeleteParams::background()).await.unwrap();
+        // Rule 5 goes on while it is being deleted, rule 9 does not.
+        let since = section.mark().await;
+        section.patch_remote("a", "orders", &json!({"spec": {"storage": "5Gi"}})).await;
+        section.patch_local_status("a", "orders", &json!({"phase": "Deleting"})).await;
+        section.remote_has("a", "orders", |remote| remote.data["status"]["phase"] == "Deleting").await;
+        section.quiet().await;
+        let expected = (counts([("patch databases/status", 1)]), counts([]));
+        assert_eq!(section.counted("a", since).await, expected);
+        section.patch_local("a", "orders", &json!({"metadata": {"finalizers": null}})).await;
+        let second = section.local_has("a", "orders", |local| local.uid() != first.uid()).await;
+        assert_eq!(second.data["spec"]["storage"], json!("5Gi"));
+        section.in_step().await;
+    });
+}
+
+#[test]
+fn the_generations_on_the_remote_are_those_that_belong_together() {
+    run(async {
+        let section = Section::start("generations", databases(), "").await;
+        section.make_remote_namespace("a").await;
+        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
+        section.in_step().await;
+        for storage in ["1Gi", "2Gi"] {
+            section.patch_remote("a", "orders", &json!({"spec": {"storage": storage}})).await;
+            section.in_step().await;
+        }
+        let (remote, local) =
+            (section.remote_has("a", "orders", |_| true).await, section.local_has("a", "orders", |_| true).await);
+        assert_eq!(remote.annotations().get(&mark("sync-remote-generation")).unwrap(), "3");
+        assert_eq!(remote.annotations().get(&mark("sync-local-generation")).unwrap(), "3");
+        assert_eq!((remote.metadata.generation, local.metadata.generation), (Some(3), Some(3)));
+        assert_eq!(local.annotations().get(&mark("sync-remote-uid")), remote.metadata.uid.as_ref());
+        assert!(!local.annotations().keys().any(|key| key.contains("generation")), "{:?}", local.annotations());
+        // Somebody's own value is put right.
+        let patch = json!({"metadata": {"annotations": {mark("sync-local-generation"): "99"}}});
+        section.patch_remote("a", "orders", &patch).await;
+        section.in_step().await;
+    });
+}
+
+#[test]
+fn status_finalizers_and_owners_of_the_local_object_are_left_alone() {
+    run(async {
+        let section = Section::start("untouched", databases(), "").await;
+        section.make_remote_namespace("a").await;
+        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
+        section.in_step().await;
+        let owner = section.make_local("a", "owner", &json!({"spec": {"engine": "owner-1"}})).await;
+        let mut reference = controller(&owner);
+        reference["controller"] = json!(false);
+        let patch = json!({"metadata": {"finalizers": ["example.org/held"], "ownerReferences": [reference]}});
+        let changed = section.patch_local("a", "orders", &patch).await;
+        section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
+        section.patch_remote("a", "orders", &json!({"spec": {"storage": "3Gi"}})).await;
+        let local = section.local_has("a", "orders", |local| local.data["spec"]["storage"] == "3Gi").await;
+        assert_eq!(local.finalizers(), changed.finalizers());
+        assert_eq!(local.owner_references(), changed.owner_references());
+        assert_eq!(local.data["status"], json!({"phase": "Ready"}));
+        section.patch_local("a", "orders", &json!({"metadata": {"finalizers": null}})).await;
+    });
+}

@@ -1,0 +1,181 @@
+//! Rule 5, and rule 4 before it: the remote is told before the local object is touched.
+
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::rules_world::*;
+
+/// Makes the hub refuse what the daemon writes to databases in one namespace, and waits until it does.
+async fn refuse(section: &Section, suffix: &str, resource: &str) -> String {
+    let client: Client = section.hub.clone();
+    let name = format!("refuse-{}", section.name);
+    let namespace = section.namespace(suffix);
+    let policy: ValidatingAdmissionPolicy = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["demo.towline.dev"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": [resource],
+            }]},
+            "matchConditions": [
+                {"name": "here", "expression": format!("object.metadata.namespace == '{namespace}'")},
+                {"name": "daemon", "expression": "request.userInfo.username in ['towline', 'edge-controller']"},
+            ],
+            "validations": [{"expression": "false", "message": "the hub is in no mood"}],
+        },
+    }))
+    .unwrap();
+    let binding: ValidatingAdmissionPolicyBinding = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }))
+    .unwrap();
+    Api::all(client.clone()).create(&PostParams::default(), &policy).await.unwrap();
+    Api::all(client).create(&PostParams::default(), &binding).await.unwrap();
+    name
+}
+
+/// Waits until a write of somebody to whom the same applies is refused.
+async fn refused(section: &Section, suffix: &str, name: &str, subresource: Option<&str>) {
+    let client = section.world.hub.client(integration::users::EDGE_CONTROLLER).await.unwrap();
+    let api: Api<kube::core::DynamicObject> = Api::namespaced_with(client, &section.namespace(suffix), &section.kind);
+    integration::eventually("the hub to refuse", LIMIT, async || {
+        let number = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let params = PatchParams::default();
+        let answer = match subresource {
+            Some(_) => {
+                let patch = Patch::Merge(json!({"status": {"message": number.to_string()}}));
+                api.patch_status(name, &params, &patch).await
+            }
+            None => {
+                let patch = Patch::Merge(json!({"metadata": {"labels": {"try": number.to_string()}}}));
+                api.patch(name, &params, &patch).await
+            }
+        };
+        match answer {
+            Err(kube::Error::Api(status)) if status.message.contains("no mood") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+    .unwrap();
+}
+
+async fn allow(section: &Section, name: &str) {
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(section.hub.clone());
+    bindings.delete(name, &DeleteParams::default()).await.unwrap();
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(section.hub.clone());
+    policies.delete(name, &DeleteParams::default()).await.unwrap();
+}
+
+fn failing(report: &Value, step: &str) -> bool {
+    let failures = report["failures"].as_array().cloned().unwrap_or_default();
+    failures.iter().any(|failure| failure["step"] == step) && report["objects"]["failing"] == json!(1)
+}
+
+#[test]
+fn nothing_is_made_locally_before_the_finalizer_is_on_the_remote() {
+    run(async {
+        let section = Section::start("finalizer-first", databases(), "").await;
+        section.make_remote_namespace("a").await;
+        let policy = refuse(&section, "a", "databases").await;
+        // One that is no concern of the section's, so that the refusal can be seen.
+        let paused = json!({"metadata": {"annotations": {mark("paused"): "true"}}, "spec": {"engine": "probe-1"}});
+        section.make_remote("a", "probe", &paused).await;
+        refused(&section, "a", "probe", None).await;
+        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
+        section.report_has("a failing finalizer", |report| failing(report, "add_finalizer")).await;
+        assert!(section.local("a").get_opt("orders").await.unwrap().is_none());
+        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(section.edge.clone());
+        assert!(namespaces.get_opt(&section.namespace("a")).await.unwrap().is_none());
+        allow(&section, &policy).await;
+        section.local_has("a", "orders", |_| true).await;
+        section.in_step().await;
+    });
+}
+
+#[test]
+fn the_spec_is_not_taken_down_while_the_remote_cannot_be_told_the_status() {
+    run(async {
+        let section = Section::start("status-first", databases(), "").await;
+        section.make_remote_namespace("a").await;
+        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
+        section.in_step().await;
+        let policy = refuse(&section, "a", "databases/status").await;
+        refused(&section, "a", "orders", Some("status")).await;
+        section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
+        section.report_has("a failing status", |report| failing(report, "write_remote_status")).await;
+        section.patch_remote("a", "orders", &json!({"spec": {"storage": "2Gi"}})).await;
+        section.quiet().await;
+        let local = section.local_has("a", "orders", |_| true).await;
+        assert_eq!(local.data["spec"]["storage"], json!("1Gi"));
+        let note = section.event("a", "orders", "SyncFailed").await;
+        assert!(note.contains("write_remote_status") && note.contains("no mood"), "{note}");
+        allow(&section, &policy).await;
+        section.in_step().await;
+        section.event("a", "orders", "Synced").await;
+    });
+}
+
+#[test]
+fn the_remote_status_equals_the_local_one_removed_fields_included() {
+    run(async {
+        let section = Section::start("status-equal", databases(), "").await;
+        section.make_remote_namespace("a").await;
+        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
+        section.in_step().await;
+        let condition = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"});
+        section
+            .patch_local_status("a", "orders", &json!({"phase": "Ready", "endpoint": "x", "conditions": [condition]}))
+            .await;
+        section.in_step().await;
+        section.patch_local_status("a", "orders", &json!({"endpoint": null, "conditions": []})).await;
+        section.in_step().await;
+        let remote = section.remote_has("a", "orders", |_| true).await;
+        assert_eq!(remote.data["status"], json!({"phase": "Ready", "conditions": []}));
+        // Drift on the remote is no truth.
+        let drift = Patch::Merge(json!({"status": {"phase": "Failed", "message": "somebody on the hub"}}));
+        section.remote("a").patch_status("orders", &PatchParams::default(), &drift).await.unwrap();
+        section.in_step().await;
+        // And the whole status goes, where it goes.
+        let held = section.local_has("a", "orders", |_| true).await;
+        let mut whole = serde_json::to_value(&held).unwrap();
+        whole.as_object_mut().unwrap().remove("status");
+        let without = serde_json::from_value(whole).unwrap();
+        section.local("a").replace_status("orders", &PostParams::default(), &without).await.unwrap();
+        section.remote_has("a", "orders", |remote| remote.data.get("status").is_none()).await;
+        assert_eq!(held.name_any(), "orders");
+    });
+}
+
+#[test]
+fn a_status_that_the_remote_prunes_and_defaults_settles() {
+    run(async {
+        let mut section = Section::start("status-pruned", widgets(), "").await;
+        section.make_namespaces("a").await;
+        section.make_remote("a", "gear", &json!({"spec": {"size": 1}})).await;
+        section.local_has("a", "gear", |_| true).await;
+        let write = async |section: &Section, phase: &str| {
+            section.patch_local_status("a", "gear", &json!({"phase": phase, "detail": phase})).await;
+            let expected = json!({"phase": phase, "defaulted": "by-the-hub"});
+            section.remote_has("a", "gear", |remote| remote.data.get("status") == Some(&expected)).await;
+        };
+        write(&section, "one").await;
+        section.quiet().await;
+        let since = section.mark().await;
+        write(&section, "two").await;
+        section.patch_local("a", "gear", &json!({"metadata": {"labels": {"touched": "yes"}}})).await;
+        section.quiet().await;
+        let once = (counts([("patch widgets/status", 1)]), counts([]));
+        assert_eq!(section.counted("a", since).await, once);
+        section.towline.kill9().await.unwrap();
+        let since = section.mark().await;
+        section.towline.start_again().await.unwrap();
+        section.towline.wait_ready(LIMIT).await.unwrap();
+        section.quiet().await;
+        // What the last process knew is gone: it is written once more, and that changes nothing.
+        assert_eq!(section.counted("a", since).await, once);
+    });
+}

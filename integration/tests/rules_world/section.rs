@@ -1,0 +1,398 @@
+//! A daemon with one section, and a test's view of both ends of it.
+
+use std::collections::BTreeMap;
+
+use integration::audit::{Mark, Record};
+use integration::compare::{Mapping, differences};
+use integration::{ControlPlane, Filter, Towline, eventually, users};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::DynamicObject;
+use kube::discovery::ApiResource;
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+
+use super::{LIMIT, World, world};
+
+/// The daemon's finalizer, by default.
+pub(crate) const FINALIZER: &str = "cloud.teleport.dev/sync-local";
+
+/// An annotation or finalizer of the default domain.
+pub(crate) fn mark(name: &str) -> String {
+    format!("cloud.teleport.dev/{name}")
+}
+
+/// A section, its daemon, and who acts on either end.
+pub(crate) struct Section {
+    pub(crate) world: &'static World,
+    /// The section's name, which is the prefix of its namespaces too.
+    pub(crate) name: String,
+    pub(crate) kind: ApiResource,
+    /// The user on the hub.
+    pub(crate) hub: Client,
+    /// The controller on the edge.
+    pub(crate) edge: Client,
+    pub(crate) towline: Towline,
+    pub(crate) mapping: Mapping,
+}
+
+/// One kind of request: verb, resource with subresource, and how often.
+pub(crate) type Counts = BTreeMap<String, usize>;
+
+/// What is expected of [`Section::counted`].
+pub(crate) fn counts<const N: usize>(expected: [(&str, usize); N]) -> Counts {
+    expected.into_iter().map(|(what, count)| (what.to_owned(), count)).collect()
+}
+
+/// `plural.version.group`.
+pub(crate) fn resource(kind: &ApiResource) -> String {
+    let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
+    format!("{}.{}{group}", kind.plural, kind.version)
+}
+
+/// The `[clusters]` of the configuration.
+pub(crate) fn clusters(world: &World) -> String {
+    format!(
+        "[clusters.hub]\nkubeconfig = {:?}\n[clusters.edge]\nkubeconfig = {:?}\n",
+        world.hub_kubeconfig, world.edge_kubeconfig
+    )
+}
+
+/// A `[[sync]]` from the hub to the edge, for namespaces that begin with the section's name.
+pub(crate) fn sync(name: &str, kind: &ApiResource, settings: &str) -> String {
+    format!(
+        "[[sync]]\nname = {name:?}\nremote = \"hub\"\nlocal = \"edge\"\nresource = {:?}\n\
+         namespace_prefix = \"{name}-\"\n{settings}\n",
+        resource(kind)
+    )
+}
+
+impl Section {
+    /// Starts the daemon with this section and waits until it is ready.
+    pub(crate) async fn start(name: &str, kind: ApiResource, settings: &str) -> Self {
+        Self::start_with(name, kind, settings, |_| {}).await
+    }
+
+    /// The same, for a section whose settings matter to what is in step.
+    pub(crate) async fn start_with(
+        name: &str,
+        kind: ApiResource,
+        settings: &str,
+        change: impl FnOnce(&mut Mapping),
+    ) -> Self {
+        let world = world().await;
+        let config = clusters(world) + &sync(name, &kind, settings);
+        Self::start_config(name, kind, &config, change).await
+    }
+
+    /// The same with a whole configuration.
+    pub(crate) async fn start_config(
+        name: &str,
+        kind: ApiResource,
+        config: &str,
+        change: impl FnOnce(&mut Mapping),
+    ) -> Self {
+        let world = world().await;
+        let towline = Towline::start(config, &[]).await.unwrap();
+        towline.wait_ready(LIMIT).await.unwrap();
+        let mut mapping = Mapping { namespace_prefix: format!("{name}-"), ..Mapping::default() };
+        change(&mut mapping);
+        let hub = world.hub.client(users::HUB_USER).await.unwrap();
+        let edge = world.edge.client(users::EDGE_CONTROLLER).await.unwrap();
+        Self { world, name: name.to_owned(), kind, hub, edge, towline, mapping }
+    }
+
+    /// Namespace of this section: its prefix and the suffix.
+    pub(crate) fn namespace(&self, suffix: &str) -> String {
+        format!("{}-{suffix}", self.name)
+    }
+
+    /// The kind on the hub.
+    pub(crate) fn remote(&self, suffix: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.hub.clone(), &self.namespace(suffix), &self.kind)
+    }
+
+    /// The kind on the edge.
+    pub(crate) fn local(&self, suffix: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.edge.clone(), &self.namespace(suffix), &self.kind)
+    }
+
+    /// Secrets on the hub.
+    pub(crate) fn remote_secrets(&self, suffix: &str) -> Api<Secret> {
+        Api::namespaced(self.hub.clone(), &self.namespace(suffix))
+    }
+
+    /// Secrets on the edge.
+    pub(crate) fn local_secrets(&self, suffix: &str) -> Api<Secret> {
+        Api::namespaced(self.edge.clone(), &self.namespace(suffix))
+    }
+
+    /// Makes a namespace on the hub.
+    pub(crate) async fn make_remote_namespace(&self, suffix: &str) {
+        make_namespace(&self.hub, &self.namespace(suffix), &json!({})).await;
+    }
+
+    /// Makes a namespace on the edge that nobody owns.
+    pub(crate) async fn make_local_namespace(&self, suffix: &str) {
+        make_namespace(&self.edge, &self.namespace(suffix), &json!({})).await;
+    }
+
+    /// Makes a namespace on both sides.
+    pub(crate) async fn make_namespaces(&self, suffix: &str) {
+        self.make_remote_namespace(suffix).await;
+        self.make_local_namespace(suffix).await;
+    }
+
+    /// An object of the kind, without a namespace: the API fills it in.
+    pub(crate) fn object(&self, name: &str, content: &Value) -> DynamicObject {
+        let mut object = json!({
+            "apiVersion": self.kind.api_version, "kind": self.kind.kind, "metadata": {"name": name},
+        });
+        merge(&mut object, content);
+        serde_json::from_value(object).unwrap()
+    }
+
+    /// Makes an object on the hub.
+    pub(crate) async fn make_remote(&self, suffix: &str, name: &str, content: &Value) -> DynamicObject {
+        self.remote(suffix).create(&PostParams::default(), &self.object(name, content)).await.unwrap()
+    }
+
+    /// Makes an object on the edge.
+    pub(crate) async fn make_local(&self, suffix: &str, name: &str, content: &Value) -> DynamicObject {
+        self.local(suffix).create(&PostParams::default(), &self.object(name, content)).await.unwrap()
+    }
+
+    /// Waits until both sides are in step.
+    pub(crate) async fn in_step(&self) {
+        eventually(format!("{} to be in step", self.name), LIMIT, async || {
+            match differences(&self.hub, &self.edge, &self.kind, &self.mapping).await {
+                Ok(found) if found.is_empty() => Ok(()),
+                Ok(found) => Err(found.join("\n")),
+                Err(error) => Err(error.chain()),
+            }
+        })
+        .await
+        .unwrap();
+    }
+
+    /// Waits until a change that was made now has travelled both ways, several times: whatever the daemon still had to
+    /// do for changes before, it has begun. The object that travels is made first in a namespace of its own.
+    pub(crate) async fn quiet(&self) {
+        self.quiet_with(&json!({})).await;
+    }
+
+    /// The same with a messenger that has this content too.
+    pub(crate) async fn quiet_with(&self, content: &Value) {
+        let name = "messenger";
+        for round in 0..3 {
+            let value = format!("{round}-{}", self.messages(content).await);
+            let patch = json!({"metadata": {"labels": {"message": value}}});
+            self.remote("messages").patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+            self.local_has("messages", name, |local| local.labels().get("message") == Some(&value)).await;
+        }
+    }
+
+    /// A number that was not in a message before; makes the messenger, where there is none.
+    async fn messages(&self, content: &Value) -> String {
+        if let Some(messenger) = self.remote("messages").get_opt("messenger").await.unwrap() {
+            return messenger.resource_version().unwrap_or_default();
+        }
+        self.make_namespaces("messages").await;
+        let mut messenger = self.minimal();
+        merge(&mut messenger, content);
+        self.make_remote("messages", "messenger", &messenger).await;
+        self.local_has("messages", "messenger", |_| true).await;
+        "first".to_owned()
+    }
+
+    /// The least that the API server takes.
+    fn minimal(&self) -> Value {
+        match self.kind.kind.as_str() {
+            "Database" => json!({"spec": {"engine": "messenger-1"}}),
+            "ConfigMap" => json!({}),
+            _ => json!({"spec": {}}),
+        }
+    }
+
+    /// Waits until the local object is there and so.
+    pub(crate) async fn local_has(
+        &self,
+        suffix: &str,
+        name: &str,
+        holds: impl Fn(&DynamicObject) -> bool,
+    ) -> DynamicObject {
+        object_that(&self.local(suffix), &format!("{name} on the edge"), name, holds).await
+    }
+
+    /// Waits until the remote object is there and so.
+    pub(crate) async fn remote_has(
+        &self,
+        suffix: &str,
+        name: &str,
+        holds: impl Fn(&DynamicObject) -> bool,
+    ) -> DynamicObject {
+        object_that(&self.remote(suffix), &format!("{name} on the hub"), name, holds).await
+    }
+
+    /// Waits until the local object is gone.
+    pub(crate) async fn local_gone(&self, suffix: &str, name: &str) {
+        gone(&self.local(suffix), &format!("{name} on the edge"), name).await;
+    }
+
+    /// Waits until the remote object is gone.
+    pub(crate) async fn remote_gone(&self, suffix: &str, name: &str) {
+        gone(&self.remote(suffix), &format!("{name} on the hub"), name).await;
+    }
+
+    /// Merges into the remote object.
+    pub(crate) async fn patch_remote(&self, suffix: &str, name: &str, patch: &Value) -> DynamicObject {
+        self.remote(suffix).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+    }
+
+    /// Puts the remote object's content in the place of what is there, whatever was written since it was read.
+    pub(crate) async fn replace_remote(&self, suffix: &str, name: &str, mut object: DynamicObject) {
+        let held = self.remote(suffix).get(name).await.unwrap();
+        object.metadata = held.metadata;
+        self.remote(suffix).replace(name, &PostParams::default(), &object).await.unwrap();
+    }
+
+    /// Merges into the local object.
+    pub(crate) async fn patch_local(&self, suffix: &str, name: &str, patch: &Value) -> DynamicObject {
+        self.local(suffix).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+    }
+
+    /// Merges into the local object's status.
+    pub(crate) async fn patch_local_status(&self, suffix: &str, name: &str, status: &Value) -> DynamicObject {
+        let patch = Patch::Merge(json!({"status": status}));
+        self.local(suffix).patch_status(name, &PatchParams::default(), &patch).await.unwrap()
+    }
+
+    /// Deletes the remote object.
+    pub(crate) async fn delete_remote(&self, suffix: &str, name: &str) {
+        self.remote(suffix).delete(name, &DeleteParams::background()).await.unwrap();
+    }
+
+    /// Waits for an Event about the object on the edge, and gives its note.
+    pub(crate) async fn event(&self, suffix: &str, name: &str, reason: &str) -> String {
+        let api: Api<Event> = Api::namespaced(self.edge.clone(), &self.namespace(suffix));
+        eventually(format!("an Event {reason} about {name}"), LIMIT, async || {
+            let events = api.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let about = |event: &&Event| {
+                event.regarding.as_ref().and_then(|object| object.name.as_deref()) == Some(name)
+                    && event.reason.as_deref() == Some(reason)
+            };
+            let found = events.items.iter().find(about);
+            found
+                .map(|event| event.note.clone().unwrap_or_default())
+                .ok_or_else(|| format!("{:?}", events.items.iter().map(|event| &event.reason).collect::<Vec<_>>()))
+        })
+        .await
+        .unwrap()
+    }
+
+    /// How many Events there are about the object on the edge, by reason.
+    pub(crate) async fn events(&self, suffix: &str, name: &str) -> Counts {
+        let api: Api<Event> = Api::namespaced(self.edge.clone(), &self.namespace(suffix));
+        let mut counts = Counts::new();
+        for event in api.list(&ListParams::default()).await.unwrap().items {
+            if event.regarding.as_ref().and_then(|object| object.name.as_deref()) == Some(name) {
+                *counts.entry(event.reason.unwrap_or_default()).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// Waits for something in the section's report.
+    pub(crate) async fn report_has(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        eventually(format!("{} to report {what}", self.name), LIMIT, async || {
+            let report = self.towline.admin().section(&self.name).await.map_err(|error| error.chain())?;
+            if holds(&report) { Ok(report) } else { Err(report.to_string()) }
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Marks the present moment on both sides.
+    pub(crate) async fn mark(&self) -> (Mark, Mark) {
+        (mark_of(&self.world.hub).await, mark_of(&self.world.edge).await)
+    }
+
+    /// What the daemon asked of the hub and of the edge since then, in this namespace and about it. Watches aside.
+    pub(crate) async fn counted(&self, suffix: &str, since: (Mark, Mark)) -> (Counts, Counts) {
+        let namespace = self.namespace(suffix);
+        let of_namespace = |record: &Record| {
+            record.namespace == namespace || (record.resource == "namespaces" && record.name == namespace)
+        };
+        let hub = count(&self.world.hub, since.0, of_namespace).await;
+        (hub, count(&self.world.edge, since.1, of_namespace).await)
+    }
+}
+
+async fn mark_of(plane: &ControlPlane) -> Mark {
+    plane.audit().unwrap().mark().await.unwrap()
+}
+
+/// The daemon's requests on one cluster since then, as `verb resource/subresource`.
+pub(crate) async fn count(plane: &ControlPlane, since: Mark, takes: impl Fn(&Record) -> bool) -> Counts {
+    let records = plane.audit().unwrap().records(&Filter::since(since).user(users::TOWLINE)).await.unwrap();
+    let mut counts = Counts::new();
+    for record in records.iter().filter(|record| takes(record)) {
+        let resource = match (record.resource.as_str(), record.subresource.as_str()) {
+            ("", _) => record.uri.clone(),
+            (resource, "") => resource.to_owned(),
+            (resource, subresource) => format!("{resource}/{subresource}"),
+        };
+        *counts.entry(format!("{} {resource}", record.verb)).or_default() += 1;
+    }
+    counts
+}
+
+/// Waits until an object is there and so.
+pub(crate) async fn object_that(
+    api: &Api<DynamicObject>,
+    what: &str,
+    name: &str,
+    holds: impl Fn(&DynamicObject) -> bool,
+) -> DynamicObject {
+    eventually(what, LIMIT, async || match api.get_opt(name).await {
+        Ok(Some(object)) if holds(&object) => Ok(object),
+        Ok(Some(object)) => Err(serde_json::to_string(&object).unwrap_or_default()),
+        Ok(None) => Err("it is not there".to_owned()),
+        Err(error) => Err(error.to_string()),
+    })
+    .await
+    .unwrap()
+}
+
+/// Waits until an object is gone.
+pub(crate) async fn gone<K>(api: &Api<K>, what: &str, name: &str)
+where
+    K: Clone + serde::de::DeserializeOwned + serde::Serialize + std::fmt::Debug,
+{
+    eventually(format!("{what} to be gone"), LIMIT, async || match api.get_opt(name).await {
+        Ok(None) => Ok(()),
+        Ok(Some(object)) => Err(serde_json::to_string(&object).unwrap_or_default()),
+        Err(error) => Err(error.to_string()),
+    })
+    .await
+    .unwrap();
+}
+
+/// Makes a namespace with these annotations.
+pub(crate) async fn make_namespace(client: &Client, name: &str, annotations: &Value) {
+    let namespace: Namespace =
+        serde_json::from_value(json!({"metadata": {"name": name, "annotations": annotations}})).unwrap();
+    Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) => {
+            for (key, value) in patch {
+                merge(target.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (target, patch) => *target = patch.clone(),
+    }
+}

@@ -1,0 +1,164 @@
+//! The laws of resource sync: what the plan decides, rule by rule, and that any plan comes to rest.
+//!
+//! `ending`, `living` and `content` are the rules one by one. `patches` holds JSON patches against what they claim to do,
+//! `settling` what is taken for a server's own doing.
+
+mod content;
+mod ending;
+mod living;
+mod patches;
+mod settling;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::plan::{self, Absence, Namespace, Next, Observed, Policy, Remote};
+use super::secrets::SecretView;
+use super::settled::Settled;
+use crate::cluster::object::Decoded;
+use crate::cluster::{Object, ObjectKey};
+use crate::config::Config;
+
+const FINALIZER: &str = "cloud.teleport.dev/sync-local";
+const PAUSED: &str = "cloud.teleport.dev/paused";
+const OWNER: &str = "cloud.teleport.dev/sync-owner";
+const REMOTE_UID: &str = "cloud.teleport.dev/sync-remote-uid";
+const REMOTE_GENERATION: &str = "cloud.teleport.dev/sync-remote-generation";
+const LOCAL_GENERATION: &str = "cloud.teleport.dev/sync-local-generation";
+const UPLOADED_HASH: &str = "cloud.teleport.dev/last-uploaded-hash";
+
+/// The policy of a section with these keys.
+fn policy(keys: &str) -> Policy {
+    let text = format!(
+        "[clusters.hub]\nkubeconfig = \"hub\"\n[clusters.edge]\nin_cluster = true\n[[sync]]\nname = \"databases\"\n\
+         remote = \"hub\"\nlocal = \"edge\"\nresource = \"databases.v1.demo.towline.dev\"\n{keys}\n"
+    );
+    let config = Config::parse(&text, []).unwrap_or_else(|error| panic!("{keys}: {error}"));
+    Policy::new(&config.sync[0])
+}
+
+/// An object as a watch delivers it.
+fn object(value: &Value) -> Object {
+    serde_json::from_str::<Decoded>(&value.to_string()).expect("an object").into_object()
+}
+
+fn shared(value: &Value) -> Option<Arc<Object>> {
+    (!value.is_null()).then(|| Arc::new(object(value)))
+}
+
+/// One pair as JSON, to be bent by a test; `Null` is an object that is not there.
+#[derive(Clone)]
+struct Scene {
+    policy: Policy,
+    remote: Value,
+    absence: Absence,
+    local: Value,
+    namespace: Value,
+    namespace_is_ours: bool,
+    namespace_in_use: bool,
+    secrets: Vec<SecretView>,
+    settled: Settled,
+}
+
+impl Scene {
+    /// A pair that is in step, under a policy with these keys; every field has a value of its own.
+    fn in_step(keys: &str) -> Self {
+        Self {
+            policy: policy(keys),
+            remote: json!({
+                "metadata": {
+                    "name": "orders", "namespace": "team", "uid": "remote-uid", "resourceVersion": "11",
+                    "generation": 3, "finalizers": ["other/first", FINALIZER], "labels": {"app": "shop"},
+                    "annotations": {"note": "hello", REMOTE_GENERATION: "3", LOCAL_GENERATION: "5"},
+                },
+                "spec": {"size": 2},
+                "status": {"ready": true},
+            }),
+            absence: Absence::Unexplained,
+            local: json!({
+                "metadata": {
+                    "name": "orders", "namespace": "team", "uid": "local-uid", "resourceVersion": "21", "generation": 5,
+                    "labels": {"app": "shop"}, "annotations": {"note": "hello", REMOTE_UID: "remote-uid"},
+                    "managedFields": [{"manager": "towline", "operation": "Update", "fieldsV1": {"f:metadata": {
+                        "f:labels": {"f:app": {}}, "f:annotations": {"f:note": {}, format!("f:{REMOTE_UID}"): {}},
+                    }}}],
+                },
+                "spec": {"size": 2},
+                "status": {"ready": true},
+            }),
+            namespace: json!({"metadata": {"name": "team", "uid": "namespace-uid", "resourceVersion": "7"}}),
+            namespace_is_ours: false,
+            namespace_in_use: false,
+            secrets: Vec::new(),
+            settled: Settled::default(),
+        }
+    }
+
+    /// The same, where the local maps mirror the remote's.
+    fn mirrored(keys: &str) -> Self {
+        let mut scene = Self::in_step(&format!("metadata = \"mirror\"\n{keys}"));
+        scene.local["metadata"]["annotations"] = json!({"note": "hello"});
+        scene
+    }
+
+    /// The same with the remote object being deleted.
+    fn remote_terminating(keys: &str) -> Self {
+        let mut scene = Self::in_step(keys);
+        scene.remote["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        scene
+    }
+
+    /// The same without a remote object.
+    fn remote_absent(keys: &str, absence: Absence) -> Self {
+        Self { remote: Value::Null, absence, ..Self::in_step(keys) }
+    }
+
+    /// A local object that was never ours.
+    fn foreign_local(mut self) -> Self {
+        let metadata = self.local["metadata"].as_object_mut().expect("a map");
+        metadata.remove("annotations");
+        metadata.remove("managedFields");
+        self
+    }
+
+    fn owned_namespace(mut self) -> Self {
+        self.namespace["metadata"]["annotations"] = json!({OWNER: "orders"});
+        self.namespace_is_ours = true;
+        self
+    }
+
+    fn observed(&self) -> Observed {
+        let key = ObjectKey::new("team", "orders");
+        Observed {
+            local_key: key.clone(),
+            remote_key: key,
+            remote: shared(&self.remote).map_or_else(|| Remote::Absent(self.absence.clone()), Remote::Present),
+            local: shared(&self.local),
+            local_status_unknown: false,
+            namespace: match shared(&self.namespace) {
+                Some(object) => Namespace::Present { object, ours: self.namespace_is_ours },
+                None => Namespace::Missing,
+            },
+            namespace_in_use: self.namespace_in_use,
+            secrets: self.secrets.clone(),
+            settled: self.settled.clone(),
+        }
+    }
+
+    fn next(&self) -> Next {
+        plan::next(&self.observed(), &self.policy)
+    }
+
+    /// The change that rule 9 asks for.
+    fn change(&self) -> super::patch::LocalChange {
+        match self.next() {
+            Next::Do(plan::Step::PatchLocal(change)) => change,
+            other => panic!("a patch of the local object was expected, not {other:?}"),
+        }
+    }
+}
+
+fn terminating(value: &mut Value) {
+    value["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+}
