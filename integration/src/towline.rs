@@ -1,6 +1,7 @@
 //! The daemon as its own process, as people run it.
 
 use std::ffi::OsString;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output};
 use std::time::Duration;
@@ -15,6 +16,9 @@ use crate::room::Room;
 use crate::usage::Usage;
 use crate::{Error, eventually, programs};
 
+/// Goes over the admin address of the configuration file.
+const LISTEN: &str = "TOWLINE__DAEMON__LISTEN";
+
 /// A daemon that was started, and perhaps killed since. A failing test shows the end of its log.
 #[derive(Debug)]
 pub struct Towline {
@@ -22,8 +26,12 @@ pub struct Towline {
     admin: Admin,
     binary: PathBuf,
     env: Vec<(String, String)>,
-    port: Port,
-    room: Room,
+    config: PathBuf,
+    log: PathBuf,
+    address: SocketAddr,
+    /// Held, not read: the address and the files stay ours while this value lives.
+    _port: Option<Port>,
+    _room: Option<Room>,
 }
 
 impl Towline {
@@ -38,9 +46,27 @@ impl Towline {
         room.write("towline.toml", config)?;
         let port = Port::take()?;
         let mut env: Vec<_> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        env.push(("TOWLINE__DAEMON__LISTEN".to_owned(), port.address().to_string()));
-        let process = Process::start(spec(&binary, &env, &room)).await?;
-        Ok(Self { process, admin: Admin { http: Http::to(port.address()) }, binary, env, port, room })
+        let address = port.address();
+        env.push((LISTEN.to_owned(), address.to_string()));
+        let (config, log) = (room.join("towline.toml"), room.join("towline.log"));
+        let process = Process::start(spec(&binary, &env, &config, &log)).await?;
+        let admin = Admin { http: Http::to(address) };
+        Ok(Self { process, admin, binary, env, config, log, address, _port: Some(port), _room: Some(room) })
+    }
+
+    /// Runs `towline run` with a file as it is, in the working directory of this process. `listen` is the admin address
+    /// that the file names; where somebody else has it, a free port takes its place. The log is begun anew.
+    pub async fn start_file(config: &Path, listen: SocketAddr, log: &Path) -> Result<Self, Error> {
+        let binary = programs::towline().await?;
+        let taken = TcpListener::bind(listen).is_err();
+        let port = if taken { Some(Port::take()?) } else { None };
+        let address = port.as_ref().map_or(listen, Port::address);
+        let env = if taken { vec![(LISTEN.to_owned(), address.to_string())] } else { Vec::new() };
+        std::fs::write(log, "").map_err(Error::file("write", log))?;
+        let process = Process::start(spec(&binary, &env, config, log)).await?;
+        let (config, log) = (config.to_owned(), log.to_owned());
+        let admin = Admin { http: Http::to(address) };
+        Ok(Self { process, admin, binary, env, config, log, address, _port: port, _room: None })
     }
 
     /// Runs a command of the binary to its end: `check`, `status`, `approve`, `detach`.
@@ -58,7 +84,7 @@ impl Towline {
     /// Starts the daemon again after its end, with the same configuration file, environment and admin address.
     pub async fn start_again(&mut self) -> Result<(), Error> {
         self.kill9().await?;
-        self.process = Process::start(spec(&self.binary, &self.env, &self.room)).await?;
+        self.process = Process::start(spec(&self.binary, &self.env, &self.config, &self.log)).await?;
         Ok(())
     }
 
@@ -97,17 +123,17 @@ impl Towline {
 
     /// The admin server's address, as `--admin` takes it.
     pub fn admin_url(&self) -> String {
-        format!("http://{}", self.port.address())
+        format!("http://{}", self.address)
     }
 
     /// The configuration file.
     pub fn config_path(&self) -> PathBuf {
-        self.room.join("towline.toml")
+        self.config.clone()
     }
 
     /// The file with everything the daemon has written so far, over its restarts.
     pub fn log_path(&self) -> PathBuf {
-        self.room.join("towline.log")
+        self.log.clone()
     }
 
     /// Everything the daemon has written so far.
@@ -135,13 +161,13 @@ impl Drop for Towline {
     }
 }
 
-fn spec(binary: &Path, env: &[(String, String)], room: &Room) -> Spec {
+fn spec(binary: &Path, env: &[(String, String)], config: &Path, log: &Path) -> Spec {
     Spec {
         name: "towline".to_owned(),
         program: binary.to_owned(),
-        args: vec!["run".into(), "--config".into(), room.join("towline.toml").into()],
+        args: vec!["run".into(), "--config".into(), config.into()],
         env: env.to_vec(),
-        log: room.join("towline.log"),
+        log: log.to_owned(),
         piped_stdin: false,
     }
 }

@@ -1,0 +1,176 @@
+//! Everything that the story plays on: three clusters, the daemon between them, the edges' own controllers.
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use integration::compare::{Mapping, differences};
+use integration::rbac::{Grant, Side};
+use integration::{Towline, eventually, users};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use crate::cluster::{Cluster, LIMIT, databases};
+use crate::controller::CREDENTIALS;
+use crate::error::Error;
+use crate::requests::Requests;
+use crate::screen::Screen;
+
+/// What the daemon is started with.
+const CONFIG: &str = "config/demo.toml";
+/// The kubeconfigs that [`CONFIG`] names, and the log.
+pub(crate) const FILES: &str = ".cache/demo";
+/// Longer than the grace that the daemon has by default.
+const LONGEST_SHUTDOWN: Duration = Duration::from_secs(45);
+
+/// What is waited for at the moment, for whoever watches.
+pub(crate) type Note = Rc<RefCell<String>>;
+
+/// Everything that runs.
+pub(crate) struct Stage {
+    // Dropped in this order: the daemon before the clusters.
+    /// The edges' own controllers.
+    pub(crate) controllers: JoinSet<()>,
+    /// The daemon.
+    pub(crate) towline: Towline,
+    /// Where people order databases.
+    pub(crate) hub: Cluster,
+    /// An edge that will fail.
+    pub(crate) west: Cluster,
+    /// An edge that goes on meanwhile.
+    pub(crate) east: Cluster,
+    /// What is waited for.
+    pub(crate) note: Note,
+    /// Keeps other demos away from the files.
+    _lock: File,
+}
+
+impl Stage {
+    /// Starts everything, and tells so line by line.
+    pub(crate) async fn set(screen: Screen) -> Result<Self, Error> {
+        let lock = lock()?;
+        let began = Instant::now();
+        let starting = || "starting etcd, three API servers and three controller managers".to_owned();
+        let clusters = Box::pin(async {
+            tokio::try_join!(
+                Cluster::start("hub", users::HUB_USER),
+                Cluster::start("west", users::EDGE_CONTROLLER),
+                Cluster::start("east", users::EDGE_CONTROLLER),
+            )
+        });
+        let (mut hub, mut west, mut east) = screen.during(starting, clusters).await?;
+        screen.done("one hub, two edges: three Kubernetes API servers with their controllers", began.elapsed());
+        let began = Instant::now();
+        Grant::demo(Side::Remote).apply(&hub.admin).await?;
+        Grant::demo(Side::Local).apply(&west.admin).await?;
+        Grant::demo(Side::Local).apply(&east.admin).await?;
+        screen.done("user towline may do what the roles in deploy/base/rbac grant, and no more", began.elapsed());
+        for cluster in [&mut hub, &mut west, &mut east] {
+            write_kubeconfig(cluster)?;
+            cluster.begin_to_count().await?;
+        }
+        let began = Instant::now();
+        let towline = Towline::start_file(Path::new(CONFIG), listen()?, &Path::new(FILES).join("towline.log")).await?;
+        let until_ready = towline.wait_ready(LIMIT);
+        screen.during(|| "waiting for towline to be ready".to_owned(), until_ready).await?;
+        screen.done(&format!("towline run --config {CONFIG}, ready at {}", towline.admin_url()), began.elapsed());
+        let (controllers, note) = (JoinSet::new(), Note::default());
+        Ok(Self { controllers, towline, hub, west, east, note, _lock: lock })
+    }
+
+    /// Says what is waited for.
+    pub(crate) fn waits_for(&self, what: impl Into<String>) {
+        *self.note.borrow_mut() = what.into();
+    }
+
+    /// Waits until every edge that runs is in step with the hub, object by object, and towline has nothing left to do.
+    pub(crate) async fn rest(&self) -> Result<(), Error> {
+        for edge in [&self.west, &self.east] {
+            if !edge.is_up {
+                continue;
+            }
+            self.waits_for(format!("waiting for {} to be in step with the hub", edge.name));
+            eventually(format!("{} to be in step with the hub", edge.name), LIMIT, async || {
+                let section = self.towline.admin().section(edge.name).await.map_err(|error| error.chain())?;
+                busy(&section).map_or(Ok(()), Err)?;
+                let found = self.differences(edge).await.map_err(|error| error.chain())?;
+                found.first().map_or(Ok(()), |first| Err(format!("{} differences: {first}", found.len())))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// In what an edge differs from its part of the hub.
+    pub(crate) async fn differences(&self, edge: &Cluster) -> Result<Vec<String>, Error> {
+        let mapping = Mapping {
+            namespace_prefix: format!("{}-", edge.name),
+            finalizer: format!("sync-{}", edge.name),
+            secret_names: vec![CREDENTIALS.to_owned()],
+            ..Mapping::default()
+        };
+        Ok(differences(&self.hub.admin, &edge.admin, &databases(), &mapping).await?)
+    }
+
+    /// The requests of towline so far, at hub, west and east.
+    pub(crate) async fn requests(&mut self) -> Result<[Requests; 3], Error> {
+        Ok([self.hub.requests().await?, self.west.requests().await?, self.east.requests().await?])
+    }
+
+    /// Stops everything, the daemon as an operator would, and tells how the daemon ended.
+    pub(crate) async fn stop(mut self) -> Result<ExitStatus, Error> {
+        self.controllers.shutdown().await;
+        let ended = self.towline.terminate(LONGEST_SHUTDOWN).await?;
+        for cluster in [self.hub, self.west, self.east] {
+            cluster.plane.stop().await?;
+        }
+        Ok(ended)
+    }
+}
+
+/// What a section still has to do, by its own report.
+fn busy(section: &Value) -> Option<String> {
+    let busy = ["/objects/pending", "/objects/failing", "/objects/deleting", "/queue/running", "/queue/waiting"];
+    busy.into_iter().find_map(|pointer| {
+        let count = section.pointer(pointer).and_then(Value::as_u64).unwrap_or_default();
+        (count > 0).then(|| format!("{pointer}: {count}"))
+    })
+}
+
+/// Takes the demo's files for this process.
+fn lock() -> Result<File, Error> {
+    fs::create_dir_all(FILES).map_err(Error::file("create", FILES))?;
+    let path = Path::new(FILES).join("lock");
+    let lock = File::create(&path).map_err(Error::file("create", &path))?;
+    lock.try_lock().map_err(|_| Error::Busy)?;
+    Ok(lock)
+}
+
+/// The daemon reads its kubeconfigs where the configuration says.
+fn write_kubeconfig(cluster: &Cluster) -> Result<(), Error> {
+    let made = cluster.plane.kubeconfig(users::TOWLINE)?;
+    let path = Path::new(FILES).join(format!("{}.kubeconfig", cluster.name));
+    // Takes the permissions along: nobody else may read it.
+    fs::copy(made, &path).map(|_| ()).map_err(Error::file("write", &path))
+}
+
+/// The admin address that the configuration names.
+fn listen() -> Result<SocketAddr, Error> {
+    #[derive(Deserialize)]
+    struct Configuration {
+        daemon: Daemon,
+    }
+    #[derive(Deserialize)]
+    struct Daemon {
+        listen: SocketAddr,
+    }
+    let text = fs::read_to_string(CONFIG).map_err(Error::file("read", CONFIG))?;
+    let read: Result<Configuration, _> = toml::from_str(&text);
+    let unreadable = |error: toml::de::Error| Error::Unreadable { path: CONFIG.into(), detail: error.to_string() };
+    Ok(read.map_err(unreadable)?.daemon.listen)
+}

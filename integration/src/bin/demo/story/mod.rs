@@ -1,0 +1,142 @@
+//! The story: what happens, step by step, and the table at its end.
+//!
+//! A step tells what it saw, in one line, and how long it took from the moment one side had it until the other showed
+//! it. Then everything comes to rest, so that each request is counted for the step that caused it.
+
+mod faults;
+mod travel;
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::requests::Requests;
+use crate::screen::{Look, Screen, milliseconds};
+use crate::stage::Stage;
+
+/// Where the objects of the story are, on the hub and on edge west.
+const SHOP: &str = "west-shop";
+/// The database that the story follows.
+const ORDERS: &str = "orders";
+/// Another one, that stays to the end.
+const CARTS: &str = "carts";
+
+/// What a step has to tell.
+#[derive(Debug)]
+struct Told {
+    text: String,
+    latency: Duration,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+struct Row {
+    title: &'static str,
+    latency: Option<Duration>,
+    /// At hub, west and east.
+    requests: [Requests; 3],
+}
+
+struct Story<'s> {
+    screen: Screen,
+    stage: &'s mut Stage,
+    rows: Vec<Row>,
+    /// Before the present step.
+    counted: [Requests; 3],
+}
+
+/// Plays it all, and ends with the table.
+pub(crate) async fn play(screen: Screen, stage: &mut Stage) -> Result<(), Error> {
+    let mut story = Story { screen, stage, rows: Vec::new(), counted: [Requests::default(); 3] };
+    story.prelude().await?;
+    story.step("created", travel::created).await?;
+    story.step("status", travel::status).await?;
+    story.step("secret", travel::secret).await?;
+    story.step("changed", travel::changed).await?;
+    story.step("drift", travel::drift).await?;
+    story.step("paused", travel::paused).await?;
+    story.step("resumed", travel::resumed).await?;
+    story.step("edge down", faults::edge_down).await?;
+    story.step("edge back", faults::edge_back).await?;
+    story.step("killed", faults::killed).await?;
+    story.step("deleted", travel::deleted).await?;
+    story.step("cleared", faults::cleared).await?;
+    story.table();
+    Ok(())
+}
+
+impl Story<'_> {
+    /// What the daemon has asked since its start.
+    async fn prelude(&mut self) -> Result<(), Error> {
+        self.count("started", None).await?;
+        self.screen.line(&format!(
+            "\n{}{}",
+            self.screen.paint(Look::Bold, "The story"),
+            self.screen.paint(
+                Look::Dim,
+                "   times: from the moment one side has acknowledged or shown it until the other shows it\n"
+            )
+        ));
+        Ok(())
+    }
+
+    async fn step(
+        &mut self,
+        title: &'static str,
+        work: impl AsyncFnOnce(&mut Stage) -> Result<Told, Error>,
+    ) -> Result<(), Error> {
+        let number = self.rows.len();
+        let note = self.stage.note.clone();
+        let what = || format!("{number} {title}: {}", note.borrow());
+        let stage = &mut *self.stage;
+        let played = self.screen.during(what, async {
+            let told = work(stage).await?;
+            stage.rest().await?;
+            Ok(told)
+        });
+        let told = played.await.map_err(|error: Error| Error::Step { number, title, source: Box::new(error) })?;
+        self.count(title, Some(told.latency)).await?;
+        self.screen.step(number, title, &told.text, told.latency);
+        Ok(())
+    }
+
+    async fn count(&mut self, title: &'static str, latency: Option<Duration>) -> Result<(), Error> {
+        let now = self.stage.requests().await?;
+        let mut requests = now;
+        for (count, before) in requests.iter_mut().zip(self.counted) {
+            *count = *count - before;
+        }
+        self.counted = now;
+        self.rows.push(Row { title, latency, requests });
+        Ok(())
+    }
+
+    fn table(&self) {
+        let screen = self.screen;
+        let bold = |text: &str| screen.line(&screen.paint(Look::Bold, text));
+        bold("\nRequests of towline, counted at the three API servers");
+        screen.line(&format!("{:31}{:^27}{:^27}", "", "writes", "reads"));
+        bold(&format!("     {:<11}{:>12}   {}{}", "step", "latency", sides(), sides()));
+        screen.line(&format!("  {}", "─".repeat(83)));
+        for (number, row) in self.rows.iter().enumerate() {
+            let latency = row.latency.map(milliseconds).unwrap_or_default();
+            screen.line(&line(&format!(" {number:>2}"), row.title, &latency, &row.requests));
+        }
+        screen.line(&format!("  {}", "─".repeat(83)));
+        screen.line(&line("", "all", "", &self.counted));
+        screen.line(&screen.paint(
+            Look::Dim,
+            "  reads: the lists and watches at the start and after an outage, discovery, questions about permissions",
+        ));
+    }
+}
+
+fn sides() -> String {
+    format!("{:>9}{:>9}{:>9}", "hub", "west", "east")
+}
+
+fn line(number: &str, title: &str, latency: &str, requests: &[Requests; 3]) -> String {
+    let count = |count: usize| if count == 0 { format!("{:>9}", "-") } else { format!("{count:>9}") };
+    let writes: String = requests.iter().map(|at| count(at.writes)).collect();
+    let reads: String = requests.iter().map(|at| count(at.reads)).collect();
+    format!("{number:>3}  {title:<11}{latency:>12}   {writes}{reads}")
+}
