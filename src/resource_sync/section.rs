@@ -348,6 +348,10 @@ impl Section {
                 || self.others_here().any(|peer| peer.lives_in(&local_key.namespace, None)));
         let (settled, secrets) = {
             let mut table = self.table.lock();
+            // After a restart the first lists show both sides, and no event of either tells what had settled.
+            if let (Remote::Present(remote), Some(local)) = (&remote, &local) {
+                table.pair(local_key).settled.observe(Some(remote), Some(local), &self.policy);
+            }
             let settled = table.get(local_key).map(|pair| pair.settled.clone()).unwrap_or_default();
             drop(table);
             (settled, self.secrets_of(local_key, remote_key, &remote))
@@ -439,10 +443,12 @@ impl Section {
                 owner.filter(|key| self.mapping.remote_of(key).is_some()).into_iter().collect()
             }
             Role::RemoteSecrets => {
-                let Some(owner) = watch.store().get(key).and_then(|secret| secret.controller.clone()) else {
-                    return Vec::new();
-                };
-                self.mapping.local_of(&ObjectKey::new(Arc::clone(&key.namespace), owner.name)).into_iter().collect()
+                // By the local secret's owner: a remote one that was deleted or made anew by somebody has none.
+                let Some(local) = self.mapping.local_of(key) else { return Vec::new() };
+                let secret = self.watches.secrets.iter().find_map(|watch| watch.store().get(&local));
+                let owner = secret.and_then(|secret| secret.controller.clone());
+                let owner = owner.map(|owner| ObjectKey::new(local.namespace, owner.name));
+                owner.filter(|key| self.mapping.remote_of(key).is_some()).into_iter().collect()
             }
         }
     }

@@ -41,10 +41,12 @@ fn a_new_local_object_with_a_status_of_its_own_costs_one_more_write() {
         let section = Section::start("new-status", widgets(), "").await;
         section.make_namespaces("a").await;
         let since = section.mark().await;
-        // The remote has a status that the new local object does not have.
-        section.make_remote("a", "gear", &json!({"spec": {"size": 1}})).await;
+        // The remote has a status that the new local object does not have. Paused meanwhile, so that nobody conflicts.
+        let paused = |value| json!({"metadata": {"annotations": {mark("paused"): value}}, "spec": {"size": 1}});
+        section.make_remote("a", "gear", &paused(json!("true"))).await;
         let status = Patch::Merge(json!({"status": {"phase": "Old"}}));
         section.remote("a").patch_status("gear", &PatchParams::default(), &status).await.unwrap();
+        section.patch_remote("a", "gear", &paused(json!(null))).await;
         section.local_has("a", "gear", |_| true).await;
         section
             .remote_has("a", "gear", |remote| {

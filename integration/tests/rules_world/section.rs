@@ -108,6 +108,11 @@ impl Section {
         format!("{}-{suffix}", self.name)
     }
 
+    /// Its local namespace.
+    pub(crate) fn local_namespace(&self, suffix: &str) -> String {
+        self.namespace(suffix) + &self.mapping.local_namespace_suffix
+    }
+
     /// The kind on the hub.
     pub(crate) fn remote(&self, suffix: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.hub.clone(), &self.namespace(suffix), &self.kind)
@@ -115,7 +120,7 @@ impl Section {
 
     /// The kind on the edge.
     pub(crate) fn local(&self, suffix: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.edge.clone(), &self.namespace(suffix), &self.kind)
+        Api::namespaced_with(self.edge.clone(), &self.local_namespace(suffix), &self.kind)
     }
 
     /// Secrets on the hub.
@@ -125,7 +130,7 @@ impl Section {
 
     /// Secrets on the edge.
     pub(crate) fn local_secrets(&self, suffix: &str) -> Api<Secret> {
-        Api::namespaced(self.edge.clone(), &self.namespace(suffix))
+        Api::namespaced(self.edge.clone(), &self.local_namespace(suffix))
     }
 
     /// Makes a namespace on the hub.
@@ -135,7 +140,7 @@ impl Section {
 
     /// Makes a namespace on the edge that nobody owns.
     pub(crate) async fn make_local_namespace(&self, suffix: &str) {
-        make_namespace(&self.edge, &self.namespace(suffix), &json!({})).await;
+        make_namespace(&self.edge, &self.local_namespace(suffix), &json!({})).await;
     }
 
     /// Makes a namespace on both sides.
@@ -275,7 +280,7 @@ impl Section {
 
     /// Waits for an Event about the object on the edge, and gives its note.
     pub(crate) async fn event(&self, suffix: &str, name: &str, reason: &str) -> String {
-        let api: Api<Event> = Api::namespaced(self.edge.clone(), &self.namespace(suffix));
+        let api: Api<Event> = Api::namespaced(self.edge.clone(), &self.local_namespace(suffix));
         eventually(format!("an Event {reason} about {name}"), LIMIT, async || {
             let events = api.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
             let about = |event: &&Event| {
@@ -293,7 +298,7 @@ impl Section {
 
     /// How many Events there are about the object on the edge, by reason.
     pub(crate) async fn events(&self, suffix: &str, name: &str) -> Counts {
-        let api: Api<Event> = Api::namespaced(self.edge.clone(), &self.namespace(suffix));
+        let api: Api<Event> = Api::namespaced(self.edge.clone(), &self.local_namespace(suffix));
         let mut counts = Counts::new();
         for event in api.list(&ListParams::default()).await.unwrap().items {
             if event.regarding.as_ref().and_then(|object| object.name.as_deref()) == Some(name) {
@@ -320,12 +325,12 @@ impl Section {
 
     /// What the daemon asked of the hub and of the edge since then, in this namespace and about it. Watches aside.
     pub(crate) async fn counted(&self, suffix: &str, since: (Mark, Mark)) -> (Counts, Counts) {
-        let namespace = self.namespace(suffix);
-        let of_namespace = |record: &Record| {
+        let about = |record: &Record, namespace: &str| {
             record.namespace == namespace || (record.resource == "namespaces" && record.name == namespace)
         };
-        let hub = count(&self.world.hub, since.0, of_namespace).await;
-        (hub, count(&self.world.edge, since.1, of_namespace).await)
+        let (remote, local) = (self.namespace(suffix), self.local_namespace(suffix));
+        let hub = count(&self.world.hub, since.0, |record| about(record, &remote)).await;
+        (hub, count(&self.world.edge, since.1, |record| about(record, &local)).await)
     }
 }
 

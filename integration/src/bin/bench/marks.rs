@@ -22,13 +22,7 @@ struct Reference {
 }
 
 const REFERENCES: [Reference; 6] = [
-    Reference {
-        phase: Phase::Create,
-        per_second: Some(234.0),
-        paced_p99_ms: None,
-        cpu_ms: 1.3,
-        requests: 3.02,
-    },
+    Reference { phase: Phase::Create, per_second: Some(234.0), paced_p99_ms: None, cpu_ms: 1.3, requests: 3.02 },
     Reference { phase: Phase::SpecPaced, per_second: None, paced_p99_ms: Some(9.0), cpu_ms: 2.2, requests: 2.2 },
     Reference { phase: Phase::SpecBurst, per_second: Some(283.0), paced_p99_ms: None, cpu_ms: 0.9, requests: 2.0 },
     Reference { phase: Phase::StatusPaced, per_second: None, paced_p99_ms: Some(9.0), cpu_ms: 1.8, requests: 1.0 },

@@ -100,7 +100,9 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> Result<Option<Strin
         match argument.split_once('=') {
             Some(("--kind", text)) => kind = Some(text.to_owned()),
             None if argument == "--kind" => kind = Some(arguments.next().ok_or("--kind needs a value")?),
-            _ => return Err(format!("unknown argument {argument}: only --kind KIND is taken, the rest is environment")),
+            _ => {
+                return Err(format!("unknown argument {argument}: only --kind KIND is taken, the rest is environment"));
+            }
         }
     }
     Ok(kind)
