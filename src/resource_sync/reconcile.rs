@@ -467,7 +467,11 @@ impl PairReconciler {
             Rest::Unclaimed | Rest::Gone => {
                 table.forget(&self.key);
                 drop(table);
-                if observed.remote_object().is_none() || section.mode() == Mode::Syncing {
+                // The namespace that was made for it may have to go later, when others no longer live in it: that the
+                // object went the regular way is known until then.
+                let is_owner = matches!(&observed.namespace, Namespace::Present { object, ours: true }
+                    if object.annotation(&section.policy().marks.owner) == Some(&*self.key.name));
+                if !is_owner && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {
                     section.watches().remote.store().forget(&observed.remote_key);
                 }
                 section.guard.lock().clear(&self.key);

@@ -424,6 +424,9 @@ impl Section {
             Role::Namespaces => {
                 let mut keys: BTreeSet<ObjectKey> = BTreeSet::new();
                 if let Some(remote_namespace) = self.mapping.remote_namespace_of(&key.name) {
+                    if watch.store().get(key).is_none() {
+                        self.watches.remote.store().forget_in(remote_namespace);
+                    }
                     let remotes = self.watches.remote.store().in_namespace(remote_namespace);
                     keys.extend(remotes.iter().filter_map(|remote| self.mapping.local_of(&remote.key)));
                     let locals = self.watches.local.store().in_namespace(&key.name);
@@ -435,6 +438,8 @@ impl Section {
                     );
                 }
                 keys.extend(watch.store().get(key).and_then(|namespace| self.owner_in(&namespace)));
+                // Whose objects are gone on both sides, and who still waits for the namespace to go.
+                keys.extend(self.table.lock().deleting_in(&key.name));
                 keys.into_iter().collect()
             }
             Role::Secrets => {
@@ -481,10 +486,25 @@ impl Section {
                 freed |= self.look_for_suspect(&local_key, &remote_key);
                 self.note_arrival(role, &local_key);
             }
+            if role == Role::Remote && self.watches.remote.store().get(&remote_key).is_none_or(|remote| remote.deleting)
+            {
+                self.wake_owner_of(&local_key.namespace).await;
+            }
             self.request(local_key).await;
         }
         if freed {
             self.request_suspects().await;
+        }
+    }
+
+    /// A remote object lives no longer. It may have been the last one in a namespace that another section made, which
+    /// then is for that section to delete.
+    async fn wake_owner_of(&self, namespace: &str) {
+        for peer in self.others_here() {
+            let owned = peer.watches.namespaces.store().get(&ObjectKey::new("", namespace));
+            if let Some(owner) = owned.and_then(|namespace| peer.owner_in(&namespace)).filter(|_| peer.is_listed()) {
+                peer.request(owner).await;
+            }
         }
     }
 
@@ -575,6 +595,12 @@ impl Follower for Following {
             for key in &keys {
                 if let Some(remote_key) = section.mapping.remote_of(key) {
                     section.look_for_suspect(key, &remote_key);
+                }
+            }
+            if self.role == Role::Remote {
+                let emptied: BTreeSet<&Arc<str>> = keys.iter().map(|key| &key.namespace).collect();
+                for namespace in emptied {
+                    section.wake_owner_of(namespace).await;
                 }
             }
             for key in keys {

@@ -122,6 +122,12 @@ impl Table {
         self.pairs.iter().filter(|(_, pair)| pair.uploads.values().any(is_due)).map(|(key, _)| key.clone()).collect()
     }
 
+    /// The pairs of a local namespace that wait for something to go.
+    pub fn deleting_in(&self, namespace: &str) -> Vec<ObjectKey> {
+        let waits = |key: &ObjectKey, pair: &Pair| &*key.namespace == namespace && pair.state == PairState::Deleting;
+        self.pairs.iter().filter(|(key, pair)| waits(key, pair)).map(|(key, _)| key.clone()).collect()
+    }
+
     /// Notes a failure.
     pub fn failed(&mut self, failure: Failure, now: Instant) {
         self.failures.retain(|(_, earlier)| (&earlier.key, earlier.step) != (&failure.key, failure.step));
