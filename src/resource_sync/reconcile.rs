@@ -503,8 +503,10 @@ impl PairReconciler {
                 section = %section.name(), remote = %section.config().remote, local = %section.config().local,
                 key = %failure.key, step = failure.step, reason = failure.reason, "sync failed"
             );
-            if let Some(local) = &observed.local {
-                section.tell(PairEvent::failed(local, failure.step, &failure.reason));
+            // Also of one that could not be made; but an Event needs a namespace to be in.
+            if observed.local.is_some() || observed.namespace != Namespace::Missing {
+                let local = observed.local.as_deref();
+                section.tell(PairEvent::failed(&failure.key, local, failure.step, &failure.reason));
             }
         }
         table.failed(failure, now);
