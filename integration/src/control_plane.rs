@@ -166,9 +166,11 @@ impl ControlPlane {
         self.room.path()
     }
 
-    /// A kubeconfig for one of [`users::USERS`]. The file lives as long as the control plane.
+    /// A kubeconfig for one of [`users::USERS`]. The file lives as long as the control plane, and is written once: who
+    /// uses it watches it for changes.
     pub fn kubeconfig(&self, user: &str) -> Result<PathBuf, Error> {
-        self.room.write(&format!("{}.kubeconfig", user.replace(':', "-")), &self.kubeconfig_text(user, self.address())?)
+        let name = format!("{}.kubeconfig", user.replace(':', "-"));
+        self.room.write_once(&name, &self.kubeconfig_text(user, self.address())?)
     }
 
     /// The same by another way to the API server, such as a [`crate::Link`].

@@ -46,6 +46,17 @@ impl Room {
         write_private(&path, content).map_err(Error::file("write", &path))?;
         Ok(path)
     }
+
+    /// The same where there is no such file yet, and whole from its first moment.
+    pub(crate) fn write_once(&self, name: &str, content: &str) -> Result<PathBuf, Error> {
+        let path = self.join(name);
+        if !path.exists() {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let whole = self.write(&format!("{name}.{number}"), content)?;
+            fs::rename(&whole, &path).map_err(Error::file("write", &path))?;
+        }
+        Ok(path)
+    }
 }
 
 fn write_private(path: &Path, content: &str) -> std::io::Result<()> {

@@ -97,6 +97,11 @@ impl Store {
         self.contents.write().terminated.remove(key);
     }
 
+    /// Drops what is remembered of everything that is gone from a namespace.
+    pub fn forget_in(&self, namespace: &str) {
+        self.contents.write().terminated.retain(|key, _| &*key.namespace != namespace);
+    }
+
     /// All keys.
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.contents.read().objects.keys().cloned().collect()

@@ -21,7 +21,8 @@ pub type EventMailbox = Mailbox<PairEvent>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairEvent {
     key: ObjectKey,
-    uid: Arc<str>,
+    /// `None` for a local object that could not be made.
+    uid: Option<Arc<str>>,
     kind: EventKind,
     note: String,
 }
@@ -36,12 +37,17 @@ enum EventKind {
 
 impl PairEvent {
     fn new(local: &Object, kind: EventKind, note: String) -> Self {
-        Self { key: local.key.clone(), uid: Arc::clone(&local.uid), kind, note }
+        Self { key: local.key.clone(), uid: Some(Arc::clone(&local.uid)), kind, note }
     }
 
-    /// A step failed.
-    pub fn failed(local: &Object, step: &str, reason: &str) -> Self {
-        Self::new(local, EventKind::SyncFailed, format!("{step}: {reason}"))
+    /// A step failed; `local` where the local object exists.
+    pub fn failed(key: &ObjectKey, local: Option<&Object>, step: &str, reason: &str) -> Self {
+        Self {
+            key: key.clone(),
+            uid: local.map(|local| Arc::clone(&local.uid)),
+            kind: EventKind::SyncFailed,
+            note: format!("{step}: {reason}"),
+        }
     }
 
     /// Somebody else keeps changing what the remote says; who is found when the Event is written.
@@ -105,7 +111,7 @@ pub async fn write_events(local: Arc<Watch>, mut inbox: Inbox<PairEvent>, scope:
             kind: Some(kind.resource.kind.clone()),
             namespace: (!event.key.namespace.is_empty()).then(|| event.key.namespace.to_string()),
             name: Some(event.key.name.to_string()),
-            uid: Some(event.uid.to_string()),
+            uid: event.uid.as_ref().map(ToString::to_string),
             ..ObjectReference::default()
         };
         let published = Event {

@@ -45,6 +45,9 @@ impl Section {
             Role::Namespaces => {
                 let mut keys: BTreeSet<ObjectKey> = BTreeSet::new();
                 if let Some(remote_namespace) = self.mapping.remote_namespace_of(&key.name) {
+                    if watch.store().get(key).is_none() {
+                        self.watches.remote.store().forget_in(remote_namespace);
+                    }
                     let remotes = self.watches.remote.store().in_namespace(remote_namespace);
                     keys.extend(remotes.iter().filter_map(|remote| self.mapping.local_of(&remote.key)));
                     let locals = self.watches.local.store().in_namespace(&key.name);

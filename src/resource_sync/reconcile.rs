@@ -498,7 +498,11 @@ impl PairReconciler {
                 if matches!(observed.namespace, Namespace::Present { .. }) {
                     section.last_one_went(&self.key);
                 }
-                if observed.remote_object().is_none() || section.mode() == Mode::Syncing {
+                // The namespace that was made for it may have to go later, when others no longer live in it: that the
+                // object went the regular way is known until then.
+                let is_owner = matches!(&observed.namespace, Namespace::Present { object, ours: true }
+                    if object.annotation(&section.policy().marks.owner) == Some(&*self.key.name));
+                if !is_owner && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {
                     section.watches().remote.store().forget(&observed.remote_key);
                 }
                 section.guard.lock().clear(&self.key);
@@ -530,8 +534,10 @@ impl PairReconciler {
                 section = %section.name(), remote = %section.config().remote, local = %section.config().local,
                 key = %failure.key, step = failure.step, reason = failure.reason, "sync failed"
             );
-            if let Some(local) = &observed.local {
-                section.tell(PairEvent::failed(local, failure.step, &failure.reason));
+            // Also of one that could not be made; but an Event needs a namespace to be in.
+            if observed.local.is_some() || observed.namespace != Namespace::Missing {
+                let local = observed.local.as_deref();
+                section.tell(PairEvent::failed(&failure.key, local, failure.step, &failure.reason));
             }
         }
         table.failed(failure, now);
