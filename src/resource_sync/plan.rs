@@ -277,7 +277,9 @@ fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explain
     };
     if let Some(namespace) = namespace {
         if namespace.deleting {
-            return Next::Rest(Rest::NamespaceTerminating);
+            // A pair without objects has nothing to wait for, and nobody would ask for it when the namespace is gone.
+            let is_gone = remote.is_none() && observed.local.is_none();
+            return Next::Rest(if is_gone { Rest::Gone } else { Rest::NamespaceTerminating });
         }
         if !explained {
             return Next::ConfirmAbsence;

@@ -109,6 +109,17 @@ fn a_namespace_of_others_is_never_deleted() {
 }
 
 #[test]
+fn a_pair_without_objects_does_not_wait_for_its_namespace_to_go() {
+    for absence in [Absence::Unexplained, Absence::SeenTerminating, Absence::Confirmed] {
+        let mut scene = Scene::remote_absent("", absence).owned_namespace();
+        terminating(&mut scene.namespace);
+        assert_eq!(scene.next(), Next::Rest(Rest::NamespaceTerminating), "the local object is still there");
+        scene.local = Value::Null;
+        assert_eq!(scene.next(), Next::Rest(Rest::Gone));
+    }
+}
+
+#[test]
 fn what_is_going_already_is_waited_for() {
     let mut scene = Scene::remote_terminating("");
     terminating(&mut scene.local);
