@@ -99,7 +99,7 @@ impl Store {
 
     /// Drops what is remembered of everything that is gone from a namespace.
     pub fn forget_in(&self, namespace: &str) {
-        self.contents.write().terminated.retain(|key, _| &*key.namespace != namespace);
+        self.contents.write().terminated.retain(|key| &*key.namespace != namespace);
     }
 
     /// All keys.
