@@ -38,7 +38,9 @@ pub(super) async fn execute(section: &Section, step: &Step, observed: &Observed)
                 &*marks.remote_generation: remote.to_string(),
                 &*marks.local_generation: local.to_string(),
             });
-            act.patch_remote("", MERGE_PATCH, &json!({"metadata": {"annotations": annotations}})).await
+            // The UID: generations of one object must not be noted on another of the same name.
+            let metadata = json!({"uid": &*act.remote()?.uid, "annotations": annotations});
+            act.patch_remote("", MERGE_PATCH, &json!({"metadata": metadata})).await
         }
         Step::DeleteLocal => {
             let local = act.local()?;

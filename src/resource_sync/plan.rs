@@ -97,6 +97,9 @@ pub struct Observed {
     pub local: Option<Arc<Object>>,
     /// The local object was just made: its status is not known before the watch shows it.
     pub local_status_unknown: bool,
+    /// A write of ours, or a change that came before it, has changed the remote object's generation: what the local
+    /// object reflects is not known before the watch shows which.
+    pub remote_generation_unknown: bool,
     /// The local namespace.
     pub namespace: Namespace,
     /// A living remote object of this or another section maps to the local namespace (this pair's own aside).
@@ -257,7 +260,7 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         return Next::Do(Step::PatchLocal(change));
     }
     // Rule 10.
-    if policy.write_back {
+    if policy.write_back && !observed.remote_generation_unknown {
         let noted = |mark: &str| remote.annotation(mark).and_then(|text| text.parse::<i64>().ok());
         if noted(&policy.marks.remote_generation) != Some(remote.generation)
             || noted(&policy.marks.local_generation) != Some(local.generation)
@@ -359,23 +362,30 @@ impl Observed {
     }
 
     /// The observation after a step was carried out: what a watch would show, as far as the reply tells.
+    ///
+    /// A write that is not guarded may land on an object that has changed since it was read. Its reply then has a newer
+    /// version and generation than the content that is known, and is not taken for that content's.
     #[must_use]
     pub fn after(mut self, step: &Step, written: &Written, policy: &Policy) -> Self {
         match step {
-            Step::AddFinalizer => {
-                self.change_remote(written, |remote| remote.finalizers.push(Arc::clone(&policy.marks.finalizer)));
-            }
-            Step::RemoveFinalizer => {
-                self.change_remote(written, |remote| remote.finalizers.retain(|held| *held != policy.marks.finalizer));
-            }
+            Step::AddFinalizer => self.change_remote(|remote| {
+                remote.resource_version = Arc::clone(&written.resource_version);
+                remote.finalizers.push(Arc::clone(&policy.marks.finalizer));
+            }),
+            Step::RemoveFinalizer => self.change_remote(|remote| {
+                remote.resource_version = Arc::clone(&written.resource_version);
+                remote.finalizers.retain(|held| *held != policy.marks.finalizer);
+            }),
             Step::WriteRemoteStatus => {
                 let status = self.local.as_ref().and_then(|local| local.status.clone());
-                self.change_remote(written, |remote| remote.status = status);
+                self.remote_generation_unknown |=
+                    self.remote_object().is_some_and(|remote| remote.generation != written.generation);
+                self.change_remote(|remote| remote.status = status);
             }
             Step::NoteGenerations { remote: remote_generation, local } => {
                 let notes =
                     [(&policy.marks.remote_generation, remote_generation), (&policy.marks.local_generation, local)];
-                self.change_remote(written, |remote| {
+                self.change_remote(|remote| {
                     for (mark, generation) in notes {
                         remote.annotations.insert(Arc::clone(mark), generation.to_string().into());
                     }
@@ -413,7 +423,12 @@ impl Observed {
             Step::PatchLocal(change) | Step::ReleaseLocal(change) => {
                 if let Some(local) = &mut self.local {
                     let local = Arc::make_mut(local);
-                    apply_written(local, written);
+                    if change.guarded {
+                        local.resource_version = Arc::clone(&written.resource_version);
+                    }
+                    if change.content.is_some() {
+                        local.generation = written.generation;
+                    }
                     change.apply_to(local);
                 }
             }
@@ -436,11 +451,9 @@ impl Observed {
         self
     }
 
-    fn change_remote(&mut self, written: &Written, change: impl FnOnce(&mut Object)) {
+    fn change_remote(&mut self, change: impl FnOnce(&mut Object)) {
         if let Remote::Present(remote) | Remote::Absent(Absence::LeftSelector(remote)) = &mut self.remote {
-            let remote = Arc::make_mut(remote);
-            apply_written(remote, written);
-            change(remote);
+            change(Arc::make_mut(remote));
         }
     }
 
@@ -449,11 +462,6 @@ impl Observed {
             change(secret);
         }
     }
-}
-
-fn apply_written(object: &mut Object, written: &Written) {
-    object.resource_version = Arc::clone(&written.resource_version);
-    object.generation = written.generation;
 }
 
 fn blank(key: ObjectKey, written: &Written) -> Object {

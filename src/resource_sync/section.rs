@@ -397,6 +397,7 @@ impl Section {
             remote,
             local,
             local_status_unknown: false,
+            remote_generation_unknown: false,
             namespace,
             namespace_in_use,
             secrets,

@@ -242,3 +242,38 @@ fn drift_of_a_remote_secret_is_mended_where_it_is_seen() {
         assert_eq!(secret_steps(vec![uploaded("one", remote)], &[]), ["upload_secret one"]);
     }
 }
+
+#[test]
+fn a_generation_is_noted_only_with_the_content_that_was_seen() {
+    // Somebody changes the spec of either side between our read and our write: the replies tell of a generation whose
+    // content is not known. Noted, it would be taken for proof after a restart.
+    let mut scene = Scene::in_step("");
+    scene.remote["metadata"]["generation"] = json!(2);
+    let note = Step::NoteGenerations { remote: 2, local: 5 };
+    assert_eq!(scene.next(), Next::Do(note.clone()));
+    let after = scene.observed().after(&note, &written(3), &scene.policy);
+    assert_eq!(plan::next(&after, &scene.policy), Next::Rest(Rest::InStep), "the watch will show generation 3");
+
+    let mut scene = Scene::in_step("");
+    scene.local["status"] = json!({"ready": false});
+    let after = scene.observed().after(&Step::WriteRemoteStatus, &written(4), &scene.policy);
+    assert_eq!(
+        plan::next(&after, &scene.policy),
+        Next::Rest(Rest::InStep),
+        "the watch will show whose generation 4 is"
+    );
+
+    let mut scene = Scene::in_step("");
+    scene.local["metadata"]["labels"]["app"] = json!("changed");
+    let step = Step::PatchLocal(scene.change());
+    let after = scene.observed().after(&step, &written(6), &scene.policy);
+    assert_eq!(plan::next(&after, &scene.policy), Next::Rest(Rest::InStep), "labels have no generation");
+}
+
+#[test]
+fn a_version_of_an_unguarded_write_guards_nothing() {
+    let mut scene = Scene::in_step("");
+    scene.local["status"] = json!({"ready": false});
+    let after = scene.observed().after(&Step::WriteRemoteStatus, &written(3), &scene.policy);
+    assert_eq!(&*after.remote_object().expect("the remote object").resource_version, "11");
+}

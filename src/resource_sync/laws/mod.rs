@@ -136,6 +136,7 @@ impl Scene {
             remote: shared(&self.remote).map_or_else(|| Remote::Absent(self.absence.clone()), Remote::Present),
             local: shared(&self.local),
             local_status_unknown: false,
+            remote_generation_unknown: false,
             namespace: match shared(&self.namespace) {
                 Some(object) => Namespace::Present { object, ours: self.namespace_is_ours },
                 None => Namespace::Missing,
