@@ -315,8 +315,9 @@ fn letting_go(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     if let Some(change) = observed.local.as_deref().and_then(|local| patch::release(local, policy)) {
         return Next::Do(Step::ReleaseLocal(change));
     }
-    // With the marks the namespace would be deleted with the last selected object, and the kept one with it.
-    if observed.local.is_some() && owner_mark_is_ours(observed, policy) {
+    // With the marks the namespace would be deleted with the last selected object, and the kept one with it. Without a
+    // kept one, nobody would be left to delete it.
+    if (observed.local.is_some() || !observed.namespace_in_use) && owner_mark_is_ours(observed, policy) {
         return Next::Do(Step::ReleaseNamespace);
     }
     Next::Rest(Rest::Gone)

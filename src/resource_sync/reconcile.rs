@@ -20,7 +20,7 @@ use super::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step, 
 use super::section::{Mode, Section};
 use super::table::Failure;
 use crate::actor::{Outcome, Reconciler, ReconcilerFactory};
-use crate::cluster::{Error, ObjectKey, Retry, Written};
+use crate::cluster::{Error, Object, ObjectKey, Retry, Written};
 use crate::telemetry::{Direction, ObjectState as PairState, SyncMetrics};
 
 /// A cache that has not shown our write after this is asked about: a live GET.
@@ -100,6 +100,12 @@ fn written_fingerprint(step: &Step, observed: &Observed) -> Option<u64> {
     Some(hasher.finish())
 }
 
+/// Whether the section's watch shows the object.
+fn is_selected(section: &Section, remote: &Object) -> bool {
+    let labels = remote.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    section.config().selector.matches(&labels)
+}
+
 /// How one reconcile ended.
 enum End {
     Rest(Rest),
@@ -157,8 +163,12 @@ impl PairReconciler {
             awaited.clear();
             observed.remote = if let Some(live) = live {
                 // The cache is not to be trusted before it has come as far.
-                awaited.await_version(&live.resource_version);
-                Remote::Present(Arc::new(live))
+                if is_selected(section, &live) {
+                    awaited.await_version(&live.resource_version);
+                    Remote::Present(Arc::new(live))
+                } else {
+                    Remote::Absent(Absence::LeftSelector(Arc::new(live)))
+                }
             } else {
                 Remote::Absent(match &observed.remote {
                     Remote::Present(held) => {
@@ -196,7 +206,7 @@ impl PairReconciler {
                 Mode::DetachingLocalGone => plan::detach(&observed, section.policy(), true),
             };
             let step = match next {
-                Next::Rest(Rest::Gone) if self.may_have_left_the_selector(section, &observed) => {
+                Next::Rest(Rest::Gone | Rest::Unclaimed) if self.may_have_left_the_selector(section, &observed) => {
                     match self.look_behind_the_selector(section, &mut observed).await {
                         Ok(()) => continue,
                         Err(error) => return (End::Failed("look_behind_selector", error), observed),
@@ -223,6 +233,9 @@ impl PairReconciler {
             }
             if let Some(end) = self.contention(section, &step, &observed) {
                 return (end, observed);
+            }
+            if step == Step::AddFinalizer {
+                section.table.lock().pair(&self.key).holds_remote = true;
             }
             match execute(section, &step, &observed).await {
                 Ok(written) => {
@@ -262,13 +275,15 @@ impl PairReconciler {
         unseen
             && section.mode() == Mode::Syncing
             && !section.config().selector.is_empty()
-            && section.table.lock().get(&self.key).is_some_and(|pair| !pair.released)
+            && section.table.lock().get(&self.key).is_some_and(|pair| pair.holds_remote)
     }
 
     async fn look_behind_the_selector(&mut self, section: &Section, observed: &mut Observed) -> Result<(), Error> {
         let Some(kind) = section.remote_kind() else { return Ok(()) };
         let live = section.remote_cluster().get(&kind, &observed.remote_key).await?;
-        section.table.lock().pair(&self.key).released = true;
+        let finalizer = &section.policy().marks.finalizer;
+        section.table.lock().pair(&self.key).holds_remote =
+            live.as_ref().is_some_and(|live| live.has_finalizer(finalizer));
         if let Some(live) = live {
             observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
         }
@@ -295,8 +310,7 @@ impl PairReconciler {
         if section.guard.lock().clear(&self.key) {
             section.suspects_may_go();
         }
-        let labels = live.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        if section.config().selector.matches(&labels) {
+        if is_selected(section, &live) {
             // It lives and is selected: the cache is behind and will show it.
             return Ok(Some(End::Later(PairState::Pending, Some(CATCH_UP))));
         }
@@ -343,8 +357,11 @@ impl PairReconciler {
         match step {
             Step::AddFinalizer | Step::NoteGenerations { .. } => self.awaiting.remote.wrote(written),
             Step::RemoveFinalizer => {
-                self.awaiting.remote.wrote(written);
-                section.table.lock().pair(&self.key).released = true;
+                // What is not selected the watch does not show.
+                if matches!(observed.remote, Remote::Present(_)) {
+                    self.awaiting.remote.wrote(written);
+                }
+                section.table.lock().pair(&self.key).holds_remote = false;
                 section.guard.lock().clear(&self.key);
             }
             Step::WriteRemoteStatus => {

@@ -381,11 +381,13 @@ impl Section {
                     .any(|peer| peer.lives_in(&local_key.namespace, None) || peer.keeps(&local_key.namespace, None)));
         let (settled, secrets) = {
             let mut table = self.table.lock();
-            let settled = &mut table.pair(local_key).settled;
             let present = match &remote {
                 Remote::Present(remote) => Some(&**remote),
                 Remote::Absent(_) => None,
             };
+            let pair = table.pair(local_key);
+            pair.holds_remote |= present.is_some_and(|remote| remote.has_finalizer(&self.policy.marks.finalizer));
+            let settled = &mut pair.settled;
             settled.observe(present, local.as_deref(), &self.policy);
             let settled = settled.clone();
             drop(table);

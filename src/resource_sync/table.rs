@@ -42,8 +42,8 @@ pub struct Pair {
     pub told_failure: Option<(&'static str, &'static str)>,
     /// Contention was told in an Event.
     pub told_contended: bool,
-    /// Our finalizer was taken off, or found off: nothing is left on the remote.
-    pub released: bool,
+    /// Our finalizer may be on the remote object: it was seen there or put there, and not taken off since.
+    pub holds_remote: bool,
     /// When each secret was last written to the remote, by name.
     pub uploads: BTreeMap<Arc<str>, Instant>,
 }
@@ -57,7 +57,7 @@ impl Default for Pair {
             status_since: None,
             told_failure: None,
             told_contended: false,
-            released: false,
+            holds_remote: false,
             uploads: BTreeMap::new(),
         }
     }

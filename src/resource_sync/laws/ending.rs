@@ -195,10 +195,13 @@ fn leaving_the_selector_lets_the_pair_go_and_keeps_the_local_object() {
 }
 
 #[test]
-fn an_empty_namespace_stays_ours_when_a_pair_is_let_go() {
+fn without_a_kept_object_the_namespace_is_left_to_those_who_live_in_it() {
     let mut scene = unselected("").owned_namespace();
     scene.local = Value::Null;
-    assert_eq!(steps(&scene, |observed| plan::next(observed, &scene.policy)).0, ["remove_finalizer"]);
+    let decide = |scene: &Scene| steps(scene, |observed| plan::next(observed, &scene.policy)).0;
+    assert_eq!(decide(&scene), ["remove_finalizer", "release_namespace"]);
+    scene.namespace_in_use = true;
+    assert_eq!(decide(&scene), ["remove_finalizer"]);
 }
 
 #[test]
