@@ -1,13 +1,22 @@
 //! The laws of resource sync: what the plan decides, rule by rule, and that any plan comes to rest.
 //!
 //! `ending`, `living` and `content` are the rules one by one. `patches` holds JSON patches against what they claim to do,
-//! `settling` what is taken for a server's own doing.
+//! `settling` what is taken for a server's own doing. The others are a small simulated world, in which users, controllers,
+//! crashes and deliveries come in any order: `server` and `watch` are the clusters, `world` and `requests` the reconciler,
+//! `users` what people do, and `convergence` and `cost` what must come of it.
 
 mod content;
+mod convergence;
+mod cost;
 mod ending;
 mod living;
 mod patches;
+mod requests;
+mod server;
 mod settling;
+mod users;
+mod watch;
+mod world;
 
 use std::sync::Arc;
 
