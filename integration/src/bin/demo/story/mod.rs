@@ -114,7 +114,7 @@ impl Story<'_> {
         let screen = self.screen;
         let bold = |text: &str| screen.line(&screen.paint(Look::Bold, text));
         bold("\nRequests of towline, counted at the three API servers");
-        screen.line(&format!("{:31}{:^27}{:^27}", "", "writes", "reads"));
+        screen.line(format!("{:31}{:^27}{:^27}", "", "writes", "reads").trim_end());
         bold(&format!("     {:<11}{:>12}   {}{}", "step", "latency", sides(), sides()));
         screen.line(&format!("  {}", "─".repeat(83)));
         for (number, row) in self.rows.iter().enumerate() {
