@@ -277,6 +277,12 @@ impl PairReconciler {
 
     /// Rule 3: a missing remote object is asked for, under the guard. `Ok(None)`: the plan can go on.
     async fn confirm_absence(&mut self, section: &Section, observed: &mut Observed) -> Result<Option<End>, Error> {
+        // Neither what is missing nor who says so may be of another cluster. Asked for again when the list has ended.
+        let stale = || Some(End::Later(PairState::Pending, Some(CATCH_UP)));
+        let remote_watch = &section.watches().remote;
+        if !remote_watch.is_current() {
+            return Ok(stale());
+        }
         let verdict = section.guard.lock().verdict(&self.key, section.objects(), Instant::now());
         match verdict {
             Verdict::Held => return Ok(Some(End::Held)),
@@ -289,6 +295,9 @@ impl PairReconciler {
         }
         let Some(kind) = section.remote_kind() else { return Ok(Some(End::Later(PairState::Pending, None))) };
         let Some(live) = section.remote_cluster().get(&kind, &observed.remote_key).await? else {
+            if !remote_watch.is_current() {
+                return Ok(stale());
+            }
             section.guard.lock().confirm(&self.key);
             return Ok(None);
         };
