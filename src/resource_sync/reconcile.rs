@@ -288,8 +288,8 @@ impl PairReconciler {
         observed: &mut Observed,
         asked: &mut bool,
     ) -> Result<Option<End>, Error> {
-        // In the middle of a list it is not known yet what is missing.
-        if section.watches().remote.store().is_listing() {
+        // In the middle of a list, or before the first one with new credentials, it is not known what is missing.
+        if !section.watches().remote.is_current() {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
         }
         let verdict = section.guard.lock().verdict(&self.key, section.objects(), Instant::now());
@@ -305,6 +305,10 @@ impl PairReconciler {
         }
         let Some(kind) = section.remote_kind() else { return Ok(Some(End::Later(PairState::Pending, None))) };
         let Some(live) = section.remote_cluster().get(&kind, &observed.remote_key).await? else {
+            // Who says so must be the cluster that the cache is of.
+            if !section.watches().remote.is_current() {
+                return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
+            }
             section.guard.lock().confirm(&self.key);
             *asked = true;
             return Ok(None);
