@@ -79,26 +79,29 @@ impl Cluster {
         Api::namespaced(self.user.clone(), namespace)
     }
 
-    /// Makes a database, and tells when it was acknowledged.
+    /// Makes a database, and tells when the request was sent.
     pub(crate) async fn create(&self, namespace: &str, name: &str, object: Value) -> Result<Instant, Error> {
         let action = self.did(&format!("make {namespace}/{name}"));
         let object = serde_json::from_value(object).map_err(|error| Error::wrong(&action, error.to_string()))?;
+        let sent = Instant::now();
         self.databases(namespace).create(&PostParams::default(), &object).await.map_err(Error::kubernetes(action))?;
-        Ok(Instant::now())
+        Ok(sent)
     }
 
-    /// Changes a database, and tells when it was acknowledged.
+    /// Changes a database, and tells when the request was sent.
     pub(crate) async fn change(&self, namespace: &str, name: &str, patch: Value) -> Result<Instant, Error> {
+        let sent = Instant::now();
         let changed = self.databases(namespace).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         changed.map_err(Error::kubernetes(self.did(&format!("change {namespace}/{name}"))))?;
-        Ok(Instant::now())
+        Ok(sent)
     }
 
-    /// Deletes a database, and tells when it was acknowledged.
+    /// Deletes a database, and tells when the request was sent.
     pub(crate) async fn delete(&self, namespace: &str, name: &str) -> Result<Instant, Error> {
+        let sent = Instant::now();
         let deleted = self.databases(namespace).delete(name, &DeleteParams::default()).await;
         deleted.map_err(Error::kubernetes(self.did(&format!("delete {namespace}/{name}"))))?;
-        Ok(Instant::now())
+        Ok(sent)
     }
 
     /// A database as it is now.

@@ -43,12 +43,14 @@ pub(super) async fn created(stage: &mut Stage) -> Result<Told, Error> {
 pub(super) async fn status(stage: &mut Stage) -> Result<Told, Error> {
     stage.waits_for("the status on the hub");
     let has_status = |_: Change, object: &Value| object.pointer("/status/endpoint").is_some();
-    let set = stage.west.look_out((SHOP, ORDERS), has_status).await?;
     let told = stage.hub.look_out((SHOP, ORDERS), has_status).await?;
-    for edge in [&stage.west, &stage.east] {
-        stage.controllers.spawn(Controller::new(Duty::RunDatabases, edge.user.clone(), databases()).run());
-    }
-    let latency = told.moment().await?.saturating_duration_since(set.moment().await?);
+    let [west, east] =
+        [&stage.west, &stage.east].map(|edge| Controller::new(Duty::RunDatabases, edge.user.clone(), databases()));
+    // There is one database, so one status.
+    let sent = west.sent();
+    stage.controllers.spawn(west.run());
+    stage.controllers.spawn(east.run());
+    let latency = told.moment().await?.saturating_duration_since(*sent.borrow());
     let [west, hub] = [&stage.west, &stage.hub].map(|cluster| cluster.get(SHOP, ORDERS));
     let [west, hub] = [west.await?, hub.await?].map(|object| controller::told(object.data.get("status")));
     if west != hub {
@@ -62,14 +64,15 @@ pub(super) async fn secret(stage: &mut Stage) -> Result<Told, Error> {
     stage.waits_for("the credentials on the hub");
     let is_filled = |_: Change, secret: &Value| secret.pointer("/data/username").is_some();
     let is_noted = |_: Change, secret: &Value| annotation(secret, UPLOADED).is_some();
-    let made = stage.west.look_out_for_credentials(SHOP, is_filled).await?;
     let noted = stage.west.look_out_for_credentials(SHOP, is_noted).await?;
     let taken = stage.hub.look_out_for_credentials(SHOP, is_filled).await?;
     // Towline updates secrets on the hub and never makes one: whoever wants one there puts an empty one.
     stage.hub.make_empty_credentials(SHOP).await?;
     let issuer = Controller::new(Duty::IssueCredentials, stage.west.user.clone(), databases());
+    let sent = issuer.sent();
     stage.controllers.spawn(issuer.run());
-    let latency = taken.moment().await?.saturating_duration_since(made.moment().await?);
+    let seen = taken.moment().await?;
+    let latency = seen.saturating_duration_since(*sent.borrow());
     noted.moment().await?;
     let (west, hub) = (credentials(&stage.west).await?, credentials(&stage.hub).await?);
     if west != hub {
