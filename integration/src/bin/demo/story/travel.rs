@@ -6,7 +6,7 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{CARTS, ORDERS, SHOP, Told};
-use crate::cluster::{Cluster, LIMIT, databases, spec, storage};
+use crate::cluster::{Cluster, LIMIT, database, databases, spec, storage};
 use crate::controller::{self, CREDENTIALS, Controller, Duty, WANTS_CREDENTIALS};
 use crate::error::Error;
 use crate::stage::Stage;
@@ -14,15 +14,6 @@ use crate::stage::Stage;
 const PAUSED: &str = "cloud.teleport.dev/paused";
 const FINALIZER: &str = "cloud.teleport.dev/sync-west";
 const UPLOADED: &str = "cloud.teleport.dev/last-uploaded-hash";
-
-/// A new database: `kubectl create` would send the same.
-pub(super) fn database(namespace: &str, name: &str, size: &str) -> Value {
-    json!({
-        "apiVersion": "demo.towline.dev/v1", "kind": "Database",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"engine": "postgres-17", "storage": size},
-    })
-}
 
 /// Ordered on the hub.
 pub(super) async fn created(stage: &mut Stage) -> Result<Told, Error> {
