@@ -11,9 +11,9 @@ use kube::api::ListParams;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
-use super::travel::{database, pair};
+use super::travel::pair;
 use super::{CARTS, ORDERS, SHOP, Told};
-use crate::cluster::{Cluster, LIMIT, databases, storage};
+use crate::cluster::{Cluster, LIMIT, database, databases, storage};
 use crate::error::Error;
 use crate::stage::Stage;
 

@@ -6,7 +6,7 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{CARTS, ORDERS, SHOP, Told};
-use crate::cluster::{Cluster, LIMIT, databases, spec, storage};
+use crate::cluster::{Cluster, LIMIT, database, databases, spec, storage};
 use crate::controller::{self, CREDENTIALS, Controller, Duty, WANTS_CREDENTIALS};
 use crate::error::Error;
 use crate::stage::Stage;
@@ -14,15 +14,6 @@ use crate::stage::Stage;
 const PAUSED: &str = "cloud.teleport.dev/paused";
 const FINALIZER: &str = "cloud.teleport.dev/sync-west";
 const UPLOADED: &str = "cloud.teleport.dev/last-uploaded-hash";
-
-/// A new database: `kubectl create` would send the same.
-pub(super) fn database(namespace: &str, name: &str, size: &str) -> Value {
-    json!({
-        "apiVersion": "demo.towline.dev/v1", "kind": "Database",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"engine": "postgres-17", "storage": size},
-    })
-}
 
 /// Ordered on the hub.
 pub(super) async fn created(stage: &mut Stage) -> Result<Told, Error> {
@@ -43,12 +34,14 @@ pub(super) async fn created(stage: &mut Stage) -> Result<Told, Error> {
 pub(super) async fn status(stage: &mut Stage) -> Result<Told, Error> {
     stage.waits_for("the status on the hub");
     let has_status = |_: Change, object: &Value| object.pointer("/status/endpoint").is_some();
-    let set = stage.west.look_out((SHOP, ORDERS), has_status).await?;
     let told = stage.hub.look_out((SHOP, ORDERS), has_status).await?;
-    for edge in [&stage.west, &stage.east] {
-        stage.controllers.spawn(Controller::new(Duty::RunDatabases, edge.user.clone(), databases()).run());
-    }
-    let latency = told.moment().await?.saturating_duration_since(set.moment().await?);
+    let [west, east] =
+        [&stage.west, &stage.east].map(|edge| Controller::new(Duty::RunDatabases, edge.user.clone(), databases()));
+    // There is one database, so one status.
+    let sent = west.sent();
+    stage.controllers.spawn(west.run());
+    stage.controllers.spawn(east.run());
+    let latency = told.moment().await?.saturating_duration_since(*sent.borrow());
     let [west, hub] = [&stage.west, &stage.hub].map(|cluster| cluster.get(SHOP, ORDERS));
     let [west, hub] = [west.await?, hub.await?].map(|object| controller::told(object.data.get("status")));
     if west != hub {
@@ -62,14 +55,15 @@ pub(super) async fn secret(stage: &mut Stage) -> Result<Told, Error> {
     stage.waits_for("the credentials on the hub");
     let is_filled = |_: Change, secret: &Value| secret.pointer("/data/username").is_some();
     let is_noted = |_: Change, secret: &Value| annotation(secret, UPLOADED).is_some();
-    let made = stage.west.look_out_for_credentials(SHOP, is_filled).await?;
     let noted = stage.west.look_out_for_credentials(SHOP, is_noted).await?;
     let taken = stage.hub.look_out_for_credentials(SHOP, is_filled).await?;
     // Towline updates secrets on the hub and never makes one: whoever wants one there puts an empty one.
     stage.hub.make_empty_credentials(SHOP).await?;
     let issuer = Controller::new(Duty::IssueCredentials, stage.west.user.clone(), databases());
+    let sent = issuer.sent();
     stage.controllers.spawn(issuer.run());
-    let latency = taken.moment().await?.saturating_duration_since(made.moment().await?);
+    let seen = taken.moment().await?;
+    let latency = seen.saturating_duration_since(*sent.borrow());
     noted.moment().await?;
     let (west, hub) = (credentials(&stage.west).await?, credentials(&stage.hub).await?);
     if west != hub {
