@@ -266,6 +266,13 @@ mod tests {
         let held = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("held ")?.parse::<i32>().ok());
         let held = held.expect("the parent tells the child's id");
         assert!(!is_dead(held));
+        // Before that the wrapper may not have tied it to its parent's life yet.
+        eventually("the wrapper to become the child", LIMIT, async || {
+            let name = std::fs::read_to_string(format!("/proc/{held}/comm")).map_err(|error| error.to_string())?;
+            if name.trim() == "setpriv" { Err(name) } else { Ok(()) }
+        })
+        .await
+        .unwrap();
         parent.kill().unwrap();
         parent.wait().unwrap();
         eventually("the end of the killed parent's child", LIMIT, async || {

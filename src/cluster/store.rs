@@ -148,6 +148,11 @@ impl Store {
         *self.listed.borrow() == Listed::Yes
     }
 
+    /// Whether a list is going on: what it has not mentioned yet may be there all the same.
+    pub fn is_listing(&self) -> bool {
+        self.contents.read().listing.is_some()
+    }
+
     /// Follows whether it can be decided from.
     pub fn listed(&self) -> watch::Receiver<Listed> {
         self.listed.subscribe()

@@ -10,7 +10,7 @@
 //! and when for the kind, a new client when credentials change.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -86,6 +86,8 @@ pub struct Watch {
     cluster: Cluster,
     store: Store,
     kind: watch::Sender<Option<Arc<Kind>>>,
+    /// The set of credentials that the last list was made with.
+    listed_epoch: AtomicU64,
     followers: RwLock<Vec<Arc<dyn Follower>>>,
     /// Listed before this one begins to list.
     after: RwLock<Vec<Arc<Watch>>>,
@@ -102,6 +104,7 @@ impl Watch {
             cluster,
             store: Store::default(),
             kind: watch::Sender::new(None),
+            listed_epoch: AtomicU64::new(0),
             followers: RwLock::default(),
             after: RwLock::default(),
             keep_last_applied: AtomicBool::new(false),
@@ -122,6 +125,13 @@ impl Watch {
     /// The cache.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Whether the cache is whole and of the cluster that a request now goes to: between a change of credentials, which
+    /// may lead to another cluster, and the end of the next list it is not.
+    pub fn is_current(&self) -> bool {
+        let epoch = self.cluster.sessions().borrow().as_ref().map(|session| session.epoch);
+        self.store.is_listed() && !self.store.is_listing() && epoch == Some(self.listed_epoch.load(Ordering::Acquire))
     }
 
     /// The kind, once it was found.
@@ -221,6 +231,7 @@ impl Watch {
                         *attempt = 0;
                     }
                     if matches!(event, Event::InitDone) {
+                        self.listed_epoch.store(epoch, Ordering::Release);
                         scope.set_state("watching");
                     }
                     self.take(event).await;

@@ -49,6 +49,8 @@ pub struct Guard {
     open: usize,
     /// When objects went this way.
     gone: VecDeque<Instant>,
+    /// There were too many at the last look.
+    crowded: bool,
 }
 
 impl Guard {
@@ -79,9 +81,14 @@ impl Guard {
     /// What is to be done with a suspect, in a section of `objects` objects.
     pub fn verdict(&mut self, key: &ObjectKey, objects: usize, now: Instant) -> Verdict {
         self.suspect(key.clone());
-        let suspect = self.suspects.get(key).copied().unwrap_or_default();
         let limit = Self::limit(objects);
-        let certain = self.recently_gone(now) + self.certain;
+        let gone = self.recently_gone(now);
+        let crowded = gone + self.certain + self.open > limit;
+        if std::mem::replace(&mut self.crowded, crowded) && !crowded {
+            self.doubt();
+        }
+        let suspect = self.suspects.get(key).copied().unwrap_or_default();
+        let certain = gone + self.certain;
         if !suspect.approved && certain > limit {
             return Verdict::Held;
         }
@@ -104,6 +111,7 @@ impl Guard {
             suspect.approved = true;
         }
         (self.certain, self.open) = (0, 0);
+        self.crowded = false;
         self.gone.clear();
         self.waiting()
     }
@@ -118,6 +126,14 @@ impl Guard {
     /// Everyone who waits for a verdict.
     pub fn waiting(&self) -> Vec<ObjectKey> {
         self.suspects.keys().cloned().collect()
+    }
+
+    /// Most came back, so whoever said that the others are gone may have been another cluster: all are asked for again.
+    fn doubt(&mut self) {
+        for suspect in self.suspects.values_mut().filter(|suspect| !suspect.approved) {
+            suspect.confirmed = false;
+        }
+        self.open += std::mem::take(&mut self.certain);
     }
 
     fn remove(&mut self, key: &ObjectKey) -> Option<Suspect> {
@@ -212,6 +228,22 @@ mod tests {
         assert!(asked >= 19, "approval does not replace the question whether it is really gone");
         (100..130).for_each(|number| guard.suspect(key(number)));
         assert_eq!(settle(&mut guard, 30, now).0, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_confirmed_among_many_is_asked_for_again_when_most_have_come_back() {
+        let mut guard = Guard::default();
+        let now = Instant::now();
+        (0..30).for_each(|number| guard.suspect(key(number)));
+        settle(&mut guard, 30, now);
+        // One by one, as a list brings them back; the first to be confirmed come back last.
+        for number in (5..30).rev() {
+            guard.clear(&key(number));
+            assert_ne!(guard.verdict(&key(0), 30, now), Verdict::Go, "with {number} missing");
+        }
+        let asked = (0..5).filter(|number| guard.verdict(&key(*number), 30, now) == Verdict::Confirm).count();
+        assert_eq!(asked, 5);
+        assert_eq!(settle(&mut guard, 30, now).0, 5);
     }
 
     #[tokio::test(start_paused = true)]

@@ -181,6 +181,10 @@ impl Follower for Following {
             for key in keys {
                 section.request(key).await;
             }
+            // Nobody gets a verdict while a list is going on.
+            if self.role == Role::Remote {
+                section.suspects_may_go();
+            }
         })
     }
 }

@@ -290,9 +290,7 @@ fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explain
         return Next::Do(Step::DeleteNamespace);
     }
     if let Some(local) = &observed.local {
-        let ours = our_finalizer
-            || is_ours(local, policy)
-            || matches!(observed.namespace, Namespace::Present { ours: true, .. });
+        let ours = our_finalizer || is_ours(local, policy) || namespace_names(observed, policy);
         if !ours && policy.unclaimed == Unclaimed::Keep {
             return Next::Rest(Rest::Unclaimed);
         }
@@ -305,6 +303,12 @@ fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explain
         return Next::Do(Step::DeleteLocal);
     }
     if our_finalizer { Next::Do(Step::RemoveFinalizer) } else { Next::Rest(Rest::Gone) }
+}
+
+/// Whether the local namespace was made for this very object: what else lives there, others may have made.
+fn namespace_names(observed: &Observed, policy: &Policy) -> bool {
+    matches!(&observed.namespace, Namespace::Present { ours: true, object }
+        if object.annotation(&policy.marks.owner) == Some(&*observed.local_key.name))
 }
 
 /// The remote object lives but is no longer selected: the pair is let go, the local object kept.

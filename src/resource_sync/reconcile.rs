@@ -29,6 +29,8 @@ const CATCH_UP: Duration = Duration::from_secs(5);
 const NAMESPACE_TERMINATES: Duration = Duration::from_secs(5);
 /// A namespace that another pair makes is looked for after this, should its watch not tell before.
 const NAMESPACE_MADE: Duration = Duration::from_secs(1);
+/// An object that is missing in the middle of a list is looked at again after this.
+const LISTING_LOOK: Duration = Duration::from_secs(1);
 /// What the guard holds back asks again after this: deletions that counted against it grow old.
 const GUARD_LOOK: Duration = Duration::from_mins(1);
 /// No pair needs more steps than this in one go; one that does goes round in circles.
@@ -199,6 +201,7 @@ impl PairReconciler {
 
     async fn carry_out(&mut self, section: &Section, mut observed: Observed) -> (End, Observed) {
         let mut secret_failure = None;
+        let mut asked = false;
         for _ in 0..MOST_STEPS {
             let next = match section.mode() {
                 Mode::Syncing => plan::next(&observed, section.policy()),
@@ -216,7 +219,7 @@ impl PairReconciler {
                     let end = secret_failure.map_or(End::Rest(rest), |(step, error)| End::Failed(step, error));
                     return (end, observed);
                 }
-                Next::ConfirmAbsence => match self.confirm_absence(section, &mut observed).await {
+                Next::ConfirmAbsence => match self.confirm_absence(section, &mut observed, &mut asked).await {
                     Ok(None) => continue,
                     Ok(Some(end)) => return (end, observed),
                     Err(error) => return (End::Failed("confirm_absence", error), observed),
@@ -239,6 +242,9 @@ impl PairReconciler {
             }
             match execute(section, &step, &observed).await {
                 Ok(written) => {
+                    if let Some(content) = written_fingerprint(&step, &observed) {
+                        self.last_written.insert(step.name(), content);
+                    }
                     self.note(section, &step, &written, &observed);
                     section.remember(&self.key, &self.awaiting);
                     observed = observed.after(&step, &written, section.policy());
@@ -291,20 +297,35 @@ impl PairReconciler {
     }
 
     /// Rule 3: a missing remote object is asked for, under the guard. `Ok(None)`: the plan can go on.
-    async fn confirm_absence(&mut self, section: &Section, observed: &mut Observed) -> Result<Option<End>, Error> {
+    async fn confirm_absence(
+        &mut self,
+        section: &Section,
+        observed: &mut Observed,
+        asked: &mut bool,
+    ) -> Result<Option<End>, Error> {
+        // In the middle of a list, or before the first one with new credentials, it is not known what is missing.
+        if !section.watches().remote.is_current() {
+            return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
+        }
         let verdict = section.guard.lock().verdict(&self.key, section.objects(), Instant::now());
         match verdict {
             Verdict::Held => return Ok(Some(End::Held)),
             Verdict::Wait => return Ok(Some(End::Later(PairState::Pending, Some(GUARD_LOOK)))),
-            Verdict::Go => {
+            Verdict::Go if *asked => {
                 observed.remote = Remote::Absent(Absence::Confirmed);
                 return Ok(None);
             }
-            Verdict::Confirm => {}
+            // What was confirmed before it had to wait may have been so in another cluster: it is asked for again.
+            Verdict::Go | Verdict::Confirm => {}
         }
         let Some(kind) = section.remote_kind() else { return Ok(Some(End::Later(PairState::Pending, None))) };
         let Some(live) = section.remote_cluster().get(&kind, &observed.remote_key).await? else {
+            // Who says so must be the cluster that the cache is of.
+            if !section.watches().remote.is_current() {
+                return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
+            }
             section.guard.lock().confirm(&self.key);
+            *asked = true;
             return Ok(None);
         };
         if section.guard.lock().clear(&self.key) {
@@ -321,7 +342,7 @@ impl PairReconciler {
     /// Somebody else keeps changing what is ours: after a few rewrites we slow down.
     fn contention(&mut self, section: &Section, step: &Step, observed: &Observed) -> Option<End> {
         let content = written_fingerprint(step, observed)?;
-        let again = self.last_written.insert(step.name(), content) == Some(content);
+        let again = self.last_written.get(step.name()) == Some(&content);
         let drifted = matches!(step, Step::PatchLocal(change) if change.content.is_some())
             && observed.remote_object().is_some_and(|remote| observed.settled.is_rewrite(remote));
         if !again && !drifted {

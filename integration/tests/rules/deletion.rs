@@ -156,6 +156,20 @@ fn a_local_object_that_was_never_ours_is_kept_by_default_and_deleted_where_confi
 }
 
 #[test]
+fn somebody_s_own_object_in_a_namespace_of_ours_is_kept() {
+    run(async {
+        let section = Section::start("own-object", databases(), "").await;
+        section.make_remote_namespace("a").await;
+        section.make_remote("a", "orders", &database()).await;
+        section.in_step().await;
+        let own = section.make_local("a", "own", &database()).await;
+        section.quiet().await;
+        let kept = section.local_has("a", "own", |_| true).await;
+        assert_eq!(kept.resource_version(), own.resource_version());
+    });
+}
+
+#[test]
 fn what_was_deleted_while_the_daemon_was_down_goes_when_it_is_back() {
     run(async {
         let mut section = Section::start("down", databases(), "").await;

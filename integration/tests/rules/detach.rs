@@ -3,6 +3,7 @@
 use std::process::Output;
 
 use integration::Towline;
+use integration::load::{Write, burst};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
@@ -89,6 +90,37 @@ fn detaching_from_a_local_cluster_that_is_gone_releases_the_remote() {
             assert!(section.local(suffix).get_opt(name).await.unwrap().is_some(), "it is kept, were it still there");
         }
         section.report_has("its end", |report| report["mode"] == json!("detached")).await;
+    });
+}
+
+#[test]
+fn what_others_have_in_the_cluster_does_not_raise_the_limit_of_a_section() {
+    run(async {
+        let mut section = Section::start("limit", queues(), "").await;
+        // A tenth of all would be more than vanish; a tenth of the section's is not.
+        make_namespace(&section.edge, "crowd", &json!({})).await;
+        let crowd = (0..130).map(|number| {
+            let name = format!("jobs-{number}");
+            let object = serde_json::to_value(section.object(&name, &json!({"spec": {}}))).unwrap();
+            Write::create(&section.kind, Some("crowd"), &name, &object)
+        });
+        burst(&section.edge, crowd.collect(), 8).await.unwrap();
+        section.make_namespaces("a").await;
+        for number in 0..12 {
+            section.make_remote("a", &format!("jobs-{number}"), &json!({"spec": {}})).await;
+        }
+        section.in_step().await;
+        section.towline.kill9().await.unwrap();
+        for number in 0..11 {
+            let name = format!("jobs-{number}");
+            section.patch_remote("a", &name, &json!({"metadata": {"finalizers": null}})).await;
+            section.remote("a").delete(&name, &DeleteParams::default()).await.unwrap();
+        }
+        section.towline.start_again().await.unwrap();
+        let report = section.report_has("held deletions", |report| report["mass_delete_held"].is_u64()).await;
+        assert_eq!(report["mass_delete_held"], json!(11), "{report}");
+        section.quiet().await;
+        assert!(section.local("a").get_opt("jobs-0").await.unwrap().is_some());
     });
 }
 

@@ -6,24 +6,24 @@ use serde_json::json;
 
 use crate::rules_world::*;
 
-/// Two sections in one daemon: `followers` writes back, `observer` does not; each has its copies in namespaces with a suffix of
+/// Two sections in one daemon: the first writes back, `observer` does not; each has its copies in namespaces with a suffix of
 /// its own.
-async fn two_followers() -> Section {
+async fn two_followers(name: &str) -> Section {
     let world = world().await;
     let kind = databases();
     let second = "finalizer = \"sync-observer\"\nwrite_back = false\nlocal_namespace_suffix = \"-observer\"\n\
                   secret_names = [\"database-credentials\"]";
     let both = clusters(world)
-        + &sync("followers", &kind, "local_namespace_suffix = \"-first\"\nsecret_names = [\"database-credentials\"]")
-        + &sync("followers", &kind, second).replacen("name = \"followers\"", "name = \"observer\"", 1);
-    let suffix = |mapping: &mut Mapping| mapping.local_namespace_suffix = "-first".to_owned();
-    Section::start_config("followers", kind, &both, suffix).await
+        + &sync(name, &kind, "local_namespace_suffix = \"-first\"\nsecret_names = [\"database-credentials\"]")
+        + &sync(name, &kind, second).replacen(&format!("name = {name:?}"), "name = \"observer\"", 1);
+    let suffix = |mapping: &mut Mapping| mapping.local_namespace_suffix.push_str("-first");
+    Section::start_config(name, kind, &both, suffix).await
 }
 
 #[test]
 fn one_follower_writes_back_and_the_other_only_follows() {
     run(async {
-        let section = two_followers().await;
+        let section = two_followers("followers").await;
         section.make_remote_namespace("a").await;
         section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
         let copies: Api<kube::core::DynamicObject> =
@@ -72,5 +72,32 @@ fn one_follower_writes_back_and_the_other_only_follows() {
         let patch = json!({"metadata": {"finalizers": null}});
         copies.patch("orders", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(patch)).await.unwrap();
         section.remote_gone("a", "orders").await;
+    });
+}
+
+#[test]
+fn another_follower_s_generations_prove_nothing_after_a_restart() {
+    run(async {
+        let mut section = two_followers("generation-of-others").await;
+        section.make_remote_namespace("a").await;
+        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
+        let copies: Api<kube::core::DynamicObject> =
+            Api::namespaced_with(section.edge.clone(), &(section.namespace("a") + "-observer"), &section.kind);
+        object_that(&copies, "the observer's copy", "orders", |_| true).await;
+        section.in_step().await;
+        // The first one's local generation is 3 after a drift that was mended, and so is the observer's after two.
+        section.patch_local("a", "orders", &json!({"spec": {"storage": "drift"}})).await;
+        let noted = |remote: &kube::core::DynamicObject| {
+            remote.annotations().get(&mark("sync-local-generation")).is_some_and(|generation| generation == "3")
+        };
+        section.remote_has("a", "orders", noted).await;
+        section.towline.kill9().await.unwrap();
+        for storage in ["drift", "drifted"] {
+            let patch = kube::api::Patch::Merge(json!({"spec": {"storage": storage}}));
+            copies.patch("orders", &kube::api::PatchParams::default(), &patch).await.unwrap();
+        }
+        assert_eq!(copies.get("orders").await.unwrap().metadata.generation, Some(3));
+        section.towline.start_again().await.unwrap();
+        object_that(&copies, "the drift mended", "orders", |copy| copy.data["spec"]["storage"] == "1Gi").await;
     });
 }

@@ -1,7 +1,12 @@
 //! The rules of resource sync against real API servers: one test at least for each numbered rule, each mark, each key of
 //! the configuration and each sort of kind.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "the allowance for tests does not reach their helpers")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "the allowance for tests does not reach their helpers"
+)]
 
 #[path = "../rules_world/mod.rs"]
 mod rules_world;

@@ -156,7 +156,7 @@ fn a_terminating_namespace_is_waited_for_and_made_anew() {
         let first = namespaces(&section).get(&section.namespace("a")).await.unwrap();
         namespaces(&section).delete(&section.namespace("a"), &DeleteParams::background()).await.unwrap();
         section.local_gone("a", "orders").await;
-        section.report_has("two that wait", |report| report["objects"]["deleting"] == json!(2)).await;
+        section.report_has("one that waits", |report| report["objects"]["deleting"] == json!(1)).await;
         let report = section.towline.admin().section(&section.name).await.unwrap();
         assert_eq!(report["objects"]["failing"], json!(0), "{report}");
         assert_eq!(report["failures"], json!([]), "{report}");

@@ -17,9 +17,9 @@ impl OneCluster {
     async fn start(name: &str, settings: &str) -> Self {
         let world = world().await;
         let config = format!(
-            "[clusters.edge]\nkubeconfig = {:?}\n[[sync]]\nname = {name:?}\nremote = \"edge\"\nlocal = \"edge\"\n\
+            "[clusters.edge]\nkubeconfig = \"{}\"\n[[sync]]\nname = {name:?}\nremote = \"edge\"\nlocal = \"edge\"\n\
              resource = {:?}\nnamespace_prefix = \"{name}-\"\n{settings}\n",
-            world.edge_kubeconfig,
+            world.edge_kubeconfig.display(),
             resource(&leaflets())
         );
         let towline = Towline::start(&config, &[]).await.unwrap();

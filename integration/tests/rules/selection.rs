@@ -12,10 +12,11 @@ fn labelled(place: &str) -> serde_json::Value {
 #[test]
 fn an_object_that_leaves_the_selector_is_let_go_and_its_local_one_kept() {
     run(async {
-        let section = Section::start_with("selector", databases(), "selector = \"place in (west, east)\"", |mapping| {
-            mapping.selector = "place in (west, east)".to_owned();
-        })
-        .await;
+        let mut section =
+            Section::start_with("selector", databases(), "selector = \"place in (west, east)\"", |mapping| {
+                mapping.selector = "place in (west, east)".to_owned();
+            })
+            .await;
         section.make_remote_namespace("a").await;
         section.make_remote("a", "orders", &labelled("west")).await;
         section.make_remote("a", "bills", &labelled("east")).await;
@@ -36,6 +37,12 @@ fn an_object_that_leaves_the_selector_is_let_go_and_its_local_one_kept() {
         section.remote_gone("a", "orders").await;
         section.quiet_with(&json!({"metadata": {"labels": {"place": "west"}}})).await;
         assert_eq!(section.counted("a", since).await, (counts([]), counts([])), "{}", remote.name_any());
+        assert_eq!(section.local("a").get("orders").await.unwrap().uid(), local.uid());
+        // Nor after a restart, which sees it without a remote one.
+        section.towline.kill9().await.unwrap();
+        section.towline.start_again().await.unwrap();
+        section.patch_local_status("a", "orders", &json!({"phase": "Failed"})).await;
+        section.quiet_with(&json!({"metadata": {"labels": {"place": "west"}}})).await;
         assert_eq!(section.local("a").get("orders").await.unwrap().uid(), local.uid());
         // One that comes into it is taken.
         section.patch_remote("a", "notes", &json!({"metadata": {"labels": {"place": "east"}}})).await;

@@ -38,21 +38,18 @@ async fn refuse(section: &Section, suffix: &str, resource: &str) -> String {
 }
 
 /// Waits until a write of somebody to whom the same applies is refused.
-async fn refused(section: &Section, suffix: &str, name: &str, subresource: Option<&str>) {
+async fn refused(section: &Section, suffix: &str, name: &str, status: bool) {
     let client = section.world.hub.client(integration::users::EDGE_CONTROLLER).await.unwrap();
     let api: Api<kube::core::DynamicObject> = Api::namespaced_with(client, &section.namespace(suffix), &section.kind);
     integration::eventually("the hub to refuse", LIMIT, async || {
         let number = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let params = PatchParams::default();
-        let answer = match subresource {
-            Some(_) => {
-                let patch = Patch::Merge(json!({"status": {"message": number.to_string()}}));
-                api.patch_status(name, &params, &patch).await
-            }
-            None => {
-                let patch = Patch::Merge(json!({"metadata": {"labels": {"try": number.to_string()}}}));
-                api.patch(name, &params, &patch).await
-            }
+        let answer = if status {
+            let patch = Patch::Merge(json!({"status": {"message": number.to_string()}}));
+            api.patch_status(name, &params, &patch).await
+        } else {
+            let patch = Patch::Merge(json!({"metadata": {"labels": {"try": number.to_string()}}}));
+            api.patch(name, &params, &patch).await
         };
         match answer {
             Err(kube::Error::Api(status)) if status.message.contains("no mood") => Ok(()),
@@ -84,7 +81,7 @@ fn nothing_is_made_locally_before_the_finalizer_is_on_the_remote() {
         // One that is no concern of the section's, so that the refusal can be seen.
         let paused = json!({"metadata": {"annotations": {mark("paused"): "true"}}, "spec": {"engine": "probe-1"}});
         section.make_remote("a", "probe", &paused).await;
-        refused(&section, "a", "probe", None).await;
+        refused(&section, "a", "probe", false).await;
         section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
         section.report_has("a failing finalizer", |report| failing(report, "add_finalizer")).await;
         assert!(section.local("a").get_opt("orders").await.unwrap().is_none());
@@ -104,7 +101,7 @@ fn the_spec_is_not_taken_down_while_the_remote_cannot_be_told_the_status() {
         section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
         section.in_step().await;
         let policy = refuse(&section, "a", "databases/status").await;
-        refused(&section, "a", "orders", Some("status")).await;
+        refused(&section, "a", "orders", true).await;
         section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
         section.report_has("a failing status", |report| failing(report, "write_remote_status")).await;
         section.patch_remote("a", "orders", &json!({"spec": {"storage": "2Gi"}})).await;

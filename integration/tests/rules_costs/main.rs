@@ -3,7 +3,12 @@
 //! Counted are all requests of the daemon in a test's namespaces, reads included and watches not; the tests about
 //! idleness and restarts count everything of the daemon's user, and so run alone.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "the allowance for tests does not reach their helpers")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "the allowance for tests does not reach their helpers"
+)]
 
 #[path = "../rules_world/mod.rs"]
 mod rules_world;

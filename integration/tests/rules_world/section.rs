@@ -54,8 +54,9 @@ pub(crate) fn resource(kind: &ApiResource) -> String {
 /// The `[clusters]` of the configuration.
 pub(crate) fn clusters(world: &World) -> String {
     format!(
-        "[clusters.hub]\nkubeconfig = {:?}\n[clusters.edge]\nkubeconfig = {:?}\n",
-        world.hub_kubeconfig, world.edge_kubeconfig
+        "[clusters.hub]\nkubeconfig = \"{}\"\n[clusters.edge]\nkubeconfig = \"{}\"\n",
+        world.hub_kubeconfig.display(),
+        world.edge_kubeconfig.display()
     )
 }
 

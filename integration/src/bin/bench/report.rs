@@ -87,12 +87,32 @@ pub(crate) fn finish(options: &Options, runs: &[(usize, Vec<Measured>)]) -> Resu
 /// One row a phase. CPU time is in ms for a changed object; of idle and restart in ms all in all.
 fn table(summaries: &[Summary]) -> String {
     let mut text = format!(
-        "{:>7} {:<13}{:>7}{:>9}{:>9}{:>9}{:>8} |{:>8}{:>8}{:>8}{:>8}{:>8} |{:>8}{:>7}\n",
-        "", "", "", "p50", "p99", "max", "", "towline", "remote", "local", "etcds", "load", "towline", ""
-    );
-    text += &format!(
-        "{:>7} {:<13}{:>7}{:>9}{:>9}{:>9}{:>8} |{:>40} |{:>8}{:>7}\n",
-        "objects", "phase", "per s", "ms", "ms", "ms", "req/obj", "CPU ms/object", "sw/obj", "MiB"
+        "{:>7} {:<13}{:>7}{:>9}{:>9}{:>9}{:>8} |{:>8}{:>8}{:>8}{:>8}{:>8} |{:>8}{:>7}\n\
+         {:>7} {:<13}{:>7}{:>9}{:>9}{:>9}{:>8} |{:>40} |{:>8}{:>7}\n",
+        "",
+        "",
+        "",
+        "p50",
+        "p99",
+        "max",
+        "",
+        "towline",
+        "remote",
+        "local",
+        "etcds",
+        "load",
+        "towline",
+        "",
+        "objects",
+        "phase",
+        "per s",
+        "ms",
+        "ms",
+        "ms",
+        "req/obj",
+        "CPU ms/object",
+        "sw/obj",
+        "MiB"
     );
     let optional = |value: Option<f64>, digits: usize| value.map_or(String::new(), |value| format!("{value:.digits$}"));
     for summary in summaries {

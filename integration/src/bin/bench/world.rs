@@ -59,10 +59,10 @@ impl Clusters {
     /// Starts the daemon between them, and waits until it is ready.
     pub(crate) async fn towline(&self, options: &Options) -> Result<Towline, Error> {
         let config = format!(
-            "[clusters.hub]\nkubeconfig = {:?}\n[clusters.edge]\nkubeconfig = {:?}\n[[sync]]\nname = \"{SECTION}\"\n\
+            "[clusters.hub]\nkubeconfig = \"{}\"\n[clusters.edge]\nkubeconfig = \"{}\"\n[[sync]]\nname = \"{SECTION}\"\n\
              remote = \"hub\"\nlocal = \"edge\"\nresource = \"{}.v1.{}\"\npropagation_policy = \"{}\"\n",
-            self.hub.kubeconfig(users::TOWLINE)?,
-            self.edge.kubeconfig(users::TOWLINE)?,
+            self.hub.kubeconfig(users::TOWLINE)?.display(),
+            self.edge.kubeconfig(users::TOWLINE)?.display(),
             options.kind.as_str(),
             options.kind.group(),
             options.propagation.as_str(),

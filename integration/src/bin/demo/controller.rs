@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use k8s_openapi::ByteString;
@@ -17,6 +17,7 @@ use kube::discovery::ApiResource;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 /// The secret that [`Duty::IssueCredentials`] makes, as the roles of `deploy/` have it.
 pub(crate) const CREDENTIALS: &str = "database-credentials";
@@ -41,12 +42,19 @@ pub(crate) struct Controller {
     duty: Duty,
     client: Client,
     kind: ApiResource,
+    /// When the last write was sent.
+    sent: watch::Sender<Instant>,
 }
 
 impl Controller {
     /// It begins with [`Controller::run`].
     pub(crate) fn new(duty: Duty, client: Client, kind: ApiResource) -> Self {
-        Self { duty, client, kind }
+        Self { duty, client, kind, sent: watch::Sender::new(Instant::now()) }
+    }
+
+    /// When it sent its last write; of one that has written nothing yet, when it was made.
+    pub(crate) fn sent(&self) -> watch::Receiver<Instant> {
+        self.sent.subscribe()
     }
 
     /// Acts on every database that is there, is new or changes, until it has succeeded; for ever.
@@ -84,6 +92,7 @@ impl Controller {
         }
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, &self.kind);
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        self.sent.send_replace(Instant::now());
         api.patch_status(&name, &params, &Patch::Merge(json!({"status": wanted}))).await.map(|_| ())
     }
 
@@ -93,6 +102,7 @@ impl Controller {
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &database.namespace().unwrap_or_default());
         let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        self.sent.send_replace(Instant::now());
         api.create(&params, &credentials(database, &self.kind)).await.map(|_| ())
     }
 }

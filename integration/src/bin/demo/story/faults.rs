@@ -11,9 +11,9 @@ use kube::api::ListParams;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
-use super::travel::{database, pair};
+use super::travel::pair;
 use super::{CARTS, ORDERS, SHOP, Told};
-use crate::cluster::{Cluster, LIMIT, databases, spec, storage};
+use crate::cluster::{Cluster, LIMIT, database, databases, storage};
 use crate::error::Error;
 use crate::stage::Stage;
 
@@ -40,10 +40,12 @@ pub(super) async fn edge_down(stage: &mut Stage) -> Result<Told, Error> {
     let copied = stage.east.look_out(REPORTS, |change, _| change == Change::Added).await?;
     let ordered = stage.hub.create(namespace, name, database(namespace, name, "200Gi")).await?;
     let latency = copied.moment().await?.saturating_duration_since(ordered);
-    let [orders, east] = [spec(&stage.hub.get(SHOP, ORDERS).await?), spec(&stage.east.get(namespace, name).await?)];
+    let [orders, carts] = [stage.hub.get(SHOP, ORDERS).await?, stage.hub.get(SHOP, CARTS).await?];
+    let [ordered, east] = [stage.hub.get(namespace, name).await?, stage.east.get(namespace, name).await?];
+    let [orders, carts, ordered, east] = [&orders, &carts, &ordered, &east].map(|database| storage(&database.data));
     let text = format!(
-        "west's API server killed; hub: {ORDERS} becomes {orders}, {CARTS} is new, {namespace}/{name} is new → east goes \
-         on: {name} ({east})"
+        "west: API server killed; hub: {ORDERS} {orders}, {CARTS} {carts} is new; east goes on, hub: {namespace}/{name}, \
+         {ordered} → east: {east}"
     );
     Ok(Told { text, latency })
 }
@@ -67,10 +69,12 @@ pub(super) async fn edge_back(stage: &mut Stage) -> Result<Told, Error> {
     let ((), (answered, done)) = tokio::try_join!(stage.west.plane.start_api_server(), caught_up)?;
     stage.west.is_up = true;
     let (_, orders) = pair(stage).await?;
-    let carts = spec(&stage.west.get(SHOP, CARTS).await?);
+    let carts = stage.west.get(SHOP, CARTS).await?;
     let text = format!(
-        "west's API server answers {:.1} s after its start → west: {ORDERS} ({orders}), {CARTS} ({carts})",
-        answered.saturating_duration_since(began).as_secs_f64()
+        "west: API server answers again after {:.1} s → west: {ORDERS} {}, {CARTS} {}",
+        answered.saturating_duration_since(began).as_secs_f64(),
+        storage(&orders.data),
+        storage(&carts.data),
     );
     Ok(Told { text, latency: done.saturating_duration_since(answered) })
 }
@@ -112,8 +116,8 @@ pub(super) async fn killed(stage: &mut Stage) -> Result<Told, Error> {
         return Err(Error::wrong("the edges after the kill", format!("{} differences: {first}", lost.len())));
     }
     let text = format!(
-        "hub: {COUNT} new at once; towline killed (SIGKILL) with {at_kill} copied, started again → {} on the edges, \
-         all compared: nothing lost",
+        "hub: {COUNT} new at once; towline: killed (SIGKILL) at {at_kill} copies, started again → edges: {} copies, \
+         compared with the hub one by one, nothing lost",
         seen(&copied)
     );
     Ok(Told { text, latency })
@@ -143,8 +147,8 @@ pub(super) async fn cleared(stage: &mut Stage) -> Result<Told, Error> {
     }
     let [west, east] = BURST;
     let text = format!(
-        "hub: the {COUNT} deleted → gone on all sides, on the edges with the namespaces {west} and {east} that towline \
-         had made"
+        "hub: the {COUNT} deleted → gone everywhere; on the edges with the namespaces that towline had made, {west} and \
+         {east}"
     );
     Ok(Told { text, latency: began.elapsed() })
 }

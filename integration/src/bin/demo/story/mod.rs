@@ -1,7 +1,7 @@
 //! The story: what happens, step by step, and the table at its end.
 //!
-//! A step tells what it saw, in one line, and how long it took from the moment one side had it until the other showed
-//! it. Then everything comes to rest, so that each request is counted for the step that caused it.
+//! A step tells what it saw, in one line, and how long it took from sending the request on one side until the other
+//! showed the effect. Then everything comes to rest, so that each request is counted for the step that caused it.
 
 mod faults;
 mod travel;
@@ -73,7 +73,7 @@ impl Story<'_> {
             self.screen.paint(Look::Bold, "The story"),
             self.screen.paint(
                 Look::Dim,
-                "   times: from the moment one side has acknowledged or shown it until the other shows it\n"
+                "   times: from sending the request on one side until the other side shows the effect\n"
             )
         ));
         Ok(())
@@ -114,7 +114,7 @@ impl Story<'_> {
         let screen = self.screen;
         let bold = |text: &str| screen.line(&screen.paint(Look::Bold, text));
         bold("\nRequests of towline, counted at the three API servers");
-        screen.line(&format!("{:31}{:^27}{:^27}", "", "writes", "reads"));
+        screen.line(format!("{:31}{:^27}{:^27}", "", "writes", "reads").trim_end());
         bold(&format!("     {:<11}{:>12}   {}{}", "step", "latency", sides(), sides()));
         screen.line(&format!("  {}", "─".repeat(83)));
         for (number, row) in self.rows.iter().enumerate() {

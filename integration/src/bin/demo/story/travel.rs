@@ -2,11 +2,11 @@
 
 use integration::arrivals::Change;
 use integration::eventually;
-use kube::ResourceExt;
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{CARTS, ORDERS, SHOP, Told};
-use crate::cluster::{Cluster, LIMIT, databases, spec, storage};
+use crate::cluster::{Cluster, LIMIT, database, databases, spec, storage};
 use crate::controller::{self, CREDENTIALS, Controller, Duty, WANTS_CREDENTIALS};
 use crate::error::Error;
 use crate::stage::Stage;
@@ -14,15 +14,6 @@ use crate::stage::Stage;
 const PAUSED: &str = "cloud.teleport.dev/paused";
 const FINALIZER: &str = "cloud.teleport.dev/sync-west";
 const UPLOADED: &str = "cloud.teleport.dev/last-uploaded-hash";
-
-/// A new database: `kubectl create` would send the same.
-pub(super) fn database(namespace: &str, name: &str, size: &str) -> Value {
-    json!({
-        "apiVersion": "demo.towline.dev/v1", "kind": "Database",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"engine": "postgres-17", "storage": size},
-    })
-}
 
 /// Ordered on the hub.
 pub(super) async fn created(stage: &mut Stage) -> Result<Told, Error> {
@@ -36,22 +27,26 @@ pub(super) async fn created(stage: &mut Stage) -> Result<Told, Error> {
     let ordered = stage.hub.create(SHOP, ORDERS, order).await?;
     let latency = copied.moment().await?.saturating_duration_since(ordered);
     let (hub, west) = pair(stage).await?;
-    Ok(Told { text: format!("hub: {SHOP}/{ORDERS} ({hub}) → west: {west}"), latency })
+    Ok(Told { text: format!("hub: {SHOP}/{ORDERS}, {} → west: {}", spec(&hub), spec(&west)), latency })
 }
 
 /// The edges' own controllers begin their work.
 pub(super) async fn status(stage: &mut Stage) -> Result<Told, Error> {
     stage.waits_for("the status on the hub");
     let has_status = |_: Change, object: &Value| object.pointer("/status/endpoint").is_some();
-    let set = stage.west.look_out((SHOP, ORDERS), has_status).await?;
     let told = stage.hub.look_out((SHOP, ORDERS), has_status).await?;
-    for edge in [&stage.west, &stage.east] {
-        stage.controllers.spawn(Controller::new(Duty::RunDatabases, edge.user.clone(), databases()).run());
-    }
-    let latency = told.moment().await?.saturating_duration_since(set.moment().await?);
+    let [west, east] =
+        [&stage.west, &stage.east].map(|edge| Controller::new(Duty::RunDatabases, edge.user.clone(), databases()));
+    // There is one database, so one status.
+    let sent = west.sent();
+    stage.controllers.spawn(west.run());
+    stage.controllers.spawn(east.run());
+    let latency = told.moment().await?.saturating_duration_since(*sent.borrow());
     let [west, hub] = [&stage.west, &stage.hub].map(|cluster| cluster.get(SHOP, ORDERS));
     let [west, hub] = [west.await?, hub.await?].map(|object| controller::told(object.data.get("status")));
-    same("the status", &west, &hub)?;
+    if west != hub {
+        return Err(Error::wrong("the status", format!("{west} on west, {hub} on the hub")));
+    }
     Ok(Told { text: format!("west's own controller: {west} → hub: the same"), latency })
 }
 
@@ -60,22 +55,22 @@ pub(super) async fn secret(stage: &mut Stage) -> Result<Told, Error> {
     stage.waits_for("the credentials on the hub");
     let is_filled = |_: Change, secret: &Value| secret.pointer("/data/username").is_some();
     let is_noted = |_: Change, secret: &Value| annotation(secret, UPLOADED).is_some();
-    let made = stage.west.look_out_for_credentials(SHOP, is_filled).await?;
     let noted = stage.west.look_out_for_credentials(SHOP, is_noted).await?;
     let taken = stage.hub.look_out_for_credentials(SHOP, is_filled).await?;
     // Towline updates secrets on the hub and never makes one: whoever wants one there puts an empty one.
     stage.hub.make_empty_credentials(SHOP).await?;
     let issuer = Controller::new(Duty::IssueCredentials, stage.west.user.clone(), databases());
+    let sent = issuer.sent();
     stage.controllers.spawn(issuer.run());
-    let latency = taken.moment().await?.saturating_duration_since(made.moment().await?);
+    let seen = taken.moment().await?;
+    let latency = seen.saturating_duration_since(*sent.borrow());
     noted.moment().await?;
     let (west, hub) = (credentials(&stage.west).await?, credentials(&stage.hub).await?);
     if west != hub {
         return Err(Error::wrong("the credentials", "they differ"));
     }
-    let user = west.get("username").map(|name| String::from_utf8_lossy(&name.0).into_owned()).unwrap_or_default();
-    let keys = west.len();
-    Ok(Told { text: format!("west's controller: {CREDENTIALS}, user {user} → hub: the same {keys} keys"), latency })
+    let user = hub.get("username").map(|name| String::from_utf8_lossy(&name.0).into_owned()).unwrap_or_default();
+    Ok(Told { text: format!("west's own controller: credentials of user {user} → hub: the same"), latency })
 }
 
 type Data = std::collections::BTreeMap<String, k8s_openapi::ByteString>;
@@ -89,11 +84,12 @@ async fn credentials(cluster: &Cluster) -> Result<Data, Error> {
 /// Another size on the hub.
 pub(super) async fn changed(stage: &mut Stage) -> Result<Told, Error> {
     stage.waits_for("the change on west");
-    let before = spec(&stage.hub.get(SHOP, ORDERS).await?);
+    let before = stage.hub.get(SHOP, ORDERS).await?;
     let arrived = stage.west.look_out((SHOP, ORDERS), |_, object| storage(object) == "20Gi").await?;
     let changed = stage.hub.change(SHOP, ORDERS, json!({"spec": {"storage": "20Gi"}})).await?;
     let latency = arrived.moment().await?.saturating_duration_since(changed);
     let (hub, west) = pair(stage).await?;
+    let [before, hub, west] = [&before, &hub, &west].map(|database| storage(&database.data));
     Ok(Told { text: format!("hub: {before} becomes {hub} → west: {west}"), latency })
 }
 
@@ -112,7 +108,7 @@ pub(super) async fn drift(stage: &mut Stage) -> Result<Told, Error> {
     let changed = stage.west.change(SHOP, ORDERS, json!({"spec": {"storage": "1Gi"}})).await?;
     let latency = mended.moment().await?.saturating_duration_since(changed);
     let (_, west) = pair(stage).await?;
-    Ok(Told { text: format!("somebody on west sets 1Gi → west: {west} again"), latency })
+    Ok(Told { text: format!("west: somebody sets 1Gi → west: {} again", storage(&west.data)), latency })
 }
 
 /// Nothing at all is done for a paused pair.
@@ -127,11 +123,12 @@ pub(super) async fn paused(stage: &mut Stage) -> Result<Told, Error> {
     });
     let latency = reported.await?.saturating_duration_since(paused);
     let [hub, west] = [&stage.hub, &stage.west].map(|cluster| cluster.get(SHOP, ORDERS));
-    let (hub, west) = (spec(&hub.await?), spec(&west.await?));
+    let (hub, west) = (hub.await?, west.await?);
+    let (hub, west) = (storage(&hub.data), storage(&west.data));
     if hub == west {
         return Err(Error::wrong("the paused database on west", format!("{west}, as on the hub")));
     }
-    Ok(Told { text: format!("hub: paused, {hub} → west keeps {west}; reported as paused"), latency })
+    Ok(Told { text: format!("hub: paused, {west} becomes {hub} → west: still {west}"), latency })
 }
 
 /// And everything after that.
@@ -141,7 +138,7 @@ pub(super) async fn resumed(stage: &mut Stage) -> Result<Told, Error> {
     let resumed = stage.hub.change(SHOP, ORDERS, json!({"metadata": {"annotations": {PAUSED: null}}})).await?;
     let latency = arrived.moment().await?.saturating_duration_since(resumed);
     let (_, west) = pair(stage).await?;
-    Ok(Told { text: format!("hub: no longer paused → west: {west}"), latency })
+    Ok(Told { text: format!("hub: no longer paused → west: {}", storage(&west.data)), latency })
 }
 
 /// Gone from the edge first, and then from the hub.
@@ -163,21 +160,17 @@ pub(super) async fn deleted(stage: &mut Stage) -> Result<Told, Error> {
         return Err(Error::wrong("the deletion", "the hub's object was gone before west's"));
     }
     stage.west.get(SHOP, CARTS).await?;
-    let text = format!("hub: {ORDERS} deleted, held by {FINALIZER} → gone from west, released, gone from hub");
+    let text = format!("hub: {ORDERS} deleted → gone from west, finalizer released, gone from hub");
     Ok(Told { text, latency: remote.saturating_duration_since(deleted) })
 }
 
-/// What the database's spec says on both sides, which is the same.
-pub(super) async fn pair(stage: &Stage) -> Result<(String, String), Error> {
+/// The database on both sides, with the same spec.
+pub(super) async fn pair(stage: &Stage) -> Result<(DynamicObject, DynamicObject), Error> {
     let (hub, west) = (stage.hub.get(SHOP, ORDERS).await?, stage.west.get(SHOP, ORDERS).await?);
     if hub.data.get("spec") != west.data.get("spec") {
-        same(&format!("the spec of {}", hub.name_any()), &spec(&hub), &spec(&west))?;
+        return Err(Error::wrong("the database", format!("{} on the hub, {} on west", spec(&hub), spec(&west))));
     }
-    Ok((spec(&hub), spec(&west)))
-}
-
-fn same(what: &str, one: &str, other: &str) -> Result<(), Error> {
-    if one == other { Ok(()) } else { Err(Error::wrong(what, format!("{one} and {other}"))) }
+    Ok((hub, west))
 }
 
 fn annotation<'o>(object: &'o Value, name: &str) -> Option<&'o str> {
