@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::marks::NamespaceOwner;
+use super::plan::is_ours;
 use super::section::Section;
 use crate::cluster::{Object, ObjectKey};
 
@@ -75,8 +76,8 @@ impl Section {
         self.sections_here().into_iter().filter(move |peer| peer.config.name != name)
     }
 
-    /// Whether a local object of the namespace, other than `except`, must not go with it: it is paused, or its remote
-    /// object is not known to be going.
+    /// Whether a local object of the namespace, other than `except`, must not go with it: it is paused, or it is ours
+    /// and its remote object is not known to be going. What was never ours goes with a namespace that is.
     pub(super) fn keeps(&self, namespace: &str, except: Option<&ObjectKey>) -> bool {
         let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);
         let locals = self.watches.local.store();
@@ -86,11 +87,11 @@ impl Section {
                 if Some(&local.key) == except || local.deleting {
                     return false;
                 }
-                let is_going = match remotes.get(&remote_key) {
-                    Some(remote) => remote.deleting && !marks.is_paused(&remote),
-                    None => remotes.absence(&remote_key).seen_terminating,
+                let (is_paused, is_going) = match remotes.get(&remote_key) {
+                    Some(remote) => (marks.is_paused(&remote), remote.deleting),
+                    None => (false, remotes.absence(&remote_key).seen_terminating),
                 };
-                marks.is_paused(local) || !is_going
+                is_paused || marks.is_paused(local) || (!is_going && is_ours(local, &self.policy))
             })
     }
 

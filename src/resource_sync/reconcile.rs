@@ -144,6 +144,7 @@ impl Reconciler for PairReconciler {
             self.awaiting.give_up();
         }
         self.waiting_since = None;
+        section.remember(&self.key, &self.awaiting);
 
         let mut observed = section.observe(&self.key, &remote_key);
         if let Err(error) = self.resolve_unknown(&section, &mut observed).await {

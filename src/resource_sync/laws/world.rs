@@ -209,11 +209,13 @@ impl World {
         let namespace = namespaces.cache.get(NAMESPACE);
         let is_paused = |held: &Object| self.policy.marks.is_paused(held);
         let keeps = |other: &String, held: &Object| {
-            let is_going = match remotes.cache.get(other) {
-                Some(remote) => remote.deleting && !is_paused(remote),
-                None => remotes.terminated.contains(other),
+            let (paused, is_going) = match remotes.cache.get(other) {
+                Some(remote) => (is_paused(remote), remote.deleting),
+                None => (false, remotes.terminated.contains(other)),
             };
-            other != name && !held.deleting && (is_paused(held) || !is_going)
+            other != name
+                && !held.deleting
+                && (paused || is_paused(held) || (!is_going && plan::is_ours(held, &self.policy)))
         };
         let in_use = remotes.cache.iter().any(|(other, held)| other != name && !held.deleting)
             || locals.cache.iter().any(|(other, held)| keeps(other, held));
