@@ -130,7 +130,7 @@ fn needed(section: &SyncConfig, kind: &Kind, is_remote: bool) -> Vec<AccessReque
     } else {
         need(&[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete], &resource, "");
         if kind.namespaced {
-            // Patch: to take our marks off when the section is detached.
+            // Patch: to take our marks off when the section is detached or an object leaves the selector.
             need(&[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete], "namespaces", "");
         }
         if section.write_back {

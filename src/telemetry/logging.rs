@@ -8,14 +8,14 @@ use std::io::IsTerminal;
 use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
-
-/// kube writes the whole body of an answer that it can't decode at WARN, which may be a list of secrets. A filter that
-/// names the target overrides it.
-const QUIET: &str = "kube_client=error";
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::{LogConfig, LogFormat};
+
+/// kube writes the whole body of an answer that it can't decode at WARN, which may be a list of secrets. A filter that
+/// names the target overrides it.
+const QUIET: &str = "kube_client=error";
 
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
