@@ -11,10 +11,12 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
+use tower::BoxError;
 
 use super::Verb;
 use super::access::AccessRequest;
 use super::error::{Asked, Error};
+use super::fence::{Claim, Expired, Fence};
 use super::gates::Gates;
 use super::kind::Kind;
 use super::limiter::{Answer, Limiter};
@@ -114,10 +116,52 @@ struct Shared {
     gates: Gates,
 }
 
-/// A cluster. Clones are the same cluster.
+/// A cluster. Clones are the same cluster, under the same fence.
 #[derive(Clone)]
 pub struct Cluster {
     shared: Arc<Shared>,
+    guard: Guard,
+    /// The deadline of requests that wait behind no others.
+    urgent: Option<Duration>,
+}
+
+/// What must hold for a request to be sent.
+#[derive(Clone)]
+enum Guard {
+    /// Nothing.
+    None,
+    /// The fence is open when the request is begun, and that term lasts until it is sent.
+    Fence(Fence),
+    /// This claim holds.
+    Claim(Claim),
+}
+
+impl Guard {
+    fn claim(&self) -> Result<Option<Claim>, Expired> {
+        match self {
+            Self::None => Ok(None),
+            Self::Fence(fence) => fence.claim().map(Some),
+            Self::Claim(claim) => Ok(Some(claim.clone())),
+        }
+    }
+}
+
+/// A client whose requests are only sent under a claim, which is taken when each is begun.
+pub(super) fn guarded<F>(client: Client, claim: F) -> Client
+where
+    F: Fn() -> Result<Option<Claim>, Expired> + Clone + Send + Sync + 'static,
+{
+    let namespace = client.default_namespace().to_owned();
+    let service = tower::service_fn(move |mut request: http::Request<Body>| {
+        let (client, claim) = (client.clone(), claim());
+        async move {
+            if let Some(claim) = claim? {
+                request.extensions_mut().insert(claim);
+            }
+            client.send(request).await.map_err(BoxError::from)
+        }
+    });
+    Client::new(service, namespace)
 }
 
 impl Cluster {
@@ -134,7 +178,39 @@ impl Cluster {
                 limiter,
                 gates: Gates::default(),
             }),
+            guard: Guard::None,
+            urgent: None,
         }
+    }
+
+    /// The same cluster, for requests that are only sent while the fence is open.
+    #[must_use]
+    pub fn under(&self, fence: &Fence) -> Self {
+        Self { guard: Guard::Fence(fence.clone()), ..self.clone() }
+    }
+
+    /// The same cluster, for requests that are only sent while this claim holds, where there is one.
+    #[must_use]
+    pub(super) fn holding(&self, claim: Option<Claim>) -> Self {
+        Self { guard: claim.map_or(Guard::None, Guard::Claim), ..self.clone() }
+    }
+
+    /// The same cluster, for requests that wait behind no others and are tried whatever is known of the cluster: those
+    /// that a claim depends on. Never for more than a few a second.
+    #[must_use]
+    pub fn urgent(&self, deadline: Duration) -> Self {
+        Self { urgent: Some(deadline.min(self.shared.config.request_timeout)), ..self.clone() }
+    }
+
+    /// Its client, for what speaks to the API server by itself; under this handle's fence.
+    pub fn client(&self) -> Option<Session> {
+        let session = self.shared.session.borrow().clone()?;
+        let guard = self.guard.clone();
+        let client = match guard {
+            Guard::None => session.client,
+            guard => guarded(session.client, move || guard.claim()),
+        };
+        Some(Session { client, epoch: session.epoch })
     }
 
     /// Its name in the configuration.
@@ -201,6 +277,7 @@ impl Cluster {
         let unavailable =
             |reason: &str| Error::Unavailable { cluster: self.shared.name.clone(), reason: reason.into() };
         match &*self.shared.availability.borrow() {
+            _ if self.urgent.is_some() => {}
             Availability::Available => {}
             Availability::Starting => return Err(unavailable("not connected yet")),
             Availability::Unavailable { reason } => return Err(unavailable(reason)),
@@ -273,7 +350,7 @@ impl Cluster {
         let client = self.ready_client()?;
         let asked = Asked { cluster: &self.shared.name, verb: Verb::Get, resource: path, name: None };
         let request = http::Request::get(path).header(ACCEPT, "application/json").body(Body::empty());
-        self.exchange(&client, request, &asked, self.shared.config.request_timeout).await
+        self.exchange(&client, request, &asked, self.shared.config.request_timeout, self.guard.claim()?).await
     }
 
     /// Posts a question (an access review) and returns the answer.
@@ -284,17 +361,19 @@ impl Cluster {
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json")
             .body(Body::from(body.to_string().into_bytes()));
-        self.exchange(&client, request, &asked, self.shared.config.request_timeout).await
+        self.exchange(&client, request, &asked, self.shared.config.request_timeout, self.guard.claim()?).await
     }
 
     /// A request that is sent whatever the availability says: how the actor finds out.
     pub(super) async fn probe(&self, client: &Client, deadline: Duration) -> Result<Value, Error> {
         let asked = Asked { cluster: &self.shared.name, verb: Verb::Get, resource: "/version", name: None };
         let request = http::Request::get("/version").header(ACCEPT, "application/json").body(Body::empty());
-        self.exchange(client, request, &asked, deadline).await
+        self.exchange(client, request, &asked, deadline, None).await
     }
 
     async fn send<T: DeserializeOwned>(&self, request: Request<'_>, accept: &'static str) -> Result<T, Error> {
+        // The claim first: whoever waits in what follows is not let through by the next term's.
+        let claim = self.guard.claim()?;
         let client = self.ready_client()?;
         let resource = request.kind.full_resource();
         let full =
@@ -302,7 +381,7 @@ impl Cluster {
         let access = AccessRequest::new(request.verb, &full, &request.key.namespace, &request.key.name);
         let asked =
             Asked { cluster: &self.shared.name, verb: request.verb, resource: &full, name: Some(&request.key.name) };
-        if self.shared.gates.is_closed(&access) {
+        if self.urgent.is_none() && self.shared.gates.is_closed(&access) {
             return Err(Error::Forbidden {
                 cluster: self.shared.name.clone(),
                 verb: request.verb,
@@ -335,10 +414,14 @@ impl Cluster {
             .header(ACCEPT, accept)
             .header(CONTENT_TYPE, request.content_type)
             .body(Body::from(request.body));
+        if let Some(deadline) = self.urgent {
+            return self.exchange(&client, message, &asked, deadline, claim).await;
+        }
+        let timeout = self.shared.config.request_timeout;
         let Some(permit) = self.shared.limiter.acquire().await else {
             return Err(Error::Unavailable { cluster: self.shared.name.clone(), reason: "shutting down".into() });
         };
-        let result = self.exchange(&client, message, &asked, self.shared.config.request_timeout).await;
+        let result = self.exchange(&client, message, &asked, timeout, claim).await;
         let answer = match &result {
             Err(Error::Throttled { retry_after, .. }) => Answer::Throttled(*retry_after),
             _ => Answer::Other,
@@ -372,12 +455,16 @@ impl Cluster {
         request: Result<http::Request<Body>, http::Error>,
         asked: &Asked<'_>,
         deadline: Duration,
+        claim: Option<Claim>,
     ) -> Result<T, Error> {
-        let request = request.map_err(|source| Error::Rejected {
+        let mut request = request.map_err(|source| Error::Rejected {
             code: 0,
             reason: "BadRequest".into(),
             message: format!("failed to build the request: {source}"),
         })?;
+        if let Some(claim) = &claim {
+            request.extensions_mut().insert(claim.clone());
+        }
         let exchange = async {
             let response = client.send(request).await.map_err(|source| asked.failed(&source))?;
             let (parts, body) = response.into_parts();
@@ -399,12 +486,21 @@ impl Cluster {
             };
             Err(asked.refused(&Status { code: parts.status.as_u16(), message, ..status }, retry_after))
         };
-        let result = match tokio::time::timeout(deadline, exchange).await {
-            Ok(result) => result,
-            Err(_) => Err(Error::NoAnswer {
-                cluster: self.shared.name.clone(),
-                reason: format!("no answer within {}", humantime::format_duration(deadline)),
-            }),
+        let timed = async {
+            tokio::time::timeout(deadline, exchange).await.unwrap_or_else(|_| {
+                let reason = format!("no answer within {}", humantime::format_duration(deadline));
+                Err(Error::NoAnswer { cluster: self.shared.name.clone(), reason })
+            })
+        };
+        let result = match claim {
+            // The claim's end is looked at before every step of the exchange: what waited for a connection when the
+            // claim ran out goes no further, however many things happened at once.
+            Some(claim) => tokio::select! {
+                biased;
+                expired = claim.expired() => Err(expired.into()),
+                result = timed => result,
+            },
+            None => timed.await,
         };
         if let Err(error) = &result
             && (error.is_unreachable()
