@@ -133,6 +133,28 @@ impl Claim {
     }
 }
 
+/// What must hold for a request to be sent.
+#[derive(Clone)]
+pub(super) enum Guard {
+    /// Nothing.
+    None,
+    /// The fence is open when the request is begun, and that term lasts until it is sent.
+    Fence(Fence),
+    /// This claim holds.
+    Claim(Claim),
+}
+
+impl Guard {
+    /// The claim that a request is to be sent under, where it needs one.
+    pub(super) fn claim(&self) -> Result<Option<Claim>, Expired> {
+        match self {
+            Self::None => Ok(None),
+            Self::Fence(fence) => fence.claim().map(Some),
+            Self::Claim(claim) => Ok(Some(claim.clone())),
+        }
+    }
+}
+
 fn nanos(time: Duration) -> u64 {
     // 584 years.
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)

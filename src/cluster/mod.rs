@@ -5,6 +5,8 @@
 //! gives every request a deadline and sorts every error once ([`Error`]). Its actor ([`session::run`]) loads and reloads
 //! credentials, probes, and looks whether denied permissions have been given.
 //!
+//! Under it is a [`Connection`]: one client with one set of credentials.
+//!
 //! A [`Watch`] keeps a [`Store`] of one kind's objects, cut down to [`Object`]s, and tells its followers the keys that
 //! changed. It is shared by cluster, kind and selector, and runs while somebody [demands](Demand) it.
 //!
@@ -13,6 +15,7 @@
 mod access;
 mod client;
 mod clock;
+mod connection;
 mod credentials;
 mod demand;
 mod error;
@@ -29,8 +32,9 @@ mod store;
 pub mod watch;
 
 pub use access::{AccessRequest, Decision};
-pub use client::{Availability, Cluster, Propagation, Request, Written};
+pub use client::{Availability, Cluster, Propagation, Written};
 pub use clock::Clock;
+pub use connection::{Connection, PARTIAL_METADATA, Request};
 pub use demand::Demand;
 pub use error::{Error, Retry, full_text};
 pub use fence::{Claim, Expired, Fence};

@@ -24,7 +24,8 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use super::access::AccessRequest;
-use super::client::{Cluster, Session, guarded};
+use super::client::{Cluster, Session};
+use super::connection::guarded;
 use super::demand::Demands;
 use super::error::{Asked, Error};
 use super::kind::Kind;
@@ -331,7 +332,7 @@ impl Watch {
         streaming: bool,
     ) -> BoxStream<'static, watcher::Result<Event<Decoded>>> {
         let watch = Arc::clone(self);
-        let client = guarded(session.client.clone(), move || watch.demands.claim());
+        let client = guarded(session.connection.client(), move || watch.demands.claim());
         let mut config = watcher::Config::default();
         if !self.id.labels.is_empty() {
             config = config.labels(&self.id.labels);

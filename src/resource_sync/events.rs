@@ -95,17 +95,17 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
             event = inbox.next() => event,
         };
         let Some(mut event) = event else { return Ok(()) };
-        let Some(session) = cluster.client() else { continue };
+        let Some(session) = cluster.session() else { continue };
         let Some(kind) = local.kind().filter(|_| cluster.is_available()) else { continue };
         if event.kind == EventKind::Contended {
-            event.note = contenders(&session.client, &kind.resource, &event.key).await;
+            event.note = contenders(&session.connection.client(), &kind.resource, &event.key).await;
             tracing::warn!(key = %event.key, note = event.note, "another field manager keeps changing the object");
         }
         let recorder = match &recorder {
             Some((epoch, recorder)) if *epoch == session.epoch => recorder,
             _ => {
                 let reporter = Reporter { controller: FIELD_MANAGER.into(), instance: None };
-                &recorder.insert((session.epoch, Recorder::new(session.client.clone(), reporter))).1
+                &recorder.insert((session.epoch, Recorder::new(session.connection.client(), reporter))).1
             }
         };
         let reference = ObjectReference {
