@@ -101,6 +101,8 @@ pub struct Watch {
     optional: AtomicBool,
     /// Who needs it.
     pub(super) demands: Demands,
+    /// The stream has told something since it last failed.
+    is_live: AtomicBool,
 }
 
 impl Watch {
@@ -117,6 +119,7 @@ impl Watch {
             keep_last_applied: AtomicBool::new(false),
             optional: AtomicBool::new(false),
             demands: Demands::default(),
+            is_live: AtomicBool::new(false),
         })
     }
 
@@ -140,6 +143,11 @@ impl Watch {
     pub fn is_current(&self) -> bool {
         let epoch = self.cluster.sessions().borrow().as_ref().map(|session| session.epoch);
         self.store.is_listed() && !self.store.is_listing() && epoch == Some(self.listed_epoch.load(Ordering::Acquire))
+    }
+
+    /// Whether the list has ended and the stream has told something since it last failed: what happens shows.
+    pub fn is_live(&self) -> bool {
+        self.is_live.load(Ordering::Acquire) && !self.store.is_listing()
     }
 
     /// The kind, once it was found.
@@ -186,6 +194,7 @@ impl Watch {
                 () = self.demands.nobody() => End::Unwanted,
                 end = self.follow_cluster(&scope, streaming, &mut attempt) => end,
             };
+            self.is_live.store(false, Ordering::Release);
             match end {
                 End::Relist => {}
                 End::NoStreamingLists => streaming = false,
@@ -259,6 +268,7 @@ impl Watch {
                 Some(Ok(event)) => {
                     if matches!(event, Event::InitDone | Event::Apply(_) | Event::Delete(_)) {
                         *attempt = 0;
+                        self.is_live.store(true, Ordering::Release);
                     }
                     if matches!(event, Event::InitDone) {
                         self.listed_epoch.store(epoch, Ordering::Release);
@@ -267,6 +277,7 @@ impl Watch {
                     self.take(event, number).await;
                 }
                 Some(Err(error)) => {
+                    self.is_live.store(false, Ordering::Release);
                     if let Some(end) = self.after_error(&error, streaming, attempt).await {
                         return end;
                     }
