@@ -26,5 +26,7 @@ pub mod report;
 pub mod secrets;
 pub mod section;
 pub mod settled;
+#[cfg(test)]
+mod stage;
 pub mod table;
 pub mod wiring;

@@ -10,7 +10,7 @@ use super::plan::is_ours;
 use super::section::Section;
 use crate::cluster::{Object, ObjectKey};
 
-/// A namespace that was just made is in the cache within this, or was not made.
+/// A namespace that was just made is in the cache within this, or was not made; one that was deleted shows it.
 const MADE_WITHIN: Duration = Duration::from_secs(5);
 
 impl Section {
@@ -30,6 +30,24 @@ impl Section {
     /// It could not be made: another pair may try.
     pub(super) fn namespace_was_not_made(&self, namespace: &Arc<str>) {
         self.making_namespaces.lock().remove(namespace);
+    }
+
+    /// Whether this pair is to delete the namespace; of many that end at once only one does, the others are asked for
+    /// when the watch shows it.
+    pub(super) fn may_delete_namespace(&self, namespace: &Object) -> bool {
+        let now = Instant::now();
+        let mut deleting = self.deleting_namespaces.lock();
+        deleting.retain(|_, since| now.saturating_duration_since(*since) < MADE_WITHIN);
+        if deleting.contains_key(&namespace.uid) {
+            return false;
+        }
+        deleting.insert(Arc::clone(&namespace.uid), now);
+        true
+    }
+
+    /// It could not be deleted: another pair may try.
+    pub(super) fn namespace_was_not_deleted(&self, namespace: &Object) {
+        self.deleting_namespaces.lock().remove(&namespace.uid);
     }
 
     /// The pair that an owned namespace was made for.

@@ -27,7 +27,7 @@ use crate::telemetry::{Direction, ObjectState as PairState, SyncMetrics};
 const CATCH_UP: Duration = Duration::from_secs(5);
 /// A namespace that is going is looked at again after this, should its watch not tell before.
 const NAMESPACE_TERMINATES: Duration = Duration::from_secs(5);
-/// A namespace that another pair makes is looked for after this, should its watch not tell before.
+/// A namespace that another pair makes or deletes is looked for after this, should its watch not tell before.
 const NAMESPACE_MADE: Duration = Duration::from_secs(1);
 /// An object that is missing in the middle of a list is looked at again after this.
 const LISTING_LOOK: Duration = Duration::from_secs(1);
@@ -235,6 +235,11 @@ impl PairReconciler {
             if step == Step::CreateNamespace && !section.may_create_namespace(&self.key.namespace) {
                 return (End::Later(PairState::Pending, Some(NAMESPACE_MADE)), observed);
             }
+            if let (Step::DeleteNamespace, Namespace::Present { object, .. }) = (&step, &observed.namespace)
+                && !section.may_delete_namespace(object)
+            {
+                return (End::Later(PairState::Deleting, Some(NAMESPACE_MADE)), observed);
+            }
             if let Some(end) = self.contention(section, &step, &observed) {
                 return (end, observed);
             }
@@ -265,8 +270,12 @@ impl PairReconciler {
                 }
                 Err(error) => {
                     self.note_failure(&step, &error);
-                    if step == Step::CreateNamespace {
-                        section.namespace_was_not_made(&self.key.namespace);
+                    match (&step, &observed.namespace) {
+                        (Step::CreateNamespace, _) => section.namespace_was_not_made(&self.key.namespace),
+                        (Step::DeleteNamespace, Namespace::Present { object, .. }) => {
+                            section.namespace_was_not_deleted(object);
+                        }
+                        _ => {}
                     }
                     section.remember(&self.key, &self.awaiting);
                     return (End::Failed(step.name(), error), observed);

@@ -73,6 +73,8 @@ pub struct Section {
     awaiting: Mutex<HashMap<ObjectKey, Awaiting>>,
     /// Namespaces that are being made, since when.
     pub(super) making_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
+    /// Namespaces that are being deleted, by UID, since when.
+    pub(super) deleting_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
     /// What runs asked for; the attendant requests it.
     pub(super) asked: Mutex<Asked>,
     pub(super) asked_notify: Notify,
@@ -118,6 +120,7 @@ impl Section {
             parked: Mutex::default(),
             awaiting: Mutex::default(),
             making_namespaces: Mutex::default(),
+            deleting_namespaces: Mutex::default(),
             asked: Mutex::default(),
             asked_notify: Notify::new(),
             counted: Mutex::default(),
