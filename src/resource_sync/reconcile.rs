@@ -175,7 +175,7 @@ impl PairReconciler {
             } else {
                 Remote::Absent(match &observed.remote {
                     Remote::Present(held) => {
-                        awaited.await_end(&held.uid);
+                        awaited.await_absence(&held.uid);
                         if held.deleting { Absence::SeenTerminating } else { Absence::Unexplained }
                     }
                     Remote::Absent(absence) => absence.clone(),
@@ -191,7 +191,7 @@ impl PairReconciler {
             awaited.clear();
             match (&live, &observed.local) {
                 (Some(live), _) => awaited.await_version(&live.resource_version),
-                (None, Some(held)) => awaited.await_end(&held.uid),
+                (None, Some(held)) => awaited.await_absence(&held.uid),
                 (None, None) => {}
             }
             observed.local = live.map(Arc::new);
@@ -389,8 +389,11 @@ impl PairReconciler {
             Step::AddFinalizer | Step::NoteGenerations { .. } => self.awaiting.remote.wrote(written),
             Step::RemoveFinalizer => {
                 // What is not selected the watch does not show.
-                if matches!(observed.remote, Remote::Present(_)) {
+                if let Remote::Present(remote) = &observed.remote {
                     self.awaiting.remote.wrote(written);
+                    if remote.deleting && remote.finalizers.len() == 1 {
+                        self.awaiting.remote.await_absence(&remote.uid);
+                    }
                 }
                 section.table.lock().pair(&self.key).holds_remote = false;
                 section.guard.lock().clear(&self.key);

@@ -3,6 +3,7 @@
 //! The caches show what a test lets them show, an API server answers what it is told to, and every request is counted.
 
 mod namespaces;
+mod writes;
 
 use std::sync::Arc;
 
