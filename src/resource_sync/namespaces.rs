@@ -71,6 +71,19 @@ impl Section {
         }
     }
 
+    /// What lives in namespaces is known now: other sections whose namespaces it may have kept can go on.
+    pub(super) fn became_known(&self) {
+        for peer in self.others_here() {
+            let namespaces = peer.watches.namespaces.store().objects();
+            let shared = namespaces.iter().filter(|held| self.mapping.remote_namespace_of(&held.key.name).is_some());
+            let owners: Vec<ObjectKey> = shared.filter_map(|namespace| peer.owner_in(namespace)).collect();
+            if !owners.is_empty() {
+                peer.asked.lock().keys.extend(owners);
+                peer.asked_notify.notify_one();
+            }
+        }
+    }
+
     /// Whether the namespace's marks are this section's.
     pub(super) fn owns(&self, namespace: &Object) -> bool {
         match self.policy.marks.namespace_owner(namespace) {
@@ -97,6 +110,9 @@ impl Section {
     /// Whether a local object of the namespace, other than `except`, must not go with it: it is paused, or it is ours
     /// and its remote object is not known to be going. What was never ours goes with a namespace that is.
     pub(super) fn keeps(&self, namespace: &str, except: Option<&ObjectKey>) -> bool {
+        if self.mapping.remote_namespace_of(namespace).is_none() {
+            return false;
+        }
         let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);
         let locals = self.watches.local.store();
         !locals.is_listed()

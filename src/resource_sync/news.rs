@@ -164,6 +164,9 @@ impl Follower for Following {
     fn listed<'a>(&'a self, watch: &'a Watch, first: bool, vanished: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let section = &self.section;
+            if first && matches!(self.role, Role::Remote | Role::Local) {
+                section.became_known();
+            }
             if !section.is_listed() {
                 return;
             }

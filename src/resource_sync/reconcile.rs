@@ -553,7 +553,9 @@ impl PairReconciler {
                 // object went the regular way is known until then.
                 let is_owner = matches!(&observed.namespace, Namespace::Present { object, ours: true }
                     if object.annotation(&section.policy().marks.owner) == Some(&*self.key.name));
-                if !is_owner && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {
+                // Where it was there when this run began, what has been seen since is for the run that follows.
+                let is_known = matches!(observed.remote, Remote::Absent(_));
+                if !is_owner && is_known && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {
                     section.watches().remote.store().forget(&observed.remote_key);
                 }
                 section.guard.lock().clear(&self.key);

@@ -1,9 +1,13 @@
 //! Namespaces of ours: who deletes them, and who keeps them.
 
+use std::sync::Arc;
+
+use futures::FutureExt;
 use serde_json::json;
 
-use super::{NAMESPACE, Stage, local, namespace, remote, terminating};
+use super::{NAMESPACE, OBJECTS, Stage, local, namespace, remote, terminating};
 use crate::actor::Outcome;
+use crate::cluster::Cluster;
 
 #[tokio::test(start_paused = true)]
 async fn of_all_pairs_that_end_at_once_one_deletes_the_namespace() {
@@ -37,4 +41,63 @@ async fn a_namespace_that_could_not_be_deleted_is_another_pairs_to_delete() {
     stage.reconcile("a").await;
     stage.reconcile("b").await;
     assert_eq!(stage.edge.asked(), [format!("DELETE {NAMESPACE}"), format!("DELETE {NAMESPACE}")]);
+}
+
+/// A section that made the namespace for an object that is going, and another one of which nothing is listed.
+async fn owner_and_peer(keys: &str) -> (Stage, Stage) {
+    let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
+    let owner = Stage::between("databases", &hub, &edge, "");
+    let peer = Stage::between("gadgets", &hub, &edge, keys);
+    let sections = [Arc::clone(&owner.section), Arc::clone(&peer.section)];
+    sections.iter().for_each(|section| section.follow(&sections));
+    owner.list(&[terminating(remote("a", 5), 6)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;
+    (owner, peer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_known_of_other_namespaces_keeps_none() {
+    let (owner, _peer) = owner_and_peer("namespace_prefix = \"other-\"").await;
+    owner.reconcile("a").await;
+    assert_eq!(owner.edge.asked(), [format!("DELETE {NAMESPACE}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_made_a_namespace_is_told_when_the_others_in_it_become_known() {
+    let (mut owner, peer) = owner_and_peer("").await;
+    owner.reconcile("a").await;
+    assert_eq!(owner.edge.asked(), [format!("DELETE {OBJECTS}/a")], "the object goes, the namespace stays");
+    owner.watches().local.gone(&local("a", 1001)).await;
+    owner.reconcile("a").await;
+    assert_eq!(owner.hub.asked(), [format!("PATCH {OBJECTS}/a")], "our finalizer");
+    owner.watches().remote.gone(&terminating(remote("a", 5), 1002)).await;
+    peer.watches().local.list(&[]).await;
+    owner.section.request_asked().await;
+    owner.requested();
+    owner.reconcile("a").await;
+    assert!(owner.edge.asked().is_empty(), "the remote of the other is not known yet");
+    peer.watches().remote.list(&[]).await;
+    owner.section.asked().await;
+    owner.section.request_asked().await;
+    assert_eq!(owner.requested(), ["team/a"]);
+    owner.reconcile("a").await;
+    assert_eq!(owner.edge.asked(), [format!("DELETE {NAMESPACE}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_while_its_finalizer_is_taken_off_has_gone_the_regular_way() {
+    let stage = Stage::new("");
+    stage.list(&[terminating(remote("a", 5), 6), remote("b", 5)], &[], &[namespace(8, "first", "databases")]).await;
+    let section = Arc::clone(&stage.section);
+    stage.hub.answer(move |_| {
+        // The watch is quicker than the reply.
+        let gone = terminating(remote("a", 5), 9);
+        section.watches().remote.gone(&gone).now_or_never().expect("room in the mailbox");
+        (200, gone)
+    });
+    stage.reconcile("a").await;
+    assert_eq!(stage.hub.asked(), [format!("PATCH {OBJECTS}/a")]);
+    stage.watches().remote.show(&terminating(remote("b", 5), 10)).await;
+    stage.reconcile("a").await;
+    assert!(stage.hub.asked().is_empty(), "nothing is asked of what was seen terminating");
+    assert_eq!(stage.edge.asked(), [format!("DELETE {NAMESPACE}")]);
 }
