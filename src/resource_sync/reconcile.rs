@@ -20,7 +20,7 @@ use super::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step, 
 use super::section::{Mode, Section};
 use super::table::Failure;
 use crate::actor::{Outcome, Reconciler, ReconcilerFactory};
-use crate::cluster::{Error, Object, ObjectKey, Retry, Written};
+use crate::cluster::{Error, Kind, Object, ObjectKey, Retry, Written};
 use crate::telemetry::{Direction, ObjectState as PairState, SyncMetrics};
 
 /// A cache that has not shown our write after this is asked about: a live GET.
@@ -106,6 +106,20 @@ fn written_fingerprint(step: &Step, observed: &Observed) -> Option<u64> {
 fn is_selected(section: &Section, remote: &Object) -> bool {
     let labels = remote.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
     section.config().selector.matches(&labels)
+}
+
+/// The remote kind and the list that the cache is of, where it is known what is missing: not in the middle of a list, nor
+/// between new credentials or a lost connection and the end of the next list, nor before the guard knows all suspects.
+fn known_missing(section: &Section) -> Option<(Arc<Kind>, u64)> {
+    let remote = &section.watches().remote;
+    if !remote.is_current() {
+        remote.become_current();
+        return None;
+    }
+    if section.is_noting() {
+        return None;
+    }
+    Some((section.remote_kind()?, remote.store().lists()))
 }
 
 /// How one reconcile ended.
@@ -212,7 +226,8 @@ impl PairReconciler {
             let step = match next {
                 Next::Rest(Rest::Gone | Rest::Unclaimed) if self.may_have_left_the_selector(section, &observed) => {
                     match self.look_behind_the_selector(section, &mut observed).await {
-                        Ok(()) => continue,
+                        Ok(None) => continue,
+                        Ok(Some(end)) => return (end, observed),
                         Err(error) => return (End::Failed("look_behind_selector", error), observed),
                     }
                 }
@@ -294,16 +309,27 @@ impl PairReconciler {
             && section.table.lock().get(&self.key).is_some_and(|pair| pair.holds_remote)
     }
 
-    async fn look_behind_the_selector(&mut self, section: &Section, observed: &mut Observed) -> Result<(), Error> {
-        let Some(kind) = section.remote_kind() else { return Ok(()) };
+    /// `Ok(None)`: the plan can go on.
+    async fn look_behind_the_selector(
+        &mut self,
+        section: &Section,
+        observed: &mut Observed,
+    ) -> Result<Option<End>, Error> {
+        let Some((kind, list)) = known_missing(section) else {
+            return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
+        };
         let live = section.remote_cluster().get(&kind, &observed.remote_key).await?;
+        // Who answers must be the cluster that the cache is of.
+        if known_missing(section).is_none_or(|(_, now)| now != list) {
+            return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
+        }
         let finalizer = &section.policy().marks.finalizer;
         section.table.lock().pair(&self.key).holds_remote =
             live.as_ref().is_some_and(|live| live.has_finalizer(finalizer));
         if let Some(live) = live {
             observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Rule 3: a missing remote object is asked for, under the guard. `Ok(None)`: the plan can go on.
@@ -313,10 +339,9 @@ impl PairReconciler {
         observed: &mut Observed,
         asked: &mut bool,
     ) -> Result<Option<End>, Error> {
-        // In the middle of a list, or before the first one with new credentials, it is not known what is missing.
-        if !section.watches().remote.is_current() {
+        let Some((kind, list)) = known_missing(section) else {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
-        }
+        };
         let verdict = section.guard.lock().verdict(&self.key, section.objects(), Instant::now());
         match verdict {
             Verdict::Held => return Ok(Some(End::Held)),
@@ -328,10 +353,9 @@ impl PairReconciler {
             // What was confirmed before it had to wait may have been so in another cluster: it is asked for again.
             Verdict::Go | Verdict::Confirm => {}
         }
-        let Some(kind) = section.remote_kind() else { return Ok(Some(End::Later(PairState::Pending, None))) };
         let Some(live) = section.remote_cluster().get(&kind, &observed.remote_key).await? else {
             // Who says so must be the cluster that the cache is of.
-            if !section.watches().remote.is_current() {
+            if known_missing(section).is_none_or(|(_, now)| now != list) {
                 return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
             }
             section.guard.lock().confirm(&self.key);

@@ -221,6 +221,11 @@ impl Section {
         self.needed().iter().all(|watch| watch.store().is_listed())
     }
 
+    /// Whether a list has just ended of which the guard does not know the suspects yet.
+    pub(super) fn is_noting(&self) -> bool {
+        self.needed().iter().any(|watch| watch.is_noting())
+    }
+
     /// The first reason why it can't decide, and whether that is a cluster that does not answer.
     pub fn not_listed_because(&self) -> Option<(String, bool)> {
         self.needed().into_iter().find_map(|watch| {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use kube::core::ApiResource;
-use kube::runtime::watcher::Event;
+use kube::runtime::watcher::{self, Event};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
@@ -105,8 +106,19 @@ impl Watch {
     /// The list that has begun ends.
     pub(crate) async fn end(&self) {
         let epoch = self.cluster.sessions().borrow().as_ref().map_or(0, |session| session.epoch);
-        self.listed_epoch.store(epoch, std::sync::atomic::Ordering::Release);
+        self.is_of(epoch);
         self.take(Event::InitDone).await;
+    }
+
+    /// The connection broke, and there is another one at once: the watch goes on where it was.
+    pub(crate) async fn resume(&self) {
+        let broken = watcher::Error::WatchFailed(kube::Error::Service("connection reset".into()));
+        assert!(self.after_error(&broken, true, &mut 0).await.is_none(), "the watch is resumed");
+    }
+
+    /// Whether somebody wants a new list.
+    pub(crate) fn is_asked_to_list(&self) -> bool {
+        self.list_again.notified().now_or_never().is_some()
     }
 
     /// An object was made or changed.

@@ -2,6 +2,7 @@
 //!
 //! The caches show what a test lets them show, an API server answers what it is told to, and every request is counted.
 
+mod absences;
 mod namespaces;
 mod writes;
 
@@ -51,6 +52,21 @@ impl Stage {
         stage
     }
 
+    /// A section of this name over the same watches.
+    fn beside(&self, name: &str, keys: &str) -> Self {
+        let own = self.watches();
+        let watches = Watches {
+            remote: Arc::clone(&own.remote),
+            local: Arc::clone(&own.local),
+            namespaces: Arc::clone(&own.namespaces),
+            secrets: Vec::new(),
+            remote_secrets: Vec::new(),
+        };
+        let stage = Self::over(config(name, "databases", keys), watches, self.hub.clone(), self.edge.clone());
+        stage.section.follow(&[Arc::clone(&self.section), Arc::clone(&stage.section)]);
+        stage
+    }
+
     /// A section of its own kind between clusters that others may share; it follows nothing yet.
     fn between(plural: &str, hub: &(Cluster, Script), edge: &(Cluster, Script), keys: &str) -> Self {
         let config = config(plural, plural, keys);
@@ -72,10 +88,14 @@ impl Stage {
             secrets: config.secret_names.iter().map(|_| watch(&edge.0, core("secrets"))).collect(),
             remote_secrets: config.secret_names.iter().map(|_| watch(&hub.0, core("secrets"))).collect(),
         };
+        Self::over(config, watches, hub.1.clone(), edge.1.clone())
+    }
+
+    fn over(config: SyncConfig, watches: Watches, hub: Script, edge: Script) -> Self {
         let (requests, inbox) = key_mailbox(64);
         let (event_mailbox, events) = mailbox(64);
         let section = Section::new(config, watches, requests, event_mailbox);
-        Self { section, hub: hub.1.clone(), edge: edge.1.clone(), inbox, _events: events }
+        Self { section, hub, edge, inbox, _events: events }
     }
 
     fn watches(&self) -> &Watches {
