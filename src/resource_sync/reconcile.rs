@@ -15,24 +15,20 @@ use tokio::time::Instant;
 use super::awaited::{Awaiting, Side};
 use super::events::PairEvent;
 use super::execute::execute;
-use super::guard::Verdict;
+use super::missing::{GUARD_LOOK, is_selected};
 use super::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step, UPLOAD_SECRET};
 use super::section::{Mode, Section};
 use super::table::Failure;
 use crate::actor::{Outcome, Reconciler, ReconcilerFactory};
-use crate::cluster::{Error, Kind, Object, ObjectKey, Retry, Written};
+use crate::cluster::{Error, ObjectKey, Retry, Written};
 use crate::telemetry::{Direction, ObjectState as PairState, SyncMetrics};
 
 /// A cache that has not shown our write after this is asked about: a live GET.
-const CATCH_UP: Duration = Duration::from_secs(5);
+pub(super) const CATCH_UP: Duration = Duration::from_secs(5);
 /// A namespace that is going is looked at again after this, should its watch not tell before.
 const NAMESPACE_TERMINATES: Duration = Duration::from_secs(5);
 /// A namespace that another pair makes or deletes is looked for after this, should its watch not tell before.
 const NAMESPACE_MADE: Duration = Duration::from_secs(1);
-/// An object that is missing in the middle of a list is looked at again after this.
-const LISTING_LOOK: Duration = Duration::from_secs(1);
-/// What the guard holds back asks again after this: deletions that counted against it grow old.
-const GUARD_LOOK: Duration = Duration::from_mins(1);
 /// No pair needs more steps than this in one go; one that does goes round in circles.
 const MOST_STEPS: usize = 40;
 /// After so many rewrites of what somebody else changed ...
@@ -75,7 +71,7 @@ impl ReconcilerFactory<ObjectKey> for PairReconcilers {
 pub struct PairReconciler {
     section: Arc<Section>,
     metrics: Arc<SyncMetrics>,
-    key: ObjectKey,
+    pub(super) key: ObjectKey,
     awaiting: Awaiting,
     waiting_since: Option<Instant>,
     /// Fingerprint of what was last written, by step.
@@ -102,28 +98,8 @@ fn written_fingerprint(step: &Step, observed: &Observed) -> Option<u64> {
     Some(hasher.finish())
 }
 
-/// Whether the section's watch shows the object.
-fn is_selected(section: &Section, remote: &Object) -> bool {
-    let labels = remote.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-    section.config().selector.matches(&labels)
-}
-
-/// The remote kind and the list that the cache is of, where it is known what is missing: not in the middle of a list, nor
-/// between new credentials or a lost connection and the end of the next list, nor before the guard knows all suspects.
-fn known_missing(section: &Section) -> Option<(Arc<Kind>, u64)> {
-    let remote = &section.watches().remote;
-    if !remote.is_current() {
-        remote.become_current();
-        return None;
-    }
-    if section.is_noting() {
-        return None;
-    }
-    Some((section.remote_kind()?, remote.store().lists()))
-}
-
 /// How one reconcile ended.
-enum End {
+pub(super) enum End {
     Rest(Rest),
     Held,
     /// Waits for news, or looks again after this.
@@ -298,79 +274,6 @@ impl PairReconciler {
             }
         }
         (End::Circles, observed)
-    }
-
-    /// An object that leaves the selector looks like one that is gone, and may still bear our finalizer.
-    fn may_have_left_the_selector(&self, section: &Section, observed: &Observed) -> bool {
-        let unseen = matches!(observed.remote, Remote::Absent(Absence::SeenTerminating | Absence::Unexplained));
-        unseen
-            && section.mode() == Mode::Syncing
-            && !section.config().selector.is_empty()
-            && section.table.lock().get(&self.key).is_some_and(|pair| pair.holds_remote)
-    }
-
-    /// `Ok(None)`: the plan can go on.
-    async fn look_behind_the_selector(
-        &mut self,
-        section: &Section,
-        observed: &mut Observed,
-    ) -> Result<Option<End>, Error> {
-        let Some((kind, list)) = known_missing(section) else {
-            return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
-        };
-        let live = section.remote_cluster().get(&kind, &observed.remote_key).await?;
-        // Who answers must be the cluster that the cache is of.
-        if known_missing(section).is_none_or(|(_, now)| now != list) {
-            return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
-        }
-        let finalizer = &section.policy().marks.finalizer;
-        section.table.lock().pair(&self.key).holds_remote =
-            live.as_ref().is_some_and(|live| live.has_finalizer(finalizer));
-        if let Some(live) = live {
-            observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
-        }
-        Ok(None)
-    }
-
-    /// Rule 3: a missing remote object is asked for, under the guard. `Ok(None)`: the plan can go on.
-    async fn confirm_absence(
-        &mut self,
-        section: &Section,
-        observed: &mut Observed,
-        asked: &mut bool,
-    ) -> Result<Option<End>, Error> {
-        let Some((kind, list)) = known_missing(section) else {
-            return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
-        };
-        let verdict = section.guard.lock().verdict(&self.key, section.objects(), Instant::now());
-        match verdict {
-            Verdict::Held => return Ok(Some(End::Held)),
-            Verdict::Wait => return Ok(Some(End::Later(PairState::Pending, Some(GUARD_LOOK)))),
-            Verdict::Go if *asked => {
-                observed.remote = Remote::Absent(Absence::Confirmed);
-                return Ok(None);
-            }
-            // What was confirmed before it had to wait may have been so in another cluster: it is asked for again.
-            Verdict::Go | Verdict::Confirm => {}
-        }
-        let Some(live) = section.remote_cluster().get(&kind, &observed.remote_key).await? else {
-            // Who says so must be the cluster that the cache is of.
-            if known_missing(section).is_none_or(|(_, now)| now != list) {
-                return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
-            }
-            section.guard.lock().confirm(&self.key);
-            *asked = true;
-            return Ok(None);
-        };
-        if section.guard.lock().clear(&self.key) {
-            section.suspects_may_go();
-        }
-        if is_selected(section, &live) {
-            // It lives and is selected: the cache is behind and will show it.
-            return Ok(Some(End::Later(PairState::Pending, Some(CATCH_UP))));
-        }
-        observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
-        Ok(None)
     }
 
     /// Somebody else keeps changing what is ours: after a few rewrites we slow down.

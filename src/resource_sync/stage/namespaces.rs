@@ -49,7 +49,9 @@ async fn owner_and_peer(keys: &str) -> (Stage, Stage) {
     let owner = Stage::between("databases", &hub, &edge, "");
     let peer = Stage::between("gadgets", &hub, &edge, keys);
     let sections = [Arc::clone(&owner.section), Arc::clone(&peer.section)];
-    sections.iter().for_each(|section| section.follow(&sections));
+    for section in &sections {
+        section.follow(&sections);
+    }
     owner.list(&[terminating(remote("a", 5), 6)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;
     (owner, peer)
 }
