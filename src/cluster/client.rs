@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
-use kube::Client;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use kube::client::Body;
-use kube::core::Status;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -14,18 +12,13 @@ use tokio::sync::{Notify, watch};
 
 use super::Verb;
 use super::access::AccessRequest;
+use super::connection::{Connection, PARTIAL_METADATA, Request};
 use super::error::{Asked, Error};
 use super::gates::Gates;
 use super::kind::Kind;
 use super::limiter::{Answer, Limiter};
 use super::object::{Decoded, Object, ObjectKey};
 use crate::config::{ClusterConfig, ClusterName};
-
-/// A reply without the body of the object: identity, version and generation are enough to go on after a write.
-const PARTIAL_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-
-/// A `Retry-After` is never taken for longer than this: a proxy's wrong one must not stop an object for a day.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(1);
 
 /// Whether a cluster can be worked with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,11 +34,11 @@ pub enum Availability {
     },
 }
 
-/// A client and which set of credentials it stands for.
+/// A connection and which set of credentials it stands for.
 #[derive(Clone)]
 pub struct Session {
-    /// The client.
-    pub client: Client,
+    /// The connection.
+    pub connection: Connection,
     /// Counts the sets of credentials.
     pub epoch: u64,
 }
@@ -84,24 +77,6 @@ struct ReplyMetadata {
     uid: Arc<str>,
     resource_version: Arc<str>,
     generation: i64,
-}
-
-/// One request for one object or collection.
-pub struct Request<'a> {
-    /// What it does.
-    pub verb: Verb,
-    /// The kind.
-    pub kind: &'a Kind,
-    /// Namespace and name; for a create the name is the new object's.
-    pub key: &'a ObjectKey,
-    /// Subresource, or empty.
-    pub subresource: &'static str,
-    /// Media type of the body.
-    pub content_type: &'static str,
-    /// The body.
-    pub body: Vec<u8>,
-    /// Field manager, for writes.
-    pub manager: Option<&'a str>,
 }
 
 struct Shared {
@@ -180,10 +155,10 @@ impl Cluster {
         &self.shared.gates
     }
 
-    pub(super) fn set_session(&self, client: Client) {
+    pub(super) fn set_session(&self, connection: Connection) {
         self.shared.session.send_modify(|session| {
             let epoch = session.as_ref().map_or(1, |session| session.epoch + 1);
-            *session = Some(Session { client, epoch });
+            *session = Some(Session { connection, epoch });
         });
         self.shared.gates.open_all();
     }
@@ -197,7 +172,7 @@ impl Cluster {
         })
     }
 
-    fn ready_client(&self) -> Result<Client, Error> {
+    fn ready_connection(&self) -> Result<Connection, Error> {
         let unavailable =
             |reason: &str| Error::Unavailable { cluster: self.shared.name.clone(), reason: reason.into() };
         match &*self.shared.availability.borrow() {
@@ -206,7 +181,7 @@ impl Cluster {
             Availability::Unavailable { reason } => return Err(unavailable(reason)),
         }
         match &*self.shared.session.borrow() {
-            Some(session) => Ok(session.client.clone()),
+            Some(session) => Ok(session.connection.clone()),
             None => Err(unavailable("no credentials")),
         }
     }
@@ -270,38 +245,36 @@ impl Cluster {
 
     /// Reads a path that names no object (discovery, version).
     pub(super) async fn fetch<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
-        let client = self.ready_client()?;
+        let connection = self.ready_connection()?;
         let asked = Asked { cluster: &self.shared.name, verb: Verb::Get, resource: path, name: None };
         let request = http::Request::get(path).header(ACCEPT, "application/json").body(Body::empty());
-        self.exchange(&client, request, &asked, self.shared.config.request_timeout).await
+        self.exchange(&connection, request, &asked, self.shared.config.request_timeout).await
     }
 
     /// Posts a question (an access review) and returns the answer.
     pub(super) async fn ask<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, Error> {
-        let client = self.ready_client()?;
+        let connection = self.ready_connection()?;
         let asked = Asked { cluster: &self.shared.name, verb: Verb::Create, resource: path, name: None };
         let request = http::Request::post(path)
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json")
             .body(Body::from(body.to_string().into_bytes()));
-        self.exchange(&client, request, &asked, self.shared.config.request_timeout).await
+        self.exchange(&connection, request, &asked, self.shared.config.request_timeout).await
     }
 
     /// A request that is sent whatever the availability says: how the actor finds out.
-    pub(super) async fn probe(&self, client: &Client, deadline: Duration) -> Result<Value, Error> {
+    pub(super) async fn probe(&self, connection: &Connection, deadline: Duration) -> Result<Value, Error> {
         let asked = Asked { cluster: &self.shared.name, verb: Verb::Get, resource: "/version", name: None };
         let request = http::Request::get("/version").header(ACCEPT, "application/json").body(Body::empty());
-        self.exchange(client, request, &asked, deadline).await
+        self.exchange(connection, request, &asked, deadline).await
     }
 
     async fn send<T: DeserializeOwned>(&self, request: Request<'_>, accept: &'static str) -> Result<T, Error> {
-        let client = self.ready_client()?;
-        let resource = request.kind.full_resource();
-        let full =
-            if request.subresource.is_empty() { resource } else { format!("{resource}/{}", request.subresource) };
+        let connection = self.ready_connection()?;
+        let full = request.full_resource();
         let access = AccessRequest::new(request.verb, &full, &request.key.namespace, &request.key.name);
-        let asked =
-            Asked { cluster: &self.shared.name, verb: request.verb, resource: &full, name: Some(&request.key.name) };
+        let name = request.key.name.clone();
+        let asked = Asked { cluster: &self.shared.name, verb: request.verb, resource: &full, name: Some(&name) };
         if self.shared.gates.is_closed(&access) {
             return Err(Error::Forbidden {
                 cluster: self.shared.name.clone(),
@@ -310,35 +283,11 @@ impl Cluster {
                 message: "denied before, looked at again with back-off".into(),
             });
         }
-        let mut path = match request.verb {
-            Verb::Create => request.kind.collection_path(&request.key.namespace),
-            _ => request.kind.object_path(request.key),
-        };
-        if !request.subresource.is_empty() {
-            path.push('/');
-            path.push_str(request.subresource);
-        }
-        if let Some(manager) = request.manager {
-            path.push_str("?fieldManager=");
-            path.push_str(manager);
-        }
-        let method = match request.verb {
-            Verb::Create => http::Method::POST,
-            Verb::Update => http::Method::PUT,
-            Verb::Patch => http::Method::PATCH,
-            Verb::Delete => http::Method::DELETE,
-            Verb::Get | Verb::List | Verb::Watch => http::Method::GET,
-        };
-        let message = http::Request::builder()
-            .method(method)
-            .uri(path)
-            .header(ACCEPT, accept)
-            .header(CONTENT_TYPE, request.content_type)
-            .body(Body::from(request.body));
+        let (verb, message) = (request.verb, request.into_message(accept));
         let Some(permit) = self.shared.limiter.acquire().await else {
             return Err(Error::Unavailable { cluster: self.shared.name.clone(), reason: "shutting down".into() });
         };
-        let result = self.exchange(&client, message, &asked, self.shared.config.request_timeout).await;
+        let result = self.exchange(&connection, message, &asked, self.shared.config.request_timeout).await;
         let answer = match &result {
             Err(Error::Throttled { retry_after, .. }) => Answer::Throttled(*retry_after),
             _ => Answer::Other,
@@ -351,7 +300,7 @@ impl Cluster {
             Err(Error::Forbidden { .. }) => {
                 if self.shared.gates.close(&access) {
                     tracing::warn!(
-                        cluster = %self.shared.name, verb = %request.verb, resource = %full, "permission is missing"
+                        cluster = %self.shared.name, verb = %verb, resource = %full, "permission is missing"
                     );
                     // The actor looks after denied permissions; wake it.
                     self.suspect();
@@ -368,44 +317,12 @@ impl Cluster {
 
     async fn exchange<T: DeserializeOwned>(
         &self,
-        client: &Client,
+        connection: &Connection,
         request: Result<http::Request<Body>, http::Error>,
         asked: &Asked<'_>,
         deadline: Duration,
     ) -> Result<T, Error> {
-        let request = request.map_err(|source| Error::Rejected {
-            code: 0,
-            reason: "BadRequest".into(),
-            message: format!("failed to build the request: {source}"),
-        })?;
-        let exchange = async {
-            let response = client.send(request).await.map_err(|source| asked.failed(&source))?;
-            let (parts, body) = response.into_parts();
-            let bytes = body.collect_bytes().await.map_err(|source| asked.failed(&source))?;
-            if parts.status.is_success() {
-                return serde_json::from_slice(&bytes).map_err(|source| Error::Decode { reason: source.to_string() });
-            }
-            let retry_after = parts
-                .headers
-                .get(RETRY_AFTER)
-                .and_then(|value| value.to_str().ok())
-                .and_then(|value| value.parse().ok())
-                .map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
-            let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_default();
-            let message = if status.message.is_empty() {
-                String::from_utf8_lossy(bytes.get(..bytes.len().min(200)).unwrap_or_default()).into_owned()
-            } else {
-                status.message.clone()
-            };
-            Err(asked.refused(&Status { code: parts.status.as_u16(), message, ..status }, retry_after))
-        };
-        let result = match tokio::time::timeout(deadline, exchange).await {
-            Ok(result) => result,
-            Err(_) => Err(Error::NoAnswer {
-                cluster: self.shared.name.clone(),
-                reason: format!("no answer within {}", humantime::format_duration(deadline)),
-            }),
-        };
+        let result = connection.exchange(request, asked, deadline).await;
         if let Err(error) = &result
             && (error.is_unreachable()
                 || matches!(error, Error::Unauthorized { .. } | Error::Server { .. } | Error::Decode { .. }))

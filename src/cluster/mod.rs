@@ -5,11 +5,14 @@
 //! gives every request a deadline and sorts every error once ([`Error`]). Its actor ([`session::run`]) loads and reloads
 //! credentials, probes, and looks whether denied permissions have been given.
 //!
+//! Under it is a [`Connection`]: one client with one set of credentials.
+//!
 //! A [`Watch`] keeps a [`Store`] of one kind's objects, cut down to [`Object`]s, and tells its followers the keys that
 //! changed. It is shared by cluster, kind and selector.
 
 mod access;
 mod client;
+mod connection;
 mod credentials;
 mod error;
 mod gates;
@@ -23,7 +26,8 @@ mod store;
 pub mod watch;
 
 pub use access::{AccessRequest, Decision};
-pub use client::{Availability, Cluster, Propagation, Request, Written};
+pub use client::{Availability, Cluster, Propagation, Written};
+pub use connection::{Connection, PARTIAL_METADATA, Request};
 pub use error::{Error, Retry, full_text};
 pub use kind::Kind;
 pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, is_at_least};

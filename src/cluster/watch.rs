@@ -359,7 +359,8 @@ impl Watch {
             config.list_semantic(ListSemantic::MostRecent).page_size(PAGE_SIZE)
         };
         if self.id.metadata_only {
-            let api: Api<PartialObjectMeta<Decoded>> = Api::all_with(session.client.clone(), &kind.resource);
+            let api: Api<PartialObjectMeta<Decoded>> =
+                Api::all_with(session.connection.client().clone(), &kind.resource);
             watcher::watcher(api, config)
                 .map_ok(|event| match event {
                     Event::Apply(partial) => Event::Apply(Decoded::from(partial)),
@@ -370,7 +371,7 @@ impl Watch {
                 })
                 .boxed()
         } else {
-            let api: Api<Decoded> = Api::all_with(session.client.clone(), &kind.resource);
+            let api: Api<Decoded> = Api::all_with(session.connection.client().clone(), &kind.resource);
             watcher::watcher(api, config).boxed()
         }
     }

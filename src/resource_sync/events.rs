@@ -96,14 +96,14 @@ pub async fn write_events(local: Arc<Watch>, mut inbox: Inbox<PairEvent>, scope:
         let Some(session) = local.cluster().sessions().borrow().clone() else { continue };
         let Some(kind) = local.kind().filter(|_| local.cluster().is_available()) else { continue };
         if event.kind == EventKind::Contended {
-            event.note = contenders(&session.client, &kind.resource, &event.key).await;
+            event.note = contenders(session.connection.client(), &kind.resource, &event.key).await;
             tracing::warn!(key = %event.key, note = event.note, "another field manager keeps changing the object");
         }
         let recorder = match &recorder {
             Some((epoch, recorder)) if *epoch == session.epoch => recorder,
             _ => {
                 let reporter = Reporter { controller: FIELD_MANAGER.into(), instance: None };
-                &recorder.insert((session.epoch, Recorder::new(session.client.clone(), reporter))).1
+                &recorder.insert((session.epoch, Recorder::new(session.connection.client().clone(), reporter))).1
             }
         };
         let reference = ObjectReference {
