@@ -432,6 +432,8 @@ impl PairReconciler {
                 );
                 (PairState::Failing, Outcome::Retry)
             }
+            // Nobody's failure: whoever holds the section next begins with a list.
+            End::Failed(_, Error::Unclaimed(_)) => (PairState::Pending, Outcome::Wait),
             // Not a failure: the namespace goes first.
             End::Failed(_, Error::NamespaceTerminating { .. }) => {
                 (PairState::Pending, Outcome::RetryAfter(NAMESPACE_TERMINATES))
@@ -453,6 +455,7 @@ impl PairReconciler {
                             Outcome::Wait
                         }
                         Retry::After(delay) => Outcome::RetryAfter(delay),
+                        Retry::WhenClaimed => Outcome::Wait,
                         Retry::Backoff | Retry::Reread | Retry::WhenAvailable => Outcome::Retry,
                     };
                     (PairState::Failing, outcome)

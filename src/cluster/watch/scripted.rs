@@ -14,6 +14,7 @@ use tower::{BoxError, service_fn};
 
 use super::Watch;
 use crate::cluster::client::{Availability, Cluster};
+use crate::cluster::connection::Connection;
 use crate::cluster::kind::Kind;
 use crate::cluster::object::Decoded;
 use crate::config::{ClusterAccess, ClusterConfig};
@@ -68,7 +69,7 @@ impl Cluster {
 
     /// New credentials, of the same server.
     pub(crate) fn new_session(&self, script: &Script) {
-        self.set_session(script.client());
+        self.set_session(Connection::over(self.name().clone(), script.client()));
         self.set_availability(Availability::Available);
     }
 }
@@ -97,9 +98,10 @@ impl Watch {
             plural: id.plural.clone(),
         };
         self.kind.send_replace(Some(Arc::new(Kind { resource, namespaced, status_subresource: true })));
-        self.take(Event::Init).await;
+        self.demands.begin();
+        self.take(Event::Init, 0).await;
         for object in objects {
-            self.take(Event::InitApply(decoded(object))).await;
+            self.take(Event::InitApply(decoded(object)), 0).await;
         }
     }
 
@@ -107,7 +109,7 @@ impl Watch {
     pub(crate) async fn end(&self) {
         let epoch = self.cluster.sessions().borrow().as_ref().map_or(0, |session| session.epoch);
         self.is_of(epoch);
-        self.take(Event::InitDone).await;
+        self.take(Event::InitDone, self.demands.begun()).await;
     }
 
     /// The connection broke, and there is another one at once: the watch goes on where it was.
@@ -123,11 +125,11 @@ impl Watch {
 
     /// An object was made or changed.
     pub(crate) async fn show(&self, object: &Value) {
-        self.take(Event::Apply(decoded(object))).await;
+        self.take(Event::Apply(decoded(object)), 0).await;
     }
 
     /// An object is gone.
     pub(crate) async fn gone(&self, object: &Value) {
-        self.take(Event::Delete(decoded(object))).await;
+        self.take(Event::Delete(decoded(object)), 0).await;
     }
 }

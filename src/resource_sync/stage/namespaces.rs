@@ -46,12 +46,11 @@ async fn a_namespace_that_could_not_be_deleted_is_another_pairs_to_delete() {
 /// A section that made the namespace for an object that is going, and another one of which nothing is listed.
 async fn owner_and_peer(keys: &str) -> (Stage, Stage) {
     let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
-    let owner = Stage::between("databases", &hub, &edge, "");
-    let peer = Stage::between("gadgets", &hub, &edge, keys);
+    let mut owner = Stage::between("databases", &hub, &edge, "");
+    let mut peer = Stage::between("gadgets", &hub, &edge, keys);
     let sections = [Arc::clone(&owner.section), Arc::clone(&peer.section)];
-    for section in &sections {
-        section.follow(&sections);
-    }
+    owner.begin(&sections);
+    peer.begin(&sections);
     owner.list(&[terminating(remote("a", 5), 6)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;
     (owner, peer)
 }
