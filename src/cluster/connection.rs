@@ -100,6 +100,12 @@ impl Connection {
         Ok(Self { name, client, guard: Guard::None })
     }
 
+    /// Over a client that a test has made.
+    #[cfg(test)]
+    pub(super) fn over(name: ClusterName, client: Client) -> Self {
+        Self { name, client, guard: Guard::None }
+    }
+
     /// The same connection, for requests that are only sent while the fence is open.
     #[must_use]
     pub fn under(&self, fence: &Fence) -> Self {

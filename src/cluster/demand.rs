@@ -48,6 +48,12 @@ impl Demands {
         self.progress.borrow().begun
     }
 
+    /// The number of the stream that was opened last.
+    #[cfg(test)]
+    pub(super) fn begun(&self) -> u64 {
+        self.progress.borrow().begun
+    }
+
     /// The list of a stream has ended.
     pub(super) fn listed(&self, stream: u64) {
         self.progress.send_modify(|progress| progress.listed = progress.listed.max(stream));

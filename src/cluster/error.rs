@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kube::client::AuthError;
+use kube::config::KubeconfigError;
 use kube::core::Status;
 
 use super::Verb;
@@ -268,8 +270,12 @@ fn asked_delay(status: &Status) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(u64::from(seconds).min(60)))
 }
 
-/// An error with its sources, joined by `: `, without repeating what a source already said.
-pub fn full_text(error: &dyn std::error::Error) -> String {
+/// An error with its sources, joined by `: `, without repeating what a source already said. Where a source quotes
+/// credentials, only what is safe to tell of it: the errors around it repeat its text.
+pub fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(text) = without_credentials(error) {
+        return text;
+    }
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
@@ -281,6 +287,33 @@ pub fn full_text(error: &dyn std::error::Error) -> String {
         source = inner.source();
     }
     text
+}
+
+/// What may be told of an error that quotes credentials: a parser quotes the text around the fault, and a command that
+/// makes credentials has printed them. The command's own text has its environment in it.
+fn without_credentials(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(inner) = next {
+        if let Some(KubeconfigError::Parse(source)) = inner.downcast_ref() {
+            return Some(match source.location() {
+                Some(at) => format!("not a kubeconfig (line {}, column {})", at.line(), at.column()),
+                None => "not a kubeconfig".into(),
+            });
+        }
+        match inner.downcast_ref() {
+            Some(AuthError::AuthExecRun { out, .. }) => {
+                return Some(format!("the kubeconfig's command for credentials failed ({})", out.status));
+            }
+            Some(AuthError::AuthExecParse(source)) => {
+                let at = source.location().map(|at| format!(" (line {}, column {})", at.line(), at.column()));
+                let at = at.unwrap_or_default();
+                return Some(format!("the kubeconfig's command for credentials printed something else{at}"));
+            }
+            _ => {}
+        }
+        next = inner.source();
+    }
+    None
 }
 
 /// The first error of a type among an error and its sources.
@@ -336,6 +369,28 @@ mod tests {
         let forbidden = refused(403, "Forbidden", "orders", "");
         assert_eq!(forbidden.retry(), Retry::WhenAllowed);
         assert_eq!(forbidden.to_string(), "not allowed to create databases.demo.towline.dev in cluster edge: said");
+    }
+
+    #[test]
+    fn what_a_command_for_credentials_printed_is_not_told() {
+        let printed = "canary";
+        let out =
+            std::process::Command::new("sh").args(["-c", "echo canary; echo canary >&2; exit 3"]).output().unwrap();
+        assert!(
+            String::from_utf8_lossy(&out.stdout).contains(printed)
+                && String::from_utf8_lossy(&out.stderr).contains(printed)
+        );
+        let failed = AuthError::AuthExecRun { cmd: "TOKEN=canary sh".into(), out: Box::new(out) };
+        let wrong = serde_saphyr::from_str::<u64>(printed).unwrap_err();
+        for error in [failed, AuthError::AuthExecParse(Box::new(wrong))] {
+            assert!(error.to_string().contains(printed), "{error}");
+            let asked_for = kube::Error::Auth(error);
+            let text = full_text(&asked_for);
+            assert!(text.contains("command for credentials") && !text.contains(printed), "{text}");
+            let on_the_way = kube::Error::Service(Box::new(asked_for));
+            let text = full_text(&on_the_way);
+            assert!(text.contains("command for credentials") && !text.contains(printed), "{text}");
+        }
     }
 
     #[test]

@@ -10,6 +10,9 @@
 //! 410). This actor adds what kube leaves to its caller: which errors make the cache void, when to wait for the cluster
 //! and when for the kind, a new client when credentials change.
 
+#[cfg(test)]
+pub(crate) mod scripted;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,7 +24,7 @@ use kube::Api;
 use kube::core::{ApiResource, DynamicResourceScope, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event, ListSemantic};
 use parking_lot::RwLock;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::access::AccessRequest;
 use super::client::{Cluster, Session};
@@ -81,8 +84,13 @@ pub trait Follower: Send + Sync {
     fn wants(&self, key: &ObjectKey) -> bool;
     /// An object appeared, changed or went. Returns when there is room for the news.
     fn changed<'a>(&'a self, watch: &'a Watch, key: &'a ObjectKey) -> BoxFuture<'a, ()>;
-    /// A list has ended: these keys vanished since the last one. `first`: the cache was void before.
-    fn listed<'a>(&'a self, watch: &'a Watch, first: bool, vanished: Vec<ObjectKey>) -> BoxFuture<'a, ()>;
+    /// A list has ended: these keys vanished since the last one. `first`: the cache was void before. All followers note
+    /// what it means before any of them acts on it; returned is what [`Follower::listed`] is given.
+    fn note(&self, _watch: &Watch, _first: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
+        vanished
+    }
+    /// All followers have noted the end of the list. Returns when there is room for the news.
+    fn listed<'a>(&'a self, watch: &'a Watch, first: bool, noted: Vec<ObjectKey>) -> BoxFuture<'a, ()>;
 }
 
 /// A watch: its cache and its followers.
@@ -93,6 +101,13 @@ pub struct Watch {
     kind: watch::Sender<Option<Arc<Kind>>>,
     /// The set of credentials that the last list was made with.
     listed_epoch: AtomicU64,
+    /// Followers are noting what the list that just ended means.
+    noting: AtomicBool,
+    /// The cluster did not answer since the last list began: what is there now may be another one.
+    lost: AtomicBool,
+    /// A list was asked for since.
+    list_asked: AtomicBool,
+    list_again: Notify,
     followers: RwLock<Vec<Arc<dyn Follower>>>,
     /// Listed before this one begins to list.
     after: RwLock<Vec<Arc<Watch>>>,
@@ -114,6 +129,10 @@ impl Watch {
             store: Store::default(),
             kind: watch::Sender::new(None),
             listed_epoch: AtomicU64::new(0),
+            noting: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+            list_asked: AtomicBool::new(false),
+            list_again: Notify::new(),
             followers: RwLock::default(),
             after: RwLock::default(),
             keep_last_applied: AtomicBool::new(false),
@@ -138,11 +157,28 @@ impl Watch {
         &self.store
     }
 
-    /// Whether the cache is whole and of the cluster that a request now goes to: between a change of credentials, which
-    /// may lead to another cluster, and the end of the next list it is not.
+    /// Whether the cache is whole and of the cluster that a request now goes to: between a change of credentials or a lost
+    /// connection, which may lead to another cluster, and the end of the next list it is not.
     pub fn is_current(&self) -> bool {
         let epoch = self.cluster.sessions().borrow().as_ref().map(|session| session.epoch);
-        self.store.is_listed() && !self.store.is_listing() && epoch == Some(self.listed_epoch.load(Ordering::Acquire))
+        self.store.is_listed()
+            && !self.store.is_listing()
+            && !self.is_noting()
+            && !self.lost.load(Ordering::Acquire)
+            && epoch == Some(self.listed_epoch.load(Ordering::Acquire))
+    }
+
+    /// Whether followers have yet to note what the list that just ended means.
+    pub fn is_noting(&self) -> bool {
+        self.noting.load(Ordering::Acquire)
+    }
+
+    /// Somebody has to know whether the cache is of the cluster that answers now: after a lost connection a watch that
+    /// was resumed is begun anew, once.
+    pub fn become_current(&self) {
+        if self.lost.load(Ordering::Acquire) && !self.list_asked.swap(true, Ordering::AcqRel) {
+            self.list_again.notify_one();
+        }
     }
 
     /// Whether the list has ended and the stream has told something since it last failed: what happens shows.
@@ -260,6 +296,7 @@ impl Watch {
             let next = tokio::select! {
                 biased;
                 _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)) => return End::Relist,
+                () = self.list_again.notified() => return End::Relist,
                 () = self.demands.newer_than(number) => return End::Relist,
                 next = stream.next() => next,
             };
@@ -271,7 +308,7 @@ impl Watch {
                         self.is_live.store(true, Ordering::Release);
                     }
                     if matches!(event, Event::InitDone) {
-                        self.listed_epoch.store(epoch, Ordering::Release);
+                        self.is_of(epoch);
                         scope.set_state("watching");
                     }
                     self.take(event, number).await;
@@ -284,6 +321,13 @@ impl Watch {
                 }
             }
         }
+    }
+
+    /// A list with this set of credentials has ended.
+    fn is_of(&self, epoch: u64) {
+        self.listed_epoch.store(epoch, Ordering::Release);
+        self.lost.store(false, Ordering::Release);
+        self.list_asked.store(false, Ordering::Release);
     }
 
     async fn wait_for_session(&self, sessions: &mut watch::Receiver<Option<Session>>) -> Session {
@@ -405,11 +449,18 @@ impl Watch {
             }
             Event::InitDone => {
                 let first = !self.store.is_listed();
+                self.noting.store(true, Ordering::Release);
                 let vanished = self.store.end_list();
                 self.demands.listed(stream);
                 let followers = self.followers.read().clone();
-                for follower in &followers {
+                let mut noted = Vec::with_capacity(followers.len());
+                for follower in followers {
                     let theirs = vanished.iter().filter(|key| follower.wants(key)).cloned().collect();
+                    let theirs = follower.note(self, first, theirs);
+                    noted.push((follower, theirs));
+                }
+                self.noting.store(false, Ordering::Release);
+                for (follower, theirs) in noted {
                     follower.listed(self, first, theirs).await;
                 }
             }
@@ -462,6 +513,7 @@ impl Watch {
             Error::NotServed { .. } | Error::NotFound { .. } | Error::Forbidden { .. } => Some(End::Void(error)),
             Error::Unclaimed(_) => Some(End::Unclaimed),
             Error::Connect { .. } | Error::NoAnswer { .. } | Error::Unavailable { .. } | Error::Unauthorized { .. } => {
+                self.lost.store(true, Ordering::Release);
                 self.cluster.suspect();
                 tokio::time::sleep(RETRY.next_delay(0)).await;
                 if self.cluster.is_available() {

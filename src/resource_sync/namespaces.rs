@@ -10,7 +10,7 @@ use super::plan::is_ours;
 use super::section::Section;
 use crate::cluster::{Object, ObjectKey};
 
-/// A namespace that was just made is in the cache within this, or was not made.
+/// A namespace that was just made is in the cache within this, or was not made; one that was deleted shows it.
 const MADE_WITHIN: Duration = Duration::from_secs(5);
 
 impl Section {
@@ -32,6 +32,24 @@ impl Section {
         self.making_namespaces.lock().remove(namespace);
     }
 
+    /// Whether this pair is to delete the namespace; of many that end at once only one does, the others are asked for
+    /// when the watch shows it.
+    pub(super) fn may_delete_namespace(&self, namespace: &Object) -> bool {
+        let now = Instant::now();
+        let mut deleting = self.deleting_namespaces.lock();
+        deleting.retain(|_, since| now.saturating_duration_since(*since) < MADE_WITHIN);
+        if deleting.contains_key(&namespace.uid) {
+            return false;
+        }
+        deleting.insert(Arc::clone(&namespace.uid), now);
+        true
+    }
+
+    /// It could not be deleted: another pair may try.
+    pub(super) fn namespace_was_not_deleted(&self, namespace: &Object) {
+        self.deleting_namespaces.lock().remove(&namespace.uid);
+    }
+
     /// The pair that an owned namespace was made for.
     pub(super) fn owner_in(&self, namespace: &Object) -> Option<ObjectKey> {
         let owner = namespace.annotation(&self.policy.marks.owner)?;
@@ -50,6 +68,19 @@ impl Section {
             {
                 section.asked.lock().keys.insert(owner);
                 section.asked_notify.notify_one();
+            }
+        }
+    }
+
+    /// What lives in namespaces is known now: other sections whose namespaces it may have kept can go on.
+    pub(super) fn became_known(&self) {
+        for peer in self.others_here() {
+            let namespaces = peer.watches.namespaces.store().objects();
+            let shared = namespaces.iter().filter(|held| self.mapping.remote_namespace_of(&held.key.name).is_some());
+            let owners: Vec<ObjectKey> = shared.filter_map(|namespace| peer.owner_in(namespace)).collect();
+            if !owners.is_empty() {
+                peer.asked.lock().keys.extend(owners);
+                peer.asked_notify.notify_one();
             }
         }
     }
@@ -83,6 +114,9 @@ impl Section {
     /// is ours and its remote object is not known to be going. What was never ours goes with a namespace that is. What
     /// this section does not know counts as kept.
     pub(super) fn keeps(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
+        if owner.mapping.remote_namespace_of(namespace).is_none() {
+            return false;
+        }
         let (remotes, marks) = (owner.watches.remote.store(), &owner.policy.marks);
         let locals = owner.watches.local.store();
         !self.knows(&owner.watches.local)

@@ -176,28 +176,39 @@ impl Follower for Following {
         })
     }
 
-    fn listed<'a>(&'a self, watch: &'a Watch, first: bool, vanished: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
+    fn note(&self, watch: &Watch, first: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
+        let section = &self.section;
+        if first && matches!(self.role, Role::Remote | Role::Local) {
+            section.became_known();
+        }
+        if !section.is_listed() {
+            if self.role == Role::Remote {
+                vanished.iter().for_each(|key| section.forget_unattended(watch, key));
+            }
+            return Vec::new();
+        }
+        let first = section.begins_now() || first;
+        let keys = if first {
+            section.all_pairs()
+        } else {
+            vanished.iter().flat_map(|key| section.concerned(self.role, watch, key)).collect()
+        };
+        // All suspects are known to the guard before the first of them is acted upon.
+        for key in &keys {
+            if let Some(remote_key) = section.mapping.remote_of(key) {
+                section.look_for_suspect(key, &remote_key);
+            }
+        }
+        keys.into_iter().collect()
+    }
+
+    fn listed<'a>(&'a self, _: &'a Watch, _: bool, noted: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let section = &self.section;
             if !section.is_listed() {
-                if self.role == Role::Remote {
-                    vanished.iter().for_each(|key| section.forget_unattended(watch, key));
-                }
                 return;
             }
-            let first = section.begins_now() || first;
-            // All suspects are known to the guard before the first of them is acted upon.
-            let keys = if first {
-                section.all_pairs()
-            } else {
-                vanished.iter().flat_map(|key| section.concerned(self.role, watch, key)).collect()
-            };
-            for key in &keys {
-                if let Some(remote_key) = section.mapping.remote_of(key) {
-                    section.look_for_suspect(key, &remote_key);
-                }
-            }
-            for key in keys {
+            for key in noted {
                 section.request(key).await;
             }
             // Nobody gets a verdict while a list is going on.

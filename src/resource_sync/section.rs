@@ -75,6 +75,8 @@ pub struct Section {
     pub(super) awaiting: Mutex<HashMap<ObjectKey, Awaiting>>,
     /// Namespaces that are being made, since when.
     pub(super) making_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
+    /// Namespaces that are being deleted, by UID, since when.
+    pub(super) deleting_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
     /// What runs asked for; the attendant requests it.
     pub(super) asked: Mutex<Asked>,
     pub(super) asked_notify: Notify,
@@ -129,6 +131,7 @@ impl Section {
             parked: Mutex::default(),
             awaiting: Mutex::default(),
             making_namespaces: Mutex::default(),
+            deleting_namespaces: Mutex::default(),
             asked: Mutex::default(),
             asked_notify: Notify::new(),
             counted: Mutex::default(),
@@ -240,6 +243,11 @@ impl Section {
     pub fn is_listed(&self) -> bool {
         let run = self.run.read();
         self.needed().iter().all(|watch| run.knows(watch))
+    }
+
+    /// Whether a list has just ended of which the guard does not know the suspects yet.
+    pub(super) fn is_noting(&self) -> bool {
+        self.needed().iter().any(|watch| watch.is_noting())
     }
 
     /// The first reason why it can't decide, and whether that is a cluster that does not answer.
