@@ -93,7 +93,22 @@ impl Connection {
     ///
     /// Fails where the credentials themselves can't be used: keys and certificates that can't be read.
     pub fn connect(name: ClusterName, config: Config, headers_within: Duration) -> Result<Self, kube::Error> {
-        let client = stack::connect(config, headers_within)?;
+        Self::keeping(name, config, headers_within, stack::POOL_IDLE)
+    }
+
+    /// The same for one request now and then: a connection is kept from one to the next, so that not every one of them
+    /// costs both sides a handshake.
+    pub fn steady(name: ClusterName, config: Config, headers_within: Duration) -> Result<Self, kube::Error> {
+        Self::keeping(name, config, headers_within, stack::STEADY_POOL_IDLE)
+    }
+
+    fn keeping(
+        name: ClusterName,
+        config: Config,
+        headers_within: Duration,
+        pool_idle: Duration,
+    ) -> Result<Self, kube::Error> {
+        let client = stack::connect(config, headers_within, pool_idle)?;
         Ok(Self { name, client })
     }
 

@@ -9,15 +9,15 @@
 //! 410). This actor adds what kube leaves to its caller: which errors make the cache void, when to wait for the cluster
 //! and when for the kind, a new client when credentials change.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use kube::Api;
-use kube::core::PartialObjectMeta;
+use kube::core::{ApiResource, DynamicResourceScope, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event, ListSemantic};
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -48,6 +48,8 @@ pub struct WatchId {
     pub cluster: ClusterName,
     /// The kind.
     pub resource: ResourceId,
+    /// The only namespace that is looked at; empty: all. A role in one namespace is enough for the former.
+    pub namespace: String,
     /// Label selector, or empty.
     pub labels: String,
     /// Field selector, or empty.
@@ -60,6 +62,10 @@ impl WatchId {
     /// The kind and what narrows it down, for the actor's name.
     pub fn label(&self) -> String {
         let mut label = self.resource.to_string();
+        if !self.namespace.is_empty() {
+            label.push_str(" in ");
+            label.push_str(&self.namespace);
+        }
         for selector in [&self.labels, &self.fields] {
             if !selector.is_empty() {
                 label.push(' ');
@@ -94,6 +100,8 @@ pub struct Watch {
     keep_last_applied: AtomicBool,
     /// Only where it is granted; where not, nobody asks for it in vain.
     optional: AtomicBool,
+    /// How the kind is served, where that is known beforehand.
+    known_kind: OnceLock<Kind>,
 }
 
 impl Watch {
@@ -109,6 +117,7 @@ impl Watch {
             after: RwLock::default(),
             keep_last_applied: AtomicBool::new(false),
             optional: AtomicBool::new(false),
+            known_kind: OnceLock::new(),
         })
     }
 
@@ -147,6 +156,13 @@ impl Watch {
     /// Keeps kubectl's last-applied annotation in the cache.
     pub fn keep_last_applied(&self) {
         self.keep_last_applied.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells how the kind is served, which saves asking the cluster. For kinds of Kubernetes itself in a version that
+    /// every cluster serves. Before the actor starts.
+    pub fn assume_kind(&self, kind: Kind) {
+        // Told twice, it is the same.
+        let _ = self.known_kind.set(kind);
     }
 
     /// Makes it a watch that is only tried where list and watch are granted, by one access review for each set of
@@ -204,7 +220,7 @@ impl Watch {
         let mut sessions = self.cluster.sessions();
         let session = self.wait_for_session(&mut sessions).await;
         self.wait_for_others().await;
-        let kind = match Kind::discover(&self.cluster, &self.id.resource).await {
+        let kind = match self.find_kind().await {
             Ok(kind) => Arc::new(kind),
             Err(error) => return End::Void(error),
         };
@@ -242,6 +258,13 @@ impl Watch {
                     }
                 }
             }
+        }
+    }
+
+    async fn find_kind(&self) -> Result<Kind, Error> {
+        match self.known_kind.get() {
+            Some(kind) => Ok(kind.clone()),
+            None => Kind::discover(&self.cluster, &self.id.resource).await,
         }
     }
 
@@ -288,7 +311,7 @@ impl Watch {
     async fn is_granted(&self, kind: &Kind) -> bool {
         let name = self.id.fields.strip_prefix("metadata.name=").unwrap_or_default();
         for verb in [Verb::List, Verb::Watch] {
-            let request = AccessRequest::new(verb, &kind.full_resource(), "", name);
+            let request = AccessRequest::new(verb, &kind.full_resource(), &self.id.namespace, name);
             if !self.cluster.review_access(&request).await.is_ok_and(|decision| decision.allowed) {
                 return false;
             }
@@ -315,8 +338,7 @@ impl Watch {
             config.list_semantic(ListSemantic::MostRecent).page_size(PAGE_SIZE)
         };
         if self.id.metadata_only {
-            let api: Api<PartialObjectMeta<Decoded>> =
-                Api::all_with(session.connection.client().clone(), &kind.resource);
+            let api: Api<PartialObjectMeta<Decoded>> = self.api(session, kind);
             watcher::watcher(api, config)
                 .map_ok(|event| match event {
                     Event::Apply(partial) => Event::Apply(Decoded::from(partial)),
@@ -327,8 +349,20 @@ impl Watch {
                 })
                 .boxed()
         } else {
-            let api: Api<Decoded> = Api::all_with(session.connection.client().clone(), &kind.resource);
+            let api: Api<Decoded> = self.api(session, kind);
             watcher::watcher(api, config).boxed()
+        }
+    }
+
+    fn api<K>(&self, session: &Session, kind: &Kind) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        let client = session.connection.client().clone();
+        if self.id.namespace.is_empty() {
+            Api::all_with(client, &kind.resource)
+        } else {
+            Api::namespaced_with(client, &self.id.namespace, &kind.resource)
         }
     }
 

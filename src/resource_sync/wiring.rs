@@ -55,6 +55,7 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry) -> WiredSection {
     let id = |cluster: &ClusterName, resource: ResourceId| WatchId {
         cluster: cluster.clone(),
         resource,
+        namespace: String::new(),
         labels: String::new(),
         fields: String::new(),
         metadata_only: false,
