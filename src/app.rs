@@ -18,9 +18,8 @@ use crate::actor::{
 use crate::cli::Exit;
 use crate::cluster::WatchRegistry;
 use crate::config::{Config, DaemonConfig};
-use crate::resource_sync::report::SyncReport;
-use crate::resource_sync::wiring::wire;
 use crate::telemetry::{self, Admin, Section, Tree, VERSION};
+use crate::{lease, resource_sync};
 
 /// Threads for the bodies of actors; the control lane has its own. One is enough for several times what two API servers
 /// on the same machine take, and saves the wake-ups between threads: a sixth of the CPU time of a paced load, measured.
@@ -69,24 +68,24 @@ async fn supervise(
     let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Runtime)?;
     let listening = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
-    tracing::info!(version = VERSION, admin = %listening, sections = config.sync.len(), "towline starts");
+    let count = config.sync.len() + config.lease.len();
+    tracing::info!(version = VERSION, admin = %listening, sections = count, "towline starts");
 
     let mut watches = WatchRegistry::new(&config.clusters);
-    let wired = wire(&config.sync, &mut watches);
-    let reports: Vec<Arc<SyncReport>> = wired.iter().map(crate::resource_sync::wiring::WiredSection::report).collect();
+    let jobs = wire(&config, &mut watches);
     let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
     let admin = AdminChild {
         daemon: config.daemon.clone(),
         started: Instant::now(),
         metrics,
-        reports,
+        sections: jobs.sections,
         tree: Arc::clone(&tree),
         listener: Arc::new(listener),
     };
     // The admin server first, so that it is there to watch the others start, and the last to be drained.
     let mut children = vec![admin.into_child()];
     children.extend(watches.into_children());
-    children.extend(wired.into_iter().map(crate::resource_sync::wiring::WiredSection::into_child));
+    children.extend(jobs.children);
     let root = Supervisor::start("towline", children, RestartPolicy::SUBTREE);
     // Set once, here.
     let _ = tree.handle.set(root.clone());
@@ -99,6 +98,31 @@ async fn supervise(
         () = either(&mut terminate, &mut interrupt) => {}
     }
     Ok(shut_down(&root, config.daemon.shutdown_grace, &mut terminate, &mut interrupt).await)
+}
+
+/// The sections of every job: what the admin server shows, and what runs.
+struct Jobs {
+    sections: Vec<Arc<dyn Section>>,
+    children: Vec<ChildSpec>,
+}
+
+/// Wires the sections of every job, which share watches.
+fn wire(config: &Config, watches: &mut WatchRegistry) -> Jobs {
+    let mut jobs = Jobs { sections: Vec::new(), children: Vec::new() };
+    for wired in resource_sync::wiring::wire(&config.sync, watches) {
+        jobs.sections.push(wired.report());
+        jobs.children.push(wired.into_child());
+    }
+    for wired in lease::wire(&config.lease, &host_name(), watches) {
+        jobs.sections.push(wired.report());
+        jobs.children.push(wired.into_child());
+    }
+    jobs
+}
+
+/// What leases say who holds them, where no pod is named.
+fn host_name() -> String {
+    hostname::get().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "towline".to_owned())
 }
 
 async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
@@ -155,7 +179,7 @@ struct AdminChild {
     daemon: DaemonConfig,
     started: Instant,
     metrics: PrometheusHandle,
-    reports: Vec<Arc<SyncReport>>,
+    sections: Vec<Arc<dyn Section>>,
     tree: Arc<LiveTree>,
     listener: Arc<StdListener>,
 }
@@ -171,19 +195,19 @@ impl AdminChild {
 
     async fn serve(&self, scope: Scope) -> Result<(), BoxError> {
         let listener = TcpListener::from_std(self.listener.try_clone()?)?;
-        let (reports, tree) = (self.reports.clone(), Arc::clone(&self.tree));
+        let (sections, tree) = (self.sections.clone(), Arc::clone(&self.tree));
         let admin = Admin {
             started: self.started,
             metrics: self.metrics.clone(),
             before_scrape: Arc::new(move || {
-                for report in &reports {
-                    report.refresh();
+                for section in &sections {
+                    section.refresh();
                 }
                 // The tree answers by message; what it says now is in the next scrape.
                 let tree = Arc::clone(&tree);
                 tokio::spawn(async move { count_actors(&tree).await });
             }),
-            sections: self.reports.iter().map(|report| Arc::clone(report) as Arc<dyn Section>).collect(),
+            sections: self.sections.clone(),
             tree: Arc::clone(&self.tree) as Arc<dyn Tree>,
             admin_token_file: self.daemon.admin_token_file.clone(),
         };
@@ -200,7 +224,8 @@ impl AdminChild {
 }
 
 /// The roles of actors, as metrics label them.
-const ROLES: [&str; 8] = ["admin", "cluster", "session", "watcher", "sync", "dispatcher", "attendant", "events"];
+const ROLES: [&str; 9] =
+    ["admin", "cluster", "session", "watcher", "sync", "dispatcher", "attendant", "events", "lease"];
 
 async fn count_actors(tree: &LiveTree) {
     let Some(handle) = tree.handle.get() else { return };
