@@ -19,9 +19,8 @@ use crate::cli::Exit;
 use crate::cluster::WatchRegistry;
 use crate::config::{Config, DaemonConfig, SectionName};
 use crate::election::{Elected, Election};
-use crate::resource_sync::report::SyncReport;
-use crate::resource_sync::wiring::wire;
 use crate::telemetry::{self, Admin, Section, Tree, VERSION};
+use crate::{lease, resource_sync};
 
 /// Threads for the bodies of actors; the control lane has its own. One is enough for several times what two API servers
 /// on the same machine take, and saves the wake-ups between threads: a sixth of the CPU time of a paced load, measured.
@@ -70,38 +69,25 @@ async fn supervise(
     let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Runtime)?;
     let listening = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
-    tracing::info!(version = VERSION, admin = %listening, sections = config.sync.len(), "towline starts");
+    let count = config.sync.len() + config.lease.len();
+    tracing::info!(version = VERSION, admin = %listening, sections = count, "towline starts");
 
     let mut watches = WatchRegistry::new(&config.clusters);
-    let names: Vec<SectionName> = config.sync.iter().map(|section| section.name.clone()).collect();
-    let election = config.election.as_ref().map(|election| Election::new(election, &names, &mut watches));
-    let wired = wire(&config.sync, &mut watches, |section| election.as_ref()?.fence(section));
-    let reports: Vec<Arc<SyncReport>> = wired.iter().map(crate::resource_sync::wiring::WiredSection::report).collect();
+    let jobs = wire(&config, &mut watches);
     let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
     let admin = AdminChild {
         daemon: config.daemon.clone(),
         started: Instant::now(),
         metrics,
-        reports,
-        election: election.clone(),
+        sections: jobs.sections,
+        election: jobs.election,
         tree: Arc::clone(&tree),
         listener: Arc::new(listener),
     };
     // The admin server first, so that it is there to watch the others start, and the last to be drained.
     let mut children = vec![admin.into_child()];
     children.extend(watches.into_children());
-    // Drained in reverse: first this replica stops to count, then sections end, and each one's Lease is given up as soon
-    // as it has.
-    children.extend(election.iter().flat_map(|election| election.electors()));
-    children.extend(wired.into_iter().map(|section| {
-        let gate = election.as_ref().and_then(|election| election.gate(section.name()));
-        let child = section.into_child();
-        match gate {
-            Some(gate) => child.gated(gate),
-            None => child,
-        }
-    }));
-    children.extend(election.iter().map(|election| election.membership()));
+    children.extend(jobs.children);
     let root = Supervisor::start("towline", children, RestartPolicy::SUBTREE);
     // Set once, here.
     let _ = tree.handle.set(root.clone());
@@ -114,6 +100,55 @@ async fn supervise(
         () = either(&mut terminate, &mut interrupt) => {}
     }
     Ok(shut_down(&root, config.daemon.shutdown_grace, &mut terminate, &mut interrupt).await)
+}
+
+/// The sections of every job: what the admin server shows, and what runs.
+struct Jobs {
+    sections: Vec<Arc<dyn Section>>,
+    children: Vec<ChildSpec>,
+    election: Option<Arc<Election>>,
+}
+
+impl Jobs {
+    /// A section; where it is elected, behind its gate.
+    fn add(&mut self, section: Arc<dyn Section>, child: ChildSpec) {
+        let gate = self.election.as_ref().and_then(|election| election.gate(section.name()));
+        self.children.push(match gate {
+            Some(gate) => child.gated(gate),
+            None => child,
+        });
+        self.sections.push(match &self.election {
+            Some(election) => Elected::around(election, section),
+            None => section,
+        });
+    }
+}
+
+/// Wires the sections of every job, which share watches.
+fn wire(config: &Config, watches: &mut WatchRegistry) -> Jobs {
+    let synced = config.sync.iter().map(|section| &section.name);
+    let names: Vec<SectionName> = synced.chain(config.lease.iter().map(|section| &section.name)).cloned().collect();
+    let election = config.election.as_ref().map(|election| Election::new(election, &names, watches));
+    let fence_of = |section: &SectionName| election.as_ref()?.fence(section);
+    let synced = resource_sync::wiring::wire(&config.sync, watches, fence_of);
+    let leased = lease::wire(&config.lease, &host_name(), watches, fence_of);
+    // Drained in reverse: first this replica stops to count, then sections end, and each one's Lease is given up as soon
+    // as it has.
+    let electors = election.iter().flat_map(|election| election.electors()).collect();
+    let mut jobs = Jobs { sections: Vec::new(), children: electors, election };
+    for wired in synced {
+        jobs.add(wired.report(), wired.into_child());
+    }
+    for wired in leased {
+        jobs.add(wired.report(), wired.into_child());
+    }
+    jobs.children.extend(jobs.election.iter().map(|election| election.membership()));
+    jobs
+}
+
+/// What leases say who holds them, where no pod is named.
+fn host_name() -> String {
+    hostname::get().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "towline".to_owned())
 }
 
 async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
@@ -170,7 +205,7 @@ struct AdminChild {
     daemon: DaemonConfig,
     started: Instant,
     metrics: PrometheusHandle,
-    reports: Vec<Arc<SyncReport>>,
+    sections: Vec<Arc<dyn Section>>,
     election: Option<Arc<Election>>,
     tree: Arc<LiveTree>,
     listener: Arc<StdListener>,
@@ -187,23 +222,16 @@ impl AdminChild {
 
     async fn serve(&self, scope: Scope) -> Result<(), BoxError> {
         let listener = TcpListener::from_std(self.listener.try_clone()?)?;
-        let (reports, tree) = (self.reports.clone(), Arc::clone(&self.tree));
+        let (sections, tree) = (self.sections.clone(), Arc::clone(&self.tree));
         let election = self.election.clone();
-        let shown = |report: &Arc<SyncReport>| {
-            let section = Arc::clone(report) as Arc<dyn Section>;
-            match &self.election {
-                Some(election) => Elected::around(election, section),
-                None => section,
-            }
-        };
         let admin = Admin {
             started: self.started,
             metrics: self.metrics.clone(),
             before_scrape: Arc::new(move || {
-                for report in &reports {
-                    report.refresh();
+                for section in &sections {
+                    section.refresh();
                     if election.is_none() {
-                        telemetry::leader_election_master_status(report.name(), true);
+                        telemetry::leader_election_master_status(section.name(), true);
                     }
                 }
                 if let Some(election) = &election {
@@ -213,7 +241,7 @@ impl AdminChild {
                 let tree = Arc::clone(&tree);
                 tokio::spawn(async move { count_actors(&tree).await });
             }),
-            sections: self.reports.iter().map(shown).collect(),
+            sections: self.sections.clone(),
             tree: Arc::clone(&self.tree) as Arc<dyn Tree>,
             admin_token_file: self.daemon.admin_token_file.clone(),
         };
@@ -230,8 +258,19 @@ impl AdminChild {
 }
 
 /// The roles of actors, as metrics label them.
-const ROLES: [&str; 10] =
-    ["admin", "cluster", "session", "watcher", "election", "membership", "sync", "dispatcher", "attendant", "events"];
+const ROLES: [&str; 11] = [
+    "admin",
+    "cluster",
+    "session",
+    "watcher",
+    "election",
+    "membership",
+    "sync",
+    "dispatcher",
+    "attendant",
+    "events",
+    "lease",
+];
 
 async fn count_actors(tree: &LiveTree) {
     let Some(handle) = tree.handle.get() else { return };

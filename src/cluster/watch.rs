@@ -13,8 +13,8 @@
 #[cfg(test)]
 pub(crate) mod scripted;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -54,7 +54,7 @@ pub struct WatchId {
     pub cluster: ClusterName,
     /// The kind.
     pub resource: ResourceId,
-    /// Namespace, or empty for all.
+    /// The only namespace that is looked at; empty: all. A role in one namespace is enough for the former.
     pub namespace: String,
     /// Label selector, or empty.
     pub labels: String,
@@ -68,7 +68,11 @@ impl WatchId {
     /// The kind and what narrows it down, for the actor's name.
     pub fn label(&self) -> String {
         let mut label = self.resource.to_string();
-        for selector in [&self.namespace, &self.labels, &self.fields] {
+        if !self.namespace.is_empty() {
+            label.push_str(" in ");
+            label.push_str(&self.namespace);
+        }
+        for selector in [&self.labels, &self.fields] {
             if !selector.is_empty() {
                 label.push(' ');
                 label.push_str(selector);
@@ -118,6 +122,8 @@ pub struct Watch {
     pub(super) demands: Demands,
     /// The stream has told something since it last failed.
     is_live: AtomicBool,
+    /// How the kind is served, where that is known beforehand.
+    known_kind: OnceLock<Kind>,
 }
 
 impl Watch {
@@ -139,6 +145,7 @@ impl Watch {
             optional: AtomicBool::new(false),
             demands: Demands::default(),
             is_live: AtomicBool::new(false),
+            known_kind: OnceLock::new(),
         })
     }
 
@@ -199,6 +206,13 @@ impl Watch {
     /// Keeps kubectl's last-applied annotation in the cache.
     pub fn keep_last_applied(&self) {
         self.keep_last_applied.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells how the kind is served, which saves asking the cluster. For kinds of Kubernetes itself in a version that
+    /// every cluster serves. Before the actor starts.
+    pub fn assume_kind(&self, kind: Kind) {
+        // Told twice, it is the same.
+        let _ = self.known_kind.set(kind);
     }
 
     /// Makes it a watch that is only tried where list and watch are granted, by one access review for each set of
@@ -276,7 +290,7 @@ impl Watch {
         let session = self.wait_for_session(&mut sessions).await;
         self.wait_for_others().await;
         let Ok(claim) = self.demands.claim() else { return End::Unclaimed };
-        let kind = match Kind::discover(&self.cluster.holding(claim), &self.id.resource).await {
+        let kind = match self.find_kind(&self.cluster.holding(claim)).await {
             Ok(kind) => Arc::new(kind),
             Err(Error::Unclaimed(_)) => return End::Unclaimed,
             Err(error) => return End::Void(error),
@@ -330,6 +344,13 @@ impl Watch {
         self.list_asked.store(false, Ordering::Release);
     }
 
+    async fn find_kind(&self, cluster: &Cluster) -> Result<Kind, Error> {
+        match self.known_kind.get() {
+            Some(kind) => Ok(kind.clone()),
+            None => Kind::discover(cluster, &self.id.resource).await,
+        }
+    }
+
     async fn wait_for_session(&self, sessions: &mut watch::Receiver<Option<Session>>) -> Session {
         loop {
             self.wait_until_available().await;
@@ -372,7 +393,7 @@ impl Watch {
     async fn is_granted(&self, kind: &Kind) -> bool {
         let name = self.id.fields.strip_prefix("metadata.name=").unwrap_or_default();
         for verb in [Verb::List, Verb::Watch] {
-            let request = AccessRequest::new(verb, &kind.full_resource(), "", name);
+            let request = AccessRequest::new(verb, &kind.full_resource(), &self.id.namespace, name);
             if !self.cluster.review_access(&request).await.is_ok_and(|decision| decision.allowed) {
                 return false;
             }

@@ -30,7 +30,7 @@ impl Leases {
         Self {
             quick: cluster.urgent(config.renew_interval),
             patient: cluster.urgent(config.lease_duration * part / whole),
-            kind: record::leases(),
+            kind: Kind::lease(),
             namespace: config.namespace.clone(),
         }
     }

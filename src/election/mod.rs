@@ -29,7 +29,7 @@ use self::membership::Membership;
 use self::roll::Roll;
 use self::seat::Seat;
 use crate::actor::{ChildSpec, Gate};
-use crate::cluster::{Clock, Demand, Fence, Verb, Watch, WatchId, WatchRegistry};
+use crate::cluster::{Clock, Demand, Fence, Kind, Verb, Watch, WatchId, WatchRegistry};
 use crate::config::{ElectionConfig, SectionName};
 
 pub use report::Elected;
@@ -68,6 +68,7 @@ impl Election {
             fields: String::new(),
             metadata_only: false,
         });
+        watch.assume_kind(Kind::lease());
         let roll = Roll::new(Arc::clone(&identity), config.renew_interval / SETTLE_PART, &watch);
         let seats = sections.iter().map(|section| Seat::new(section, Clock::Boot)).collect();
         let demand = watch.demand(None);
