@@ -32,10 +32,10 @@ pub struct LeaseCommand {
     /// Wait before the first action, in seconds [default: 10]
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
     startup_delay: Option<String>,
-    /// Elect one among several replicas of the side-car
+    /// Elect one among several replicas of the side-car, by a Lease in the pod's namespace, else the secret's
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", value_parser = switch)]
-    pub leader_election: bool,
+    leader_election: bool,
     /// Address of the admin server [default: 0.0.0.0]
     #[arg(long, value_name = "ADDRESS")]
     metrics_host: Option<String>,
@@ -75,6 +75,7 @@ impl LeaseCommand {
             watch_namespace: environment("WATCH_NAMESPACE"),
             pod_name: environment("POD_NAME"),
             pod_namespace: environment("POD_NAMESPACE"),
+            leader_election: self.leader_election,
         })
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::fault::{Error, Fault, Faults, Problem};
 use super::fields::Fields;
+use super::names::{LONGEST_LABEL, is_label};
 use super::setting::Setting;
 use super::source::Node;
-use super::{ClusterAccess, ClusterConfig, Config, DaemonConfig, LeaseConfig};
+use super::{ClusterAccess, ClusterConfig, Config, DaemonConfig, ElectionConfig, LeaseConfig};
 
 /// The name of a side-car's only section, in metrics and in `/status`.
 const SECTION: &str = "lease";
@@ -38,6 +39,8 @@ pub struct LeaseFlags {
     pub pod_name: Option<String>,
     /// `POD_NAMESPACE`
     pub pod_namespace: Option<String>,
+    /// `--leader-election`
+    pub leader_election: bool,
 }
 
 /// Which flag or variable gives which key.
@@ -57,6 +60,9 @@ impl Config {
     pub fn side_car(flags: LeaseFlags) -> Result<Self, Error> {
         let mut faults = Vec::new();
         let listen = listen(flags.metrics_host, flags.metrics_port, &mut faults);
+        // Side-cars of several add-ons may elect in one namespace.
+        let name =
+            flags.lease_name.as_deref().filter(|_| flags.leader_election).map_or(SECTION.to_owned(), section_name);
         let seconds = [
             ("duration", "--lease-duration", 1, flags.lease_duration),
             ("startup_delay", "--startup-delay", 0, flags.startup_delay),
@@ -68,7 +74,7 @@ impl Config {
             ("secret_namespace", flags.watch_namespace),
             ("pod_name", flags.pod_name),
             ("pod_namespace", flags.pod_namespace),
-            ("name", Some(SECTION.to_owned())),
+            ("name", Some(name)),
         ];
         let mut table = BTreeMap::new();
         for (key, value) in texts {
@@ -95,8 +101,19 @@ impl Config {
             .map(|section| (section.cluster.clone(), ClusterConfig::new(ClusterAccess::Inferred)))
             .collect();
         let daemon = DaemonConfig { listen, ..DaemonConfig::default() };
-        Ok(Self { daemon, clusters, lease, ..Self::default() })
+        let elected = lease.first().filter(|_| flags.leader_election).map(|section| {
+            let namespace = section.pod.as_ref().map_or(&section.secret_namespace, |pod| &pod.namespace);
+            ElectionConfig::new(section.cluster.clone(), namespace)
+        });
+        Ok(Self { daemon, clusters, lease, election: elected, ..Self::default() })
     }
+}
+
+/// What the section of a lease is called where side-cars elect: sections have no dots in their names.
+fn section_name(lease: &str) -> String {
+    let name: String = lease.replace('.', "-").chars().take(LONGEST_LABEL).collect();
+    // What is no name is told as the flag's fault.
+    if is_label(&name) { name } else { SECTION.to_owned() }
 }
 
 /// Faults name what the user wrote, not the key that it stands for.
@@ -181,6 +198,18 @@ mod tests {
         assert_eq!((section.startup_delay, section.secret_namespace.as_str()), (Duration::ZERO, "add-ons"));
         let config = Config::side_car(flags()).expect("a configuration");
         assert_eq!(config.daemon.listen, "0.0.0.0:8384".parse().expect("an address"));
+    }
+
+    #[test]
+    fn side_cars_that_elect_do_so_beside_their_pod_and_by_the_name_of_their_lease() {
+        assert_eq!(Config::side_car(flags()).expect("a configuration").election, None);
+        let elects = LeaseFlags { leader_election: true, lease_name: Some("add-on.v1".into()), ..flags() };
+        let config = Config::side_car(elects.clone()).expect("a configuration");
+        assert_eq!(config.lease[0].name.as_str(), "add-on-v1");
+        let election = config.election.expect("an election");
+        assert_eq!((&election.cluster, election.namespace.as_str()), (&config.lease[0].cluster, "add-ons"));
+        let gated = LeaseFlags { pod_name: Some("a".into()), pod_namespace: Some("pods".into()), ..elects };
+        assert_eq!(Config::side_car(gated).expect("a configuration").election.expect("one").namespace, "pods");
     }
 
     #[test]

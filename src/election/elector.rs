@@ -171,7 +171,7 @@ impl Elector {
         own.tried(&acquired, taken.as_ref().err());
         let version = taken?;
         fence.open(sent + self.lease_duration);
-        self.seat.took();
+        self.seat.took(&acquired);
         let (tell, renewals) = watch::channel(Renewal::Held(Arc::clone(&version)));
         let over = CancellationToken::new();
         let renewer = Renewer {
@@ -340,3 +340,6 @@ async fn sleep_until(moment: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

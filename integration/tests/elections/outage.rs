@@ -7,11 +7,11 @@ use integration::eventually;
 use crate::churn::Churn;
 use crate::monitor::Monitor;
 use crate::sharing::replicas;
-use crate::world::{LIMIT, World, run};
+use crate::world::{Company, LIMIT, World, run};
 
 #[test]
 fn no_section_runs_while_the_leases_are_out_of_reach_and_none_twice_afterwards() {
-    run(async {
+    run(Company::One, async {
         let world = World::own("outage", Duration::from_secs(4), Duration::from_millis(1300)).await;
         let monitor = Monitor::start(&world).await;
         let _churn = Churn::start(&world, Duration::from_millis(100));

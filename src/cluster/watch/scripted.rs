@@ -1,6 +1,7 @@
 //! Clusters and watches that do what a test tells them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures::FutureExt;
 use http::{Request, Response};
@@ -109,6 +110,7 @@ impl Watch {
     pub(crate) async fn end(&self) {
         let epoch = self.cluster.sessions().borrow().as_ref().map_or(0, |session| session.epoch);
         self.is_of(epoch);
+        self.is_live.store(true, Ordering::Release);
         self.take(Event::InitDone, self.demands.begun()).await;
     }
 
