@@ -22,6 +22,7 @@ pub mod check;
 pub mod cli;
 pub mod cluster;
 pub mod config;
+pub mod election;
 pub mod lease;
 pub mod resource_sync;
 pub mod telemetry;

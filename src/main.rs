@@ -12,15 +12,10 @@ fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     match Cli::from_process().command {
         Command::Run { config } => with_config(Config::load(&config), run),
-        Command::Lease(command) => {
-            if command.leader_election {
-                complain("--leader-election has no effect in this version: every replica renews the lease");
-            }
-            with_config(
-                command.config(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
-                run,
-            )
-        }
+        Command::Lease(command) => with_config(
+            command.config(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
+            run,
+        ),
         Command::Check { config: path, connect } => with_config(Config::load(&path), |config| {
             if connect { block_on(check::connect(&config)) } else { check::fine(&config) }
         }),

@@ -35,7 +35,7 @@ pub struct LeaseCommand {
     /// Elect one among several replicas of the side-car
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", value_parser = switch)]
-    pub leader_election: bool,
+    leader_election: bool,
     /// Address of the admin server [default: 0.0.0.0]
     #[arg(long, value_name = "ADDRESS")]
     metrics_host: Option<String>,
@@ -75,6 +75,7 @@ impl LeaseCommand {
             watch_namespace: environment("WATCH_NAMESPACE"),
             pod_name: environment("POD_NAME"),
             pod_namespace: environment("POD_NAMESPACE"),
+            leader_election: self.leader_election,
         })
     }
 }
@@ -124,7 +125,6 @@ mod tests {
     fn flags_have_one_dash_or_two() {
         let one = parse(ONE_DASH).expect("a command");
         assert_eq!(parse(&ONE_DASH.replace(" -", " --")).expect("a command"), one);
-        assert!(one.leader_election);
         let config = one.config(environment).expect("a configuration");
         let section = &config.lease[0];
         assert_eq!((section.lease_name.as_str(), section.lease_namespace.as_str()), ("add-on", "edge"));
@@ -133,6 +133,7 @@ mod tests {
             section.pod.as_ref().map(|pod| (pod.name.as_str(), pod.namespace.as_str())),
             Some(("add-on-0", "pods"))
         );
+        assert!(config.election.is_some());
         assert_eq!(config.daemon.listen, "[::1]:0".parse().expect("an address"));
     }
 

@@ -14,6 +14,7 @@ use super::Verb;
 use super::access::AccessRequest;
 use super::connection::{Connection, PARTIAL_METADATA, Request};
 use super::error::{Asked, Error};
+use super::fence::{Claim, Fence, Guard};
 use super::gates::Gates;
 use super::kind::Kind;
 use super::limiter::{Answer, Limiter};
@@ -89,10 +90,13 @@ struct Shared {
     gates: Gates,
 }
 
-/// A cluster. Clones are the same cluster.
+/// A cluster. Clones are the same cluster, under the same fence.
 #[derive(Clone)]
 pub struct Cluster {
     shared: Arc<Shared>,
+    guard: Guard,
+    /// The deadline of requests that wait behind no others.
+    urgent: Option<Duration>,
 }
 
 impl Cluster {
@@ -109,7 +113,34 @@ impl Cluster {
                 limiter,
                 gates: Gates::default(),
             }),
+            guard: Guard::None,
+            urgent: None,
         }
+    }
+
+    /// The same cluster, for requests that are only sent while the fence is open.
+    #[must_use]
+    pub fn under(&self, fence: &Fence) -> Self {
+        Self { guard: Guard::Fence(fence.clone()), ..self.clone() }
+    }
+
+    /// The same cluster, for requests that are only sent while this claim holds, where there is one.
+    #[must_use]
+    pub(super) fn holding(&self, claim: Option<Claim>) -> Self {
+        Self { guard: claim.map_or(Guard::None, Guard::Claim), ..self.clone() }
+    }
+
+    /// The same cluster, for requests that wait behind no others and are tried whatever is known of the cluster: those
+    /// that a claim depends on. Never for more than a few a second.
+    #[must_use]
+    pub fn urgent(&self, deadline: Duration) -> Self {
+        Self { urgent: Some(deadline.min(self.shared.config.request_timeout)), ..self.clone() }
+    }
+
+    /// Its connection, for what speaks to the API server by itself; under this handle's fence.
+    pub fn session(&self) -> Option<Session> {
+        let session = self.shared.session.borrow().clone()?;
+        Some(Session { connection: session.connection.guarded(self.guard.clone()), epoch: session.epoch })
     }
 
     /// Its name in the configuration.
@@ -176,6 +207,7 @@ impl Cluster {
         let unavailable =
             |reason: &str| Error::Unavailable { cluster: self.shared.name.clone(), reason: reason.into() };
         match &*self.shared.availability.borrow() {
+            _ if self.urgent.is_some() => {}
             Availability::Available => {}
             Availability::Starting => return Err(unavailable("not connected yet")),
             Availability::Unavailable { reason } => return Err(unavailable(reason)),
@@ -248,7 +280,7 @@ impl Cluster {
         let connection = self.ready_connection()?;
         let asked = Asked { cluster: &self.shared.name, verb: Verb::Get, resource: path, name: None };
         let request = http::Request::get(path).header(ACCEPT, "application/json").body(Body::empty());
-        self.exchange(&connection, request, &asked, self.shared.config.request_timeout).await
+        self.exchange(&connection, request, &asked, self.shared.config.request_timeout, self.guard.claim()?).await
     }
 
     /// Posts a question (an access review) and returns the answer.
@@ -259,23 +291,25 @@ impl Cluster {
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json")
             .body(Body::from(body.to_string().into_bytes()));
-        self.exchange(&connection, request, &asked, self.shared.config.request_timeout).await
+        self.exchange(&connection, request, &asked, self.shared.config.request_timeout, self.guard.claim()?).await
     }
 
     /// A request that is sent whatever the availability says: how the actor finds out.
     pub(super) async fn probe(&self, connection: &Connection, deadline: Duration) -> Result<Value, Error> {
         let asked = Asked { cluster: &self.shared.name, verb: Verb::Get, resource: "/version", name: None };
         let request = http::Request::get("/version").header(ACCEPT, "application/json").body(Body::empty());
-        self.exchange(connection, request, &asked, deadline).await
+        self.exchange(connection, request, &asked, deadline, None).await
     }
 
     async fn send<T: DeserializeOwned>(&self, request: Request<'_>, accept: &'static str) -> Result<T, Error> {
+        // The claim first: whoever waits in what follows is not let through by the next term's.
+        let claim = self.guard.claim()?;
         let connection = self.ready_connection()?;
         let full = request.full_resource();
         let access = AccessRequest::new(request.verb, &full, &request.key.namespace, &request.key.name);
         let name = request.key.name.clone();
         let asked = Asked { cluster: &self.shared.name, verb: request.verb, resource: &full, name: Some(&name) };
-        if self.shared.gates.is_closed(&access) {
+        if self.urgent.is_none() && self.shared.gates.is_closed(&access) {
             return Err(Error::Forbidden {
                 cluster: self.shared.name.clone(),
                 verb: request.verb,
@@ -284,10 +318,13 @@ impl Cluster {
             });
         }
         let (verb, message) = (request.verb, request.into_message(accept));
+        if let Some(deadline) = self.urgent {
+            return self.exchange(&connection, message, &asked, deadline, claim).await;
+        }
         let Some(permit) = self.shared.limiter.acquire().await else {
             return Err(Error::Unavailable { cluster: self.shared.name.clone(), reason: "shutting down".into() });
         };
-        let result = self.exchange(&connection, message, &asked, self.shared.config.request_timeout).await;
+        let result = self.exchange(&connection, message, &asked, self.shared.config.request_timeout, claim).await;
         let answer = match &result {
             Err(Error::Throttled { retry_after, .. }) => Answer::Throttled(*retry_after),
             _ => Answer::Other,
@@ -321,8 +358,9 @@ impl Cluster {
         request: Result<http::Request<Body>, http::Error>,
         asked: &Asked<'_>,
         deadline: Duration,
+        claim: Option<Claim>,
     ) -> Result<T, Error> {
-        let result = connection.exchange(request, asked, deadline).await;
+        let result = connection.exchange(request, asked, deadline, claim).await;
         if let Err(error) = &result
             && (error.is_unreachable()
                 || matches!(error, Error::Unauthorized { .. } | Error::Server { .. } | Error::Decode { .. }))

@@ -11,9 +11,11 @@ use kube::core::Status;
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
+use tower::BoxError;
 
 use super::Verb;
 use super::error::{Asked, Error};
+use super::fence::{Claim, Expired, Fence, Guard};
 use super::kind::Kind;
 use super::object::ObjectKey;
 use super::stack;
@@ -80,11 +82,12 @@ impl Request<'_> {
     }
 }
 
-/// A client and the name that its errors give. Clones share the client's connections.
+/// A client and the name that its errors give. Clones share the client's connections, and the fence.
 #[derive(Clone)]
 pub struct Connection {
     name: ClusterName,
     client: Client,
+    guard: Guard,
 }
 
 impl Connection {
@@ -109,12 +112,31 @@ impl Connection {
         pool_idle: Duration,
     ) -> Result<Self, kube::Error> {
         let client = stack::connect(config, headers_within, pool_idle)?;
-        Ok(Self { name, client })
+        Ok(Self { name, client, guard: Guard::None })
     }
 
-    /// Kube's client.
-    pub fn client(&self) -> &Client {
-        &self.client
+    /// Over a client that a test has made.
+    #[cfg(test)]
+    pub(super) fn over(name: ClusterName, client: Client) -> Self {
+        Self { name, client, guard: Guard::None }
+    }
+
+    /// The same connection, for requests that are only sent while the fence is open.
+    #[must_use]
+    pub fn under(&self, fence: &Fence) -> Self {
+        self.guarded(Guard::Fence(fence.clone()))
+    }
+
+    pub(super) fn guarded(&self, guard: Guard) -> Self {
+        Self { guard, ..self.clone() }
+    }
+
+    /// Kube's client; its requests, too, are only sent while the fence is open.
+    pub fn client(&self) -> Client {
+        match self.guard.clone() {
+            Guard::None => self.client.clone(),
+            guard => guarded(self.client.clone(), move || guard.claim()),
+        }
     }
 
     /// Sends one request for an object and reads the reply, which is asked for as `accept`.
@@ -127,22 +149,27 @@ impl Connection {
         let resource = request.full_resource();
         let name = request.key.name.clone();
         let asked = Asked { cluster: &self.name, verb: request.verb, resource: &resource, name: Some(&name) };
-        self.exchange(request.into_message(accept), &asked, deadline).await
+        let claim = self.guard.claim()?;
+        self.exchange(request.into_message(accept), &asked, deadline, claim).await
     }
 
-    /// Sends one request and sorts what comes of it. An answer that is complete only after the deadline is none, also
+    /// Sends one request, while the claim holds, and sorts what comes of it. An answer that is complete only after the deadline is none, also
     /// when this process was stopped in between and both are there when it goes on.
     pub(super) async fn exchange<T: DeserializeOwned>(
         &self,
         request: Result<http::Request<Body>, http::Error>,
         asked: &Asked<'_>,
         deadline: Duration,
+        claim: Option<Claim>,
     ) -> Result<T, Error> {
-        let request = request.map_err(|source| Error::Rejected {
+        let mut request = request.map_err(|source| Error::Rejected {
             code: 0,
             reason: "BadRequest".into(),
             message: format!("failed to build the request: {source}"),
         })?;
+        if let Some(claim) = &claim {
+            request.extensions_mut().insert(claim.clone());
+        }
         let begun = Instant::now();
         let answer = async {
             let response = self.client.send(request).await.map_err(|source| asked.failed(&source))?;
@@ -167,6 +194,9 @@ impl Connection {
         };
         let timely = tokio::select! {
             biased;
+            // Looked at before every step of the exchange: what waited for a connection when the claim ran out goes no
+            // further, however many things happened at once.
+            expired = ended(claim) => Some(Err(expired.into())),
             () = tokio::time::sleep(deadline) => None,
             answer = answer => (begun.elapsed() < deadline).then_some(answer),
         };
@@ -177,4 +207,30 @@ impl Connection {
             })
         })
     }
+}
+
+/// Done when nothing is left of the claim; never where none is needed.
+async fn ended(claim: Option<Claim>) -> Expired {
+    match claim {
+        Some(claim) => claim.expired().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A client whose requests are only sent under a claim, which is taken when each is begun.
+pub(super) fn guarded<F>(client: Client, claim: F) -> Client
+where
+    F: Fn() -> Result<Option<Claim>, Expired> + Clone + Send + Sync + 'static,
+{
+    let namespace = client.default_namespace().to_owned();
+    let service = tower::service_fn(move |mut request: http::Request<Body>| {
+        let (client, claim) = (client.clone(), claim());
+        async move {
+            if let Some(claim) = claim? {
+                request.extensions_mut().insert(claim);
+            }
+            client.send(request).await.map_err(BoxError::from)
+        }
+    });
+    Client::new(service, namespace)
 }

@@ -1,7 +1,7 @@
 //! The configuration: one TOML file, the environment over it, and every fault of both at once.
 //!
 //! [`Config::load`] reads the file and lays variables over it (`source`), walks the tables key by key into one struct
-//! a section (`fields`; `daemon`, `clusters`, `sync`, `lease`), and checks the sections against each other (`overlap`). Each
+//! a section (`fields`; `daemon`, `clusters`, `election`, `sync`, `lease`), and checks the sections against each other (`overlap`). Each
 //! step records [`Fault`]s and goes on, so that whoever writes a file learns of all of them in one go: where, what was
 //! found, what is allowed, and what was probably meant.
 //!
@@ -13,6 +13,7 @@
 
 mod clusters;
 mod daemon;
+mod election;
 mod fault;
 mod fields;
 mod lease;
@@ -34,6 +35,7 @@ use std::path::Path;
 
 pub use clusters::{ClusterAccess, ClusterConfig};
 pub use daemon::{DaemonConfig, LogConfig, LogFormat};
+pub use election::ElectionConfig;
 pub use fault::{Error, Fault, Faults, Problem};
 pub use lease::{LeaseConfig, PodConfig};
 pub use names::{ClusterName, InvalidName, SectionName};
@@ -60,6 +62,8 @@ pub struct Config {
     pub daemon: DaemonConfig,
     /// `[clusters.<name>]`: the clusters that sections refer to.
     pub clusters: BTreeMap<ClusterName, ClusterConfig>,
+    /// `[election]`: replicas share the sections out. None: all sections run here.
+    pub election: Option<ElectionConfig>,
     /// `[[sync]]`, in the order of the file.
     pub sync: Vec<SyncConfig>,
     /// `[[lease]]`, in the order of the file.
@@ -76,6 +80,12 @@ impl Config {
             Some((name, value.to_string_lossy().into_owned()))
         });
         Self::parse(&text, environment)
+    }
+
+    /// The names of all sections, of whichever job.
+    pub fn sections(&self) -> impl Iterator<Item = &SectionName> {
+        let sync = self.sync.iter().map(|section| &section.name);
+        sync.chain(self.lease.iter().map(|section| &section.name))
     }
 
     /// Reads a TOML text with the given variables over it.
@@ -103,6 +113,7 @@ impl Config {
             config.daemon = DaemonConfig::read(daemon);
         }
         let clusters = fields.take("clusters");
+        let election = fields.take("election");
         let sync = fields.take("sync");
         let lease = fields.take("lease");
         fields.finish();
@@ -110,6 +121,12 @@ impl Config {
         let cluster_names = clusters.as_ref().map(table_keys).unwrap_or_default();
         if let Some(node) = clusters {
             config.clusters = read_clusters(node, faults);
+        }
+        if let Some(node) = election {
+            if let Node::Table(table) = &node {
+                check_cluster_is_known(table, "election", "cluster", &cluster_names, faults);
+            }
+            config.election = Fields::open("election", node, faults).and_then(ElectionConfig::read);
         }
         let mut names = BTreeMap::new();
         let sync = SectionList { job: "sync", clusters: &["remote", "local"], known: &cluster_names }.read(

@@ -8,9 +8,9 @@ use super::fault::{Error, Fault, Faults, Problem};
 use super::fields::Fields;
 use super::setting::Setting;
 use super::source::Node;
-use super::{ClusterAccess, ClusterConfig, Config, DaemonConfig, LeaseConfig};
+use super::{ClusterAccess, ClusterConfig, Config, DaemonConfig, ElectionConfig, LeaseConfig, SectionName};
 
-/// The name of a side-car's only section, in metrics and in `/status`.
+/// The name of a side-car's only section where the lease's can't be one.
 const SECTION: &str = "lease";
 /// What a host that is no address must be.
 const ALLOWED_HOST: &str = "an IP address such as \"0.0.0.0\"";
@@ -38,6 +38,8 @@ pub struct LeaseFlags {
     pub pod_name: Option<String>,
     /// `POD_NAMESPACE`
     pub pod_namespace: Option<String>,
+    /// `--leader-election`
+    pub leader_election: bool,
 }
 
 /// Which flag or variable gives which key.
@@ -61,6 +63,7 @@ impl Config {
             ("duration", "--lease-duration", 1, flags.lease_duration),
             ("startup_delay", "--startup-delay", 0, flags.startup_delay),
         ];
+        let name = section_name(flags.lease_name.as_deref().unwrap_or_default());
         let texts = [
             ("lease_name", flags.lease_name),
             ("lease_namespace", flags.lease_namespace),
@@ -68,7 +71,7 @@ impl Config {
             ("secret_namespace", flags.watch_namespace),
             ("pod_name", flags.pod_name),
             ("pod_namespace", flags.pod_namespace),
-            ("name", Some(SECTION.to_owned())),
+            ("name", Some(name)),
         ];
         let mut table = BTreeMap::new();
         for (key, value) in texts {
@@ -94,9 +97,17 @@ impl Config {
             .iter()
             .map(|section| (section.cluster.clone(), ClusterConfig::new(ClusterAccess::Inferred)))
             .collect();
+        let elected = lease.first().filter(|_| flags.leader_election);
+        let election = elected.map(|section| ElectionConfig::new(section.cluster.clone(), &section.secret_namespace));
         let daemon = DaemonConfig { listen, ..DaemonConfig::default() };
-        Ok(Self { daemon, clusters, lease, ..Self::default() })
+        Ok(Self { daemon, clusters, election, lease, ..Self::default() })
     }
+}
+
+/// The section is called as the lease, so that side-cars with an election in one namespace don't meet.
+fn section_name(lease: &str) -> String {
+    let label = lease.replace('.', "-");
+    if label.parse::<SectionName>().is_ok() { label } else { SECTION.to_owned() }
 }
 
 /// Faults name what the user wrote, not the key that it stands for.
@@ -179,7 +190,10 @@ mod tests {
         let section = &config.lease[0];
         assert_eq!((section.duration, section.renew_interval), (Duration::from_secs(30), Duration::from_secs(10)));
         assert_eq!((section.startup_delay, section.secret_namespace.as_str()), (Duration::ZERO, "add-ons"));
-        let config = Config::side_car(flags()).expect("a configuration");
+        assert_eq!((section.name.as_str(), config.election), ("add-on", None));
+        let config = Config::side_car(LeaseFlags { leader_election: true, ..flags() }).expect("a configuration");
+        let election = config.election.expect("an election");
+        assert_eq!((election.cluster.as_str(), election.namespace.as_str()), ("default", "add-ons"));
         assert_eq!(config.daemon.listen, "0.0.0.0:8384".parse().expect("an address"));
     }
 

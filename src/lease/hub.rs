@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::credentials::{self, Credentials, Fingerprint};
 use crate::actor::Backoff;
-use crate::cluster::{Connection, Error, Request};
+use crate::cluster::{Connection, Error, Fence, Request};
 use crate::config::ClusterName;
 
 /// Requests in flight to one hub. A renewal takes milliseconds, so this many are thousands a second.
@@ -92,20 +92,24 @@ impl Hub {
         self.fingerprint
     }
 
-    /// Sends a request when it may go out. It is made at that moment, and the deadline counts from then on.
+    /// Sends a request when it may go out, and under a fence only while that is open. It is made at that moment, and the deadline counts from then on.
     pub(super) async fn send<'r, T: DeserializeOwned>(
         &self,
         request: impl FnOnce() -> Request<'r>,
         accept: &'static str,
         deadline: Duration,
         urgency: Urgency,
+        fence: Option<&Fence>,
     ) -> Exchange<T> {
         let _pass = match urgency {
             Urgency::InTurn => Some(self.admit().await),
             Urgency::AtOnce => None,
         };
         let sent = Instant::now();
-        let answer = self.connection.send(request(), accept, deadline).await;
+        let answer = match fence {
+            Some(fence) => self.connection.under(fence).send(request(), accept, deadline).await,
+            None => self.connection.send(request(), accept, deadline).await,
+        };
         self.settle(answer.as_ref().err(), sent);
         Exchange { sent, answer }
     }
@@ -138,6 +142,10 @@ impl Hub {
 
     /// Takes in how a request went.
     fn settle(&self, failure: Option<&Error>, sent: Instant) {
+        if let Some(Error::Unclaimed(_)) = failure {
+            // It says nothing of the hub.
+            return;
+        }
         let pause = |failures: u32| -> Option<Duration> {
             match failure? {
                 Error::Throttled { retry_after: Some(delay), .. } => Some(*delay),

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::hub::{Exchange, Hub, Urgency};
 use super::plan::Failure;
 use super::turn::{self, After, Answer, MOST_STEPS, Method, Stamp, Step};
-use crate::cluster::{Error, FIELD_MANAGER, Kind, ObjectKey, PARTIAL_METADATA, Request, Verb};
+use crate::cluster::{Error, FIELD_MANAGER, Fence, Kind, ObjectKey, PARTIAL_METADATA, Request, Verb};
 use crate::config::LeaseConfig;
 
 /// The lease on the hub, and who holds it.
@@ -23,6 +23,8 @@ pub(super) struct Target {
     pub(super) holder: String,
     /// The kind, in its one version: never asked for.
     pub(super) kind: Kind,
+    /// Requests are only sent while it is open, where the section is elected.
+    pub(super) fence: Option<Fence>,
 }
 
 /// How a renewal went.
@@ -42,7 +44,7 @@ pub(super) type Verified = Result<bool, Error>;
 /// shows that they work.
 pub(super) async fn verify(target: Arc<Target>, hub: Arc<Hub>, deadline: Duration, urgency: Urgency) -> Verified {
     let request = || target.request(Verb::Get, "application/json", Vec::new());
-    match hub.send::<IgnoredAny>(request, PARTIAL_METADATA, deadline, urgency).await.answer {
+    match hub.send::<IgnoredAny>(request, PARTIAL_METADATA, deadline, urgency, target.fence.as_ref()).await.answer {
         Ok(IgnoredAny) => Ok(true),
         Err(Error::NotFound { .. }) => Ok(false),
         Err(error) => Err(error),
@@ -124,9 +126,9 @@ pub(super) fn failure(error: &Error) -> Failure {
 
 impl Target {
     /// The lease of a section.
-    pub(super) fn new(config: LeaseConfig, holder: String) -> Self {
+    pub(super) fn new(config: LeaseConfig, holder: String, fence: Option<Fence>) -> Self {
         let key = ObjectKey::new(config.lease_namespace.as_str(), config.lease_name.as_str());
-        Self { config, key, holder, kind: Kind::lease() }
+        Self { config, key, holder, kind: Kind::lease(), fence }
     }
 
     fn request(&self, verb: Verb, content_type: &'static str, body: Vec<u8>) -> Request<'_> {
@@ -154,6 +156,6 @@ impl Target {
             let stamp = Stamp { config: &self.config, holder: &self.holder, at: SystemTime::now(), take };
             self.request(verb, content_type, stamp.body(step))
         };
-        hub.send(request, accept, deadline, Urgency::InTurn).await
+        hub.send(request, accept, deadline, Urgency::InTurn, self.fence.as_ref()).await
     }
 }

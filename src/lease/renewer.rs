@@ -6,6 +6,7 @@
 //! it leaves the lease to run out by itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rand::Rng;
@@ -19,6 +20,10 @@ use super::renewal::{Order, Renewed, Target, Verified, failure, renew, verify};
 use super::report::{Shown, Waits};
 use super::turn::Method;
 use crate::actor::{BoxError, Scope};
+use crate::cluster::{Demand, Watch};
+
+/// How often a section that has just been taken looks whether its watches have been listed again. In memory.
+const LOOK_WHETHER_LISTED: Duration = Duration::from_millis(20);
 
 /// What a renewer is made of, for each of its instances.
 pub(super) struct Renewer {
@@ -32,6 +37,10 @@ pub(super) struct Renewer {
     pub(super) pod: Option<watch::Receiver<PodState>>,
     /// What is told of it.
     pub(super) shown: Arc<Shown>,
+    /// The watches behind the Secret and the pod.
+    pub(super) sources: Vec<Arc<Watch>>,
+    /// Keeps them running where the section is not elected.
+    pub(super) _demands: Vec<Demand>,
 }
 
 /// One instance.
@@ -48,6 +57,8 @@ struct Running {
     is_missing: bool,
     renewing: Option<BoxFuture<'static, Renewed>>,
     verifying: Option<(Arc<Hub>, BoxFuture<'static, Verified>)>,
+    /// Where the section is elected: what was seen in an earlier term says nothing, until it has been listed again.
+    demands: Vec<Demand>,
 }
 
 impl Renewer {
@@ -64,7 +75,17 @@ impl Renewer {
             is_missing: false,
             renewing: None,
             verifying: None,
+            demands: match &self.target.fence {
+                Some(fence) => self.sources.iter().map(|watch| watch.demand(Some(fence))).collect(),
+                None => Vec::new(),
+            },
         };
+        while !running.demands.iter().all(Demand::is_met) {
+            tokio::select! {
+                () = scope.draining() => return Ok(()),
+                () = tokio::time::sleep(LOOK_WHETHER_LISTED) => {}
+            }
+        }
         loop {
             let until = running.turn(&scope);
             tokio::select! {

@@ -12,8 +12,8 @@ use super::renewal::Target;
 use super::renewer::Renewer;
 use super::report::{LeaseReport, Shown};
 use crate::actor::{ChildSpec, RestartPolicy};
-use crate::cluster::{Kind, ObjectKey, Watch, WatchId, WatchRegistry};
-use crate::config::{ClusterName, LeaseConfig, ResourceId};
+use crate::cluster::{Fence, Kind, ObjectKey, Watch, WatchId, WatchRegistry};
+use crate::config::{ClusterName, LeaseConfig, ResourceId, SectionName};
 
 /// A section that is wired and not started.
 pub struct WiredLease {
@@ -22,10 +22,16 @@ pub struct WiredLease {
 }
 
 /// Wires all sections. `holder` is written into leases that no pod gates.
-pub fn wire(configs: &[LeaseConfig], holder: &str, watches: &mut WatchRegistry) -> Vec<WiredLease> {
+/// `fence_of` gives the fence of a section that is elected.
+pub fn wire(
+    configs: &[LeaseConfig],
+    holder: &str,
+    watches: &mut WatchRegistry,
+    fence_of: impl Fn(&SectionName) -> Option<Fence>,
+) -> Vec<WiredLease> {
     let mut wiring =
         Wiring { started: Instant::now(), hubs: Arc::default(), secrets: BTreeMap::new(), pods: BTreeMap::new() };
-    configs.iter().map(|config| wiring.wire_one(config, holder, watches)).collect()
+    configs.iter().map(|config| wiring.wire_one(config, holder, watches, fence_of(&config.name))).collect()
 }
 
 struct Wiring {
@@ -36,7 +42,13 @@ struct Wiring {
 }
 
 impl Wiring {
-    fn wire_one(&mut self, config: &LeaseConfig, holder: &str, watches: &mut WatchRegistry) -> WiredLease {
+    fn wire_one(
+        &mut self,
+        config: &LeaseConfig,
+        holder: &str,
+        watches: &mut WatchRegistry,
+        fence: Option<Fence>,
+    ) -> WiredLease {
         let cluster = watches.canonical(&config.cluster);
         let (secret_key, secret) = watch_one(
             watches,
@@ -64,10 +76,15 @@ impl Wiring {
             follower.states()
         });
         let holder = config.pod.as_ref().map_or(holder, |pod| &pod.name).to_owned();
-        let target = Arc::new(Target::new(config.clone(), holder));
+        let target = Arc::new(Target::new(config.clone(), holder, fence));
         let shown = Arc::new(Shown::new(config.name.clone()));
-        let report = LeaseReport::new(Arc::clone(&target), Arc::clone(&shown), sources);
-        let renewer = Renewer { target, started: self.started, offers, pod, shown };
+        let report = LeaseReport::new(Arc::clone(&target), Arc::clone(&shown), sources.clone());
+        let demands = match &target.fence {
+            // Demanded before anything starts, they are listed once for all.
+            None => sources.iter().map(|watch| watch.demand(None)).collect(),
+            Some(_) => Vec::new(),
+        };
+        let renewer = Renewer { target, started: self.started, offers, pod, shown, sources, _demands: demands };
         WiredLease { renewer: Arc::new(renewer), report: Arc::new(report) }
     }
 }
