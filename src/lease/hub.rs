@@ -183,7 +183,7 @@ async fn acquire(semaphore: &Semaphore) -> SemaphorePermit<'_> {
 
 /// What errors call it.
 #[expect(clippy::expect_used, reason = "a constant DNS label")]
-fn hub_name() -> ClusterName {
+pub(super) fn hub_name() -> ClusterName {
     "hub".parse().expect("a DNS label")
 }
 
