@@ -69,25 +69,31 @@ async fn supervise(
     let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Runtime)?;
     let listening = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
-    let count = config.sync.len() + config.lease.len();
+    let count = config.sections().count();
     tracing::info!(version = VERSION, admin = %listening, sections = count, "towline starts");
 
     let mut watches = WatchRegistry::new(&config.clusters);
-    let jobs = wire(&config, &mut watches);
+    let names: Vec<SectionName> = config.sections().cloned().collect();
+    let election = config.election.as_ref().map(|election| Election::new(election, &names, &mut watches));
+    let jobs = wire(&config, election.as_deref(), &mut watches);
     let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
     let admin = AdminChild {
         daemon: config.daemon.clone(),
         started: Instant::now(),
         metrics,
         sections: jobs.sections,
-        election: jobs.election,
+        election: election.clone(),
         tree: Arc::clone(&tree),
         listener: Arc::new(listener),
     };
     // The admin server first, so that it is there to watch the others start, and the last to be drained.
     let mut children = vec![admin.into_child()];
     children.extend(watches.into_children());
+    // Drained in reverse: first this replica stops to count, then sections end, and each one's Lease is given up as soon
+    // as it has.
+    children.extend(election.iter().flat_map(|election| election.electors()));
     children.extend(jobs.children);
+    children.extend(election.iter().map(|election| election.membership()));
     let root = Supervisor::start("towline", children, RestartPolicy::SUBTREE);
     // Set once, here.
     let _ = tree.handle.set(root.clone());
@@ -106,49 +112,32 @@ async fn supervise(
 struct Jobs {
     sections: Vec<Arc<dyn Section>>,
     children: Vec<ChildSpec>,
-    election: Option<Arc<Election>>,
 }
 
-impl Jobs {
-    /// A section; where it is elected, behind its gate.
-    fn add(&mut self, section: Arc<dyn Section>, child: ChildSpec) {
-        let gate = self.election.as_ref().and_then(|election| election.gate(section.name()));
-        self.children.push(match gate {
+/// Wires the sections of every job, which share watches. One that is elected is behind its gate.
+fn wire(config: &Config, election: Option<&Election>, watches: &mut WatchRegistry) -> Jobs {
+    let fence_of = |section: &SectionName| election?.fence(section);
+    let mut jobs = Jobs { sections: Vec::new(), children: Vec::new() };
+    let mut add = |section: Arc<dyn Section>, child: ChildSpec| {
+        let gate = election.and_then(|election| election.gate(section.name()));
+        jobs.children.push(match gate {
             Some(gate) => child.gated(gate),
             None => child,
         });
-        self.sections.push(match &self.election {
-            Some(election) => Elected::around(election, section),
-            None => section,
-        });
+        jobs.sections.push(section);
+    };
+    for wired in resource_sync::wiring::wire(&config.sync, watches, fence_of) {
+        add(wired.report(), wired.into_child());
     }
-}
-
-/// Wires the sections of every job, which share watches.
-fn wire(config: &Config, watches: &mut WatchRegistry) -> Jobs {
-    let synced = config.sync.iter().map(|section| &section.name);
-    let names: Vec<SectionName> = synced.chain(config.lease.iter().map(|section| &section.name)).cloned().collect();
-    let election = config.election.as_ref().map(|election| Election::new(election, &names, watches));
-    let fence_of = |section: &SectionName| election.as_ref()?.fence(section);
-    let synced = resource_sync::wiring::wire(&config.sync, watches, fence_of);
-    let leased = lease::wire(&config.lease, &host_name(), watches, fence_of);
-    // Drained in reverse: first this replica stops to count, then sections end, and each one's Lease is given up as soon
-    // as it has.
-    let electors = election.iter().flat_map(|election| election.electors()).collect();
-    let mut jobs = Jobs { sections: Vec::new(), children: electors, election };
-    for wired in synced {
-        jobs.add(wired.report(), wired.into_child());
+    for wired in lease::wire(&config.lease, &host_name(), watches, fence_of) {
+        add(wired.report(), wired.into_child());
     }
-    for wired in leased {
-        jobs.add(wired.report(), wired.into_child());
-    }
-    jobs.children.extend(jobs.election.iter().map(|election| election.membership()));
     jobs
 }
 
 /// What leases say who holds them, where no pod is named.
 fn host_name() -> String {
-    hostname::get().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "towline".to_owned())
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
@@ -224,6 +213,10 @@ impl AdminChild {
         let listener = TcpListener::from_std(self.listener.try_clone()?)?;
         let (sections, tree) = (self.sections.clone(), Arc::clone(&self.tree));
         let election = self.election.clone();
+        let shown = |section: &Arc<dyn Section>| match &self.election {
+            Some(election) => Elected::around(election, Arc::clone(section)),
+            None => Arc::clone(section),
+        };
         let admin = Admin {
             started: self.started,
             metrics: self.metrics.clone(),
@@ -241,7 +234,7 @@ impl AdminChild {
                 let tree = Arc::clone(&tree);
                 tokio::spawn(async move { count_actors(&tree).await });
             }),
-            sections: self.sections.clone(),
+            sections: self.sections.iter().map(shown).collect(),
             tree: Arc::clone(&self.tree) as Arc<dyn Tree>,
             admin_token_file: self.daemon.admin_token_file.clone(),
         };

@@ -125,7 +125,6 @@ mod tests {
     fn flags_have_one_dash_or_two() {
         let one = parse(ONE_DASH).expect("a command");
         assert_eq!(parse(&ONE_DASH.replace(" -", " --")).expect("a command"), one);
-        assert!(one.leader_election);
         let config = one.config(environment).expect("a configuration");
         let section = &config.lease[0];
         assert_eq!((section.lease_name.as_str(), section.lease_namespace.as_str()), ("add-on", "edge"));
@@ -134,6 +133,7 @@ mod tests {
             section.pod.as_ref().map(|pod| (pod.name.as_str(), pod.namespace.as_str())),
             Some(("add-on-0", "pods"))
         );
+        assert!(config.election.is_some());
         assert_eq!(config.daemon.listen, "[::1]:0".parse().expect("an address"));
     }
 

@@ -10,6 +10,7 @@ use kube::client::Body;
 use kube::core::Status;
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::Instant;
 use tower::BoxError;
 
@@ -151,6 +152,21 @@ impl Connection {
         let asked = Asked { cluster: &self.name, verb: request.verb, resource: &resource, name: Some(&name) };
         let claim = self.guard.claim()?;
         self.exchange(request.into_message(accept), &asked, deadline, claim).await
+    }
+
+    /// Posts a question (an access review) and returns the answer.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Value,
+        deadline: Duration,
+    ) -> Result<T, Error> {
+        let asked = Asked { cluster: &self.name, verb: Verb::Create, resource: path, name: None };
+        let request = http::Request::post(path)
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Body::from(body.to_string().into_bytes()));
+        self.exchange(request, &asked, deadline, self.guard.claim()?).await
     }
 
     /// Sends one request, while the claim holds, and sorts what comes of it. An answer that is complete only after the deadline is none, also

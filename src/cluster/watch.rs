@@ -31,6 +31,7 @@ use super::client::{Cluster, Session};
 use super::connection::guarded;
 use super::demand::Demands;
 use super::error::{Asked, Error};
+use super::fence::Claim;
 use super::kind::Kind;
 use super::object::{Decoded, Object, ObjectKey};
 use super::store::Store;
@@ -290,7 +291,7 @@ impl Watch {
         let session = self.wait_for_session(&mut sessions).await;
         self.wait_for_others().await;
         let Ok(claim) = self.demands.claim() else { return End::Unclaimed };
-        let kind = match self.find_kind(&self.cluster.holding(claim)).await {
+        let kind = match self.find_kind(claim).await {
             Ok(kind) => Arc::new(kind),
             Err(Error::Unclaimed(_)) => return End::Unclaimed,
             Err(error) => return End::Void(error),
@@ -337,18 +338,18 @@ impl Watch {
         }
     }
 
+    async fn find_kind(&self, claim: Option<Claim>) -> Result<Kind, Error> {
+        match self.known_kind.get() {
+            Some(kind) => Ok(kind.clone()),
+            None => Kind::discover(&self.cluster.holding(claim), &self.id.resource).await,
+        }
+    }
+
     /// A list with this set of credentials has ended.
     fn is_of(&self, epoch: u64) {
         self.listed_epoch.store(epoch, Ordering::Release);
         self.lost.store(false, Ordering::Release);
         self.list_asked.store(false, Ordering::Release);
-    }
-
-    async fn find_kind(&self, cluster: &Cluster) -> Result<Kind, Error> {
-        match self.known_kind.get() {
-            Some(kind) => Ok(kind.clone()),
-            None => Kind::discover(cluster, &self.id.resource).await,
-        }
     }
 
     async fn wait_for_session(&self, sessions: &mut watch::Receiver<Option<Session>>) -> Session {

@@ -2,8 +2,7 @@
 //!
 //! [`Config::load`] reads the file and lays variables over it (`source`), walks the tables key by key into one struct
 //! a section (`fields`; `daemon`, `clusters`, `election`, `sync`, `lease`), and checks the sections against each other
-//! (`overlap`). Each
-//! step records [`Fault`]s and goes on, so that whoever writes a file learns of all of them in one go: where, what was
+//! (`overlap`). Each step records [`Fault`]s and goes on, so that whoever writes a file learns of all of them in one go: where, what was
 //! found, what is allowed, and what was probably meant.
 //!
 //! `TOWLINE__DAEMON__LISTEN` sets `daemon.listen`, `TOWLINE__CLUSTERS__EU_WEST__KUBECONFIG` sets it for the cluster
@@ -81,6 +80,12 @@ impl Config {
             Some((name, value.to_string_lossy().into_owned()))
         });
         Self::parse(&text, environment)
+    }
+
+    /// The names of all sections, of whichever job.
+    pub fn sections(&self) -> impl Iterator<Item = &SectionName> {
+        let sync = self.sync.iter().map(|section| &section.name);
+        sync.chain(self.lease.iter().map(|section| &section.name))
     }
 
     /// Reads a TOML text with the given variables over it.

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use super::fault::{Error, Fault, Faults, Problem};
 use super::fields::Fields;
-use super::names::{LONGEST_LABEL, is_label};
 use super::setting::Setting;
 use super::source::Node;
-use super::{ClusterAccess, ClusterConfig, Config, DaemonConfig, ElectionConfig, LeaseConfig};
+use super::{ClusterAccess, ClusterConfig, Config, DaemonConfig, ElectionConfig, LeaseConfig, SectionName};
 
-/// The name of a side-car's only section, in metrics and in `/status`.
+/// The name of a side-car's only section where the lease's can't be one.
 const SECTION: &str = "lease";
 /// What a host that is no address must be.
 const ALLOWED_HOST: &str = "an IP address such as \"0.0.0.0\"";
@@ -60,13 +59,11 @@ impl Config {
     pub fn side_car(flags: LeaseFlags) -> Result<Self, Error> {
         let mut faults = Vec::new();
         let listen = listen(flags.metrics_host, flags.metrics_port, &mut faults);
-        // Side-cars of several add-ons may elect in one namespace.
-        let name =
-            flags.lease_name.as_deref().filter(|_| flags.leader_election).map_or(SECTION.to_owned(), section_name);
         let seconds = [
             ("duration", "--lease-duration", 1, flags.lease_duration),
             ("startup_delay", "--startup-delay", 0, flags.startup_delay),
         ];
+        let name = section_name(flags.lease_name.as_deref().unwrap_or_default());
         let texts = [
             ("lease_name", flags.lease_name),
             ("lease_namespace", flags.lease_namespace),
@@ -100,20 +97,20 @@ impl Config {
             .iter()
             .map(|section| (section.cluster.clone(), ClusterConfig::new(ClusterAccess::Inferred)))
             .collect();
-        let daemon = DaemonConfig { listen, ..DaemonConfig::default() };
-        let elected = lease.first().filter(|_| flags.leader_election).map(|section| {
+        let elected = lease.first().filter(|_| flags.leader_election);
+        let election = elected.map(|section| {
             let namespace = section.pod.as_ref().map_or(&section.secret_namespace, |pod| &pod.namespace);
             ElectionConfig::new(section.cluster.clone(), namespace)
         });
-        Ok(Self { daemon, clusters, lease, election: elected, ..Self::default() })
+        let daemon = DaemonConfig { listen, ..DaemonConfig::default() };
+        Ok(Self { daemon, clusters, election, lease, ..Self::default() })
     }
 }
 
-/// What the section of a lease is called where side-cars elect: sections have no dots in their names.
+/// The section is called as the lease, so that side-cars with an election in one namespace don't meet.
 fn section_name(lease: &str) -> String {
-    let name: String = lease.replace('.', "-").chars().take(LONGEST_LABEL).collect();
-    // What is no name is told as the flag's fault.
-    if is_label(&name) { name } else { SECTION.to_owned() }
+    let label = lease.replace('.', "-");
+    if label.parse::<SectionName>().is_ok() { label } else { SECTION.to_owned() }
 }
 
 /// Faults name what the user wrote, not the key that it stands for.
@@ -196,20 +193,15 @@ mod tests {
         let section = &config.lease[0];
         assert_eq!((section.duration, section.renew_interval), (Duration::from_secs(30), Duration::from_secs(10)));
         assert_eq!((section.startup_delay, section.secret_namespace.as_str()), (Duration::ZERO, "add-ons"));
-        let config = Config::side_car(flags()).expect("a configuration");
-        assert_eq!(config.daemon.listen, "0.0.0.0:8384".parse().expect("an address"));
-    }
-
-    #[test]
-    fn side_cars_that_elect_do_so_beside_their_pod_and_by_the_name_of_their_lease() {
-        assert_eq!(Config::side_car(flags()).expect("a configuration").election, None);
-        let elects = LeaseFlags { leader_election: true, lease_name: Some("add-on.v1".into()), ..flags() };
-        let config = Config::side_car(elects.clone()).expect("a configuration");
-        assert_eq!(config.lease[0].name.as_str(), "add-on-v1");
+        assert_eq!((section.name.as_str(), config.election), ("add-on", None));
+        let config = Config::side_car(LeaseFlags { leader_election: true, ..flags() }).expect("a configuration");
         let election = config.election.expect("an election");
-        assert_eq!((&election.cluster, election.namespace.as_str()), (&config.lease[0].cluster, "add-ons"));
-        let gated = LeaseFlags { pod_name: Some("a".into()), pod_namespace: Some("pods".into()), ..elects };
-        assert_eq!(Config::side_car(gated).expect("a configuration").election.expect("one").namespace, "pods");
+        assert_eq!((election.cluster.as_str(), election.namespace.as_str()), ("default", "add-ons"));
+        assert_eq!(config.daemon.listen, "0.0.0.0:8384".parse().expect("an address"));
+        let (pod_name, pod_namespace) = (Some("add-on-0".into()), Some("pods".into()));
+        let beside_a_pod = LeaseFlags { leader_election: true, pod_name, pod_namespace, ..flags() };
+        let election = Config::side_car(beside_a_pod).expect("a configuration").election.expect("an election");
+        assert_eq!(election.namespace, "pods");
     }
 
     #[test]

@@ -92,7 +92,8 @@ impl Hub {
         self.fingerprint
     }
 
-    /// Sends a request when it may go out, while the fence stays open. It is made at that moment, and the deadline counts from then on.
+    /// Sends a request when it may go out, and under a fence only while that is open. It is made at that moment, and the
+    /// deadline counts from then on.
     pub(super) async fn send<'r, T: DeserializeOwned>(
         &self,
         request: impl FnOnce() -> Request<'r>,
@@ -112,10 +113,7 @@ impl Hub {
         };
         let sent = Instant::now();
         let answer = self.connection.holding(claim).send(request(), accept, deadline).await;
-        // The end of a claim says nothing of the hub.
-        if !matches!(answer, Err(Error::Unclaimed(_))) {
-            self.settle(answer.as_ref().err(), sent);
-        }
+        self.settle(answer.as_ref().err(), sent);
         Exchange { sent, answer }
     }
 
@@ -147,6 +145,10 @@ impl Hub {
 
     /// Takes in how a request went.
     fn settle(&self, failure: Option<&Error>, sent: Instant) {
+        if let Some(Error::Unclaimed(_)) = failure {
+            // It says nothing of the hub.
+            return;
+        }
         let pause = |failures: u32| -> Option<Duration> {
             match failure? {
                 Error::Throttled { retry_after: Some(delay), .. } => Some(*delay),
@@ -184,7 +186,7 @@ async fn acquire(semaphore: &Semaphore) -> SemaphorePermit<'_> {
 
 /// What errors call it.
 #[expect(clippy::expect_used, reason = "a constant DNS label")]
-fn hub_name() -> ClusterName {
+pub(super) fn hub_name() -> ClusterName {
     "hub".parse().expect("a DNS label")
 }
 

@@ -6,6 +6,7 @@
 //! is built from, and `hub` is such a client with its reachability, shared by all leases with equal credentials.
 //! `wiring` puts the parts together, and `report` tells operators about them.
 
+mod check;
 mod credentials;
 mod hub;
 mod plan;
@@ -16,5 +17,6 @@ mod report;
 mod turn;
 mod wiring;
 
+pub use check::check;
 pub use report::LeaseReport;
 pub use wiring::{WiredLease, wire};

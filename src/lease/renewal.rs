@@ -23,7 +23,7 @@ pub(super) struct Target {
     pub(super) holder: String,
     /// The kind, in its one version: never asked for.
     pub(super) kind: Kind,
-    /// What lets the requests through, where the section is elected.
+    /// Requests are only sent while it is open, where the section is elected.
     pub(super) fence: Option<Fence>,
 }
 

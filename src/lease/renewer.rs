@@ -19,6 +19,7 @@ use super::renewal::{Order, Renewed, Target, Verified, failure, renew, verify};
 use super::report::{Shown, Waits};
 use super::turn::Method;
 use crate::actor::{BoxError, Scope};
+use crate::cluster::{Demand, Watch};
 
 /// What a renewer is made of, for each of its instances.
 pub(super) struct Renewer {
@@ -32,6 +33,10 @@ pub(super) struct Renewer {
     pub(super) pod: Option<watch::Receiver<PodState>>,
     /// What is told of it.
     pub(super) shown: Arc<Shown>,
+    /// The watches behind the Secret and the pod.
+    pub(super) sources: Vec<Arc<Watch>>,
+    /// Keeps them running where the section is not elected.
+    pub(super) _demands: Vec<Demand>,
 }
 
 /// One instance.
@@ -48,6 +53,8 @@ struct Running {
     is_missing: bool,
     renewing: Option<BoxFuture<'static, Renewed>>,
     verifying: Option<(Arc<Hub>, BoxFuture<'static, Verified>)>,
+    /// Where the section is elected: what was seen in an earlier term says nothing, until it has been listed again.
+    demands: Vec<Demand>,
 }
 
 impl Renewer {
@@ -64,7 +71,17 @@ impl Renewer {
             is_missing: false,
             renewing: None,
             verifying: None,
+            demands: match &self.target.fence {
+                Some(fence) => self.sources.iter().map(|watch| watch.demand(Some(fence))).collect(),
+                None => Vec::new(),
+            },
         };
+        for demand in &running.demands {
+            tokio::select! {
+                () = scope.draining() => return Ok(()),
+                () = demand.met() => {}
+            }
+        }
         loop {
             let until = running.turn(&scope);
             tokio::select! {

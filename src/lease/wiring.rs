@@ -19,13 +19,10 @@ use crate::config::{ClusterName, LeaseConfig, ResourceId, SectionName};
 pub struct WiredLease {
     renewer: Arc<Renewer>,
     report: Arc<LeaseReport>,
-    /// The watches that it follows.
-    sources: Vec<Arc<Watch>>,
-    fence: Option<Fence>,
 }
 
-/// Wires all sections. `holder` is written into leases that no pod gates; `fence_of` gives the fence of a section that is
-/// elected.
+/// Wires all sections. `holder` is written into leases that no pod gates.
+/// `fence_of` gives the fence of a section that is elected.
 pub fn wire(
     configs: &[LeaseConfig],
     holder: &str,
@@ -79,11 +76,16 @@ impl Wiring {
             follower.states()
         });
         let holder = config.pod.as_ref().map_or(holder, |pod| &pod.name).to_owned();
-        let target = Arc::new(Target::new(config.clone(), holder, fence.clone()));
+        let target = Arc::new(Target::new(config.clone(), holder, fence));
         let shown = Arc::new(Shown::new(config.name.clone()));
         let report = LeaseReport::new(Arc::clone(&target), Arc::clone(&shown), sources.clone());
-        let renewer = Renewer { target, started: self.started, offers, pod, shown };
-        WiredLease { renewer: Arc::new(renewer), report: Arc::new(report), sources, fence }
+        let demands = match &target.fence {
+            // Demanded before anything starts, they are listed once for all.
+            None => sources.iter().map(|watch| watch.demand(None)).collect(),
+            Some(_) => Vec::new(),
+        };
+        let renewer = Renewer { target, started: self.started, offers, pod, shown, sources, _demands: demands };
+        WiredLease { renewer: Arc::new(renewer), report: Arc::new(report) }
     }
 }
 
@@ -118,27 +120,10 @@ impl WiredLease {
         Arc::clone(&self.report)
     }
 
-    /// The section's actor. The watches it follows belong to their clusters, and run as long as it does.
+    /// The section's actor. The watches it follows belong to their clusters.
     pub fn into_child(self) -> ChildSpec {
-        let Self { renewer, report: _, sources, fence } = self;
+        let renewer = self.renewer;
         let name = format!("lease {}", renewer.target.config.name);
-        let demand = move || sources.iter().map(|watch| watch.demand(fence.as_ref())).collect::<Vec<_>>();
-        // One that is not elected always runs: what is known outlives a restart of the actor.
-        let for_ever = renewer.target.fence.is_none().then(&demand);
-        ChildSpec::new(name, move |scope| {
-            let renewer = Arc::clone(&renewer);
-            let demands = if for_ever.is_some() { Vec::new() } else { demand() };
-            async move {
-                // What was known before another replica had the section says nothing of now.
-                for demand in &demands {
-                    tokio::select! {
-                        () = scope.draining() => return Ok(()),
-                        () = demand.met() => {}
-                    }
-                }
-                renewer.run(scope).await
-            }
-        })
-        .restart(RestartPolicy::ACTOR)
+        ChildSpec::new(name, move |scope| Arc::clone(&renewer).run(scope)).restart(RestartPolicy::ACTOR)
     }
 }
