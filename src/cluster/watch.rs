@@ -11,6 +11,8 @@
 
 #[cfg(test)]
 pub(crate) mod scripted;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,6 +39,8 @@ use crate::config::{ClusterName, ResourceId};
 
 /// Back-off while a kind is missing or a permission denied; the cap is the spec's.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+/// A permission that an optional watch lacks may be given at any time: asked for again after this.
+const ASK_AGAIN: Duration = Duration::from_mins(5);
 /// After as many failures in a row a watch is not resumed but begun anew.
 const RESUMES: u32 = 3;
 /// Objects a page, where the server has no streaming lists.
@@ -185,8 +189,7 @@ impl Watch {
         self.keep_last_applied.store(true, Ordering::Relaxed);
     }
 
-    /// Makes it a watch that is only tried where list and watch are granted, by one access review for each set of
-    /// credentials.
+    /// Makes it a watch that is only tried where list and watch are granted, by an access review now and then.
     pub fn only_if_granted(&self) {
         self.optional.store(true, Ordering::Relaxed);
     }
@@ -208,6 +211,10 @@ impl Watch {
     pub async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         let mut attempt = 0;
         let mut streaming = true;
+        if self.store.is_listed() {
+            // What the last instance had taken in it may not have told: the next list is told as a first one.
+            self.store.set_unlisted("the watcher was restarted".into(), false);
+        }
         loop {
             let end = tokio::select! {
                 () = scope.draining() => return Ok(()),
@@ -246,11 +253,20 @@ impl Watch {
         };
         self.kind.send_replace(Some(Arc::clone(&kind)));
         let epoch = session.epoch;
-        if self.optional.load(Ordering::Relaxed) && !self.is_granted(&kind).await {
-            self.store.set_unlisted("not granted".into(), false);
-            scope.set_state("not granted");
-            let _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)).await;
-            return End::Relist;
+        if self.optional.load(Ordering::Relaxed) {
+            match self.is_granted(&kind).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.store.set_unlisted("not granted".into(), false);
+                    scope.set_state("not granted");
+                    tokio::select! {
+                        _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)) => {}
+                        () = tokio::time::sleep(ASK_AGAIN) => {}
+                    }
+                    return End::Relist;
+                }
+                Err(error) => return End::Void(error),
+            }
         }
         let mut stream = self.stream(&session, &kind, streaming);
         scope.set_state("listing");
@@ -329,15 +345,18 @@ impl Watch {
         }
     }
 
-    async fn is_granted(&self, kind: &Kind) -> bool {
+    async fn is_granted(&self, kind: &Kind) -> Result<bool, Error> {
         let name = self.id.fields.strip_prefix("metadata.name=").unwrap_or_default();
         for verb in [Verb::List, Verb::Watch] {
             let request = AccessRequest::new(verb, &kind.full_resource(), "", name);
-            if !self.cluster.review_access(&request).await.is_ok_and(|decision| decision.allowed) {
-                return false;
+            match self.cluster.review_access(&request).await {
+                Ok(decision) if decision.allowed => {}
+                // Who may not even ask has not been given much.
+                Ok(_) | Err(Error::Forbidden { .. } | Error::NotServed { .. }) => return Ok(false),
+                Err(error) => return Err(error),
             }
         }
-        true
+        Ok(true)
     }
 
     fn stream(

@@ -20,7 +20,8 @@ use crate::config::{ClusterAccess, ClusterConfig};
 
 type Answer = dyn FnMut(&str) -> (u16, Value) + Send;
 
-/// An API server that answers as it was told to, and what it was asked: `PATCH /api/v1/namespaces/a`.
+/// An API server that answers as it was told to, and what it was asked: `PATCH /api/v1/namespaces/a`. A streamed list is
+/// a `LIST`, a watch that goes on a `WATCH`. A status of 0 is no answer.
 #[derive(Clone)]
 pub(crate) struct Script {
     asked: Arc<Mutex<Vec<String>>>,
@@ -43,9 +44,18 @@ impl Script {
         let service = service_fn(move |request: Request<Body>| {
             let script = script.clone();
             async move {
-                let line = format!("{} {}", request.method(), request.uri().path());
+                let query = request.uri().query().unwrap_or_default();
+                let verb = match request.method() {
+                    _ if query.contains("sendInitialEvents=true") => "LIST",
+                    _ if query.contains("watch=true") => "WATCH",
+                    method => method.as_str(),
+                };
+                let line = format!("{verb} {}", request.uri().path());
                 script.asked.lock().push(line.clone());
                 let (code, body) = (script.answer.lock())(&line);
+                if code == 0 {
+                    futures::future::pending::<()>().await;
+                }
                 let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
                 response.map_err(BoxError::from)
             }
