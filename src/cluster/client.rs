@@ -152,6 +152,11 @@ impl Cluster {
         self.shared.session.subscribe()
     }
 
+    /// Which set of credentials requests are sent with now, by its number.
+    pub fn epoch(&self) -> Option<u64> {
+        self.shared.session.borrow().as_ref().map(|session| session.epoch)
+    }
+
     /// Follows whether it can be worked with.
     pub fn availability(&self) -> watch::Receiver<Availability> {
         self.shared.availability.subscribe()

@@ -153,12 +153,16 @@ impl Watch {
     /// Whether the cache is whole and of the cluster that a request now goes to: between a change of credentials or a lost
     /// connection, which may lead to another cluster, and the end of the next list it is not.
     pub fn is_current(&self) -> bool {
-        let epoch = self.cluster.sessions().borrow().as_ref().map(|session| session.epoch);
         self.store.is_listed()
             && !self.store.is_listing()
             && !self.is_noting()
             && !self.lost.load(Ordering::Acquire)
-            && epoch == Some(self.listed_epoch.load(Ordering::Acquire))
+            && self.is_of_session()
+    }
+
+    /// Whether the last list was made with the credentials of now.
+    pub fn is_of_session(&self) -> bool {
+        self.cluster.epoch() == Some(self.listed_epoch.load(Ordering::Acquire))
     }
 
     /// Whether followers have yet to note what the list that just ended means.

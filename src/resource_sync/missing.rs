@@ -12,8 +12,8 @@ use super::section::{Mode, Section};
 use crate::cluster::{Error, Kind, Object};
 use crate::telemetry::ObjectState as PairState;
 
-/// An object that is missing in the middle of a list is looked at again after this.
-const LISTING_LOOK: Duration = Duration::from_secs(1);
+/// What can't be decided before the end of a list is looked at again after this.
+pub(super) const LISTING_LOOK: Duration = Duration::from_secs(1);
 /// What the guard holds back asks again after this: deletions that counted against it grow old.
 pub(super) const GUARD_LOOK: Duration = Duration::from_mins(1);
 

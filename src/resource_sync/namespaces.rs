@@ -116,6 +116,7 @@ impl Section {
         let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);
         let locals = self.watches.local.store();
         !locals.is_listed()
+            || !self.watches.local.is_of_session()
             || locals.in_namespace(namespace).iter().any(|local| {
                 let Some(remote_key) = self.mapping.remote_of(&local.key) else { return false };
                 if Some(&local.key) == except || local.deleting {
@@ -135,6 +136,7 @@ impl Section {
         let Some(remote_namespace) = self.mapping.remote_namespace_of(namespace) else { return false };
         let store = self.watches.remote.store();
         !store.is_listed()
+            || !self.watches.remote.is_of_session()
             || store.any_in_namespace(remote_namespace, |remote| {
                 !remote.deleting && Some(&remote.key) != except && self.mapping.local_of(&remote.key).is_some()
             })

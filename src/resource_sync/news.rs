@@ -163,7 +163,7 @@ impl Follower for Following {
 
     fn note(&self, watch: &Watch, first: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
         let section = &self.section;
-        if first && matches!(self.role, Role::Remote | Role::Local) {
+        if matches!(self.role, Role::Remote | Role::Local) {
             section.became_known();
         }
         if !section.is_listed() {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::awaited::{Awaiting, Side};
 use super::events::PairEvent;
 use super::execute::execute;
-use super::missing::{GUARD_LOOK, is_selected};
+use super::missing::{GUARD_LOOK, LISTING_LOOK, is_selected};
 use super::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step, UPLOAD_SECRET};
 use super::section::{Mode, Section};
 use super::table::Failure;
@@ -124,6 +124,9 @@ impl Reconciler for PairReconciler {
                 return Outcome::Wait;
             }
         }
+        if !section.is_of_sessions() {
+            return Outcome::RetryAfter(LISTING_LOOK);
+        }
         if !self.awaiting.is_shown(&section, &self.key, &remote_key) {
             let waiting_since = *self.waiting_since.get_or_insert_with(Instant::now);
             let left = CATCH_UP.saturating_sub(waiting_since.elapsed());
@@ -230,6 +233,10 @@ impl PairReconciler {
                 && !section.may_delete_namespace(object)
             {
                 return (End::Later(PairState::Deleting, Some(NAMESPACE_MADE)), observed);
+            }
+            // Credentials may have changed since the last step.
+            if !section.is_of_sessions() {
+                return (End::Later(PairState::Pending, Some(LISTING_LOOK)), observed);
             }
             if let Some(end) = self.contention(section, &step, &observed) {
                 return (end, observed);

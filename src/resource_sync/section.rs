@@ -221,6 +221,15 @@ impl Section {
         self.needed().iter().all(|watch| watch.store().is_listed())
     }
 
+    /// Whether the caches are of the clusters that requests now go to: new credentials may lead to other ones, until the
+    /// next lists have ended.
+    pub(super) fn is_of_sessions(&self) -> bool {
+        let listed_before = |watch: &&Arc<Watch>| watch.store().is_listed() && !watch.is_of_session();
+        let secrets = self.watches.secrets.iter().chain(&self.watches.remote_secrets);
+        !self.needed().iter().any(listed_before)
+            && (self.mode() == Mode::DetachingLocalGone || !secrets.into_iter().any(|watch| listed_before(&watch)))
+    }
+
     /// Whether a list has just ended of which the guard does not know the suspects yet.
     pub(super) fn is_noting(&self) -> bool {
         self.needed().iter().any(|watch| watch.is_noting())

@@ -115,8 +115,7 @@ impl Watch {
 
     /// The list that has begun ends.
     pub(crate) async fn end(&self) {
-        let epoch = self.cluster.sessions().borrow().as_ref().map_or(0, |session| session.epoch);
-        self.is_of(epoch);
+        self.is_of(self.cluster.epoch().unwrap_or_default());
         self.take(Event::InitDone).await;
     }
 

@@ -4,6 +4,7 @@
 
 mod absences;
 mod namespaces;
+mod sessions;
 mod writes;
 
 use std::sync::Arc;

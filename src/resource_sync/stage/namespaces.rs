@@ -103,3 +103,22 @@ async fn what_goes_while_its_finalizer_is_taken_off_has_gone_the_regular_way() {
     assert!(stage.hub.asked().is_empty(), "nothing is asked of what was seen terminating");
     assert_eq!(stage.edge.asked(), [format!("DELETE {NAMESPACE}")]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_lives_in_a_namespace_is_not_known_between_new_credentials_and_the_next_list() {
+    let (hub, other, edge) = (Cluster::scripted("hub"), Cluster::scripted("other"), Cluster::scripted("edge"));
+    let owner = Stage::between("databases", &hub, &edge, "");
+    let peer = Stage::between("gadgets", &other, &edge, "");
+    let sections = [Arc::clone(&owner.section), Arc::clone(&peer.section)];
+    for section in &sections {
+        section.follow(&sections);
+    }
+    peer.list(&[], &[], &[]).await;
+    owner.list(&[terminating(remote("a", 5), 6)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;
+    other.0.new_session(&other.1);
+    owner.reconcile("a").await;
+    assert_eq!(owner.edge.asked(), [format!("DELETE {OBJECTS}/a")], "the object goes, the namespace stays");
+    peer.watches().remote.list(&[]).await;
+    let told = owner.section.asked.lock().keys.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(told, ["team/a"]);
+}
