@@ -28,7 +28,7 @@ pub use error::{Error, Retry, full_text};
 pub use kind::Kind;
 pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, is_at_least};
 pub use registry::WatchRegistry;
-pub use store::{Absence, Listed, Store};
+pub use store::{Absence, ListMoment, Listed, Store};
 pub use watch::{Follower, Watch, WatchId};
 
 /// What a request does, in the words of RBAC.

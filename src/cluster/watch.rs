@@ -272,6 +272,7 @@ impl Watch {
                 Err(error) => return End::Void(error),
             }
         }
+        self.store.may_list();
         let mut stream = self.stream(&session, &kind, streaming);
         scope.set_state("listing");
         loop {
@@ -297,6 +298,7 @@ impl Watch {
                     if let Some(end) = self.after_error(&error, streaming, attempt).await {
                         return end;
                     }
+                    self.store.may_list();
                 }
             }
         }

@@ -155,12 +155,13 @@ impl PairReconciler {
             && let Some(kind) = section.remote_kind()
         {
             let live = section.remote_cluster().get(&kind, &observed.remote_key).await?;
+            let store = section.watches().remote.store();
             let awaited = &mut self.awaiting.remote;
             awaited.clear();
             observed.remote = if let Some(live) = live {
                 // The cache is not to be trusted before it has come as far.
                 if is_selected(section, &live) {
-                    awaited.await_version(&live.resource_version);
+                    awaited.await_version(&live.resource_version, store);
                     Remote::Present(Arc::new(live))
                 } else {
                     Remote::Absent(Absence::LeftSelector(Arc::new(live)))
@@ -180,10 +181,11 @@ impl PairReconciler {
             && let Some(kind) = section.local_kind()
         {
             let live = section.local_cluster().get(&kind, &self.key).await?;
+            let store = section.watches().local.store();
             let awaited = &mut self.awaiting.local;
             awaited.clear();
             match (&live, &observed.local) {
-                (Some(live), _) => awaited.await_version(&live.resource_version),
+                (Some(live), _) => awaited.await_version(&live.resource_version, store),
                 (None, Some(held)) => awaited.await_absence(&held.uid),
                 (None, None) => {}
             }
@@ -226,6 +228,10 @@ impl PairReconciler {
                 tracing::info!(section = %section.name(), key = %self.key, step = step.name(), "dry run");
                 return (End::Later(PairState::Pending, None), observed);
             }
+            // Credentials may have changed since the last step.
+            if !section.is_of_sessions() {
+                return (End::Later(PairState::Pending, Some(LISTING_LOOK)), observed);
+            }
             if step == Step::CreateNamespace && !section.may_create_namespace(&self.key.namespace) {
                 return (End::Later(PairState::Pending, Some(NAMESPACE_MADE)), observed);
             }
@@ -234,17 +240,18 @@ impl PairReconciler {
             {
                 return (End::Later(PairState::Deleting, Some(NAMESPACE_MADE)), observed);
             }
-            // Credentials may have changed since the last step.
-            if !section.is_of_sessions() {
-                return (End::Later(PairState::Pending, Some(LISTING_LOOK)), observed);
-            }
             if let Some(end) = self.contention(section, &step, &observed) {
                 return (end, observed);
             }
             if step == Step::AddFinalizer {
                 section.table.lock().pair(&self.key).holds_remote = true;
             }
-            match execute(section, &step, &observed).await {
+            // Should this run end before the answer comes, the next one knows that a write was sent.
+            self.awaiting.set_unknown(&step, true);
+            section.remember(&self.key, &self.awaiting);
+            let result = execute(section, &step, &observed).await;
+            self.awaiting.set_unknown(&step, result.as_ref().is_err_and(Error::outcome_is_unknown));
+            match result {
                 Ok(written) => {
                     if let Some(content) = written_fingerprint(&step, &observed) {
                         self.last_written.insert(step.name(), content);
@@ -267,7 +274,9 @@ impl PairReconciler {
                     secret_failure = Some((step.name(), error));
                 }
                 Err(error) => {
-                    self.note_failure(&step, &error);
+                    if matches!(error, Error::Conflict { .. } | Error::NotFound { .. }) {
+                        self.awaiting.refused(&step, &observed);
+                    }
                     match (&step, &observed.namespace) {
                         (Step::CreateNamespace, _) => section.namespace_was_not_made(&self.key.namespace),
                         (Step::DeleteNamespace, Namespace::Present { object, .. }) => {
@@ -319,12 +328,14 @@ impl PairReconciler {
 
     /// Notes what the caches have yet to show, and what a write may settle on.
     fn note(&mut self, section: &Section, step: &Step, written: &Written, observed: &Observed) {
+        let watches = section.watches();
+        let (remotes, locals, namespaces) = (watches.remote.store(), watches.local.store(), watches.namespaces.store());
         match step {
-            Step::AddFinalizer | Step::NoteGenerations { .. } => self.awaiting.remote.wrote(written),
+            Step::AddFinalizer | Step::NoteGenerations { .. } => self.awaiting.remote.wrote(written, remotes),
             Step::RemoveFinalizer => {
                 // What is not selected the watch does not show.
                 if let Remote::Present(remote) = &observed.remote {
-                    self.awaiting.remote.wrote(written);
+                    self.awaiting.remote.wrote(written, remotes);
                     if remote.deleting && remote.finalizers.len() == 1 {
                         self.awaiting.remote.await_absence(&remote.uid);
                     }
@@ -333,7 +344,7 @@ impl PairReconciler {
                 section.guard.lock().clear(&self.key);
             }
             Step::WriteRemoteStatus => {
-                self.awaiting.remote.wrote(written);
+                self.awaiting.remote.wrote(written, remotes);
                 if let Some(local) = &observed.local {
                     let mut table = section.table.lock();
                     if let Some(lag) = table.status_written(&self.key, Instant::now()) {
@@ -341,12 +352,12 @@ impl PairReconciler {
                     }
                     let settled = &mut table.pair(&self.key).settled;
                     settled.wrote_status(local, written);
-                    let shown = section.watches().remote.store().get(&observed.remote_key);
+                    let shown = remotes.get(&observed.remote_key);
                     settled.observe(shown.as_deref(), None, section.policy());
                 }
             }
             Step::CreateLocal | Step::PatchLocal(_) => {
-                self.awaiting.local.wrote(written);
+                self.awaiting.local.wrote(written, locals);
                 if let Some(lag) = section.table.lock().spec_written(&self.key, Instant::now()) {
                     self.metrics.written(Direction::Spec, lag);
                 }
@@ -355,21 +366,21 @@ impl PairReconciler {
                     let mut table = section.table.lock();
                     let settled = &mut table.pair(&self.key).settled;
                     settled.wrote_content(remote, written);
-                    let shown = section.watches().local.store().get(&self.key);
+                    let shown = locals.get(&self.key);
                     settled.observe(None, shown.as_deref(), section.policy());
                 }
             }
-            Step::ReleaseLocal(_) => self.awaiting.local.wrote(written),
+            Step::ReleaseLocal(_) => self.awaiting.local.wrote(written, locals),
             Step::DeleteLocal => {
-                self.awaiting.local.wrote(written);
+                self.awaiting.local.wrote(written, locals);
                 if let Some(local) = &observed.local {
                     self.awaiting.local.await_end(&local.uid);
                 }
                 self.went(section, observed);
             }
-            Step::CreateNamespace | Step::ReleaseNamespace => self.awaiting.namespace.wrote(written),
+            Step::CreateNamespace | Step::ReleaseNamespace => self.awaiting.namespace.wrote(written, namespaces),
             Step::DeleteNamespace => {
-                self.awaiting.namespace.wrote(written);
+                self.awaiting.namespace.wrote(written, namespaces);
                 if let Namespace::Present { object, .. } = &observed.namespace {
                     self.awaiting.namespace.await_end(&object.uid);
                 }
@@ -400,26 +411,6 @@ impl PairReconciler {
     fn went(&self, section: &Section, observed: &Observed) {
         if matches!(observed.remote, Remote::Absent(_)) {
             section.guard.lock().went(&self.key, Instant::now());
-        }
-    }
-
-    fn note_failure(&mut self, step: &Step, error: &Error) {
-        if !error.outcome_is_unknown() {
-            return;
-        }
-        match step {
-            Step::AddFinalizer | Step::RemoveFinalizer | Step::WriteRemoteStatus | Step::NoteGenerations { .. } => {
-                self.awaiting.remote.unknown = true;
-            }
-            Step::CreateLocal | Step::PatchLocal(_) | Step::ReleaseLocal(_) | Step::DeleteLocal => {
-                self.awaiting.local.unknown = true;
-            }
-            // A namespace or a secret that was written is written again to the same effect, or the conflict tells.
-            Step::CreateNamespace
-            | Step::DeleteNamespace
-            | Step::ReleaseNamespace
-            | Step::UploadSecret(_)
-            | Step::NoteSecretHash(_) => {}
         }
     }
 

@@ -107,6 +107,7 @@ impl Watch {
             plural: id.plural.clone(),
         };
         self.kind.send_replace(Some(Arc::new(Kind { resource, namespaced, status_subresource: true })));
+        self.store.may_list();
         self.take(Event::Init).await;
         for object in objects {
             self.take(Event::InitApply(decoded(object))).await;

@@ -35,7 +35,7 @@ struct Stage {
 }
 
 /// The configuration of a section with these keys, of this name and kind.
-fn config(name: &str, plural: &str, keys: &str) -> SyncConfig {
+pub(super) fn config(name: &str, plural: &str, keys: &str) -> SyncConfig {
     let text = format!(
         "[clusters.hub]\nkubeconfig = \"hub\"\n[clusters.edge]\nin_cluster = true\n[[sync]]\nname = \"{name}\"\n\
          remote = \"hub\"\nlocal = \"edge\"\nresource = \"{plural}.v1.demo.towline.dev\"\n{keys}\n"
