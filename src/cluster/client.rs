@@ -172,6 +172,11 @@ impl Cluster {
         self.shared.gates.opened()
     }
 
+    /// How often a denied permission was given.
+    pub fn permissions(&self) -> u64 {
+        self.shared.gates.openings()
+    }
+
     /// Says that a request or a watch got no answer: the actor probes.
     pub fn suspect(&self) {
         self.shared.suspicion.notify_one();

@@ -124,9 +124,9 @@ impl Store {
         self.contents.write().terminated.remove(key);
     }
 
-    /// Drops what is remembered of everything that is gone from a namespace.
-    pub fn forget_in(&self, namespace: &str) {
-        self.contents.write().terminated.retain(|key| &*key.namespace != namespace);
+    /// The keys of a namespace that are remembered as gone.
+    pub fn terminated_in(&self, namespace: &str) -> Vec<ObjectKey> {
+        self.contents.read().terminated.iter().filter(|key| &*key.namespace == namespace).cloned().collect()
     }
 
     /// All keys.

@@ -128,6 +128,13 @@ impl Awaiting {
         remote && local && namespace && self.secrets.is_empty()
     }
 
+    /// The local cluster is gone for ever, and shows nothing any more.
+    pub(super) fn forget_local(&mut self) {
+        self.local.clear();
+        self.namespace.clear();
+        self.secrets.retain(|(_, side, ..)| *side == Side::Remote);
+    }
+
     /// The caches have not shown it in time: they are not waited for any longer, the API servers are asked.
     pub(super) fn give_up(&mut self) {
         self.remote.unknown |= self.remote.is_pending();

@@ -84,6 +84,24 @@ impl Section {
         }
     }
 
+    /// That a remote object went the regular way is dealt with here. The cache of it may be another section's too, which
+    /// has yet to delete the namespace that it made for its own local object.
+    pub(super) fn forget_terminated(&self, remote_key: &ObjectKey) {
+        let is_needed = |peer: &Arc<Self>| {
+            let namespace = peer.mapping.local_of(remote_key).and_then(|local_key| {
+                let namespaces = peer.watches.namespaces.store();
+                Some((namespaces.get(&ObjectKey::new("", Arc::clone(&local_key.namespace)))?, local_key))
+            });
+            peer.config.name != self.config.name
+                && Arc::ptr_eq(&peer.watches.remote, &self.watches.remote)
+                && namespace.is_some_and(|(namespace, key)| peer.owner_in(&namespace) == Some(key))
+        };
+        let peers = self.peers.read().clone();
+        if !peers.iter().any(is_needed) {
+            self.watches.remote.store().forget(remote_key);
+        }
+    }
+
     /// Whether the namespace's marks are this section's.
     pub(super) fn owns(&self, namespace: &Object) -> bool {
         match self.policy.marks.namespace_owner(namespace) {

@@ -46,7 +46,9 @@ impl Section {
                 let mut keys: BTreeSet<ObjectKey> = BTreeSet::new();
                 if let Some(remote_namespace) = self.mapping.remote_namespace_of(&key.name) {
                     if watch.store().get(key).is_none() {
-                        self.watches.remote.store().forget_in(remote_namespace);
+                        for key in self.watches.remote.store().terminated_in(remote_namespace) {
+                            self.forget_terminated(&key);
+                        }
                     }
                     let remotes = self.watches.remote.store().in_namespace(remote_namespace);
                     keys.extend(remotes.iter().filter_map(|remote| self.mapping.local_of(&remote.key)));

@@ -60,6 +60,7 @@ impl ReconcilerFactory<ObjectKey> for PairReconcilers {
             metrics: Arc::clone(&self.metrics),
             key: key.clone(),
             awaiting: self.section.awaiting(key),
+            permissions: 0,
             waiting_since: None,
             last_written: BTreeMap::new(),
             rewrites: VecDeque::new(),
@@ -73,6 +74,8 @@ pub struct PairReconciler {
     metrics: Arc<SyncMetrics>,
     pub(super) key: ObjectKey,
     awaiting: Awaiting,
+    /// How many permissions had been given when this run began.
+    permissions: u64,
     waiting_since: Option<Instant>,
     /// Fingerprint of what was last written, by step.
     last_written: BTreeMap<&'static str, u64>,
@@ -113,6 +116,7 @@ impl Reconciler for PairReconciler {
     async fn reconcile(&mut self) -> Outcome {
         let section = Arc::clone(&self.section);
         let Some(remote_key) = section.mapping().remote_of(&self.key) else { return Outcome::Done };
+        self.permissions = section.permissions();
         // When the last cache has listed, every pair is asked for.
         if !section.is_listed() {
             return Outcome::Wait;
@@ -126,6 +130,9 @@ impl Reconciler for PairReconciler {
         }
         if !section.is_of_sessions() {
             return Outcome::RetryAfter(LISTING_LOOK);
+        }
+        if section.mode() == Mode::DetachingLocalGone {
+            self.awaiting.forget_local();
         }
         if !self.awaiting.is_shown(&section, &self.key, &remote_key) {
             let waiting_since = *self.waiting_since.get_or_insert_with(Instant::now);
@@ -448,7 +455,8 @@ impl PairReconciler {
                     let outcome = match retry {
                         Retry::WhenAllowed => {
                             section.park(self.key.clone());
-                            Outcome::Wait
+                            // It may have been given between the answer and this.
+                            if section.permissions() == self.permissions { Outcome::Wait } else { Outcome::Retry }
                         }
                         Retry::After(delay) => Outcome::RetryAfter(delay),
                         Retry::Backoff | Retry::Reread | Retry::WhenAvailable => Outcome::Retry,
@@ -481,7 +489,7 @@ impl PairReconciler {
                 // Where it was there when this run began, what has been seen since is for the run that follows.
                 let is_known = matches!(observed.remote, Remote::Absent(_));
                 if !is_owner && is_known && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {
-                    section.watches().remote.store().forget(&observed.remote_key);
+                    section.forget_terminated(&observed.remote_key);
                 }
                 section.guard.lock().clear(&self.key);
                 return Outcome::Done;

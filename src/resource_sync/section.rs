@@ -5,7 +5,7 @@
 //! finished its first list; when the last one has, every pair is asked for once. Pairs that wait for a cluster or for a
 //! permission are parked here and asked for again together by the section's attendant.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -18,6 +18,7 @@ use super::events::{EventMailbox, PairEvent};
 use super::guard::Guard;
 use super::names::Mapping;
 use super::news::{Following, Role};
+use super::owed::Owed;
 use super::plan::{Absence, Namespace, Observed, Policy, Remote};
 use super::secrets::{self, RemoteSecret, SecretView};
 use super::table::Table;
@@ -69,7 +70,7 @@ pub struct Section {
     mode: AtomicU8,
     pub(super) table: Mutex<Table>,
     pub(super) guard: Mutex<Guard>,
-    parked: Mutex<HashSet<ObjectKey>>,
+    parked: Mutex<Owed>,
     awaiting: Mutex<HashMap<ObjectKey, Awaiting>>,
     /// Namespaces that are being made, since when.
     pub(super) making_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
@@ -87,9 +88,10 @@ pub struct Section {
 /// What runs asked for.
 #[derive(Default)]
 pub(super) struct Asked {
-    pub(super) keys: BTreeSet<ObjectKey>,
-    /// Everyone who waits for the guard's verdict.
-    suspects: bool,
+    pub(super) keys: Owed,
+    /// Everyone who waits for the guard's verdict: how often that was asked for, and answered.
+    suspects: u64,
+    suspects_requested: u64,
 }
 
 impl Section {
@@ -292,7 +294,7 @@ impl Section {
 
     /// A suspect was cleared: others may go now.
     pub(super) fn suspects_may_go(&self) {
-        self.asked.lock().suspects = true;
+        self.asked.lock().suspects += 1;
         self.asked_notify.notify_one();
     }
 
@@ -303,15 +305,20 @@ impl Section {
 
     /// Requests what runs have asked for.
     pub(super) async fn request_asked(&self) {
-        let asked = std::mem::take(&mut *self.asked.lock());
-        for key in asked.keys {
-            self.request(key).await;
+        let (keys, suspects) = {
+            let asked = self.asked.lock();
+            (asked.keys.seen(), (asked.suspects != asked.suspects_requested).then_some(asked.suspects))
+        };
+        for (key, added) in keys {
+            self.request(key.clone()).await;
+            self.asked.lock().keys.requested(&key, added);
         }
-        if asked.suspects {
+        if let Some(suspects) = suspects {
             let waiting = self.guard.lock().waiting();
             for key in waiting {
                 self.request(key).await;
             }
+            self.asked.lock().suspects_requested = suspects;
         }
     }
 
@@ -354,10 +361,16 @@ impl Section {
 
     /// Asks for everything that was parked.
     pub(super) async fn unpark(&self) {
-        let parked = std::mem::take(&mut *self.parked.lock());
-        for key in parked {
-            self.request(key).await;
+        let parked = self.parked.lock().seen();
+        for (key, added) in parked {
+            self.request(key.clone()).await;
+            self.parked.lock().requested(&key, added);
         }
+    }
+
+    /// How often a denied permission was given, on either side.
+    pub(super) fn permissions(&self) -> u64 {
+        self.remote_cluster().permissions() + self.local_cluster().permissions()
     }
 
     /// Tells an Event; dropped and counted when there is no room.

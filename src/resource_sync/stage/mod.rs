@@ -5,6 +5,7 @@
 mod absences;
 mod namespaces;
 mod sessions;
+mod waiting;
 mod writes;
 
 use std::sync::Arc;
@@ -66,6 +67,22 @@ impl Stage {
         let stage = Self::over(config(name, "databases", keys), watches, self.hub.clone(), self.edge.clone());
         stage.section.follow(&[Arc::clone(&self.section), Arc::clone(&stage.section)]);
         stage
+    }
+
+    /// A section over the same remote watch, with another local cluster.
+    fn following_the_same(&self, edge: &(Cluster, Script)) -> Self {
+        let unshared = Self::between("databases", &(self.section.remote_cluster().clone(), self.hub.clone()), edge, "");
+        let mut config = config("follower", "databases", "finalizer = \"sync-follower\"");
+        config.local = edge.0.name().clone();
+        let own = unshared.watches();
+        let watches = Watches {
+            remote: Arc::clone(&self.watches().remote),
+            local: Arc::clone(&own.local),
+            namespaces: Arc::clone(&own.namespaces),
+            secrets: Vec::new(),
+            remote_secrets: Vec::new(),
+        };
+        Self::over(config, watches, self.hub.clone(), edge.1.clone())
     }
 
     /// A section of its own kind between clusters that others may share; it follows nothing yet.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use serde_json::json;
 
-use super::{NAMESPACE, OBJECTS, Stage, local, namespace, remote, terminating};
+use super::{NAMESPACE, OBJECTS, Stage, key, local, namespace, remote, terminating};
 use crate::actor::Outcome;
 use crate::cluster::Cluster;
 
@@ -119,6 +119,27 @@ async fn what_lives_in_a_namespace_is_not_known_between_new_credentials_and_the_
     owner.reconcile("a").await;
     assert_eq!(owner.edge.asked(), [format!("DELETE {OBJECTS}/a")], "the object goes, the namespace stays");
     peer.watches().remote.list(&[]).await;
-    let told = owner.section.asked.lock().keys.iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(told, ["team/a"]);
+    assert_eq!(owner.section.asked.lock().keys.keys(), ["team/a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_section_has_dealt_with_another_still_knows() {
+    let (hub, edge, other) = (Cluster::scripted("hub"), Cluster::scripted("edge"), Cluster::scripted("other"));
+    let owner = Stage::between("databases", &hub, &edge, "");
+    let follower = owner.following_the_same(&other);
+    let sections = [Arc::clone(&owner.section), Arc::clone(&follower.section)];
+    for section in &sections {
+        section.follow(&sections);
+    }
+    follower.watches().namespaces.list(&[]).await;
+    follower.watches().local.list(&[]).await;
+    owner.list(&[remote("a", 5)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;
+    owner.watches().remote.gone(&terminating(remote("a", 5), 9)).await;
+    follower.reconcile("a").await;
+    owner.reconcile("a").await;
+    assert!(owner.hub.asked().is_empty(), "it was seen terminating");
+    assert_eq!(owner.edge.asked(), [format!("DELETE {NAMESPACE}")]);
+    let key = key("a");
+    owner.watches().namespaces.gone(&namespace(1001, "a", "databases")).await;
+    assert!(!owner.watches().remote.store().absence(&key).seen_terminating, "nobody needs it any more");
 }

@@ -8,6 +8,7 @@ use super::{OBJECTS, Stage, key, local, namespace, remote, terminating};
 use crate::actor::Outcome;
 use crate::cluster::{ObjectKey, Written};
 use crate::resource_sync::awaited::{Awaiting, Side};
+use crate::resource_sync::section::Mode;
 
 fn theirs() -> Value {
     json!({"metadata": {"name": "team", "uid": "theirs", "resourceVersion": "1"}})
@@ -121,4 +122,20 @@ async fn an_upload_during_the_first_list_of_secrets_is_awaited() {
     let uploaded = json!({"metadata": {"name": "one", "namespace": "team", "uid": "one", "resourceVersion": "30"}});
     secrets.show(&uploaded).await;
     assert!(awaiting.is_shown(&stage.section, &key("a"), &key("a")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_local_cluster_that_is_gone_for_ever_is_not_waited_for() {
+    let stage = Stage::new("");
+    stage.list(&[remote("a", 5)], &[local("a", 7)], &[theirs()]).await;
+    stage.watches().remote.show(&resized(8, 2)).await;
+    stage.hub.answer(|_| (500, json!({})));
+    stage.reconcile("a").await;
+    stage.hub.answer(|_| (200, resized(9, 2)));
+    stage.section.set_mode(Mode::DetachingLocalGone);
+    (stage.hub.asked(), stage.edge.asked());
+    stage.reconcile("a").await;
+    let patch = format!("PATCH {OBJECTS}/a");
+    assert!(stage.hub.asked().contains(&patch), "our finalizer");
+    assert!(stage.edge.asked().is_empty());
 }

@@ -1,0 +1,72 @@
+//! What waits for a permission or a cluster, and who wakes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use serde_json::json;
+
+use super::{OBJECTS, Stage, key, remote};
+use crate::actor::{Outcome, Scope};
+use crate::cluster::Cluster;
+use crate::resource_sync::attendant::attend;
+
+#[tokio::test(start_paused = true)]
+async fn a_permission_that_is_given_while_its_denial_arrives_is_not_waited_for() {
+    for is_given in [true, false] {
+        let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
+        let stage = Stage::between("databases", &hub, &edge, "");
+        stage.section.follow(std::slice::from_ref(&stage.section));
+        let mut new = remote("a", 5);
+        new["metadata"]["finalizers"] = json!([]);
+        stage.list(&[new], &[], &[]).await;
+        let (cluster, script) = hub.clone();
+        stage.hub.answer(move |_| {
+            if is_given {
+                cluster.new_session(&script);
+            }
+            (403, json!({"code": 403, "reason": "Forbidden", "message": "denied"}))
+        });
+        let outcome = stage.reconcile("a").await;
+        assert_eq!(stage.hub.asked(), [format!("PATCH {OBJECTS}/a")]);
+        assert_eq!(matches!(outcome, Outcome::Retry), is_given, "{outcome:?}");
+        assert_eq!(matches!(outcome, Outcome::Wait), !is_given, "{outcome:?}");
+    }
+}
+
+/// Runs the attendant until everything has been waited for.
+async fn attended(stage: &Stage) {
+    let (scope, _stop) = Scope::standalone("attendant");
+    let attending = attend(Arc::clone(&stage.section), scope);
+    assert!(tokio::time::timeout(Duration::from_secs(1), attending).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_cluster_is_not_woken_by_anything_else() {
+    let mut stage = Stage::new("");
+    let (scope, _stop) = Scope::standalone("attendant");
+    let mut attending = std::pin::pin!(attend(Arc::clone(&stage.section), scope));
+    assert!(attending.as_mut().now_or_never().is_none());
+    stage.section.park(key("parked"));
+    stage.section.asked.lock().keys.insert(key("asked"));
+    stage.section.suspects_may_go();
+    assert!(attending.as_mut().now_or_never().is_none());
+    assert_eq!(stage.requested(), ["team/asked"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attendant_that_is_stopped_while_it_waits_for_room_loses_nothing() {
+    let mut stage = Stage::new("");
+    for number in 0..100 {
+        stage.section.park(key(&format!("parked{number}")));
+        stage.section.asked.lock().keys.insert(key(&format!("asked{number}")));
+    }
+    let mut requested = std::collections::BTreeSet::new();
+    for _ in 0..5 {
+        attended(&stage).await;
+        requested.extend(stage.requested());
+    }
+    assert_eq!(requested.len(), 200);
+    attended(&stage).await;
+    assert!(stage.requested().is_empty(), "once");
+}
