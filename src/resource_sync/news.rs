@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use super::plan;
 use super::section::Section;
 use crate::cluster::{Follower, ObjectKey, Watch};
-use crate::config::Unclaimed;
 
 /// What a watch is to a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +98,7 @@ impl Section {
             Some(local) => {
                 !local.deleting
                     && !self.policy.marks.is_paused(local)
-                    && (owned || plan::is_ours(local, &self.policy) || self.policy.unclaimed == Unclaimed::Delete)
+                    && (owned || plan::is_ours(local, &self.policy) || plan::may_go_unclaimed(local, &self.policy))
             }
             None => owned,
         };

@@ -497,7 +497,8 @@ impl Section {
         }
         let locals = watches.local.store().objects();
         let marked = locals.iter().filter(|local| {
-            local.annotation(&marks.remote_uid).is_some() && self.mapping.remote_of(&local.key).is_some()
+            let is_marked = [&marks.remote_uid, &marks.released].iter().any(|mark| local.annotation(mark).is_some());
+            is_marked && self.mapping.remote_of(&local.key).is_some()
         });
         let namespaces = watches.namespaces.store().objects();
         let owned = namespaces.iter().filter(|namespace| self.owner_in(namespace).is_some());

@@ -133,7 +133,8 @@ async fn a_local_cluster_that_is_gone_for_ever_is_not_waited_for() {
     stage.reconcile("a").await;
     stage.hub.answer(|_| (200, resized(9, 2)));
     stage.section.set_mode(Mode::DetachingLocalGone);
-    (stage.hub.asked(), stage.edge.asked());
+    stage.hub.asked();
+    stage.edge.asked();
     stage.reconcile("a").await;
     let patch = format!("PATCH {OBJECTS}/a");
     assert!(stage.hub.asked().contains(&patch), "our finalizer");
