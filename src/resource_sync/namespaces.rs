@@ -149,14 +149,16 @@ impl Section {
     }
 
     /// Whether a living remote object, other than that of `except`, maps to the local namespace. What is not known
-    /// counts as living.
+    /// counts as living, and so does what is paused: nothing is done for it, its deletion included.
     pub(super) fn lives_in(&self, namespace: &str, except: Option<&ObjectKey>) -> bool {
         let Some(remote_namespace) = self.mapping.remote_namespace_of(namespace) else { return false };
         let store = self.watches.remote.store();
         !store.is_listed()
             || !self.watches.remote.is_of_session()
             || store.any_in_namespace(remote_namespace, |remote| {
-                !remote.deleting && Some(&remote.key) != except && self.mapping.local_of(&remote.key).is_some()
+                (!remote.deleting || self.policy.marks.is_paused(remote))
+                    && Some(&remote.key) != except
+                    && self.mapping.local_of(&remote.key).is_some()
             })
     }
 }

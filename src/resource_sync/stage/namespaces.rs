@@ -143,3 +143,18 @@ async fn what_one_section_has_dealt_with_another_still_knows() {
     owner.watches().namespaces.gone(&namespace(1001, "a", "databases")).await;
     assert!(!owner.watches().remote.store().absence(&key).seen_terminating, "nobody needs it any more");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_namespace_of_a_paused_object_is_nobodys_to_delete() {
+    let stage = Stage::new("");
+    let mut paused = terminating(remote("a", 5), 6);
+    paused["metadata"]["annotations"]["cloud.teleport.dev/paused"] = json!("true");
+    let mut theirs = local("b", 7);
+    theirs["metadata"]["annotations"] = json!({});
+    stage.list(&[paused.clone()], &[theirs], &[namespace(8, "a", "databases")]).await;
+    stage.reconcile("b").await;
+    assert!(stage.edge.asked().is_empty(), "nothing is done for a pair that is paused, by nobody");
+    stage.watches().remote.show(&terminating(remote("a", 5), 9)).await;
+    stage.reconcile("a").await;
+    assert_eq!(stage.edge.asked(), [format!("DELETE {NAMESPACE}")]);
+}
