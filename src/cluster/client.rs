@@ -280,9 +280,14 @@ impl Cluster {
 
     /// Reads a path that names no object (discovery, version).
     pub(super) async fn fetch<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        self.fetch_as(path, "application/json").await
+    }
+
+    /// Reads a path that names no object, as this media type.
+    pub(super) async fn fetch_as<T: DeserializeOwned>(&self, path: &str, accept: &str) -> Result<T, Error> {
         let client = self.ready_client()?;
         let asked = Asked { cluster: &self.shared.name, verb: Verb::Get, resource: path, name: None };
-        let request = http::Request::get(path).header(ACCEPT, "application/json").body(Body::empty());
+        let request = http::Request::get(path).header(ACCEPT, accept).body(Body::empty());
         self.exchange(&client, request, &asked, self.shared.config.request_timeout).await
     }
 

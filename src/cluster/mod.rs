@@ -13,6 +13,7 @@ mod client;
 mod credentials;
 mod error;
 mod gates;
+mod held;
 mod kind;
 mod limiter;
 pub mod object;

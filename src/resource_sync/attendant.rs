@@ -16,6 +16,20 @@ use crate::actor::{BoxError, Scope};
 /// How often due secrets are looked for: a fraction of the refresh interval, within these bounds.
 const LOOK_FOR_SECRETS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
+/// What an API server could not tell is asked for again after this.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Returns whether something is still to be asked for.
+async fn request_asked(section: &Section) -> bool {
+    match section.request_asked().await {
+        Ok(()) => false,
+        Err(error) => {
+            tracing::debug!(section = %section.name(), %error, "failed to look for what left the selector, trying on");
+            true
+        }
+    }
+}
+
 /// The body of the actor.
 pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError> {
     let (remote, local) = (section.remote_cluster(), section.local_cluster());
@@ -29,7 +43,7 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
     let mut look = tokio::time::interval(period);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // What was asked for and parked before this looked, or while it was away.
-    section.request_asked().await;
+    let mut unanswered = request_asked(&section).await;
     let mut may_go_on = true;
     loop {
         if std::mem::take(&mut may_go_on) && section.is_available() {
@@ -41,7 +55,8 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
             Ok(()) = local_availability.changed() => may_go_on = true,
             Ok(()) = remote_permissions.changed() => may_go_on = true,
             Ok(()) = local_permissions.changed() => may_go_on = true,
-            () = section.asked() => section.request_asked().await,
+            () = section.asked() => unanswered = request_asked(&section).await,
+            () = tokio::time::sleep(ASK_AGAIN), if unanswered => unanswered = request_asked(&section).await,
             _ = look.tick(), if refresh.is_some() => section.request_due_secrets().await,
         }
     }

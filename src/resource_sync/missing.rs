@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::guard::Verdict;
 use super::plan::{Absence, Observed, Remote};
 use super::reconcile::{CATCH_UP, End, PairReconciler};
-use super::section::{Mode, Section};
+use super::section::Section;
 use crate::cluster::{Error, Kind, Object};
 use crate::telemetry::ObjectState as PairState;
 
@@ -42,7 +42,6 @@ impl PairReconciler {
     pub(super) fn may_have_left_the_selector(&self, section: &Section, observed: &Observed) -> bool {
         let unseen = matches!(observed.remote, Remote::Absent(Absence::SeenTerminating | Absence::Unexplained));
         unseen
-            && section.mode() == Mode::Syncing
             && !section.config().selector.is_empty()
             && section.table.lock().get(&self.key).is_some_and(|pair| pair.holds_remote)
     }

@@ -167,6 +167,9 @@ impl Follower for Following {
         if matches!(self.role, Role::Remote | Role::Local) {
             section.became_known();
         }
+        if first && self.role == Role::Remote {
+            section.look_for_unselected();
+        }
         if !section.is_listed() {
             return Vec::new();
         }

@@ -23,7 +23,7 @@ use super::plan::{Absence, Namespace, Observed, Policy, Remote};
 use super::secrets::{self, RemoteSecret, SecretView};
 use super::table::Table;
 use crate::actor::KeyMailbox;
-use crate::cluster::{Cluster, FIELD_MANAGER, Kind, Listed, ObjectKey, Watch};
+use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Listed, ObjectKey, Watch};
 use crate::config::{SectionName, SyncConfig};
 
 /// The configuration's default: one daemon alone follows the remote objects.
@@ -92,6 +92,8 @@ pub(super) struct Asked {
     /// Everyone who waits for the guard's verdict: how often that was asked for, and answered.
     suspects: u64,
     suspects_requested: u64,
+    /// The remote objects that are not selected have to be looked through for our finalizer.
+    unselected: bool,
 }
 
 impl Section {
@@ -303,8 +305,32 @@ impl Section {
         self.asked_notify.notified().await;
     }
 
-    /// Requests what runs have asked for.
-    pub(super) async fn request_asked(&self) {
+    /// What left the selector unseen may still bear our finalizer: it is to be looked for.
+    pub(super) fn look_for_unselected(&self) {
+        if !self.config.selector.is_empty() {
+            self.asked.lock().unselected = true;
+            self.asked_notify.notify_one();
+        }
+    }
+
+    /// Requests what bears our finalizer and is not selected.
+    async fn request_unselected(&self) -> Result<(), Error> {
+        let Some(kind) = self.remote_kind() else { return Ok(()) };
+        let held = self.remote_cluster().held_by(&kind, &self.policy.marks.finalizer).await?;
+        for remote_key in held {
+            if self.watches.remote.store().get(&remote_key).is_none()
+                && let Some(key) = self.mapping.local_of(&remote_key)
+            {
+                self.table.lock().pair(&key).holds_remote = true;
+                self.request(key).await;
+            }
+        }
+        self.asked.lock().unselected = false;
+        Ok(())
+    }
+
+    /// Requests what runs have asked for; an error: something could not be found out, and is still to be.
+    pub(super) async fn request_asked(&self) -> Result<(), Error> {
         let (keys, suspects) = {
             let asked = self.asked.lock();
             (asked.keys.seen(), (asked.suspects != asked.suspects_requested).then_some(asked.suspects))
@@ -320,6 +346,7 @@ impl Section {
             }
             self.asked.lock().suspects_requested = suspects;
         }
+        if self.asked.lock().unselected { self.request_unselected().await } else { Ok(()) }
     }
 
     /// Asks for a reconcile; waits while the dispatcher has no room for another key.
@@ -488,12 +515,13 @@ impl Section {
     pub(super) fn left_to_detach(&self) -> usize {
         let marks = &self.policy.marks;
         let watches = &self.watches;
+        let unselected = usize::from(self.asked.lock().unselected) + self.unselected_and_held();
         let remotes = watches.remote.store().objects();
         let held = remotes
             .iter()
             .filter(|remote| remote.has_finalizer(&marks.finalizer) && self.mapping.local_of(&remote.key).is_some());
         if self.mode() == Mode::DetachingLocalGone {
-            return held.count();
+            return unselected + held.count();
         }
         let locals = watches.local.store().objects();
         let marked = locals.iter().filter(|local| {
@@ -502,6 +530,16 @@ impl Section {
         });
         let namespaces = watches.namespaces.store().objects();
         let owned = namespaces.iter().filter(|namespace| self.owner_in(namespace).is_some());
-        held.count() + marked.count() + owned.count()
+        unselected + held.count() + marked.count() + owned.count()
+    }
+
+    /// How many remote objects that are not selected are known to bear our finalizer.
+    fn unselected_and_held(&self) -> usize {
+        if self.config.selector.is_empty() {
+            return 0;
+        }
+        let holding = self.table.lock().holding();
+        let remotes = holding.iter().filter_map(|key| self.mapping.remote_of(key));
+        remotes.filter(|key| self.watches.remote.store().get(key).is_none()).count()
     }
 }

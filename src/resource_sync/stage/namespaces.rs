@@ -73,13 +73,13 @@ async fn whoever_made_a_namespace_is_told_when_the_others_in_it_become_known() {
     assert_eq!(owner.hub.asked(), [format!("PATCH {OBJECTS}/a")], "our finalizer");
     owner.watches().remote.gone(&terminating(remote("a", 5), 1002)).await;
     peer.watches().local.list(&[]).await;
-    owner.section.request_asked().await;
+    owner.section.request_asked().await.expect("nothing to be found out");
     owner.requested();
     owner.reconcile("a").await;
     assert!(owner.edge.asked().is_empty(), "the remote of the other is not known yet");
     peer.watches().remote.list(&[]).await;
     owner.section.asked().await;
-    owner.section.request_asked().await;
+    owner.section.request_asked().await.expect("nothing to be found out");
     assert_eq!(owner.requested(), ["team/a"]);
     owner.reconcile("a").await;
     assert_eq!(owner.edge.asked(), [format!("DELETE {NAMESPACE}")]);

@@ -6,10 +6,11 @@ use std::time::Duration;
 use futures::FutureExt;
 use serde_json::json;
 
-use super::{OBJECTS, Stage, key, remote};
+use super::{OBJECTS, Stage, key, local, remote};
 use crate::actor::{Outcome, Scope};
 use crate::cluster::Cluster;
 use crate::resource_sync::attendant::attend;
+use crate::resource_sync::section::Mode;
 
 #[tokio::test(start_paused = true)]
 async fn a_permission_that_is_given_while_its_denial_arrives_is_not_waited_for() {
@@ -69,4 +70,35 @@ async fn an_attendant_that_is_stopped_while_it_waits_for_room_loses_nothing() {
     assert_eq!(requested.len(), 200);
     attended(&stage).await;
     assert!(stage.requested().is_empty(), "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_left_the_selector_unseen_is_looked_for_once() {
+    for detaching in [false, true] {
+        let mut stage = Stage::new("selector = \"place=west\"");
+        let (left, bare) = (remote("left", 5), json!({"metadata": {"name": "bare", "namespace": "team"}}));
+        let pages = [
+            json!({"metadata": {"continue": "more"}, "items": [bare, {"metadata": remote("selected", 6)["metadata"]}]}),
+            json!({"metadata": {}, "items": [{"metadata": left["metadata"]}]}),
+        ];
+        let mut pages = pages.into_iter();
+        let mut fails = true;
+        stage.hub.answer(move |line| match line {
+            "GET /apis/demo.towline.dev/v1/databases" if std::mem::take(&mut fails) => (500, json!({})),
+            "GET /apis/demo.towline.dev/v1/databases" => (200, pages.next().expect("two pages")),
+            _ => (200, left.clone()),
+        });
+        stage.list(&[remote("selected", 6)], &[local("selected", 7)], &[]).await;
+        stage.requested();
+        let (scope, _stop) = Scope::standalone("attendant");
+        let attending = attend(Arc::clone(&stage.section), scope);
+        assert!(tokio::time::timeout(Duration::from_mins(10), attending).await.is_err());
+        assert_eq!(stage.requested(), ["team/left"]);
+        assert_eq!(stage.hub.asked().len(), 3, "a failure, two pages");
+        if detaching {
+            stage.section.set_mode(Mode::Detaching);
+        }
+        stage.reconcile("left").await;
+        assert_eq!(stage.hub.asked(), [format!("GET {OBJECTS}/left"), format!("PATCH {OBJECTS}/left")]);
+    }
 }
