@@ -12,6 +12,8 @@
 
 #[cfg(test)]
 pub(crate) mod scripted;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -31,7 +33,6 @@ use super::client::{Cluster, Session};
 use super::connection::guarded;
 use super::demand::Demands;
 use super::error::{Asked, Error};
-use super::fence::Claim;
 use super::kind::Kind;
 use super::object::{Decoded, Object, ObjectKey};
 use super::store::Store;
@@ -41,6 +42,8 @@ use crate::config::{ClusterName, ResourceId};
 
 /// Back-off while a kind is missing or a permission denied; the cap is the spec's.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+/// A permission that an optional watch lacks may be given at any time: asked for again after this.
+const ASK_AGAIN: Duration = Duration::from_mins(5);
 /// After as many failures in a row a watch is not resumed but begun anew.
 const RESUMES: u32 = 3;
 /// Objects a page, where the server has no streaming lists.
@@ -168,12 +171,16 @@ impl Watch {
     /// Whether the cache is whole and of the cluster that a request now goes to: between a change of credentials or a lost
     /// connection, which may lead to another cluster, and the end of the next list it is not.
     pub fn is_current(&self) -> bool {
-        let epoch = self.cluster.sessions().borrow().as_ref().map(|session| session.epoch);
         self.store.is_listed()
             && !self.store.is_listing()
             && !self.is_noting()
             && !self.lost.load(Ordering::Acquire)
-            && epoch == Some(self.listed_epoch.load(Ordering::Acquire))
+            && self.is_of_session()
+    }
+
+    /// Whether the last list was made with the credentials of now.
+    pub fn is_of_session(&self) -> bool {
+        self.cluster.epoch() == Some(self.listed_epoch.load(Ordering::Acquire))
     }
 
     /// Whether followers have yet to note what the list that just ended means.
@@ -216,8 +223,7 @@ impl Watch {
         let _ = self.known_kind.set(kind);
     }
 
-    /// Makes it a watch that is only tried where list and watch are granted, by one access review for each set of
-    /// credentials.
+    /// Makes it a watch that is only tried where list and watch are granted, by an access review now and then.
     pub fn only_if_granted(&self) {
         self.optional.store(true, Ordering::Relaxed);
     }
@@ -239,6 +245,10 @@ impl Watch {
     pub async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         let mut attempt = 0;
         let mut streaming = true;
+        if self.store.is_listed() {
+            // What the last instance had taken in it may not have told: the next list is told as a first one.
+            self.store.set_unlisted("the watcher was restarted".into(), false);
+        }
         loop {
             let end = tokio::select! {
                 () = scope.draining() => return Ok(()),
@@ -291,20 +301,32 @@ impl Watch {
         let session = self.wait_for_session(&mut sessions).await;
         self.wait_for_others().await;
         let Ok(claim) = self.demands.claim() else { return End::Unclaimed };
-        let kind = match self.find_kind(claim).await {
+        let cluster = self.cluster.holding(claim);
+        let kind = match self.find_kind(&cluster).await {
             Ok(kind) => Arc::new(kind),
             Err(Error::Unclaimed(_)) => return End::Unclaimed,
             Err(error) => return End::Void(error),
         };
         self.kind.send_replace(Some(Arc::clone(&kind)));
         let epoch = session.epoch;
-        if self.optional.load(Ordering::Relaxed) && !self.is_granted(&kind).await {
-            self.store.set_unlisted("not granted".into(), false);
-            scope.set_state("not granted");
-            let _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)).await;
-            return End::Relist;
+        if self.optional.load(Ordering::Relaxed) {
+            match self.is_granted(&cluster, &kind).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.store.set_unlisted("not granted".into(), false);
+                    scope.set_state("not granted");
+                    tokio::select! {
+                        _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)) => {}
+                        () = tokio::time::sleep(ASK_AGAIN) => {}
+                    }
+                    return End::Relist;
+                }
+                Err(Error::Unclaimed(_)) => return End::Unclaimed,
+                Err(error) => return End::Void(error),
+            }
         }
         let number = self.demands.begin();
+        self.store.may_list();
         let mut stream = self.stream(&session, &kind, streaming);
         scope.set_state("listing");
         loop {
@@ -333,15 +355,16 @@ impl Watch {
                     if let Some(end) = self.after_error(&error, streaming, attempt).await {
                         return end;
                     }
+                    self.store.may_list();
                 }
             }
         }
     }
 
-    async fn find_kind(&self, claim: Option<Claim>) -> Result<Kind, Error> {
+    async fn find_kind(&self, cluster: &Cluster) -> Result<Kind, Error> {
         match self.known_kind.get() {
             Some(kind) => Ok(kind.clone()),
-            None => Kind::discover(&self.cluster.holding(claim), &self.id.resource).await,
+            None => Kind::discover(cluster, &self.id.resource).await,
         }
     }
 
@@ -391,15 +414,18 @@ impl Watch {
         }
     }
 
-    async fn is_granted(&self, kind: &Kind) -> bool {
+    async fn is_granted(&self, cluster: &Cluster, kind: &Kind) -> Result<bool, Error> {
         let name = self.id.fields.strip_prefix("metadata.name=").unwrap_or_default();
         for verb in [Verb::List, Verb::Watch] {
             let request = AccessRequest::new(verb, &kind.full_resource(), &self.id.namespace, name);
-            if !self.cluster.review_access(&request).await.is_ok_and(|decision| decision.allowed) {
-                return false;
+            match cluster.review_access(&request).await {
+                Ok(decision) if decision.allowed => {}
+                // Who may not even ask has not been given much.
+                Ok(_) | Err(Error::Forbidden { .. } | Error::NotServed { .. }) => return Ok(false),
+                Err(error) => return Err(error),
             }
         }
-        true
+        Ok(true)
     }
 
     fn stream(
