@@ -123,10 +123,12 @@ pub struct Watch {
     keep_last_applied: AtomicBool,
     /// Only where it is granted; where not, nobody asks for it in vain.
     optional: AtomicBool,
-    /// How the kind is served, where that is known beforehand.
-    known_kind: OnceLock<Kind>,
     /// Who needs it.
     pub(super) demands: Demands,
+    /// The stream has told something since it last failed.
+    is_live: AtomicBool,
+    /// How the kind is served, where that is known beforehand.
+    known_kind: OnceLock<Kind>,
 }
 
 impl Watch {
@@ -146,8 +148,9 @@ impl Watch {
             after: RwLock::default(),
             keep_last_applied: AtomicBool::new(false),
             optional: AtomicBool::new(false),
-            known_kind: OnceLock::new(),
             demands: Demands::default(),
+            is_live: AtomicBool::new(false),
+            known_kind: OnceLock::new(),
         })
     }
 
@@ -192,6 +195,11 @@ impl Watch {
         if self.lost.load(Ordering::Acquire) && !self.list_asked.swap(true, Ordering::AcqRel) {
             self.list_again.notify_one();
         }
+    }
+
+    /// Whether the list has ended and the stream has told something since it last failed: what happens shows.
+    pub fn is_live(&self) -> bool {
+        self.is_live.load(Ordering::Acquire) && !self.store.is_listing()
     }
 
     /// The kind, once it was found.
@@ -248,6 +256,7 @@ impl Watch {
                 () = self.demands.nobody() => End::Unwanted,
                 end = self.follow_cluster(&scope, streaming, &mut attempt) => end,
             };
+            self.is_live.store(false, Ordering::Release);
             match end {
                 End::Relist => {}
                 End::NoStreamingLists => streaming = false,
@@ -332,6 +341,7 @@ impl Watch {
                 Some(Ok(event)) => {
                     if matches!(event, Event::InitDone | Event::Apply(_) | Event::Delete(_)) {
                         *attempt = 0;
+                        self.is_live.store(true, Ordering::Release);
                     }
                     if matches!(event, Event::InitDone) {
                         self.is_of(epoch);
@@ -340,6 +350,7 @@ impl Watch {
                     self.take(event, number).await;
                 }
                 Some(Err(error)) => {
+                    self.is_live.store(false, Ordering::Release);
                     if let Some(end) = self.after_error(&error, streaming, attempt).await {
                         return end;
                     }

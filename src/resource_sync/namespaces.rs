@@ -74,7 +74,7 @@ impl Section {
 
     /// What lives in namespaces is known now: other sections whose namespaces it may have kept can go on.
     pub(super) fn became_known(&self) {
-        for peer in self.others_here() {
+        for peer in self.others_here().filter(|peer| peer.is_running()) {
             let namespaces = peer.watches.namespaces.store().objects();
             let shared = namespaces.iter().filter(|held| self.mapping.remote_namespace_of(&held.key.name).is_some());
             let owners: Vec<ObjectKey> = shared.filter_map(|namespace| peer.owner_in(namespace)).collect();
