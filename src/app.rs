@@ -17,7 +17,8 @@ use crate::actor::{
 };
 use crate::cli::Exit;
 use crate::cluster::WatchRegistry;
-use crate::config::{Config, DaemonConfig};
+use crate::config::{Config, DaemonConfig, SectionName};
+use crate::election::{Elected, Election};
 use crate::resource_sync::report::SyncReport;
 use crate::resource_sync::wiring::wire;
 use crate::telemetry::{self, Admin, Section, Tree, VERSION};
@@ -72,7 +73,9 @@ async fn supervise(
     tracing::info!(version = VERSION, admin = %listening, sections = config.sync.len(), "towline starts");
 
     let mut watches = WatchRegistry::new(&config.clusters);
-    let wired = wire(&config.sync, &mut watches);
+    let names: Vec<SectionName> = config.sync.iter().map(|section| section.name.clone()).collect();
+    let election = config.election.as_ref().map(|election| Election::new(election, &names, &mut watches));
+    let wired = wire(&config.sync, &mut watches, |section| election.as_ref()?.fence(section));
     let reports: Vec<Arc<SyncReport>> = wired.iter().map(crate::resource_sync::wiring::WiredSection::report).collect();
     let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
     let admin = AdminChild {
@@ -80,13 +83,25 @@ async fn supervise(
         started: Instant::now(),
         metrics,
         reports,
+        election: election.clone(),
         tree: Arc::clone(&tree),
         listener: Arc::new(listener),
     };
     // The admin server first, so that it is there to watch the others start, and the last to be drained.
     let mut children = vec![admin.into_child()];
     children.extend(watches.into_children());
-    children.extend(wired.into_iter().map(crate::resource_sync::wiring::WiredSection::into_child));
+    // Drained in reverse: first this replica stops to count, then sections end, and each one's Lease is given up as soon
+    // as it has.
+    children.extend(election.iter().flat_map(|election| election.electors()));
+    children.extend(wired.into_iter().map(|section| {
+        let gate = election.as_ref().and_then(|election| election.gate(section.name()));
+        let child = section.into_child();
+        match gate {
+            Some(gate) => child.gated(gate),
+            None => child,
+        }
+    }));
+    children.extend(election.iter().map(|election| election.membership()));
     let root = Supervisor::start("towline", children, RestartPolicy::SUBTREE);
     // Set once, here.
     let _ = tree.handle.set(root.clone());
@@ -156,6 +171,7 @@ struct AdminChild {
     started: Instant,
     metrics: PrometheusHandle,
     reports: Vec<Arc<SyncReport>>,
+    election: Option<Arc<Election>>,
     tree: Arc<LiveTree>,
     listener: Arc<StdListener>,
 }
@@ -172,18 +188,32 @@ impl AdminChild {
     async fn serve(&self, scope: Scope) -> Result<(), BoxError> {
         let listener = TcpListener::from_std(self.listener.try_clone()?)?;
         let (reports, tree) = (self.reports.clone(), Arc::clone(&self.tree));
+        let election = self.election.clone();
+        let shown = |report: &Arc<SyncReport>| {
+            let section = Arc::clone(report) as Arc<dyn Section>;
+            match &self.election {
+                Some(election) => Elected::around(election, section),
+                None => section,
+            }
+        };
         let admin = Admin {
             started: self.started,
             metrics: self.metrics.clone(),
             before_scrape: Arc::new(move || {
                 for report in &reports {
                     report.refresh();
+                    if election.is_none() {
+                        telemetry::leader_election_master_status(report.name(), true);
+                    }
+                }
+                if let Some(election) = &election {
+                    election.refresh();
                 }
                 // The tree answers by message; what it says now is in the next scrape.
                 let tree = Arc::clone(&tree);
                 tokio::spawn(async move { count_actors(&tree).await });
             }),
-            sections: self.reports.iter().map(|report| Arc::clone(report) as Arc<dyn Section>).collect(),
+            sections: self.reports.iter().map(shown).collect(),
             tree: Arc::clone(&self.tree) as Arc<dyn Tree>,
             admin_token_file: self.daemon.admin_token_file.clone(),
         };
@@ -200,7 +230,8 @@ impl AdminChild {
 }
 
 /// The roles of actors, as metrics label them.
-const ROLES: [&str; 8] = ["admin", "cluster", "session", "watcher", "sync", "dispatcher", "attendant", "events"];
+const ROLES: [&str; 10] =
+    ["admin", "cluster", "session", "watcher", "election", "membership", "sync", "dispatcher", "attendant", "events"];
 
 async fn count_actors(tree: &LiveTree) {
     let Some(handle) = tree.handle.get() else { return };

@@ -21,5 +21,6 @@ pub mod check;
 pub mod cli;
 pub mod cluster;
 pub mod config;
+pub mod election;
 pub mod resource_sync;
 pub mod telemetry;

@@ -7,6 +7,7 @@ use kube::config::KubeconfigError;
 use kube::core::Status;
 
 use super::Verb;
+use super::fence::Expired;
 use crate::config::ClusterName;
 
 /// Why a request to a cluster failed. Every variant tells how to go on ([`Error::retry`]) and of which kind it is for
@@ -111,6 +112,10 @@ pub enum Error {
         /// The server's message.
         message: String,
     },
+    /// The section's claim has ended: nothing was sent, or what was sent may have been carried out. Nothing is wrong
+    /// with the cluster.
+    #[error(transparent)]
+    Unclaimed(#[from] Expired),
     /// The answer could not be read.
     #[error("failed to decode the answer: {reason}")]
     Decode {
@@ -132,6 +137,8 @@ pub enum Retry {
     WhenAvailable,
     /// When the permission is given.
     WhenAllowed,
+    /// Not in this term of the section: another replica goes on, or this one begins anew.
+    WhenClaimed,
 }
 
 impl Error {
@@ -144,6 +151,7 @@ impl Error {
             Self::Conflict { .. } | Self::NotFound { .. } => Retry::Reread,
             Self::Throttled { retry_after: Some(delay), .. } => Retry::After(*delay),
             Self::Forbidden { .. } => Retry::WhenAllowed,
+            Self::Unclaimed(_) => Retry::WhenClaimed,
             Self::NotServed { .. }
             | Self::Throttled { .. }
             | Self::NamespaceTerminating { .. }
@@ -168,6 +176,7 @@ impl Error {
             Self::NamespaceTerminating { .. } => "namespace_terminating",
             Self::Rejected { .. } => "rejected",
             Self::Server { .. } => "server",
+            Self::Unclaimed(_) => "unclaimed",
             Self::Decode { .. } => "decode",
         }
     }
@@ -177,7 +186,11 @@ impl Error {
         // A 5xx may come from a proxy in front, or from the server after etcd had the write.
         matches!(
             self,
-            Self::NoAnswer { .. } | Self::Server { .. } | Self::Decode { .. } | Self::Throttled { code: 500.., .. }
+            Self::NoAnswer { .. }
+                | Self::Server { .. }
+                | Self::Decode { .. }
+                | Self::Unclaimed(_)
+                | Self::Throttled { code: 500.., .. }
         )
     }
 
@@ -208,6 +221,9 @@ impl Asked<'_> {
             kube::Error::SerdeError(source) => Error::Decode { reason: source.to_string() },
             kube::Error::FromUtf8(source) => Error::Decode { reason: source.to_string() },
             other => {
+                if let Some(expired) = cause::<Expired>(other) {
+                    return Error::Unclaimed(expired.clone());
+                }
                 let reason = full_text(other);
                 let cluster = self.cluster.clone();
                 if is_connect(other) { Error::Connect { cluster, reason } } else { Error::NoAnswer { cluster, reason } }
@@ -300,18 +316,20 @@ fn without_credentials(error: &(dyn std::error::Error + 'static)) -> Option<Stri
     None
 }
 
-fn is_connect(error: &kube::Error) -> bool {
+/// The first error of a type among an error and its sources.
+fn cause<'a, E: std::error::Error + 'static>(error: &'a kube::Error) -> Option<&'a E> {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(inner) = source {
-        if inner
-            .downcast_ref::<hyper_util::client::legacy::Error>()
-            .is_some_and(hyper_util::client::legacy::Error::is_connect)
-        {
-            return true;
+        if let Some(found) = inner.downcast_ref::<E>() {
+            return Some(found);
         }
         source = inner.source();
     }
-    false
+    None
+}
+
+fn is_connect(error: &kube::Error) -> bool {
+    cause::<hyper_util::client::legacy::Error>(error).is_some_and(hyper_util::client::legacy::Error::is_connect)
 }
 
 #[cfg(test)]

@@ -200,6 +200,16 @@ impl Store {
         });
     }
 
+    /// Nobody needs it any more: nothing is kept, and nothing can be decided from it.
+    pub(super) fn clear(&self) {
+        {
+            let mut contents = self.contents.write();
+            let remember_terminated = contents.remember_terminated;
+            *contents = Contents { remember_terminated, ..Contents::default() };
+        }
+        self.listed.send_replace(Listed::No { reason: None, unreachable: false });
+    }
+
     /// A watch event of a new or changed object; returns whether it differs from what was held.
     pub(super) fn apply(&self, object: Object) -> bool {
         let mut contents = self.contents.write();

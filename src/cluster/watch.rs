@@ -3,7 +3,8 @@
 //! It owns the [`Store`] of one kind in one cluster (under one selector) and writes to it alone. For every event it
 //! first changes the cache and then tells each follower the *key*; a follower whose mailbox is full makes it wait, and
 //! then the stream is not read on: backpressure reaches the API server. Restarted, it lists again; what vanished in the
-//! meantime is told like a deletion, without the claim that it was seen terminating.
+//! meantime is told like a deletion, without the claim that it was seen terminating. It runs while somebody
+//! [demands](Watch::demand) it; while nobody does it costs nothing, neither requests nor memory.
 //!
 //! kube's watcher does the conversation (streaming lists where the server has them, paged lists otherwise, resuming,
 //! 410). This actor adds what kube leaves to its caller: which errors make the cache void, when to wait for the cluster
@@ -22,17 +23,19 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use kube::Api;
-use kube::core::PartialObjectMeta;
+use kube::core::{ApiResource, DynamicResourceScope, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event, ListSemantic};
 use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 
 use super::access::AccessRequest;
 use super::client::{Cluster, Session};
+use super::connection::guarded;
+use super::demand::Demands;
 use super::error::{Asked, Error};
 use super::kind::Kind;
 use super::object::{Decoded, Object, ObjectKey};
-use super::store::{Listed, Store};
+use super::store::Store;
 use super::{Availability, Verb};
 use crate::actor::{Backoff, BoxError, Scope};
 use crate::config::{ClusterName, ResourceId};
@@ -55,6 +58,8 @@ pub struct WatchId {
     pub cluster: ClusterName,
     /// The kind.
     pub resource: ResourceId,
+    /// Namespace, or empty for all.
+    pub namespace: String,
     /// Label selector, or empty.
     pub labels: String,
     /// Field selector, or empty.
@@ -67,7 +72,7 @@ impl WatchId {
     /// The kind and what narrows it down, for the actor's name.
     pub fn label(&self) -> String {
         let mut label = self.resource.to_string();
-        for selector in [&self.labels, &self.fields] {
+        for selector in [&self.namespace, &self.labels, &self.fields] {
             if !selector.is_empty() {
                 label.push(' ');
                 label.push_str(selector);
@@ -113,6 +118,8 @@ pub struct Watch {
     keep_last_applied: AtomicBool,
     /// Only where it is granted; where not, nobody asks for it in vain.
     optional: AtomicBool,
+    /// Who needs it.
+    pub(super) demands: Demands,
 }
 
 impl Watch {
@@ -132,6 +139,7 @@ impl Watch {
             after: RwLock::default(),
             keep_last_applied: AtomicBool::new(false),
             optional: AtomicBool::new(false),
+            demands: Demands::default(),
         })
     }
 
@@ -211,7 +219,7 @@ impl Watch {
         self.after.read().iter().any(|first| Arc::ptr_eq(first, other) || first.waits_for(other))
     }
 
-    /// The actor's body: follows the cluster until it drains.
+    /// The actor's body: follows the cluster while somebody needs it, until it drains.
     pub async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         let mut attempt = 0;
         let mut streaming = true;
@@ -222,11 +230,29 @@ impl Watch {
         loop {
             let end = tokio::select! {
                 () = scope.draining() => return Ok(()),
+                () = self.demands.nobody() => End::Unwanted,
                 end = self.follow_cluster(&scope, streaming, &mut attempt) => end,
             };
             match end {
                 End::Relist => {}
                 End::NoStreamingLists => streaming = false,
+                End::Unwanted => {
+                    self.store.clear();
+                    attempt = 0;
+                    scope.set_state("idle");
+                    tokio::select! {
+                        () = scope.draining() => return Ok(()),
+                        () = self.demands.somebody() => {}
+                    }
+                }
+                End::Unclaimed => {
+                    scope.set_state("waiting");
+                    tokio::select! {
+                        () = scope.draining() => return Ok(()),
+                        () = self.demands.nobody() => {}
+                        () = tokio::time::sleep(RETRY.next_delay(0)) => {}
+                    }
+                }
                 End::Void(error) => {
                     self.store.set_unlisted(error.to_string(), error.is_unreachable());
                     scope.set_state("waiting");
@@ -246,13 +272,15 @@ impl Watch {
     }
 
     /// From a client to the end of what can be done with it.
-    async fn follow_cluster(&self, scope: &Scope, streaming: bool, attempt: &mut u32) -> End {
+    async fn follow_cluster(self: &Arc<Self>, scope: &Scope, streaming: bool, attempt: &mut u32) -> End {
         scope.set_state("connecting");
         let mut sessions = self.cluster.sessions();
         let session = self.wait_for_session(&mut sessions).await;
         self.wait_for_others().await;
-        let kind = match Kind::discover(&self.cluster, &self.id.resource).await {
+        let Ok(claim) = self.demands.claim() else { return End::Unclaimed };
+        let kind = match Kind::discover(&self.cluster.holding(claim), &self.id.resource).await {
             Ok(kind) => Arc::new(kind),
+            Err(Error::Unclaimed(_)) => return End::Unclaimed,
             Err(error) => return End::Void(error),
         };
         self.kind.send_replace(Some(Arc::clone(&kind)));
@@ -272,6 +300,7 @@ impl Watch {
                 Err(error) => return End::Void(error),
             }
         }
+        let number = self.demands.begin();
         self.store.may_list();
         let mut stream = self.stream(&session, &kind, streaming);
         scope.set_state("listing");
@@ -280,6 +309,7 @@ impl Watch {
                 biased;
                 _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)) => return End::Relist,
                 () = self.list_again.notified() => return End::Relist,
+                () = self.demands.newer_than(number) => return End::Relist,
                 next = stream.next() => next,
             };
             match next {
@@ -292,7 +322,7 @@ impl Watch {
                         self.is_of(epoch);
                         scope.set_state("watching");
                     }
-                    self.take(event).await;
+                    self.take(event, number).await;
                 }
                 Some(Err(error)) => {
                     if let Some(end) = self.after_error(&error, streaming, attempt).await {
@@ -346,8 +376,7 @@ impl Watch {
     async fn wait_for_others(&self) {
         let others = self.after.read().clone();
         for other in others {
-            let mut listed = other.store.listed();
-            let _ = listed.wait_for(|listed| matches!(listed, Listed::Yes | Listed::No { reason: Some(_), .. })).await;
+            other.settled().await;
         }
     }
 
@@ -366,11 +395,13 @@ impl Watch {
     }
 
     fn stream(
-        &self,
+        self: &Arc<Self>,
         session: &Session,
         kind: &Kind,
         streaming: bool,
     ) -> BoxStream<'static, watcher::Result<Event<Decoded>>> {
+        let watch = Arc::clone(self);
+        let client = guarded(session.connection.client(), move || watch.demands.claim());
         let mut config = watcher::Config::default();
         if !self.id.labels.is_empty() {
             config = config.labels(&self.id.labels);
@@ -384,7 +415,7 @@ impl Watch {
             config.list_semantic(ListSemantic::MostRecent).page_size(PAGE_SIZE)
         };
         if self.id.metadata_only {
-            let api: Api<PartialObjectMeta<Decoded>> = Api::all_with(session.client.clone(), &kind.resource);
+            let api: Api<PartialObjectMeta<Decoded>> = self.api(client, kind);
             watcher::watcher(api, config)
                 .map_ok(|event| match event {
                     Event::Apply(partial) => Event::Apply(Decoded::from(partial)),
@@ -395,12 +426,23 @@ impl Watch {
                 })
                 .boxed()
         } else {
-            let api: Api<Decoded> = Api::all_with(session.client.clone(), &kind.resource);
+            let api: Api<Decoded> = self.api(client, kind);
             watcher::watcher(api, config).boxed()
         }
     }
 
-    async fn take(&self, event: Event<Decoded>) {
+    fn api<K>(&self, client: kube::Client, kind: &Kind) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        if self.id.namespace.is_empty() {
+            Api::all_with(client, &kind.resource)
+        } else {
+            Api::namespaced_with(client, &self.id.namespace, &kind.resource)
+        }
+    }
+
+    async fn take(&self, event: Event<Decoded>, stream: u64) {
         match event {
             Event::Init => self.store.begin_list(),
             Event::InitApply(decoded) | Event::Apply(decoded) => {
@@ -423,6 +465,7 @@ impl Watch {
                 let first = !self.store.is_listed();
                 self.noting.store(true, Ordering::Release);
                 let vanished = self.store.end_list();
+                self.demands.listed(stream);
                 let followers = self.followers.read().clone();
                 let mut noted = Vec::with_capacity(followers.len());
                 for follower in followers {
@@ -482,6 +525,7 @@ impl Watch {
             // Servers without streaming lists refuse one or the other of the parameters.
             Error::Rejected { code: 400 | 422, .. } if streaming => Some(End::NoStreamingLists),
             Error::NotServed { .. } | Error::NotFound { .. } | Error::Forbidden { .. } => Some(End::Void(error)),
+            Error::Unclaimed(_) => Some(End::Unclaimed),
             Error::Connect { .. } | Error::NoAnswer { .. } | Error::Unavailable { .. } | Error::Unauthorized { .. } => {
                 self.lost.store(true, Ordering::Release);
                 self.cluster.suspect();
@@ -513,6 +557,10 @@ impl Watch {
 enum End {
     /// Begin anew: there is a new client, or the old watch can't be resumed.
     Relist,
+    /// Nobody needs the watch any more.
+    Unwanted,
+    /// Those who need it have lost their claims, and are about to notice.
+    Unclaimed,
     /// The server has no streaming lists.
     NoStreamingLists,
     /// The cache can't be trusted any more: list again later.

@@ -52,6 +52,7 @@ fn the_reference_file_holds_the_defaults() {
     let clusters = [("hub", kubeconfig), ("edge", ClusterAccess::InCluster)]
         .map(|(name, access)| (name.parse().expect("a name"), ClusterConfig::new(access)));
     assert_eq!(config.clusters, BTreeMap::from(clusters));
+    assert_eq!(config.election, Some(ElectionConfig::new("edge".parse().expect("a name"), "towline")));
     let section = SyncConfig::new(
         "databases".parse().expect("a name"),
         "hub".parse().expect("a name"),
@@ -63,8 +64,8 @@ fn the_reference_file_holds_the_defaults() {
 
 #[test]
 fn the_reference_file_names_every_key() {
-    let text =
-        "zz = 1\n[daemon]\nzz = 1\n[daemon.log]\nzz = 1\n[clusters.a]\nin_cluster = true\nzz = 1\n[[sync]]\nzz = 1\n";
+    let text = "zz = 1\n[daemon]\nzz = 1\n[daemon.log]\nzz = 1\n[clusters.a]\nin_cluster = true\nzz = 1\n[election]\nzz = 1\n\
+                [[sync]]\nzz = 1\n";
     let Err(Error::Invalid(faults)) = parse(text) else { panic!("each zz is a fault") };
     let reference = checked_in("towline.toml");
     let mut keys = 0;
@@ -81,7 +82,7 @@ fn the_reference_file_names_every_key() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 3 + 4 + 2 + 5 + 20, "the walk told of fewer keys than there are");
+    assert_eq!(keys, 4 + 4 + 2 + 5 + 5 + 20, "the walk told of fewer keys than there are");
 }
 
 #[test]
@@ -138,6 +139,7 @@ unclaimed = \"deleted\"
 local_fields = [\"/spec/a\", \"spec.b\"]
 [[sync]]
 name = \"databases\"
+[elections]
 [election]
 ";
     assert_eq!(
@@ -154,7 +156,10 @@ name = \"databases\"
             "daemon.log.format: found \"yaml\"; allowed: text or json",
             "daemon.shutdown_grace: found 30; allowed: a duration of at most a year such as \"30s\" or \"1h 30m\"; did \
              you mean `30s`?",
-            "election: unknown key; allowed: daemon, clusters, sync",
+            "election.cluster: missing; allowed: a name of 1 to 63 of a-z, 0-9 and -, beginning and ending with a \
+             letter or digit",
+            "election.namespace: missing; allowed: the name of a namespace",
+            "elections: unknown key; allowed: daemon, clusters, election, sync; did you mean `election`?",
             "sync[0].local_fields[1]: found \"spec.b\"; allowed: a JSON pointer under /spec such as \
              \"/spec/replicas\"; did you mean `/spec/b`?",
             "sync[0].remote: found \"hubb\"; allowed: a name under `[clusters]`: Edge_1, hub; did you mean `hub`?",

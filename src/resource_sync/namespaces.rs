@@ -64,6 +64,7 @@ impl Section {
         for section in self.sections_here() {
             if let Some(owner) = section.owner_in(&namespace)
                 && !(section.config.name == self.config.name && owner == *local_key)
+                && section.is_running()
             {
                 section.asked.lock().keys.insert(owner);
                 section.asked_notify.notify_one();
@@ -73,13 +74,14 @@ impl Section {
 
     /// What lives in namespaces is known now: other sections whose namespaces it may have kept can go on.
     pub(super) fn became_known(&self) {
-        for peer in self.others_here() {
-            let namespaces = peer.watches.namespaces.store().objects();
-            let shared = namespaces.iter().filter(|held| self.mapping.remote_namespace_of(&held.key.name).is_some());
-            let owners: Vec<ObjectKey> = shared.filter_map(|namespace| peer.owner_in(namespace)).collect();
-            if !owners.is_empty() {
-                peer.asked.lock().keys.extend(owners);
-                peer.asked_notify.notify_one();
+        for peer in self.others_here().filter(|peer| peer.is_running()) {
+            for namespace in peer.watches.namespaces.store().objects() {
+                if self.mapping.remote_namespace_of(&namespace.key.name).is_some()
+                    && let Some(owner) = peer.owner_in(&namespace)
+                {
+                    peer.asked.lock().keys.insert(owner);
+                    peer.asked_notify.notify_one();
+                }
             }
         }
     }
@@ -93,6 +95,7 @@ impl Section {
                 Some((namespaces.get(&ObjectKey::new("", Arc::clone(&local_key.namespace)))?, local_key))
             });
             peer.config.name != self.config.name
+                && peer.is_running()
                 && Arc::ptr_eq(&peer.watches.remote, &self.watches.remote)
                 && namespace.is_some_and(|(namespace, key)| peer.owner_in(&namespace) == Some(key))
         };
@@ -119,24 +122,27 @@ impl Section {
         peers.iter().filter(|peer| peer.config.local == self.config.local).cloned().collect()
     }
 
-    /// The other sections with the same local cluster.
+    /// The other sections whose objects may be in a local namespace of this one's.
     pub(super) fn others_here(&self) -> impl Iterator<Item = Arc<Section>> {
         let name = self.config.name.clone();
-        self.sections_here().into_iter().filter(move |peer| peer.config.name != name)
+        let mapping = self.mapping.clone();
+        let shares = move |peer: &Arc<Self>| peer.config.name != name && mapping.may_meet(&peer.mapping);
+        self.sections_here().into_iter().filter(shares)
     }
 
-    /// Whether a local object of the namespace, other than `except`, must not go with it: it is paused, or it is ours
-    /// and its remote object is not known to be going. What was never ours goes with a namespace that is.
-    pub(super) fn keeps(&self, namespace: &str, except: Option<&ObjectKey>) -> bool {
-        if self.mapping.remote_namespace_of(namespace).is_none() {
+    /// Whether a local object of `owner`'s in the namespace, other than `except`, must not go with it: it is paused, or it
+    /// is ours and its remote object is not known to be going. What was never ours goes with a namespace that is. What
+    /// this section does not know counts as kept.
+    pub(super) fn keeps(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
+        if owner.mapping.remote_namespace_of(namespace).is_none() {
             return false;
         }
-        let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);
-        let locals = self.watches.local.store();
-        !locals.is_listed()
-            || !self.watches.local.is_of_session()
+        let (remotes, marks) = (owner.watches.remote.store(), &owner.policy.marks);
+        let locals = owner.watches.local.store();
+        !self.knows(&owner.watches.local)
+            || !owner.watches.local.is_of_session()
             || locals.in_namespace(namespace).iter().any(|local| {
-                let Some(remote_key) = self.mapping.remote_of(&local.key) else { return false };
+                let Some(remote_key) = owner.mapping.remote_of(&local.key) else { return false };
                 if Some(&local.key) == except || local.deleting {
                     return false;
                 }
@@ -144,21 +150,21 @@ impl Section {
                     Some(remote) => (marks.is_paused(&remote), remote.deleting),
                     None => (false, remotes.absence(&remote_key).seen_terminating),
                 };
-                is_paused || marks.is_paused(local) || (!is_going && is_ours(local, &self.policy))
+                is_paused || marks.is_paused(local) || (!is_going && is_ours(local, &owner.policy))
             })
     }
 
-    /// Whether a living remote object, other than that of `except`, maps to the local namespace. What is not known
-    /// counts as living, and so does what is paused: nothing is done for it, its deletion included.
-    pub(super) fn lives_in(&self, namespace: &str, except: Option<&ObjectKey>) -> bool {
-        let Some(remote_namespace) = self.mapping.remote_namespace_of(namespace) else { return false };
-        let store = self.watches.remote.store();
-        !store.is_listed()
-            || !self.watches.remote.is_of_session()
+    /// Whether a living remote object of `owner`'s, other than that of `except`, maps to the local namespace. What this
+    /// section does not know counts as living, and so does what is paused: nothing is done for it, its deletion included.
+    pub(super) fn lives_in(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
+        let Some(remote_namespace) = owner.mapping.remote_namespace_of(namespace) else { return false };
+        let store = owner.watches.remote.store();
+        !self.knows(&owner.watches.remote)
+            || !owner.watches.remote.is_of_session()
             || store.any_in_namespace(remote_namespace, |remote| {
-                (!remote.deleting || self.policy.marks.is_paused(remote))
+                (!remote.deleting || owner.policy.marks.is_paused(remote))
                     && Some(&remote.key) != except
-                    && self.mapping.local_of(&remote.key).is_some()
+                    && owner.mapping.local_of(&remote.key).is_some()
             })
     }
 }

@@ -127,6 +127,19 @@ impl Section {
         }
     }
 
+    /// The cache of a watch that runs for other sections remembers what went, until it is dealt with: not for sections
+    /// that don't run here.
+    fn forget_unattended(&self, watch: &Watch, remote_key: &ObjectKey) {
+        let is_attended = |section: &Self| {
+            section.is_running()
+                && std::ptr::eq(Arc::as_ptr(&section.watches.remote), watch)
+                && section.mapping.local_of(remote_key).is_some()
+        };
+        if watch.store().get(remote_key).is_none() && !self.peers.read().iter().any(|peer| is_attended(peer)) {
+            watch.store().forget(remote_key);
+        }
+    }
+
     fn note_arrival(&self, role: Role, key: &ObjectKey) {
         let now = Instant::now();
         let mut table = self.table.lock();
@@ -158,6 +171,8 @@ impl Follower for Following {
         Box::pin(async move {
             if self.section.is_listed() {
                 self.section.news(self.role, watch, key).await;
+            } else if self.role == Role::Remote {
+                self.section.forget_unattended(watch, key);
             }
         })
     }
@@ -167,11 +182,15 @@ impl Follower for Following {
         if matches!(self.role, Role::Remote | Role::Local) {
             section.became_known();
         }
-        if first && self.role == Role::Remote {
-            section.look_for_unselected();
-        }
         if !section.is_listed() {
+            if self.role == Role::Remote {
+                vanished.iter().for_each(|key| section.forget_unattended(watch, key));
+            }
             return Vec::new();
+        }
+        let first = section.begins_now() || first;
+        if first {
+            section.look_for_unselected();
         }
         let keys = if first {
             section.all_pairs()

@@ -14,6 +14,7 @@ use tower::{BoxError, service_fn};
 
 use super::Watch;
 use crate::cluster::client::{Availability, Cluster};
+use crate::cluster::connection::Connection;
 use crate::cluster::kind::Kind;
 use crate::cluster::object::Decoded;
 use crate::config::{ClusterAccess, ClusterConfig};
@@ -78,7 +79,7 @@ impl Cluster {
 
     /// New credentials, of the same server.
     pub(crate) fn new_session(&self, script: &Script) {
-        self.set_session(script.client());
+        self.set_session(Connection::over(self.name().clone(), script.client()));
         self.set_availability(Availability::Available);
     }
 }
@@ -107,17 +108,18 @@ impl Watch {
             plural: id.plural.clone(),
         };
         self.kind.send_replace(Some(Arc::new(Kind { resource, namespaced, status_subresource: true })));
+        self.demands.begin();
         self.store.may_list();
-        self.take(Event::Init).await;
+        self.take(Event::Init, 0).await;
         for object in objects {
-            self.take(Event::InitApply(decoded(object))).await;
+            self.take(Event::InitApply(decoded(object)), 0).await;
         }
     }
 
     /// The list that has begun ends.
     pub(crate) async fn end(&self) {
         self.is_of(self.cluster.epoch().unwrap_or_default());
-        self.take(Event::InitDone).await;
+        self.take(Event::InitDone, self.demands.begun()).await;
     }
 
     /// The connection broke, and there is another one at once: the watch goes on where it was.
@@ -133,11 +135,11 @@ impl Watch {
 
     /// An object was made or changed.
     pub(crate) async fn show(&self, object: &Value) {
-        self.take(Event::Apply(decoded(object))).await;
+        self.take(Event::Apply(decoded(object)), 0).await;
     }
 
     /// An object is gone.
     pub(crate) async fn gone(&self, object: &Value) {
-        self.take(Event::Delete(decoded(object))).await;
+        self.take(Event::Delete(decoded(object)), 0).await;
     }
 }

@@ -5,6 +5,7 @@ use tokio::task::JoinHandle;
 
 use super::scripted::Script;
 use super::*;
+use crate::cluster::Listed;
 
 const WITHIN: Duration = Duration::from_hours(1);
 
@@ -45,6 +46,7 @@ fn secrets(mut review: impl FnMut() -> (u16, bool) + Send + 'static) -> (Arc<Wat
     let id = WatchId {
         cluster: cluster.name().clone(),
         resource: ResourceId { plural: "secrets".into(), version: "v1".into(), group: String::new() },
+        namespace: String::new(),
         labels: String::new(),
         fields: "metadata.name=one".into(),
         metadata_only: false,
@@ -56,6 +58,7 @@ fn start(watch: &Arc<Watch>) -> JoinHandle<()> {
     let watch = Arc::clone(watch);
     tokio::spawn(async move {
         let (scope, _stop) = Scope::standalone("watcher");
+        let _demand = watch.demand(None);
         watch.run(scope).await.expect("it drains");
     })
 }

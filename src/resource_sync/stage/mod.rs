@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::events::PairEvent;
 use super::reconcile::{PairReconciler, PairReconcilers};
+use super::run::Running;
 use super::section::{Section, Watches};
 use crate::actor::{Inbox, KeyInbox, Outcome, Reconciler, ReconcilerFactory, key_mailbox, mailbox};
 use crate::cluster::watch::scripted::Script;
@@ -33,6 +34,8 @@ struct Stage {
     edge: Script,
     inbox: KeyInbox<ObjectKey>,
     _events: Inbox<PairEvent>,
+    /// That the section runs.
+    running: Option<Running>,
 }
 
 /// The configuration of a section with these keys, of this name and kind.
@@ -49,8 +52,8 @@ impl Stage {
     /// A section with these keys; nothing is listed.
     fn new(keys: &str) -> Self {
         let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
-        let stage = Self::between("databases", &hub, &edge, keys);
-        stage.section.follow(&[Arc::clone(&stage.section)]);
+        let mut stage = Self::between("databases", &hub, &edge, keys);
+        stage.begin(&[Arc::clone(&stage.section)]);
         stage
     }
 
@@ -64,8 +67,8 @@ impl Stage {
             secrets: Vec::new(),
             remote_secrets: Vec::new(),
         };
-        let stage = Self::over(config(name, "databases", keys), watches, self.hub.clone(), self.edge.clone());
-        stage.section.follow(&[Arc::clone(&self.section), Arc::clone(&stage.section)]);
+        let mut stage = Self::over(config(name, "databases", keys), watches, self.hub.clone(), self.edge.clone());
+        stage.begin(&[Arc::clone(&self.section), Arc::clone(&stage.section)]);
         stage
     }
 
@@ -85,6 +88,12 @@ impl Stage {
         Self::over(config, watches, self.hub.clone(), edge.1.clone())
     }
 
+    /// The section follows its watches, among these sections, and runs.
+    fn begin(&mut self, sections: &[Arc<Section>]) {
+        self.section.follow(sections);
+        self.running = Some(self.section.begin());
+    }
+
     /// A section of its own kind between clusters that others may share; it follows nothing yet.
     fn between(plural: &str, hub: &(Cluster, Script), edge: &(Cluster, Script), keys: &str) -> Self {
         let config = config(plural, plural, keys);
@@ -92,6 +101,7 @@ impl Stage {
             let id = WatchId {
                 cluster: cluster.name().clone(),
                 resource,
+                namespace: String::new(),
                 labels: String::new(),
                 fields: String::new(),
                 metadata_only: false,
@@ -112,8 +122,8 @@ impl Stage {
     fn over(config: SyncConfig, watches: Watches, hub: Script, edge: Script) -> Self {
         let (requests, inbox) = key_mailbox(64);
         let (event_mailbox, events) = mailbox(64);
-        let section = Section::new(config, watches, requests, event_mailbox);
-        Self { section, hub, edge, inbox, _events: events }
+        let section = Section::new(config, watches, requests, event_mailbox, None);
+        Self { section, hub, edge, inbox, _events: events, running: None }
     }
 
     fn watches(&self) -> &Watches {

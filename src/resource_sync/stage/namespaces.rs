@@ -8,6 +8,7 @@ use serde_json::json;
 use super::{NAMESPACE, OBJECTS, Stage, key, local, namespace, remote, terminating};
 use crate::actor::Outcome;
 use crate::cluster::Cluster;
+use crate::resource_sync::section::Asked;
 
 #[tokio::test(start_paused = true)]
 async fn of_all_pairs_that_end_at_once_one_deletes_the_namespace() {
@@ -46,12 +47,11 @@ async fn a_namespace_that_could_not_be_deleted_is_another_pairs_to_delete() {
 /// A section that made the namespace for an object that is going, and another one of which nothing is listed.
 async fn owner_and_peer(keys: &str) -> (Stage, Stage) {
     let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
-    let owner = Stage::between("databases", &hub, &edge, "");
-    let peer = Stage::between("gadgets", &hub, &edge, keys);
+    let mut owner = Stage::between("databases", &hub, &edge, "");
+    let mut peer = Stage::between("gadgets", &hub, &edge, keys);
     let sections = [Arc::clone(&owner.section), Arc::clone(&peer.section)];
-    for section in &sections {
-        section.follow(&sections);
-    }
+    owner.begin(&sections);
+    peer.begin(&sections);
     owner.list(&[terminating(remote("a", 5), 6)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;
     (owner, peer)
 }
@@ -107,14 +107,14 @@ async fn what_goes_while_its_finalizer_is_taken_off_has_gone_the_regular_way() {
 #[tokio::test(start_paused = true)]
 async fn what_lives_in_a_namespace_is_not_known_between_new_credentials_and_the_next_list() {
     let (hub, other, edge) = (Cluster::scripted("hub"), Cluster::scripted("other"), Cluster::scripted("edge"));
-    let owner = Stage::between("databases", &hub, &edge, "");
-    let peer = Stage::between("gadgets", &other, &edge, "");
+    let mut owner = Stage::between("databases", &hub, &edge, "");
+    let mut peer = Stage::between("gadgets", &other, &edge, "");
     let sections = [Arc::clone(&owner.section), Arc::clone(&peer.section)];
-    for section in &sections {
-        section.follow(&sections);
-    }
+    owner.begin(&sections);
+    peer.begin(&sections);
     peer.list(&[], &[], &[]).await;
     owner.list(&[terminating(remote("a", 5), 6)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;
+    *owner.section.asked.lock() = Asked::default();
     other.0.new_session(&other.1);
     owner.reconcile("a").await;
     assert_eq!(owner.edge.asked(), [format!("DELETE {OBJECTS}/a")], "the object goes, the namespace stays");
@@ -125,12 +125,11 @@ async fn what_lives_in_a_namespace_is_not_known_between_new_credentials_and_the_
 #[tokio::test(start_paused = true)]
 async fn what_one_section_has_dealt_with_another_still_knows() {
     let (hub, edge, other) = (Cluster::scripted("hub"), Cluster::scripted("edge"), Cluster::scripted("other"));
-    let owner = Stage::between("databases", &hub, &edge, "");
-    let follower = owner.following_the_same(&other);
+    let mut owner = Stage::between("databases", &hub, &edge, "");
+    let mut follower = owner.following_the_same(&other);
     let sections = [Arc::clone(&owner.section), Arc::clone(&follower.section)];
-    for section in &sections {
-        section.follow(&sections);
-    }
+    owner.begin(&sections);
+    follower.begin(&sections);
     follower.watches().namespaces.list(&[]).await;
     follower.watches().local.list(&[]).await;
     owner.list(&[remote("a", 5)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;

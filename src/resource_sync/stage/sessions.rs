@@ -1,5 +1,6 @@
 //! New credentials, which may lead to another cluster.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -18,8 +19,8 @@ async fn nothing_is_written_by_a_cache_of_other_credentials() {
     (changed["spec"], changed["metadata"]["generation"]) = (json!({"size": 2}), json!(2));
     for is_hub in [true, false] {
         let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
-        let stage = Stage::between("databases", &hub, &edge, "");
-        stage.section.follow(std::slice::from_ref(&stage.section));
+        let mut stage = Stage::between("databases", &hub, &edge, "");
+        stage.begin(&[Arc::clone(&stage.section)]);
         stage.list(&[remote("a", 5)], &[local("a", 7)], &[theirs()]).await;
         stage.watches().remote.show(&changed).await;
         let (cluster, script) = if is_hub { &hub } else { &edge };
@@ -35,8 +36,8 @@ async fn nothing_is_written_by_a_cache_of_other_credentials() {
 #[tokio::test(start_paused = true)]
 async fn credentials_that_change_between_two_steps_stop_the_second() {
     let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
-    let stage = Stage::between("databases", &hub, &edge, "");
-    stage.section.follow(std::slice::from_ref(&stage.section));
+    let mut stage = Stage::between("databases", &hub, &edge, "");
+    stage.begin(&[Arc::clone(&stage.section)]);
     let mut new = remote("a", 5);
     new["metadata"]["finalizers"] = json!([]);
     stage.list(&[new.clone()], &[], &[theirs()]).await;

@@ -16,8 +16,8 @@ use crate::resource_sync::section::Mode;
 async fn a_permission_that_is_given_while_its_denial_arrives_is_not_waited_for() {
     for is_given in [true, false] {
         let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
-        let stage = Stage::between("databases", &hub, &edge, "");
-        stage.section.follow(std::slice::from_ref(&stage.section));
+        let mut stage = Stage::between("databases", &hub, &edge, "");
+        stage.begin(&[Arc::clone(&stage.section)]);
         let mut new = remote("a", 5);
         new["metadata"]["finalizers"] = json!([]);
         stage.list(&[new], &[], &[]).await;
