@@ -189,10 +189,11 @@ impl Follower for Following {
             return Vec::new();
         }
         let begins = section.begins_now();
-        if begins {
+        let first = begins || (first && matches!(self.role, Role::Remote | Role::Local | Role::Namespaces));
+        if first {
             section.look_for_unselected();
         }
-        let keys = if first || begins {
+        let keys = if first {
             section.all_pairs()
         } else {
             vanished.iter().flat_map(|key| section.concerned(self.role, watch, key)).collect()
