@@ -15,8 +15,8 @@ pub(crate) mod scripted;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -33,6 +33,7 @@ use super::client::{Cluster, Session};
 use super::connection::guarded;
 use super::demand::Demands;
 use super::error::{Asked, Error};
+use super::fence::Claim;
 use super::kind::Kind;
 use super::object::{Decoded, Object, ObjectKey};
 use super::store::Store;
@@ -58,7 +59,7 @@ pub struct WatchId {
     pub cluster: ClusterName,
     /// The kind.
     pub resource: ResourceId,
-    /// Namespace, or empty for all.
+    /// The only namespace that is looked at; empty: all. A role in one namespace is enough for the former.
     pub namespace: String,
     /// Label selector, or empty.
     pub labels: String,
@@ -72,7 +73,11 @@ impl WatchId {
     /// The kind and what narrows it down, for the actor's name.
     pub fn label(&self) -> String {
         let mut label = self.resource.to_string();
-        for selector in [&self.namespace, &self.labels, &self.fields] {
+        if !self.namespace.is_empty() {
+            label.push_str(" in ");
+            label.push_str(&self.namespace);
+        }
+        for selector in [&self.labels, &self.fields] {
             if !selector.is_empty() {
                 label.push(' ');
                 label.push_str(selector);
@@ -118,6 +123,8 @@ pub struct Watch {
     keep_last_applied: AtomicBool,
     /// Only where it is granted; where not, nobody asks for it in vain.
     optional: AtomicBool,
+    /// How the kind is served, where that is known beforehand.
+    known_kind: OnceLock<Kind>,
     /// Who needs it.
     pub(super) demands: Demands,
 }
@@ -139,6 +146,7 @@ impl Watch {
             after: RwLock::default(),
             keep_last_applied: AtomicBool::new(false),
             optional: AtomicBool::new(false),
+            known_kind: OnceLock::new(),
             demands: Demands::default(),
         })
     }
@@ -199,6 +207,13 @@ impl Watch {
     /// Keeps kubectl's last-applied annotation in the cache.
     pub fn keep_last_applied(&self) {
         self.keep_last_applied.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells how the kind is served, which saves asking the cluster. For kinds of Kubernetes itself in a version that
+    /// every cluster serves. Before the actor starts.
+    pub fn assume_kind(&self, kind: Kind) {
+        // Told twice, it is the same.
+        let _ = self.known_kind.set(kind);
     }
 
     /// Makes it a watch that is only tried where list and watch are granted, by an access review now and then.
@@ -278,7 +293,7 @@ impl Watch {
         let session = self.wait_for_session(&mut sessions).await;
         self.wait_for_others().await;
         let Ok(claim) = self.demands.claim() else { return End::Unclaimed };
-        let kind = match Kind::discover(&self.cluster.holding(claim), &self.id.resource).await {
+        let kind = match self.find_kind(claim).await {
             Ok(kind) => Arc::new(kind),
             Err(Error::Unclaimed(_)) => return End::Unclaimed,
             Err(error) => return End::Void(error),
@@ -334,6 +349,13 @@ impl Watch {
         }
     }
 
+    async fn find_kind(&self, claim: Option<Claim>) -> Result<Kind, Error> {
+        match self.known_kind.get() {
+            Some(kind) => Ok(kind.clone()),
+            None => Kind::discover(&self.cluster.holding(claim), &self.id.resource).await,
+        }
+    }
+
     /// A list with this set of credentials has ended.
     fn is_of(&self, epoch: u64) {
         self.listed_epoch.store(epoch, Ordering::Release);
@@ -383,7 +405,7 @@ impl Watch {
     async fn is_granted(&self, kind: &Kind) -> Result<bool, Error> {
         let name = self.id.fields.strip_prefix("metadata.name=").unwrap_or_default();
         for verb in [Verb::List, Verb::Watch] {
-            let request = AccessRequest::new(verb, &kind.full_resource(), "", name);
+            let request = AccessRequest::new(verb, &kind.full_resource(), &self.id.namespace, name);
             match self.cluster.review_access(&request).await {
                 Ok(decision) if decision.allowed => {}
                 // Who may not even ask has not been given much.

@@ -188,11 +188,11 @@ impl Follower for Following {
             }
             return Vec::new();
         }
-        let first = section.begins_now() || first;
-        if first {
+        let begins = section.begins_now();
+        if begins || (first && self.role == Role::Remote) {
             section.look_for_unselected();
         }
-        let keys = if first {
+        let keys = if first || begins {
             section.all_pairs()
         } else {
             vanished.iter().flat_map(|key| section.concerned(self.role, watch, key)).collect()

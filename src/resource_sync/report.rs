@@ -75,20 +75,6 @@ impl SyncReport {
         Self { section, dispatcher, queue, metrics }
     }
 
-    /// Refreshes the gauges, before a scrape.
-    pub fn refresh(&self) {
-        let now = Instant::now();
-        let (states, oldest) = {
-            let table = self.section.table.lock();
-            (table.states(), table.oldest_pending(now))
-        };
-        self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
-        self.metrics.set_objects(|state| states.get(state.as_str()).copied().unwrap_or_default());
-        for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
-            self.metrics.set_oldest_pending(direction, age.unwrap_or_default());
-        }
-    }
-
     fn build(&self) -> Report {
         let now = Instant::now();
         let section = &self.section;
@@ -144,6 +130,19 @@ impl telemetry::Section for SyncReport {
     fn report(&self) -> Value {
         // A struct of plain values always serializes.
         serde_json::to_value(self.build()).unwrap_or(Value::Null)
+    }
+
+    fn refresh(&self) {
+        let now = Instant::now();
+        let (states, oldest) = {
+            let table = self.section.table.lock();
+            (table.states(), table.oldest_pending(now))
+        };
+        self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
+        self.metrics.set_objects(|state| states.get(state.as_str()).copied().unwrap_or_default());
+        for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
+            self.metrics.set_oldest_pending(direction, age.unwrap_or_default());
+        }
     }
 
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
