@@ -184,7 +184,9 @@ impl Follower for Following {
         }
         if !section.is_listed() {
             if self.role == Role::Remote {
-                vanished.iter().for_each(|key| section.forget_unattended(watch, key));
+                for key in &vanished {
+                    section.forget_unattended(watch, key);
+                }
             }
             return Vec::new();
         }
