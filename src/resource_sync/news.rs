@@ -184,16 +184,17 @@ impl Follower for Following {
         }
         if !section.is_listed() {
             if self.role == Role::Remote {
-                vanished.iter().for_each(|key| section.forget_unattended(watch, key));
+                for key in &vanished {
+                    section.forget_unattended(watch, key);
+                }
             }
             return Vec::new();
         }
         let begins = section.begins_now();
-        let first = begins || (first && matches!(self.role, Role::Remote | Role::Local | Role::Namespaces));
-        if first {
+        if begins || (first && self.role == Role::Remote) {
             section.look_for_unselected();
         }
-        let keys = if first {
+        let keys = if first || begins {
             section.all_pairs()
         } else {
             vanished.iter().flat_map(|key| section.concerned(self.role, watch, key)).collect()

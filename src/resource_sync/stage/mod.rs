@@ -72,6 +72,12 @@ impl Stage {
         stage
     }
 
+    /// The section follows its watches, among these sections, and runs.
+    fn begin(&mut self, sections: &[Arc<Section>]) {
+        self.section.follow(sections);
+        self.running = Some(self.section.begin());
+    }
+
     /// A section over the same remote watch, with another local cluster.
     fn following_the_same(&self, edge: &(Cluster, Script)) -> Self {
         let unshared = Self::between("databases", &(self.section.remote_cluster().clone(), self.hub.clone()), edge, "");
@@ -86,12 +92,6 @@ impl Stage {
             remote_secrets: Vec::new(),
         };
         Self::over(config, watches, self.hub.clone(), edge.1.clone())
-    }
-
-    /// The section follows its watches, among these sections, and runs.
-    fn begin(&mut self, sections: &[Arc<Section>]) {
-        self.section.follow(sections);
-        self.running = Some(self.section.begin());
     }
 
     /// A section of its own kind between clusters that others may share; it follows nothing yet.
