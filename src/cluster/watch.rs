@@ -33,7 +33,6 @@ use super::client::{Cluster, Session};
 use super::connection::guarded;
 use super::demand::Demands;
 use super::error::{Asked, Error};
-use super::fence::Claim;
 use super::kind::Kind;
 use super::object::{Decoded, Object, ObjectKey};
 use super::store::Store;
@@ -312,7 +311,8 @@ impl Watch {
         let session = self.wait_for_session(&mut sessions).await;
         self.wait_for_others().await;
         let Ok(claim) = self.demands.claim() else { return End::Unclaimed };
-        let kind = match self.find_kind(claim).await {
+        let cluster = self.cluster.holding(claim);
+        let kind = match self.find_kind(&cluster).await {
             Ok(kind) => Arc::new(kind),
             Err(Error::Unclaimed(_)) => return End::Unclaimed,
             Err(error) => return End::Void(error),
@@ -320,7 +320,7 @@ impl Watch {
         self.kind.send_replace(Some(Arc::clone(&kind)));
         let epoch = session.epoch;
         if self.optional.load(Ordering::Relaxed) {
-            match self.is_granted(&kind).await {
+            match self.is_granted(&cluster, &kind).await {
                 Ok(true) => {}
                 Ok(false) => {
                     self.store.set_unlisted("not granted".into(), false);
@@ -331,6 +331,7 @@ impl Watch {
                     }
                     return End::Relist;
                 }
+                Err(Error::Unclaimed(_)) => return End::Unclaimed,
                 Err(error) => return End::Void(error),
             }
         }
@@ -370,10 +371,10 @@ impl Watch {
         }
     }
 
-    async fn find_kind(&self, claim: Option<Claim>) -> Result<Kind, Error> {
+    async fn find_kind(&self, cluster: &Cluster) -> Result<Kind, Error> {
         match self.known_kind.get() {
             Some(kind) => Ok(kind.clone()),
-            None => Kind::discover(&self.cluster.holding(claim), &self.id.resource).await,
+            None => Kind::discover(cluster, &self.id.resource).await,
         }
     }
 
@@ -434,11 +435,11 @@ impl Watch {
         }
     }
 
-    async fn is_granted(&self, kind: &Kind) -> Result<bool, Error> {
+    async fn is_granted(&self, cluster: &Cluster, kind: &Kind) -> Result<bool, Error> {
         let name = self.id.fields.strip_prefix("metadata.name=").unwrap_or_default();
         for verb in [Verb::List, Verb::Watch] {
             let request = AccessRequest::new(verb, &kind.full_resource(), &self.id.namespace, name);
-            match self.cluster.review_access(&request).await {
+            match cluster.review_access(&request).await {
                 Ok(decision) if decision.allowed => {}
                 // Who may not even ask has not been given much.
                 Ok(_) | Err(Error::Forbidden { .. } | Error::NotServed { .. }) => return Ok(false),

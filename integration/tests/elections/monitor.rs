@@ -186,13 +186,13 @@ async fn section_writes(world: &World, plane: &ControlPlane, mark: Mark) -> Vec<
         record.user.starts_with("replica-") && matches!(record.verb.as_str(), "create" | "update" | "patch" | "delete")
     });
     let of = |record: &Record| {
-        let place = match record.resource.as_str() {
+        let concerned = match record.resource.as_str() {
             PLURAL | "events" => record.namespace.as_str(),
             // The name of a new one is not in the path, and so not always in the log.
             "namespaces" if !record.name.is_empty() => record.name.as_str(),
             _ => return None,
         };
-        sections.iter().find(|section| place.starts_with(&format!("{section}-"))).cloned()
+        sections.iter().find(|section| concerned.starts_with(&format!("{section}-"))).cloned()
     };
     writes.filter_map(|record| Some((of(&record)?, record))).collect()
 }

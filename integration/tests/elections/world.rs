@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, Semaphore};
 
 /// On two busy cores.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 /// Sections of each test.
 pub(crate) const SECTIONS: usize = 6;
 /// The kind that the sections keep in step.
