@@ -169,6 +169,7 @@ impl telemetry::Section for SyncReport {
                 section.set_mode(before);
                 return Err(Refused::Unavailable { reason });
             }
+            section.look_for_unselected();
             let left = section.left_to_detach();
             tracing::info!(section = %section.name(), local_gone, objects = left, "section is being detached");
             section.request_all().await;
