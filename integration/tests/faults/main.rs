@@ -14,6 +14,7 @@ mod churn;
 mod configuration;
 mod credentials;
 mod kinds;
+mod lists;
 mod mass_deletion;
 mod namespaces;
 mod permissions;
