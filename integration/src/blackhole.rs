@@ -170,13 +170,13 @@ async fn forward(listener: TcpListener, server: SocketAddr, state: watch::Sender
     }
 }
 
-/// Copies until the end, and tells the other end of it; what comes while it is swallowed is lost.
+/// Copies until the end, and tells the other end of it; what comes while it is swallowed is lost, the end too.
 async fn copy(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, swallowed: impl Fn() -> bool) -> std::io::Result<()> {
     let mut bytes = vec![0; 16 * 1024];
     loop {
         let count = from.read(&mut bytes).await?;
         if count == 0 {
-            return to.shutdown().await;
+            return if swallowed() { Ok(()) } else { to.shutdown().await };
         }
         if !swallowed() {
             to.write_all(bytes.get(..count).unwrap_or_default()).await?;

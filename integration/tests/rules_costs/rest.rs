@@ -6,7 +6,7 @@ use integration::audit::{Mark, Record};
 use integration::{ControlPlane, Filter, users};
 use kube::api::{DeleteParams, PostParams};
 use kube::core::DynamicObject;
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::time::{Instant, interval};
 
@@ -164,8 +164,8 @@ fn a_cluster_scoped_kind_never_asks_for_namespaces() {
         let _alone = ALONE.write().await;
         let since = mark_of(&world().await.edge).await;
         let section = Section::start("scoped", regions(), "").await;
-        let [hub, edge]: [Api<DynamicObject>; 2] =
-            [&section.hub, &section.edge].map(|client| Api::all_with(client.clone(), &section.kind));
+        let everywhere = |client: &Client| -> Api<DynamicObject> { Api::all_with(client.clone(), &section.kind) };
+        let (hub, edge) = (everywhere(&section.hub), everywhere(&section.edge));
         let region = section.object("east", &json!({"spec": {"location": "12E", "capacity": 7}}));
         hub.create(&PostParams::default(), &region).await.unwrap();
         section.in_step().await;
