@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, select_all};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use kube::Api;
@@ -119,6 +119,8 @@ pub struct Watch {
     followers: RwLock<Vec<Arc<dyn Follower>>>,
     /// Listed before this one begins to list.
     after: RwLock<Vec<Arc<Watch>>>,
+    /// Watches of kinds that this one is of use for, where they have namespaces. Empty: it is of use always.
+    beside: RwLock<Vec<Arc<Watch>>>,
     keep_last_applied: AtomicBool,
     /// Only where it is granted; where not, nobody asks for it in vain.
     optional: AtomicBool,
@@ -145,6 +147,7 @@ impl Watch {
             list_again: Notify::new(),
             followers: RwLock::default(),
             after: RwLock::default(),
+            beside: RwLock::default(),
             keep_last_applied: AtomicBool::new(false),
             optional: AtomicBool::new(false),
             demands: Demands::default(),
@@ -241,6 +244,12 @@ impl Watch {
         self.after.read().iter().any(|first| Arc::ptr_eq(first, other) || first.waits_for(other))
     }
 
+    /// Makes this watch begin only when the kind of `other`, or of another such watch, is known to have namespaces. Before
+    /// the actors start.
+    pub fn only_beside_namespaced(&self, other: &Arc<Self>) {
+        self.beside.write().push(Arc::clone(other));
+    }
+
     /// The actor's body: follows the cluster while somebody needs it, until it drains.
     pub async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         let mut attempt = 0;
@@ -297,6 +306,7 @@ impl Watch {
     /// From a client to the end of what can be done with it.
     async fn follow_cluster(self: &Arc<Self>, scope: &Scope, streaming: bool, attempt: &mut u32) -> End {
         scope.set_state("connecting");
+        self.wait_until_of_use().await;
         let mut sessions = self.cluster.sessions();
         let session = self.wait_for_session(&mut sessions).await;
         self.wait_for_others().await;
@@ -373,6 +383,17 @@ impl Watch {
         self.listed_epoch.store(epoch, Ordering::Release);
         self.lost.store(false, Ordering::Release);
         self.list_asked.store(false, Ordering::Release);
+    }
+
+    async fn wait_until_of_use(&self) {
+        let mut kinds: Vec<_> = self.beside.read().iter().map(|other| other.kind.subscribe()).collect();
+        if kinds.is_empty() {
+            return;
+        }
+        let has_namespaces = |kind: &Option<Arc<Kind>>| kind.as_ref().is_some_and(|kind| kind.namespaced);
+        // The senders are in the watches, which are right here.
+        let known = kinds.iter_mut().map(|kind| Box::pin(kind.wait_for(has_namespaces)));
+        drop(select_all(known).await);
     }
 
     async fn wait_for_session(&self, sessions: &mut watch::Receiver<Option<Session>>) -> Session {

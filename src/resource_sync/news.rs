@@ -182,9 +182,6 @@ impl Follower for Following {
         if matches!(self.role, Role::Remote | Role::Local) {
             section.became_known();
         }
-        if first && self.role == Role::Remote {
-            section.look_for_unselected();
-        }
         if !section.is_listed() {
             if self.role == Role::Remote {
                 for key in &vanished {
@@ -194,7 +191,7 @@ impl Follower for Following {
             return Vec::new();
         }
         let begins = section.begins_now();
-        if begins {
+        if begins || (first && self.role == Role::Remote) {
             section.look_for_unselected();
         }
         let keys = if first || begins {

@@ -26,6 +26,12 @@ pub(super) enum End {
 }
 
 impl Watch {
+    /// The server has forgotten the version that the watch has come to.
+    async fn too_old(&self) {
+        tracing::info!(cluster = %self.id.cluster, resource = %self.id.resource, "watch is too old, listing again");
+        tokio::time::sleep(RETRY.next_delay(0)).await;
+    }
+
     /// Decides what an error of the stream means; `None`: the stream goes on by itself.
     pub(super) async fn after_error(&self, error: &watcher::Error, streaming: bool, attempt: &mut u32) -> Option<End> {
         let resource = self.id.resource.to_string();
@@ -35,7 +41,7 @@ impl Watch {
             watcher::Error::WatchStartFailed(source) | watcher::Error::WatchFailed(source) => asked.failed(source),
             // The watch fell behind: kube's watcher lists again by itself.
             watcher::Error::WatchError(status) if status.code == 410 => {
-                tokio::time::sleep(RETRY.next_delay(0)).await;
+                self.too_old().await;
                 return None;
             }
             watcher::Error::WatchError(status) => asked.refused(status, None),
@@ -43,7 +49,7 @@ impl Watch {
         };
         match error {
             Error::Rejected { code: 410, .. } => {
-                tokio::time::sleep(RETRY.next_delay(0)).await;
+                self.too_old().await;
                 Some(End::Relist)
             }
             // Servers without streaming lists refuse one or the other of the parameters.
