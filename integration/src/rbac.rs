@@ -109,10 +109,13 @@ impl Grant {
         let params = PatchParams::apply("fixture").force();
         let action = || format!("grant {name}");
         let roles: Api<ClusterRole> = Api::all(client.clone());
-        roles.patch(&name, &params, &Patch::Apply(&role)).await.map_err(Error::kubernetes(action()))?;
+        let granted = Box::pin(roles.patch(&name, &params, &Patch::Apply(&role))).await;
+        granted.map_err(Error::kubernetes(action()))?;
         let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
-        bindings.patch(&name, &params, &Patch::Apply(&binding)).await.map_err(Error::kubernetes(action()))?;
-        self.wait_for(client, true).await
+        let bound = Box::pin(bindings.patch(&name, &params, &Patch::Apply(&binding))).await;
+        bound.map_err(Error::kubernetes(action()))?;
+        // Large, and part of whatever starts a control plane.
+        Box::pin(self.wait_for(client, true)).await
     }
 
     /// Takes it back, and waits until the API server acts accordingly.
@@ -121,7 +124,7 @@ impl Grant {
         let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
         let gone = bindings.delete(&name, &DeleteParams::default()).await;
         gone.map_err(Error::kubernetes(format!("revoke {name}")))?;
-        self.wait_for(client, false).await
+        Box::pin(self.wait_for(client, false)).await
     }
 
     /// Both roles grant `patch` on the kind.

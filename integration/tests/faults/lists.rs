@@ -49,12 +49,12 @@ fn servers_without_streaming_lists_are_listed_page_by_page() {
             let streamed = all.iter().filter(|record| record.uri.contains("sendInitialEvents=true"));
             assert!(streamed.clone().count() >= lists, "streams are tried first: {all:#?}");
             assert!(streamed.clone().all(|record| record.status >= 400), "and refused: {all:#?}");
-            let pages = |of: &str| {
+            let count_of = |of: &str| {
                 let listed = all.iter().filter(|record| record.verb == "list" && record.status == 200);
                 listed.filter(|record| record.uri.contains("limit=500") && record.uri.contains(of)).count()
             };
-            assert_eq!(pages("continue="), lists, "one second page for each start: {all:#?}");
-            assert_eq!(pages("limit=500"), lists * 2, "and one first page: {all:#?}");
+            assert_eq!(count_of("continue="), lists, "one second page for each start: {all:#?}");
+            assert_eq!(count_of("limit=500"), lists * 2, "and one first page: {all:#?}");
         }
     });
 }

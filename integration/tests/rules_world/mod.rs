@@ -72,7 +72,8 @@ async fn start() -> World {
     std::fs::write(&policy, deletes_with_their_bodies()).expect("the audit policy is written");
     // The last of two equal flags counts.
     edge.extra_flags.push(format!("--audit-policy-file={}", policy.display()));
-    let (hub, edge) = tokio::join!(ControlPlane::start(hub), ControlPlane::start(edge));
+    // On the heap: every test waits for this, and would hold it in its own future.
+    let (hub, edge) = Box::pin(async { tokio::join!(ControlPlane::start(hub), ControlPlane::start(edge)) }).await;
     let (hub, edge) = (hub.expect("the hub starts"), edge.expect("the edge starts"));
     let admins = (admin(&hub).await, admin(&edge).await);
     tokio::join!(grant(&admins.0, Side::Remote), grant(&admins.1, Side::Local));

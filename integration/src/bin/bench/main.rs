@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 }
 
 async fn bench(options: &Options) -> Result<(), String> {
-    let runs = measure_all(options).await.map_err(|error| error.chain())?;
+    let runs = Box::pin(measure_all(options)).await.map_err(|error| error.chain())?;
     report::finish(options, &runs)
 }
 
