@@ -61,7 +61,7 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
         let again = apply(&kubeconfig, directory, &[]).await;
         assert!(again.lines().all(|line| line.ends_with("unchanged")), "{directory} does not settle:\n{again}");
     }
-    for directory in ["overlays/edge-west", "overlays/without-monitoring"] {
+    for directory in ["overlays/edge-west", "overlays/replicated", "overlays/without-monitoring"] {
         let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
         assert!(told.contains("deployment.apps/towline") && told.contains("(server dry run)"), "{told}");
     }

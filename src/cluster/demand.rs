@@ -174,3 +174,82 @@ impl Drop for Demand {
         self.watch.demands.progress.send_modify(|progress| progress.wanted = progress.wanted.saturating_sub(1));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::actor::Scope;
+    use crate::cluster::watch::scripted::{Script, decoded};
+    use crate::cluster::{Clock, Cluster, ObjectKey, WatchId};
+
+    fn watch() -> (Arc<Watch>, Script) {
+        let (cluster, script) = Cluster::scripted("edge");
+        let id = WatchId {
+            cluster: cluster.name().clone(),
+            resource: "databases.v1.demo.towline.dev".parse().unwrap(),
+            namespace: String::new(),
+            labels: String::new(),
+            fields: String::new(),
+            metadata_only: false,
+        };
+        (Watch::new(id, cluster), script)
+    }
+
+    #[tokio::test]
+    async fn a_demand_is_met_by_a_list_that_was_begun_after_it_and_by_no_other() {
+        let (watch, _script) = watch();
+        let first = watch.demand(None);
+        watch.list(&[]).await;
+        assert!(first.is_met());
+        let second = watch.demand(None);
+        assert!(
+            first.is_met() && !second.is_met(),
+            "who came later trusts an older list, or who came earlier no longer"
+        );
+        watch.begin(&[]).await;
+        let third = watch.demand(None);
+        watch.end().await;
+        assert!(first.is_met() && second.is_met() && !third.is_met());
+        watch.list(&[]).await;
+        third.met().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_nobody_needs_sends_nothing_and_keeps_nothing() {
+        let (watch, script) = watch();
+        let (scope, _drain) = Scope::standalone("watcher");
+        tokio::spawn(Arc::clone(&watch).run(scope));
+        sleep(Duration::from_mins(10)).await;
+        assert_eq!(script.asked(), Vec::<String>::new(), "requests that nobody needs");
+        let demand = watch.demand(None);
+        sleep(Duration::from_secs(1)).await;
+        assert!(!script.asked().is_empty(), "it does not begin");
+        let object =
+            serde_json::json!({"metadata": {"namespace": "n", "name": "a", "uid": "u", "resourceVersion": "1"}});
+        watch.store().apply(decoded(&object).into_object());
+        drop(demand);
+        sleep(Duration::from_millis(1)).await;
+        script.asked();
+        sleep(Duration::from_mins(10)).await;
+        assert_eq!(script.asked(), Vec::<String>::new(), "it goes on");
+        assert!(watch.store().get(&ObjectKey::new("n", "a")).is_none() && watch.is_idle());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_sends_under_the_claims_of_those_who_need_it() {
+        let (watch, script) = watch();
+        let (scope, _drain) = Scope::standalone("watcher");
+        tokio::spawn(Arc::clone(&watch).run(scope));
+        let fence = Fence::new("databases", Clock::Paused(Instant::now()));
+        let _demand = watch.demand(Some(&fence));
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(script.asked(), Vec::<String>::new(), "requests without a claim");
+        fence.open(fence.now() + Duration::from_secs(15));
+        sleep(Duration::from_secs(1)).await;
+        assert!(!script.asked().is_empty(), "it does not begin");
+    }
+}

@@ -10,6 +10,7 @@
 //! 410). This actor adds what kube leaves to its caller: which errors make the cache void, when to wait for the cluster
 //! and when for the kind, a new client when credentials change.
 
+mod end;
 #[cfg(test)]
 pub(crate) mod scripted;
 #[cfg(test)]
@@ -28,11 +29,12 @@ use kube::runtime::watcher::{self, Event, ListSemantic};
 use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 
+use self::end::End;
 use super::access::AccessRequest;
 use super::client::{Cluster, Session};
 use super::connection::guarded;
 use super::demand::Demands;
-use super::error::{Asked, Error};
+use super::error::Error;
 use super::kind::Kind;
 use super::object::{Decoded, Object, ObjectKey};
 use super::store::Store;
@@ -44,8 +46,6 @@ use crate::config::{ClusterName, ResourceId};
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 /// A permission that an optional watch lacks may be given at any time: asked for again after this.
 const ASK_AGAIN: Duration = Duration::from_mins(5);
-/// After as many failures in a row a watch is not resumed but begun anew.
-const RESUMES: u32 = 3;
 /// Objects a page, where the server has no streaming lists.
 const PAGE_SIZE: u32 = 500;
 /// kubectl's copy of what was applied: as large as the object and of no use here, unless a follower mirrors annotations.
@@ -556,74 +556,4 @@ impl Watch {
             }
         }
     }
-
-    /// The server has forgotten the version that the watch has come to.
-    async fn too_old(&self) {
-        tracing::info!(cluster = %self.id.cluster, resource = %self.id.resource, "watch is too old, listing again");
-        tokio::time::sleep(RETRY.next_delay(0)).await;
-    }
-
-    /// Decides what an error of the stream means; `None`: the stream goes on by itself.
-    async fn after_error(&self, error: &watcher::Error, streaming: bool, attempt: &mut u32) -> Option<End> {
-        let resource = self.id.resource.to_string();
-        let asked = Asked { cluster: &self.id.cluster, verb: Verb::Watch, resource: &resource, name: None };
-        let error = match error {
-            watcher::Error::InitialListFailed(source) => Asked { verb: Verb::List, ..asked }.failed(source),
-            watcher::Error::WatchStartFailed(source) | watcher::Error::WatchFailed(source) => asked.failed(source),
-            // The watch fell behind: kube's watcher lists again by itself.
-            watcher::Error::WatchError(status) if status.code == 410 => {
-                self.too_old().await;
-                return None;
-            }
-            watcher::Error::WatchError(status) => asked.refused(status, None),
-            watcher::Error::NoResourceVersion => Error::Decode { reason: "no resourceVersion".into() },
-        };
-        match error {
-            Error::Rejected { code: 410, .. } => {
-                self.too_old().await;
-                Some(End::Relist)
-            }
-            // Servers without streaming lists refuse one or the other of the parameters.
-            Error::Rejected { code: 400 | 422, .. } if streaming => Some(End::NoStreamingLists),
-            Error::NotServed { .. } | Error::NotFound { .. } | Error::Forbidden { .. } => Some(End::Void(error)),
-            Error::Unclaimed(_) => Some(End::Unclaimed),
-            Error::Connect { .. } | Error::NoAnswer { .. } | Error::Unavailable { .. } | Error::Unauthorized { .. } => {
-                self.lost.store(true, Ordering::Release);
-                self.cluster.suspect();
-                tokio::time::sleep(RETRY.next_delay(0)).await;
-                if self.cluster.is_available() {
-                    return None;
-                }
-                self.wait_until_available().await;
-                // What comes back may be another cluster, or an older state of this one, whose versions have not come
-                // as far as ours: a watch from our version would then wait in silence. List again.
-                Some(End::Relist)
-            }
-            other => {
-                tracing::debug!(cluster = %self.id.cluster, %resource, error = %other, "watch failed, resuming");
-                let delay = RETRY.next_delay(*attempt);
-                *attempt = attempt.saturating_add(1);
-                if let Error::Throttled { retry_after, .. } = other {
-                    tokio::time::sleep(retry_after.map_or(delay, |asked| asked.max(delay))).await;
-                    return None;
-                }
-                tokio::time::sleep(delay).await;
-                (*attempt >= RESUMES).then_some(End::Relist)
-            }
-        }
-    }
-}
-
-/// Why the conversation with one client ended.
-enum End {
-    /// Begin anew: there is a new client, or the old watch can't be resumed.
-    Relist,
-    /// Nobody needs the watch any more.
-    Unwanted,
-    /// Those who need it have lost their claims, and are about to notice.
-    Unclaimed,
-    /// The server has no streaming lists.
-    NoStreamingLists,
-    /// The cache can't be trusted any more: list again later.
-    Void(Error),
 }

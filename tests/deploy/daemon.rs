@@ -9,7 +9,8 @@ use towline::config::{ClusterAccess, Config};
 use super::{document, elements, text, texts};
 
 /// Every configuration that a kustomization brings.
-const CONFIGURATIONS: [&str; 2] = ["deploy/base/towline.toml", "deploy/overlays/edge-west/towline.toml"];
+const CONFIGURATIONS: [&str; 3] =
+    ["deploy/base/towline.toml", "deploy/overlays/edge-west/towline.toml", "deploy/overlays/replicated/towline.toml"];
 
 /// Where the volume with the configuration and the kubeconfig is mounted.
 const ETC: &str = "/etc/towline";

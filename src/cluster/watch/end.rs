@@ -1,0 +1,84 @@
+//! How the conversation of a watch with one client ends, and which errors end it.
+
+use std::sync::atomic::Ordering;
+
+use kube::runtime::watcher;
+
+use super::{RETRY, Watch};
+use crate::cluster::Verb;
+use crate::cluster::error::{Asked, Error};
+
+/// After as many failures in a row a watch is not resumed but begun anew.
+const RESUMES: u32 = 3;
+
+/// Why the conversation with one client ended.
+pub(super) enum End {
+    /// Begin anew: there is a new client, or the old watch can't be resumed.
+    Relist,
+    /// Nobody needs the watch any more.
+    Unwanted,
+    /// Those who need it have lost their claims, and are about to notice.
+    Unclaimed,
+    /// The server has no streaming lists.
+    NoStreamingLists,
+    /// The cache can't be trusted any more: list again later.
+    Void(Error),
+}
+
+impl Watch {
+    /// The server has forgotten the version that the watch has come to.
+    async fn too_old(&self) {
+        tracing::info!(cluster = %self.id.cluster, resource = %self.id.resource, "watch is too old, listing again");
+        tokio::time::sleep(RETRY.next_delay(0)).await;
+    }
+
+    /// Decides what an error of the stream means; `None`: the stream goes on by itself.
+    pub(super) async fn after_error(&self, error: &watcher::Error, streaming: bool, attempt: &mut u32) -> Option<End> {
+        let resource = self.id.resource.to_string();
+        let asked = Asked { cluster: &self.id.cluster, verb: Verb::Watch, resource: &resource, name: None };
+        let error = match error {
+            watcher::Error::InitialListFailed(source) => Asked { verb: Verb::List, ..asked }.failed(source),
+            watcher::Error::WatchStartFailed(source) | watcher::Error::WatchFailed(source) => asked.failed(source),
+            // The watch fell behind: kube's watcher lists again by itself.
+            watcher::Error::WatchError(status) if status.code == 410 => {
+                self.too_old().await;
+                return None;
+            }
+            watcher::Error::WatchError(status) => asked.refused(status, None),
+            watcher::Error::NoResourceVersion => Error::Decode { reason: "no resourceVersion".into() },
+        };
+        match error {
+            Error::Rejected { code: 410, .. } => {
+                self.too_old().await;
+                Some(End::Relist)
+            }
+            // Servers without streaming lists refuse one or the other of the parameters.
+            Error::Rejected { code: 400 | 422, .. } if streaming => Some(End::NoStreamingLists),
+            Error::NotServed { .. } | Error::NotFound { .. } | Error::Forbidden { .. } => Some(End::Void(error)),
+            Error::Unclaimed(_) => Some(End::Unclaimed),
+            Error::Connect { .. } | Error::NoAnswer { .. } | Error::Unavailable { .. } | Error::Unauthorized { .. } => {
+                self.lost.store(true, Ordering::Release);
+                self.cluster.suspect();
+                tokio::time::sleep(RETRY.next_delay(0)).await;
+                if self.cluster.is_available() {
+                    return None;
+                }
+                self.wait_until_available().await;
+                // What comes back may be another cluster, or an older state of this one, whose versions have not come
+                // as far as ours: a watch from our version would then wait in silence. List again.
+                Some(End::Relist)
+            }
+            other => {
+                tracing::debug!(cluster = %self.id.cluster, %resource, error = %other, "watch failed, resuming");
+                let delay = RETRY.next_delay(*attempt);
+                *attempt = attempt.saturating_add(1);
+                if let Error::Throttled { retry_after, .. } = other {
+                    tokio::time::sleep(retry_after.map_or(delay, |asked| asked.max(delay))).await;
+                    return None;
+                }
+                tokio::time::sleep(delay).await;
+                (*attempt >= RESUMES).then_some(End::Relist)
+            }
+        }
+    }
+}
