@@ -19,9 +19,8 @@ use crate::cli::Exit;
 use crate::cluster::WatchRegistry;
 use crate::config::{Config, DaemonConfig, SectionName};
 use crate::election::{Elected, Election};
-use crate::resource_sync::report::SyncReport;
-use crate::resource_sync::wiring::wire;
 use crate::telemetry::{self, Admin, Section, Tree, VERSION};
+use crate::{lease, resource_sync};
 
 /// Threads for the bodies of actors; the control lane has its own. One is enough for several times what two API servers
 /// on the same machine take, and saves the wake-ups between threads: a sixth of the CPU time of a paced load, measured.
@@ -70,19 +69,19 @@ async fn supervise(
     let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Runtime)?;
     let listening = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
-    tracing::info!(version = VERSION, admin = %listening, sections = config.sync.len(), "towline starts");
+    let count = config.sections().count();
+    tracing::info!(version = VERSION, admin = %listening, sections = count, "towline starts");
 
     let mut watches = WatchRegistry::new(&config.clusters);
-    let names: Vec<SectionName> = config.sync.iter().map(|section| section.name.clone()).collect();
+    let names: Vec<SectionName> = config.sections().cloned().collect();
     let election = config.election.as_ref().map(|election| Election::new(election, &names, &mut watches));
-    let wired = wire(&config.sync, &mut watches, |section| election.as_ref()?.fence(section));
-    let reports: Vec<Arc<SyncReport>> = wired.iter().map(crate::resource_sync::wiring::WiredSection::report).collect();
+    let jobs = wire(&config, election.as_deref(), &mut watches);
     let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
     let admin = AdminChild {
         daemon: config.daemon.clone(),
         started: Instant::now(),
         metrics,
-        reports,
+        sections: jobs.sections,
         election: election.clone(),
         tree: Arc::clone(&tree),
         listener: Arc::new(listener),
@@ -93,14 +92,7 @@ async fn supervise(
     // Drained in reverse: first this replica stops to count, then sections end, and each one's Lease is given up as soon
     // as it has.
     children.extend(election.iter().flat_map(|election| election.electors()));
-    children.extend(wired.into_iter().map(|section| {
-        let gate = election.as_ref().and_then(|election| election.gate(section.name()));
-        let child = section.into_child();
-        match gate {
-            Some(gate) => child.gated(gate),
-            None => child,
-        }
-    }));
+    children.extend(jobs.children);
     children.extend(election.iter().map(|election| election.membership()));
     let root = Supervisor::start("towline", children, RestartPolicy::SUBTREE);
     // Set once, here.
@@ -114,6 +106,38 @@ async fn supervise(
         () = either(&mut terminate, &mut interrupt) => {}
     }
     Ok(shut_down(&root, config.daemon.shutdown_grace, &mut terminate, &mut interrupt).await)
+}
+
+/// The sections of every job: what the admin server shows, and what runs.
+struct Jobs {
+    sections: Vec<Arc<dyn Section>>,
+    children: Vec<ChildSpec>,
+}
+
+/// Wires the sections of every job, which share watches. One that is elected is behind its gate.
+fn wire(config: &Config, election: Option<&Election>, watches: &mut WatchRegistry) -> Jobs {
+    let fence_of = |section: &SectionName| election?.fence(section);
+    let mut jobs = Jobs { sections: Vec::new(), children: Vec::new() };
+    let mut add = |section: Arc<dyn Section>, child: ChildSpec| {
+        let gate = election.and_then(|election| election.gate(section.name()));
+        jobs.children.push(match gate {
+            Some(gate) => child.gated(gate),
+            None => child,
+        });
+        jobs.sections.push(section);
+    };
+    for wired in resource_sync::wiring::wire(&config.sync, watches, fence_of) {
+        add(wired.report(), wired.into_child());
+    }
+    for wired in lease::wire(&config.lease, &host_name(), watches, fence_of) {
+        add(wired.report(), wired.into_child());
+    }
+    jobs
+}
+
+/// What leases say who holds them, where no pod is named.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
@@ -170,7 +194,7 @@ struct AdminChild {
     daemon: DaemonConfig,
     started: Instant,
     metrics: PrometheusHandle,
-    reports: Vec<Arc<SyncReport>>,
+    sections: Vec<Arc<dyn Section>>,
     election: Option<Arc<Election>>,
     tree: Arc<LiveTree>,
     listener: Arc<StdListener>,
@@ -187,23 +211,20 @@ impl AdminChild {
 
     async fn serve(&self, scope: Scope) -> Result<(), BoxError> {
         let listener = TcpListener::from_std(self.listener.try_clone()?)?;
-        let (reports, tree) = (self.reports.clone(), Arc::clone(&self.tree));
+        let (sections, tree) = (self.sections.clone(), Arc::clone(&self.tree));
         let election = self.election.clone();
-        let shown = |report: &Arc<SyncReport>| {
-            let section = Arc::clone(report) as Arc<dyn Section>;
-            match &self.election {
-                Some(election) => Elected::around(election, section),
-                None => section,
-            }
+        let shown = |section: &Arc<dyn Section>| match &self.election {
+            Some(election) => Elected::around(election, Arc::clone(section)),
+            None => Arc::clone(section),
         };
         let admin = Admin {
             started: self.started,
             metrics: self.metrics.clone(),
             before_scrape: Arc::new(move || {
-                for report in &reports {
-                    report.refresh();
+                for section in &sections {
+                    section.refresh();
                     if election.is_none() {
-                        telemetry::leader_election_master_status(report.name(), true);
+                        telemetry::leader_election_master_status(section.name(), true);
                     }
                 }
                 if let Some(election) = &election {
@@ -213,7 +234,7 @@ impl AdminChild {
                 let tree = Arc::clone(&tree);
                 tokio::spawn(async move { count_actors(&tree).await });
             }),
-            sections: self.reports.iter().map(shown).collect(),
+            sections: self.sections.iter().map(shown).collect(),
             tree: Arc::clone(&self.tree) as Arc<dyn Tree>,
             admin_token_file: self.daemon.admin_token_file.clone(),
         };
@@ -230,8 +251,19 @@ impl AdminChild {
 }
 
 /// The roles of actors, as metrics label them.
-const ROLES: [&str; 10] =
-    ["admin", "cluster", "session", "watcher", "election", "membership", "sync", "dispatcher", "attendant", "events"];
+const ROLES: [&str; 11] = [
+    "admin",
+    "cluster",
+    "session",
+    "watcher",
+    "election",
+    "membership",
+    "sync",
+    "dispatcher",
+    "attendant",
+    "events",
+    "lease",
+];
 
 async fn count_actors(tree: &LiveTree) {
     let Some(handle) = tree.handle.get() else { return };
@@ -303,7 +335,7 @@ mod tests {
                 daemon: DaemonConfig::default(),
                 started: Instant::now(),
                 metrics: PrometheusBuilder::new().build_recorder().handle(),
-                reports: Vec::new(),
+                sections: Vec::new(),
                 election: None,
                 tree: Arc::new(LiveTree { handle: OnceLock::new(), heartbeat }),
                 listener: Arc::new(listener),

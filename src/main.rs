@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use towline::cli::{Cli, Command, Exit};
 use towline::cluster::full_text;
 use towline::config::{self, Config};
@@ -11,14 +10,15 @@ use towline::{app, check};
 fn main() -> ExitCode {
     // kube's TLS takes the process's default provider; fails only where one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match Cli::parse().command {
-        Command::Run { config } => with_config(&config, |config| match app::run(config) {
-            Ok(exit) => exit,
-            Err(error) => failed(&full_text(&error)),
+    match Cli::from_process().command {
+        Command::Run { config } => with_config(Config::load(&config), run),
+        Command::Lease(command) => with_config(
+            command.config(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
+            run,
+        ),
+        Command::Check { config: path, connect } => with_config(Config::load(&path), |config| {
+            if connect { block_on(check::connect(&config)) } else { check::fine(&config) }
         }),
-        Command::Check { config: path, connect } => {
-            with_config(&path, |config| if connect { block_on(check::connect(&config)) } else { check::fine(&config) })
-        }
         Command::Remote(remote) => block_on(async {
             match remote.execute(&mut std::io::stdout()).await {
                 Ok(()) => Exit::Done,
@@ -29,8 +29,15 @@ fn main() -> ExitCode {
     .into()
 }
 
-fn with_config(path: &std::path::Path, then: impl FnOnce(Config) -> Exit) -> Exit {
-    match Config::load(path) {
+fn run(config: Config) -> Exit {
+    match app::run(config) {
+        Ok(exit) => exit,
+        Err(error) => failed(&full_text(&error)),
+    }
+}
+
+fn with_config(config: Result<Config, config::Error>, then: impl FnOnce(Config) -> Exit) -> Exit {
+    match config {
         Ok(config) => then(config),
         Err(error) => {
             let text = match &error {

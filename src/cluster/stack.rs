@@ -13,10 +13,11 @@ use std::time::Duration;
 use http::{Request, Response, Uri};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::{ClientBuilder, ConfigExt};
 use kube::{Client, Config};
-use tower::{BoxError, Layer, Service, ServiceBuilder};
+use tokio::net::TcpStream;
+use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
 use super::fenced::{FenceLayer, FencedBody};
 use crate::telemetry::rest_client_request;
@@ -30,10 +31,16 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 /// Data that stays unacknowledged for this long ends the connection.
 const USER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Idle connections are closed after this: a burst opens up to `max_in_flight` of them, each with its TLS buffers.
-const POOL_IDLE: Duration = Duration::from_secs(20);
+pub(super) const POOL_IDLE: Duration = Duration::from_secs(20);
+/// The same for requests that are few and come again and again: longer than their usual period, as long as Go's clients.
+pub(super) const STEADY_POOL_IDLE: Duration = Duration::from_secs(90);
 
 /// A client for one set of credentials.
-pub(super) fn connect(mut config: Config, headers_within: Duration) -> Result<Client, kube::Error> {
+pub(super) fn connect(
+    mut config: Config,
+    headers_within: Duration,
+    pool_idle: Duration,
+) -> Result<Client, kube::Error> {
     // Deadlines are ours, per request; a read timeout would end idle watches.
     config.default_retry = false;
     config.read_timeout = None;
@@ -54,10 +61,18 @@ pub(super) fn connect(mut config: Config, headers_within: Duration) -> Result<Cl
     connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     connector.set_keepalive_retries(Some(3));
     connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
+    // A request that was given up is not to arrive later: closing drops what the peer has not acknowledged yet, where the
+    // kernel would go on sending it, for minutes and perhaps into the next holder's term.
+    let connector = connector.map_response(|stream: TokioIo<TcpStream>| {
+        if let Err(error) = stream.inner().set_zero_linger() {
+            tracing::debug!(%error, "linger could not be set");
+        }
+        stream
+    });
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let client: HyperClient<_, FencedBody> = HyperClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(POOL_IDLE)
+        .pool_idle_timeout(pool_idle)
         // hyper's own retry of a request on a reused connection that was closed before it was sent stays on: it never
         // resends what was written.
         .build(connector);

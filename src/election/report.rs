@@ -91,6 +91,10 @@ impl Section for Elected {
         report
     }
 
+    fn refresh(&self) {
+        self.section.refresh();
+    }
+
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move {
             self.check_held()?;

@@ -74,14 +74,34 @@ impl Section {
 
     /// What lives in namespaces is known now: other sections whose namespaces it may have kept can go on.
     pub(super) fn became_known(&self) {
-        for peer in self.others_here() {
-            let namespaces = peer.watches.namespaces.store().objects();
-            let shared = namespaces.iter().filter(|held| self.mapping.remote_namespace_of(&held.key.name).is_some());
-            let owners: Vec<ObjectKey> = shared.filter_map(|namespace| peer.owner_in(namespace)).collect();
-            if !owners.is_empty() {
-                peer.asked.lock().keys.extend(owners);
-                peer.asked_notify.notify_one();
+        for peer in self.others_here().filter(|peer| peer.is_running()) {
+            for namespace in peer.watches.namespaces.store().objects() {
+                if self.mapping.remote_namespace_of(&namespace.key.name).is_some()
+                    && let Some(owner) = peer.owner_in(&namespace)
+                {
+                    peer.asked.lock().keys.insert(owner);
+                    peer.asked_notify.notify_one();
+                }
             }
+        }
+    }
+
+    /// That a remote object went the regular way is dealt with here. The cache of it may be another section's too, which
+    /// has yet to delete the namespace that it made for its own local object.
+    pub(super) fn forget_terminated(&self, remote_key: &ObjectKey) {
+        let is_needed = |peer: &Arc<Self>| {
+            let namespace = peer.mapping.local_of(remote_key).and_then(|local_key| {
+                let namespaces = peer.watches.namespaces.store();
+                Some((namespaces.get(&ObjectKey::new("", Arc::clone(&local_key.namespace)))?, local_key))
+            });
+            peer.config.name != self.config.name
+                && peer.is_running()
+                && Arc::ptr_eq(&peer.watches.remote, &self.watches.remote)
+                && namespace.is_some_and(|(namespace, key)| peer.owner_in(&namespace) == Some(key))
+        };
+        let peers = self.peers.read().clone();
+        if !peers.iter().any(is_needed) {
+            self.watches.remote.store().forget(remote_key);
         }
     }
 
@@ -120,6 +140,7 @@ impl Section {
         let (remotes, marks) = (owner.watches.remote.store(), &owner.policy.marks);
         let locals = owner.watches.local.store();
         !self.knows(&owner.watches.local)
+            || !owner.watches.local.is_of_session()
             || locals.in_namespace(namespace).iter().any(|local| {
                 let Some(remote_key) = owner.mapping.remote_of(&local.key) else { return false };
                 if Some(&local.key) == except || local.deleting {
@@ -134,13 +155,16 @@ impl Section {
     }
 
     /// Whether a living remote object of `owner`'s, other than that of `except`, maps to the local namespace. What this
-    /// section does not know counts as living.
+    /// section does not know counts as living, and so does what is paused: nothing is done for it, its deletion included.
     pub(super) fn lives_in(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
         let Some(remote_namespace) = owner.mapping.remote_namespace_of(namespace) else { return false };
         let store = owner.watches.remote.store();
         !self.knows(&owner.watches.remote)
+            || !owner.watches.remote.is_of_session()
             || store.any_in_namespace(remote_namespace, |remote| {
-                !remote.deleting && Some(&remote.key) != except && owner.mapping.local_of(&remote.key).is_some()
+                (!remote.deleting || owner.policy.marks.is_paused(remote))
+                    && Some(&remote.key) != except
+                    && owner.mapping.local_of(&remote.key).is_some()
             })
     }
 }

@@ -59,9 +59,10 @@ impl Section {
     pub fn begin(self: &Arc<Self>) -> Running {
         *self.table.lock() = super::table::Table::default();
         *self.guard.lock() = super::guard::Guard::default();
-        self.parked.lock().clear();
+        *self.parked.lock() = super::owed::Owed::default();
         self.awaiting.lock().clear();
         self.making_namespaces.lock().clear();
+        self.deleting_namespaces.lock().clear();
         *self.asked.lock() = super::section::Asked::default();
         *self.counted.lock() = None;
         if self.fence.is_some() {

@@ -35,6 +35,12 @@ pub(super) const SYNC_STATUS_LAG_SECONDS: &str = "towline_sync_status_lag_second
 pub(super) const SYNC_OLDEST_PENDING_SECONDS: &str = "towline_sync_oldest_pending_seconds";
 /// Fields that were taken back from another manager, by `section`.
 pub(super) const SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_sync_contended_fields_total";
+/// Whether a lease is held, by `section`.
+pub(super) const LEASE_HELD: &str = "towline_lease_held";
+/// When a lease's last renewal was acknowledged, in seconds since 1970, by `section`.
+pub(super) const LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS: &str = "towline_lease_last_renewal_timestamp_seconds";
+/// Renewals of a lease, by `section` and `outcome`.
+pub(super) const LEASE_RENEWALS_TOTAL: &str = "towline_lease_renewals_total";
 /// Restarts of actors, by `actor` (the role).
 pub(super) const ACTOR_RESTARTS_TOTAL: &str = "towline_actor_restarts_total";
 /// Messages that wait, by `actor` (the receiver's role).
@@ -76,7 +82,7 @@ const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
 }
 
 /// Every metric of the recorder; those of the process are written by `process`.
-pub(super) const ALL: [Metric; 19] = {
+pub(super) const ALL: [Metric; 22] = {
     use Kind::{Counter, Gauge, Histogram};
     [
         metric(RECONCILE_TOTAL, Counter, "Reconciles by section and result"),
@@ -102,6 +108,13 @@ pub(super) const ALL: [Metric; 19] = {
             Counter,
             "Fields that another field manager keeps setting and that were taken back",
         ),
+        metric(LEASE_HELD, Gauge, "1 where the lease is held, 0 where it is not"),
+        metric(
+            LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS,
+            Gauge,
+            "When the last renewal was acknowledged, in seconds since 1970; 0 before the first",
+        ),
+        metric(LEASE_RENEWALS_TOTAL, Counter, "Renewals of a lease by outcome"),
         metric(ACTOR_RESTARTS_TOTAL, Counter, "Restarts of actors by role"),
         metric(MAILBOX_DEPTH, Gauge, "Messages that wait in the mailboxes of a role"),
         metric(MAILBOX_CAPACITY, Gauge, "Messages that may wait in the mailboxes of a role"),

@@ -61,7 +61,7 @@ fn the_pod_serves_every_cluster_of_the_configuration() {
             assert_eq!(*access(&section.local), ClusterAccess::InCluster, "{file}");
             match access(&section.remote) {
                 ClusterAccess::Kubeconfig { path, .. } => assert_eq!(*path, kubeconfig, "{file}"),
-                other @ ClusterAccess::InCluster => panic!("{file}: {other:?}"),
+                other @ (ClusterAccess::InCluster | ClusterAccess::Inferred) => panic!("{file}: {other:?}"),
             }
         }
     }
@@ -101,6 +101,21 @@ fn no_two_daemons_run_at_once() {
     let deployment = document("deploy/base/deployment.yaml");
     assert_eq!(deployment["spec"]["replicas"], 1);
     assert_eq!(deployment["spec"]["strategy"], json!({"type": "Recreate"}));
+}
+
+#[test]
+fn several_replicas_share_the_sections_out_and_make_room_for_each_other() {
+    let deployment = document("deploy/overlays/replicated/replicas.yaml");
+    assert!(deployment["spec"]["replicas"].as_u64() > Some(1));
+    assert_eq!(deployment["spec"]["strategy"]["type"], "RollingUpdate");
+    let election = configuration("deploy/overlays/replicated/towline.toml").election.expect("an election");
+    let namespace = document("deploy/base/namespace.yaml")["metadata"]["name"].clone();
+    assert_eq!(namespace, election.namespace.as_str());
+    let budget = document("deploy/overlays/replicated/disruption-budget.yaml");
+    let labels = document("deploy/base/deployment.yaml")["spec"]["template"]["metadata"]["labels"].clone();
+    assert_eq!(budget["spec"]["selector"]["matchLabels"], labels);
+    let grace = configuration("deploy/overlays/replicated/towline.toml").daemon.shutdown_grace;
+    assert!(grace >= election.lease_duration, "a section that is given up may take a lease's duration to drain");
 }
 
 #[test]
