@@ -15,7 +15,7 @@ async fn holds(side_car: &Towline) -> bool {
 fn of_two_replicas_one_renews_and_the_other_goes_on_when_it_ends() {
     run(async {
         let world = World::shared("elected", users::REPLICA[1]).await;
-        grant_election(&world.managed_admin, &world.namespace, users::REPLICAS).await.unwrap();
+        grant_election(&world.managed_admin, &world.namespace, Some(users::REPLICAS)).await.unwrap();
         grant_lease(&world.hub_admin, LeaseSide::Hub, &world.namespace, world.user, None).await.unwrap();
         world.offer(world.user).await;
         world.ready_pod().await;
