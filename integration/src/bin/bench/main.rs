@@ -66,7 +66,8 @@ async fn bench(options: &Options) -> Result<(), String> {
 
 async fn measure_all(options: &Options) -> Result<Vec<(usize, Vec<Measured>)>, Error> {
     eprintln!("two control planes start");
-    let clusters = Clusters::start(options).await?;
+    // On the heap: the future of a run is large enough as it is.
+    let clusters = Box::pin(Clusters::start(options)).await?;
     eprintln!("a run with {WARM_UP} objects to warm up");
     let warm_up = Options { phases: vec![Phase::SpecBurst, Phase::StatusBurst], ..options.clone() };
     measure(&warm_up, &clusters, WARM_UP, |_| {}).await?;
