@@ -287,3 +287,71 @@ fn add_up(report: &ActorReport, role: &str, sum: &mut (u64, usize, usize)) {
         add_up(child, role, sum);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::mpsc;
+
+    use metrics_exporter_prometheus::PrometheusBuilder;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    /// Many times what the health check allows the lane to be silent for.
+    const LIMIT: Duration = Duration::from_mins(1);
+
+    async fn ask_for_health(address: SocketAddr) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: towline\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    /// Asks until an answer has this status; an error with the last answer where none has.
+    async fn health_is(status: &str, address: SocketAddr) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            let answer = ask_for_health(address).await.unwrap_or_else(|error| error.to_string());
+            if answer.starts_with(&format!("HTTP/1.1 {status} ")) {
+                return Ok(());
+            }
+            if begun.elapsed() > LIMIT {
+                return Err(format!("waited {LIMIT:?} for {status}; the last answer: {answer}"));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    #[test]
+    fn a_stuck_control_lane_fails_the_health_check_until_it_goes_on() {
+        let listener = StdListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let answers = actor::run(Some(WORKER_THREADS), |heartbeat| async move {
+            let admin = AdminChild {
+                daemon: DaemonConfig::default(),
+                started: Instant::now(),
+                metrics: PrometheusBuilder::new().build_recorder().handle(),
+                sections: Vec::new(),
+                election: None,
+                tree: Arc::new(LiveTree { handle: OnceLock::new(), heartbeat }),
+                listener: Arc::new(listener),
+            };
+            let root = Supervisor::start("towline", vec![admin.into_child()], RestartPolicy::SUBTREE);
+            let before = health_is("200", address).await;
+            let (tell, told) = mpsc::sync_channel(1);
+            tokio::spawn(async move { tell.send(health_is("503", address).await) });
+            // This thread is the control lane: nothing on it goes on until the answer is there.
+            let stuck = told.recv().unwrap();
+            let after = health_is("200", address).await;
+            root.drain(LIMIT).await;
+            [("before", before), ("while it is stuck", stuck), ("when it goes on", after)]
+        });
+        for (when, answer) in answers.unwrap() {
+            assert_eq!(answer, Ok(()), "{when}");
+        }
+    }
+}

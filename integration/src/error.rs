@@ -128,13 +128,13 @@ pub enum Error {
 
 impl Error {
     /// For `map_err` on access to an API server.
-    pub(crate) fn kubernetes(action: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
+    pub fn kubernetes(action: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let action = action.into();
         move |source| Self::Kubernetes { action, source: Box::new(source) }
     }
 
     /// For `map_err` on files.
-    pub(crate) fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+    pub fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { action, path, source }
     }

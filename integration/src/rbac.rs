@@ -198,8 +198,8 @@ fn subject(group: Option<&str>) -> Subject {
     }
 }
 
-/// Grants the group what `deploy/` grants for an election, in a namespace.
-pub async fn grant_election(client: &Client, namespace: &str, group: &'static str) -> Result<(), Error> {
+/// Grants the group, or with `None` the user [`users::TOWLINE`], what `deploy/` grants for an election, in a namespace.
+pub async fn grant_election(client: &Client, namespace: &str, group: Option<&'static str>) -> Result<(), Error> {
     let path = repository().join("deploy/base/rbac/election.yaml");
     let manifest = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
     let bad = |error: &dyn std::fmt::Display| Error::Manifest {
@@ -215,7 +215,7 @@ pub async fn grant_election(client: &Client, namespace: &str, group: &'static st
             kind: "Role".to_owned(),
             name: name.clone(),
         },
-        subjects: Some(vec![subject(Some(group))]),
+        subjects: Some(vec![subject(group)]),
     };
     let params = PatchParams::apply("fixture").force();
     let action = || format!("grant {name} in {namespace}");

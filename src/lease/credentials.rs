@@ -72,6 +72,14 @@ pub(super) enum Error {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Fingerprint([u8; 32]);
 
+#[cfg(test)]
+impl Fingerprint {
+    /// One that differs from others by a digit.
+    pub(super) const fn of_test(digit: u8) -> Self {
+        Self([digit; 32])
+    }
+}
+
 /// A few digits: enough to tell two apart in a log.
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

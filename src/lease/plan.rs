@@ -92,6 +92,9 @@ pub(super) struct Observed {
 pub(super) enum Action {
     /// Give up the renewal that is under way.
     CancelRenewal,
+    /// Leave the renewal that is under way to itself: another goes out beside it, with new credentials. It may be the
+    /// one that arrives in time.
+    LeaveRenewal,
     /// Give up the verification that is under way.
     CancelVerification,
     /// Find out whether the offered credentials work.
@@ -237,7 +240,7 @@ impl Plan {
         let holder = self.current.filter(|_| ready);
         if self.renewing.is_some() && self.renewing != holder {
             self.renewing = None;
-            next.actions.push(Action::CancelRenewal);
+            next.actions.push(if holder.is_some() { Action::LeaveRenewal } else { Action::CancelRenewal });
         }
         if !ready {
             // At once when it is ready again, but for one that keeps changing its mind.
@@ -317,3 +320,6 @@ impl Next {
         self.until = Some(self.until.map_or(at, |until| until.min(at)));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,6 +52,8 @@ struct Running {
     /// The hub has just said that there is no such lease.
     is_missing: bool,
     renewing: Option<BoxFuture<'static, Renewed>>,
+    /// A renewal with credentials that are no longer in use. How it ends decides nothing.
+    leaving: Option<BoxFuture<'static, Renewed>>,
     verifying: Option<(Arc<Hub>, BoxFuture<'static, Verified>)>,
     /// Where the section is elected: what was seen in an earlier term says nothing, until it has been listed again.
     demands: Vec<Demand>,
@@ -70,6 +72,7 @@ impl Renewer {
             method: Method::Patch,
             is_missing: false,
             renewing: None,
+            leaving: None,
             verifying: None,
             demands: match &self.target.fence {
                 Some(fence) => self.sources.iter().map(|watch| watch.demand(Some(fence))).collect(),
@@ -88,6 +91,7 @@ impl Renewer {
                 biased;
                 () = scope.draining() => return Ok(()),
                 renewed = under_way(&mut running.renewing) => running.renewed(renewed),
+                _ = under_way(&mut running.leaving) => {}
                 verified = verification(&mut running.verifying) => running.verified(verified),
                 Ok(()) = running.offers.changed() => {}
                 () = changed(&mut running.pod) => {}
@@ -109,6 +113,9 @@ impl Running {
             Offer::Faulty(_) => Offered::Faulty,
             Offer::Given(hub) => Offered::Given(hub.fingerprint()),
         };
+        if !ready || self.current.is_none() {
+            self.leaving = None;
+        }
         let now = Instant::now();
         let next = self.plan.next(Observed { offered, ready }, now);
         if self.plan.current().is_none() {
@@ -125,8 +132,8 @@ impl Running {
 
     fn begin(&mut self, action: Action, offer: &Offer) {
         match action {
-            Action::CancelRenewal => {
-                self.renewing = None;
+            Action::CancelRenewal | Action::LeaveRenewal => {
+                self.leaving = self.renewing.take().filter(|_| action == Action::LeaveRenewal);
                 // What an update was to be based on went with it.
                 if matches!(self.method, Method::Update(_)) {
                     self.method = Method::Update(None);

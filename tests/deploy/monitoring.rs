@@ -119,7 +119,16 @@ fn every_alert_says_what_to_do() {
         names.insert(name);
     }
     assert_eq!(names.len(), alerts().len(), "two alerts of one name");
-    for needed in ["Down", "ObjectsFailing", "SpecLag", "StatusLag", "MassDeleteHeld", "ActorRestarting", "ApiErrors"] {
+    for needed in [
+        "Down",
+        "ObjectsFailing",
+        "SpecLag",
+        "StatusLag",
+        "MassDeleteHeld",
+        "LeaseStale",
+        "ActorRestarting",
+        "ApiErrors",
+    ] {
         assert!(names.contains(&format!("Towline{needed}")), "no alert Towline{needed}");
     }
 }

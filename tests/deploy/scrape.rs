@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use towline::telemetry::{
-    self, Admin, Direction, ReconcileResult, SyncMetrics, Tree, WorkqueueMetrics, actors,
+    self, Admin, Direction, LeaseMetrics, ReconcileResult, SyncMetrics, Tree, WorkqueueMetrics, actors,
     leader_election_master_status, rest_client_request,
 };
 
@@ -79,6 +79,7 @@ fn record_everything_once() {
     let sync = SyncMetrics::new(&section);
     sync.written(Direction::Spec, Duration::ZERO);
     sync.written(Direction::Status, Duration::ZERO);
+    LeaseMetrics::new(&section).renewed();
     rest_client_request(None, &http::Method::GET, "hub:6443");
     leader_election_master_status(&section, true);
     actors("watcher", 0, 0, 1);

@@ -88,7 +88,7 @@ impl World {
         let hub_client = hub.client(users::HUB_USER).await.unwrap();
         let edge_client = edge.client(users::EDGE_CONTROLLER).await.unwrap();
         make_namespace(&edge_client, name).await;
-        grant_election(&edge_client, name, users::REPLICAS).await.unwrap();
+        grant_election(&edge_client, name, Some(users::REPLICAS)).await.unwrap();
         let world = Self { hub, edge, hub_client, edge_client, name: name.to_owned(), lease, renew };
         for number in 0..SECTIONS {
             make_namespace(&world.hub_client, &world.namespace(number)).await;

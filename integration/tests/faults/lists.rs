@@ -21,11 +21,13 @@ const OBJECTS: usize = PAGE + 20;
 #[test]
 fn servers_without_streaming_lists_are_listed_page_by_page() {
     run(async {
-        let paged = |options: &mut integration::Options| {
+        let without_streams = |options: &mut integration::Options| {
             options.extra_flags.push("--feature-gates=WatchList=false".to_owned());
         };
-        let (hub, edge) =
-            tokio::join!(plane("paged-hub", Side::Remote, paged), plane("paged-edge", Side::Local, paged));
+        let (hub, edge) = tokio::join!(
+            plane("paged-hub", Side::Remote, without_streams),
+            plane("paged-edge", Side::Local, without_streams)
+        );
         let lane = Lane::between(hub, edge, "paged", "databases").await;
         lane.make_namespace("team").await;
         lane.order_many("team", OBJECTS).await;

@@ -12,6 +12,7 @@
 mod costs;
 mod credentials;
 mod daemon;
+mod elected;
 mod outage;
 mod readiness;
 mod refused;

@@ -1,5 +1,5 @@
-//! `metadata = "mirror"` leaves no room for a mark on a local object: what proves that it is ours, and that it is not
-//! any more.
+//! `metadata = "mirror"` leaves no room for a mark on a local object that is in step: what proves that it is ours, and
+//! that it is not any more.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,20 @@ fn labelled(place: &str) -> Value {
     })
 }
 
-/// Of a local object: who it is, what it has from the remote one, and whether it proves to be ours.
+/// Of a local object: who it is, and what it has from the remote one.
 fn face(local: &DynamicObject) -> (Option<String>, BTreeMap<String, String>, BTreeMap<String, String>, Value) {
     (local.uid(), local.labels().clone(), local.annotations().clone(), local.data["spec"].clone())
 }
 
-fn is_ours(local: &DynamicObject) -> bool {
+/// The field manager proves it.
+fn is_written_by_us(local: &DynamicObject) -> bool {
     local.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some("towline"))
+}
+
+/// Takes off the mark that an object was let go by a section that goes on, where it has it.
+fn without_mark(mut local: DynamicObject) -> (bool, DynamicObject) {
+    let marked = local.annotations_mut().remove(&mark("sync-released")).is_some();
+    (marked, local)
 }
 
 /// The finalizer of somebody else is all that is left of finalizers; what the user wrote is there.
@@ -45,7 +52,7 @@ async fn delete_for_good(section: &Section, suffix: &str, name: &str) {
 }
 
 #[test]
-fn a_mirrored_pair_that_is_let_go_keeps_both_objects_and_nothing_that_is_ours() {
+fn a_mirrored_pair_that_is_let_go_keeps_both_objects_and_detached_nothing_that_is_ours() {
     run(async {
         let settings = "metadata = \"mirror\"\nselector = \"place=west\"";
         let mut section = Section::start_with("mirror-ends", databases(), settings, |mapping| {
@@ -62,7 +69,7 @@ fn a_mirrored_pair_that_is_let_go_keeps_both_objects_and_nothing_that_is_ours() 
         section.in_step().await;
         let mut faces = BTreeMap::new();
         for (suffix, name) in [("a", "leaves"), ("b", "leaves"), ("b", "stays")] {
-            let local = section.local_has(suffix, name, is_ours).await;
+            let local = section.local_has(suffix, name, is_written_by_us).await;
             let expected = [("place".to_owned(), "west".to_owned()), ("team".to_owned(), "a".to_owned())];
             assert_eq!(local.labels(), &BTreeMap::from(expected), "{suffix}/{name}");
             assert_eq!(local.annotations().len(), 1, "no mark of ours: {:?}", local.annotations());
@@ -74,10 +81,11 @@ fn a_mirrored_pair_that_is_let_go_keeps_both_objects_and_nothing_that_is_ours() 
         for suffix in ["a", "b"] {
             section.patch_remote(suffix, "leaves", &json!({"metadata": {"labels": {"place": "north"}}})).await;
             section.remote_has(suffix, "leaves", is_let_go).await;
-            let local = section.local_has(suffix, "leaves", |local| !is_ours(local)).await;
+            let marked = |local: &DynamicObject| local.annotations().contains_key(&mark("sync-released"));
+            let (_, local) = without_mark(section.local_has(suffix, "leaves", marked).await);
             assert_eq!(face(&local), faces[&(suffix, "leaves")], "{suffix}: as it was");
         }
-        // From now on it is nobody's: not when the remote one goes, and not after a restart, which sees no trace.
+        // From now on it is kept: when the remote one goes, and after a restart.
         delete_for_good(&section, "a", "leaves").await;
         section.quiet_with(&west).await;
         section.towline.kill9().await.unwrap();
@@ -85,7 +93,8 @@ fn a_mirrored_pair_that_is_let_go_keeps_both_objects_and_nothing_that_is_ours() 
         section.towline.wait_ready(LIMIT).await.unwrap();
         section.quiet_with(&west).await;
         for suffix in ["a", "b"] {
-            let local = section.local_has(suffix, "leaves", |_| true).await;
+            let (marked, local) = without_mark(section.local_has(suffix, "leaves", |_| true).await);
+            assert!(marked && local.metadata.deletion_timestamp.is_none(), "{suffix}: {:?}", local.metadata);
             assert_eq!(face(&local), faces[&(suffix, "leaves")], "{suffix}: kept");
         }
 
@@ -94,8 +103,10 @@ fn a_mirrored_pair_that_is_let_go_keeps_both_objects_and_nothing_that_is_ours() 
         assert!(detached.status.success(), "{detached:?}");
         section.report_has("its end", |report| report["mode"] == json!("detached")).await;
         section.remote_has("b", "stays", is_let_go).await;
-        let local = section.local_has("b", "stays", |local| !is_ours(local)).await;
-        assert_eq!(face(&local), faces[&("b", "stays")], "as it was");
+        for (suffix, name) in faces.keys() {
+            let local = section.local_has(suffix, name, |local| !is_written_by_us(local)).await;
+            assert_eq!(face(&local), faces[&(*suffix, *name)], "{suffix}/{name}: as it was, and no mark of ours");
+        }
         let namespaces: Api<Namespace> = Api::all(section.edge.clone());
         let namespace = namespaces.get(&section.namespace("b")).await.unwrap();
         assert!(namespace.metadata.deletion_timestamp.is_none());

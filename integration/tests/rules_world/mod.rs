@@ -58,7 +58,8 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
 
 /// The clusters, started for the first who asks.
 pub(crate) async fn world() -> &'static World {
-    WORLD.get_or_init(start).await
+    // On the heap: the futures of tests hold it, and are large enough as they are.
+    WORLD.get_or_init(|| Box::pin(start())).await
 }
 
 async fn start() -> World {

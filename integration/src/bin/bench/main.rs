@@ -1,11 +1,12 @@
 //! `make bench`: how fast the daemon is, what it costs itself and what it costs the API servers.
 //!
-//! Two control planes and the daemon's release build run on this machine. Each run makes the objects, changes specs and
+//! Two control planes and the daemon's release build run on this machine. For resource sync, each run makes the objects, changes specs and
 //! statuses at a steady rate and all at once, restarts the daemon with everything in step, and deletes the objects. What
 //! is told are counts by the API servers' audit logs, the kernel's counters of each process, and times from the
 //! acknowledgement of a write to its arrival at a watch of this program's own. See [`options::Options`] for what can be
 //! set.
 
+mod leases;
 mod load_kind;
 mod marks;
 mod measure;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 
 use integration::Error;
 
-use crate::options::Options;
+use crate::options::{Job, LeaseOptions, Options};
 use crate::phases::{Measured, Phase, Run};
 use crate::world::Clusters;
 
@@ -27,7 +28,8 @@ use crate::world::Clusters;
 const WARM_UP: usize = 200;
 
 fn main() -> ExitCode {
-    let options = match Options::read() {
+    let options = Options::read().and_then(|options| Ok((options::jobs()?, options, LeaseOptions::read()?)));
+    let (jobs, options, lease_options) = match options {
         Ok(options) => options,
         Err(fault) => {
             eprintln!("bench: {fault}");
@@ -37,7 +39,15 @@ fn main() -> ExitCode {
     // One thread: the cores belong to those who are measured.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(bench(&options)),
+        Ok(runtime) => runtime.block_on(async {
+            for job in jobs {
+                match job {
+                    Job::Sync => bench(&options).await?,
+                    Job::Lease => leases::bench(&lease_options).await?,
+                }
+            }
+            Ok(())
+        }),
         Err(error) => Err(format!("failed to start the runtime: {error}")),
     };
     match result {
@@ -56,7 +66,8 @@ async fn bench(options: &Options) -> Result<(), String> {
 
 async fn measure_all(options: &Options) -> Result<Vec<(usize, Vec<Measured>)>, Error> {
     eprintln!("two control planes start");
-    let clusters = Clusters::start(options).await?;
+    // On the heap: the future of a run is large enough as it is.
+    let clusters = Box::pin(Clusters::start(options)).await?;
     eprintln!("a run with {WARM_UP} objects to warm up");
     let warm_up = Options { phases: vec![Phase::SpecBurst, Phase::StatusBurst], ..options.clone() };
     measure(&warm_up, &clusters, WARM_UP, |_| {}).await?;

@@ -154,7 +154,7 @@ impl Latency {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "memory sizes are below 2^52 bytes")]
-fn mebibytes(bytes: u64) -> f64 {
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / (1024.0 * 1024.0)
 }
 

@@ -61,6 +61,58 @@ impl FromStr for Propagation {
     }
 }
 
+/// Which job is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// Resource sync.
+    Sync,
+    /// Heartbeat leases.
+    Lease,
+}
+
+impl FromStr for Job {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "sync" => Ok(Self::Sync),
+            "lease" => Ok(Self::Lease),
+            _ => Err(()),
+        }
+    }
+}
+
+/// `JOBS=sync,lease`: which jobs, in this order.
+pub(crate) fn jobs() -> Result<Vec<Job>, String> {
+    list("JOBS", vec![Job::Sync, Job::Lease], "sync, lease")
+}
+
+/// How the lease job is measured.
+#[derive(Clone, Debug)]
+pub(crate) struct LeaseOptions {
+    /// `LEASES=5000`: leases of the large fleet.
+    pub(crate) leases: usize,
+    /// `WINDOW=60`: seconds that the steady state is looked at; the side-car's twice as long.
+    pub(crate) window: Duration,
+    /// `RUNS=3`.
+    pub(crate) runs: usize,
+}
+
+impl LeaseOptions {
+    /// From the environment.
+    pub(crate) fn read() -> Result<Self, String> {
+        let options = Self {
+            leases: value("LEASES", 5_000, "a number of leases")?,
+            window: Duration::from_secs(value("WINDOW", 60, "seconds")?),
+            runs: value("RUNS", 3, "a number of runs")?,
+        };
+        if options.leases == 0 || options.runs == 0 || options.window.is_zero() {
+            return Err("LEASES, WINDOW and RUNS are at least 1".to_owned());
+        }
+        Ok(options)
+    }
+}
+
 impl Options {
     /// From the environment and the command line; what can't be read is told with what is allowed.
     pub(crate) fn read() -> Result<Self, String> {

@@ -73,14 +73,19 @@ pub(crate) fn finish(options: &Options, runs: &[(usize, Vec<Measured>)]) -> Resu
         phases: &summaries,
         marks: &comparisons,
     };
-    let path = PathBuf::from(FILE);
-    let failed = |error: std::io::Error| format!("failed to write {FILE}: {error}");
+    write_json(FILE, &report)
+}
+
+/// Writes everything that was measured to a file below the working directory.
+pub(crate) fn write_json(file: &str, report: &impl Serialize) -> Result<(), String> {
+    let path = PathBuf::from(file);
+    let failed = |error: std::io::Error| format!("failed to write {file}: {error}");
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory).map_err(failed)?;
     }
-    let text = serde_json::to_string_pretty(&report).map_err(|error| format!("failed to write {FILE}: {error}"))?;
+    let text = serde_json::to_string_pretty(report).map_err(|error| format!("failed to write {file}: {error}"))?;
     fs::write(&path, text + "\n").map_err(failed)?;
-    println!("all runs: {FILE}");
+    println!("all runs: {file}");
     Ok(())
 }
 

@@ -11,13 +11,16 @@ pub(crate) struct Requests {
     pub(crate) writes: usize,
     /// All others: get, list, the beginning of a watch, discovery, questions about its own permissions.
     pub(crate) reads: usize,
+    /// What goes to Leases, whatever it is: they are renewed all the while, whether anything happens or not.
+    pub(crate) leases: usize,
 }
 
 impl Requests {
     /// Counts them.
     pub(crate) fn of(records: &[Record]) -> Self {
-        let writes = records.iter().filter(|record| is_write(record)).count();
-        Self { writes, reads: records.len() - writes }
+        let leases = records.iter().filter(|record| record.resource == "leases").count();
+        let writes = records.iter().filter(|record| record.resource != "leases" && is_write(record)).count();
+        Self { writes, reads: records.len() - writes - leases, leases }
     }
 }
 
@@ -26,7 +29,11 @@ impl Sub for Requests {
 
     /// Those that came since `earlier`.
     fn sub(self, earlier: Self) -> Self {
-        Self { writes: self.writes.saturating_sub(earlier.writes), reads: self.reads.saturating_sub(earlier.reads) }
+        Self {
+            writes: self.writes.saturating_sub(earlier.writes),
+            reads: self.reads.saturating_sub(earlier.reads),
+            leases: self.leases.saturating_sub(earlier.leases),
+        }
     }
 }
 
@@ -61,6 +68,12 @@ mod tests {
     fn a_question_about_permissions_is_no_write() {
         let records =
             [record("patch", "databases"), record("create", "selfsubjectaccessreviews"), record("watch", "x")];
-        assert_eq!(Requests::of(&records), Requests { writes: 1, reads: 2 });
+        assert_eq!(Requests::of(&records), Requests { writes: 1, reads: 2, leases: 0 });
+    }
+
+    #[test]
+    fn a_renewal_is_counted_apart() {
+        let records = [record("patch", "leases"), record("watch", "leases"), record("create", "databases")];
+        assert_eq!(Requests::of(&records), Requests { writes: 1, reads: 0, leases: 2 });
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use integration::compare::{Mapping, differences};
-use integration::rbac::{Grant, Side};
+use integration::rbac::{Grant, LeaseSide, Side, grant_election, grant_lease};
 use integration::{Towline, eventually, users};
 use serde::Deserialize;
 use serde_json::Value;
@@ -27,6 +27,13 @@ const CONFIG: &str = "config/demo.toml";
 pub(crate) const FILES: &str = ".cache/demo";
 /// Longer than the grace that the daemon has by default.
 const LONGEST_SHUTDOWN: Duration = Duration::from_secs(45);
+
+/// Where the Leases of the election are, on the hub.
+pub(crate) const ELECTION_NAMESPACE: &str = "towline";
+/// Where west's heartbeat is, on the hub.
+pub(crate) const HEARTBEAT_NAMESPACE: &str = "west-heartbeats";
+/// Where the add-on is, on west.
+pub(crate) const ADD_ON_NAMESPACE: &str = "add-ons";
 
 /// What is waited for at the moment, for whoever watches.
 pub(crate) type Note = Rc<RefCell<String>>;
@@ -69,6 +76,12 @@ impl Stage {
         Grant::demo(Side::Remote).apply(&hub.admin).await?;
         Grant::demo(Side::Local).apply(&west.admin).await?;
         Grant::demo(Side::Local).apply(&east.admin).await?;
+        hub.make_namespace(ELECTION_NAMESPACE).await?;
+        hub.make_namespace(HEARTBEAT_NAMESPACE).await?;
+        west.make_namespace(ADD_ON_NAMESPACE).await?;
+        grant_election(&hub.admin, ELECTION_NAMESPACE, None).await?;
+        grant_lease(&west.admin, LeaseSide::Managed, ADD_ON_NAMESPACE, users::TOWLINE, None).await?;
+        grant_lease(&hub.admin, LeaseSide::Hub, HEARTBEAT_NAMESPACE, users::TOWLINE, None).await?;
         screen.done("user towline may do what the roles in deploy/base/rbac grant, and no more", began.elapsed());
         for cluster in [&mut hub, &mut west, &mut east] {
             write_kubeconfig(cluster)?;
@@ -81,6 +94,20 @@ impl Stage {
         screen.done(&format!("towline run --config {CONFIG}, ready at {}", towline.admin_url()), began.elapsed());
         let (controllers, note) = (JoinSet::new(), Note::default());
         Ok(Self { controllers, towline, hub, west, east, note, _lock: lock })
+    }
+
+    /// Starts another replica of the daemon, at another address, and waits until it takes part.
+    pub(crate) async fn start_replica(&self) -> Result<Towline, Error> {
+        let log = Path::new(FILES).join("towline-2.log");
+        let replica = Towline::start_file(Path::new(CONFIG), listen()?, &log).await?;
+        replica.wait_ready(LIMIT).await?;
+        Ok(replica)
+    }
+
+    /// The kubeconfig of towline for the hub, as text.
+    pub(crate) fn hub_kubeconfig(&self) -> Result<String, Error> {
+        let path = self.hub.plane.kubeconfig(users::TOWLINE)?;
+        fs::read_to_string(&path).map_err(Error::file("read", &path))
     }
 
     /// Says what is waited for.

@@ -4,6 +4,8 @@
 //! showed the effect. Then everything comes to rest, so that each request is counted for the step that caused it.
 
 mod faults;
+mod heartbeats;
+mod replicas;
 mod travel;
 
 use std::time::Duration;
@@ -55,9 +57,12 @@ pub(crate) async fn play(screen: Screen, stage: &mut Stage) -> Result<(), Error>
     story.step("drift", travel::drift).await?;
     story.step("paused", travel::paused).await?;
     story.step("resumed", travel::resumed).await?;
+    story.step("heartbeat", heartbeats::heartbeat).await?;
+    story.step("not ready", heartbeats::not_ready).await?;
     story.step("edge down", faults::edge_down).await?;
     story.step("edge back", faults::edge_back).await?;
     story.step("killed", faults::killed).await?;
+    story.step("taken over", replicas::taken_over).await?;
     story.step("deleted", travel::deleted).await?;
     story.step("cleared", faults::cleared).await?;
     story.table();
@@ -126,6 +131,11 @@ impl Story<'_> {
         screen.line(&screen.paint(
             Look::Dim,
             "  reads: the lists and watches at the start and after an outage, discovery, questions about permissions",
+        ));
+        let leases: usize = self.counted.iter().map(|at| at.leases).sum();
+        screen.line(&screen.paint(
+            Look::Dim,
+            &format!("  not in it: {leases} requests for Leases, one a second for each section, replica and heartbeat"),
         ));
     }
 }
