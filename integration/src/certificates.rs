@@ -19,7 +19,8 @@ pub(crate) struct Certificates {
     pub(crate) server_key: PathBuf,
     /// The authority, as an API server takes it to know clients by.
     pub(crate) authority: PathBuf,
-    issuer: Signer,
+    /// Boxed, since it is large and starts of control planes are futures that hold it.
+    issuer: Box<Signer>,
     /// Key pair by which the API server signs service account tokens.
     pub(crate) account_key: PathBuf,
     pub(crate) account_public_key: PathBuf,
@@ -73,7 +74,7 @@ impl Certificates {
         let account_key = KeyPair::generate()?;
         Ok(Self {
             authority: room.write("ca.crt", &authority_pem)?,
-            issuer: Signer(issuer),
+            issuer: Box::new(Signer(issuer)),
             server_certificate: room.write("tls.crt", &server_pem)?,
             server_key: room.write("tls.key", &server_key.serialize_pem())?,
             account_key: room.write("service-account.key", &account_key.serialize_pem())?,
