@@ -20,6 +20,9 @@ use crate::cluster::WatchRegistry;
 use crate::config::{Config, DaemonConfig};
 use crate::resource_sync::report::SyncReport;
 use crate::resource_sync::wiring::wire;
+use crate::status_sync;
+use crate::status_sync::report::StatusSyncReport;
+use crate::status_sync::wiring::WiredStatusSync;
 use crate::telemetry::{self, Admin, Section, Tree, VERSION};
 
 /// Threads for the bodies of actors; the control lane has its own. One is enough for several times what two API servers
@@ -43,6 +46,9 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// What the database's URL names can't be read.
+    #[error("failed to prepare access to the database")]
+    Database(#[source] crate::db::Error),
     /// The runtime or the signal handlers can't be made.
     #[error("failed to start the runtime")]
     Runtime(#[source] std::io::Error),
@@ -73,6 +79,10 @@ async fn supervise(
 
     let mut watches = WatchRegistry::new(&config.clusters);
     let wired = wire(&config.sync, &mut watches);
+    let status_sync = match &config.status_sync {
+        Some(section) => Some(status_sync::wiring::wire(section, &mut watches).map_err(StartError::Database)?),
+        None => None,
+    };
     let reports: Vec<Arc<SyncReport>> = wired.iter().map(crate::resource_sync::wiring::WiredSection::report).collect();
     let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
     let admin = AdminChild {
@@ -80,6 +90,7 @@ async fn supervise(
         started: Instant::now(),
         metrics,
         reports,
+        status_sync: status_sync.as_ref().map(WiredStatusSync::report),
         tree: Arc::clone(&tree),
         listener: Arc::new(listener),
     };
@@ -87,6 +98,7 @@ async fn supervise(
     let mut children = vec![admin.into_child()];
     children.extend(watches.into_children());
     children.extend(wired.into_iter().map(crate::resource_sync::wiring::WiredSection::into_child));
+    children.extend(status_sync.map(WiredStatusSync::into_child));
     let root = Supervisor::start("towline", children, RestartPolicy::SUBTREE);
     // Set once, here.
     let _ = tree.handle.set(root.clone());
@@ -156,6 +168,7 @@ struct AdminChild {
     started: Instant,
     metrics: PrometheusHandle,
     reports: Vec<Arc<SyncReport>>,
+    status_sync: Option<Arc<StatusSyncReport>>,
     tree: Arc<LiveTree>,
     listener: Arc<StdListener>,
 }
@@ -172,6 +185,10 @@ impl AdminChild {
     async fn serve(&self, scope: Scope) -> Result<(), BoxError> {
         let listener = TcpListener::from_std(self.listener.try_clone()?)?;
         let (reports, tree) = (self.reports.clone(), Arc::clone(&self.tree));
+        let status_sync = self.status_sync.clone();
+        let mut sections: Vec<Arc<dyn Section>> =
+            self.reports.iter().map(|report| Arc::clone(report) as Arc<dyn Section>).collect();
+        sections.extend(status_sync.clone().map(|report| report as Arc<dyn Section>));
         let admin = Admin {
             started: self.started,
             metrics: self.metrics.clone(),
@@ -179,11 +196,14 @@ impl AdminChild {
                 for report in &reports {
                     report.refresh();
                 }
+                if let Some(report) = &status_sync {
+                    report.refresh();
+                }
                 // The tree answers by message; what it says now is in the next scrape.
                 let tree = Arc::clone(&tree);
                 tokio::spawn(async move { count_actors(&tree).await });
             }),
-            sections: self.reports.iter().map(|report| Arc::clone(report) as Arc<dyn Section>).collect(),
+            sections,
             tree: Arc::clone(&self.tree) as Arc<dyn Tree>,
             admin_token_file: self.daemon.admin_token_file.clone(),
         };
@@ -200,7 +220,8 @@ impl AdminChild {
 }
 
 /// The roles of actors, as metrics label them.
-const ROLES: [&str; 8] = ["admin", "cluster", "session", "watcher", "sync", "dispatcher", "attendant", "events"];
+const ROLES: [&str; 10] =
+    ["admin", "cluster", "session", "watcher", "sync", "dispatcher", "attendant", "events", "status_sync", "poller"];
 
 async fn count_actors(tree: &LiveTree) {
     let Some(handle) = tree.handle.get() else { return };

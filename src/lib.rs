@@ -10,10 +10,12 @@
 //!    ├─ dispatcher ── reconciler <key> one run at a time for a key, many keys at once, passivated when idle
 //!    ├─ attendant                      wakes what waits for a cluster or a permission
 //!    └─ events                         writes Events
+//! status_sync                          where there is `[status_sync]`
+//! └─ poller <family>                   reads what changed in the database, rolls it up, writes differences
 //! ```
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
-//! point one way: [`app`] → jobs ([`resource_sync`]) → [`cluster`] → [`actor`]; a job never imports another job.
+//! point one way: [`app`] → jobs ([`resource_sync`], [`status_sync`]) → [`cluster`], [`db`] → [`actor`]; a job never imports another job.
 
 pub mod actor;
 pub mod app;
@@ -21,5 +23,7 @@ pub mod check;
 pub mod cli;
 pub mod cluster;
 pub mod config;
+pub mod db;
 pub mod resource_sync;
+pub mod status_sync;
 pub mod telemetry;

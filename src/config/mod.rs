@@ -22,6 +22,7 @@ mod resource;
 mod selector;
 mod setting;
 mod source;
+mod status_sync;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub use overlap::Scope;
 pub use pointer::{KeyPattern, SpecPointer};
 pub use resource::{InvalidResource, ResourceId};
 pub use selector::LabelSelector;
+pub use status_sync::{StatusFamily, StatusSyncConfig};
 pub use sync::{Metadata, PropagationPolicy, SyncConfig, Unclaimed};
 
 use fault::nearest;
@@ -58,6 +60,8 @@ pub struct Config {
     pub clusters: BTreeMap<ClusterName, ClusterConfig>,
     /// `[[sync]]`, in the order of the file.
     pub sync: Vec<SyncConfig>,
+    /// `[status_sync]`, where there is one.
+    pub status_sync: Option<StatusSyncConfig>,
 }
 
 impl Config {
@@ -98,6 +102,7 @@ impl Config {
         }
         let clusters = fields.take("clusters");
         let sync = fields.take("sync");
+        let status_sync = fields.take("status_sync");
         fields.finish();
 
         let cluster_names = clusters.as_ref().map(table_keys).unwrap_or_default();
@@ -106,6 +111,12 @@ impl Config {
         }
         let sections = sync.map(|node| read_sync(node, &cluster_names, faults)).unwrap_or_default();
         faults.extend(overlap::conflicts(&sections, &config.clusters, |_| Scope::Namespaced));
+        if let Some(node) = status_sync {
+            if let Node::Table(table) = &node {
+                check_cluster_is_known(table, "status_sync", "cluster", &cluster_names, faults);
+            }
+            config.status_sync = Fields::open("status_sync", node, faults).and_then(StatusSyncConfig::read);
+        }
         config.sync = sections.into_iter().map(|(_, section)| section).collect();
         config
     }

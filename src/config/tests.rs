@@ -59,12 +59,14 @@ fn the_reference_file_holds_the_defaults() {
         "databases.v1.demo.towline.dev".parse().expect("a kind"),
     );
     assert_eq!(config.sync, vec![section]);
+    let url = "postgres://towline@database.example:5432/hoh?sslmode=verify-full&pool_max_conns=8";
+    let status_sync = StatusSyncConfig::new("hub".parse().expect("a name"), url.parse().expect("a URL"));
+    assert_eq!(config.status_sync, Some(status_sync));
 }
 
 #[test]
 fn the_reference_file_names_every_key() {
-    let text =
-        "zz = 1\n[daemon]\nzz = 1\n[daemon.log]\nzz = 1\n[clusters.a]\nin_cluster = true\nzz = 1\n[[sync]]\nzz = 1\n";
+    let text = "zz = 1\n[daemon]\nzz = 1\n[daemon.log]\nzz = 1\n[clusters.a]\nin_cluster = true\nzz = 1\n[[sync]]\nzz = 1\n[status_sync]\nzz = 1\n";
     let Err(Error::Invalid(faults)) = parse(text) else { panic!("each zz is a fault") };
     let reference = checked_in("towline.toml");
     let mut keys = 0;
@@ -81,7 +83,7 @@ fn the_reference_file_names_every_key() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 3 + 4 + 2 + 5 + 20, "the walk told of fewer keys than there are");
+    assert_eq!(keys, 4 + 4 + 2 + 5 + 20 + 7, "the walk told of fewer keys than there are");
 }
 
 #[test]
@@ -154,7 +156,7 @@ name = \"databases\"
             "daemon.log.format: found \"yaml\"; allowed: text or json",
             "daemon.shutdown_grace: found 30; allowed: a duration of at most a year such as \"30s\" or \"1h 30m\"; did \
              you mean `30s`?",
-            "election: unknown key; allowed: daemon, clusters, sync",
+            "election: unknown key; allowed: daemon, clusters, sync, status_sync",
             "sync[0].local_fields[1]: found \"spec.b\"; allowed: a JSON pointer under /spec such as \
              \"/spec/replicas\"; did you mean `/spec/b`?",
             "sync[0].remote: found \"hubb\"; allowed: a name under `[clusters]`: Edge_1, hub; did you mean `hub`?",
@@ -233,4 +235,40 @@ fn a_file_that_is_not_there_is_named() {
     let path = folder.path().join("none.toml");
     let error = Config::load(&path).expect_err("no file");
     assert!(error.to_string().ends_with("none.toml"), "{error}");
+}
+
+const STATUS_SYNC: &str = "[status_sync]\ncluster = \"hub\"\n";
+
+#[test]
+fn every_key_of_status_sync_is_read() {
+    let config = parse(&format!(
+        "{CLUSTERS}{STATUS_SYNC}database_url = \"postgres://u:hunter2@db/hoh?sslmode=require\"\ninterval = \"7s\"\n\
+         watch_namespace = \"team\"\nfamilies = [\"placements\", \"policies\"]\nmax_in_flight = 3"
+    ))
+    .expect("a configuration");
+    let section = config.status_sync.expect("the section");
+    assert_eq!(section.name.as_str(), "status_sync");
+    assert_eq!((section.cluster.as_str(), section.interval.as_secs()), ("hub", 7));
+    assert_eq!((section.watch_namespace.as_str(), section.max_in_flight.get()), ("team", 3));
+    assert_eq!(section.families, [StatusFamily::Placements, StatusFamily::Policies]);
+    assert_eq!(section.database_url.place(), "db:5432/hoh");
+}
+
+#[test]
+fn a_fault_of_a_database_url_never_repeats_it() {
+    for url in ["mysql://u:hunter2@db/hoh", "postgres://u:hunter2@db/hoh?sslmode=hunter2"] {
+        let faults = told(&format!("{CLUSTERS}{STATUS_SYNC}database_url = \"{url}\"\ninterval = \"0s\""));
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert!(faults.iter().all(|fault| !fault.contains("hunter2")), "{faults:?}");
+        assert!(faults.iter().any(|fault| fault.starts_with("status_sync.interval: found \"0s\"")), "{faults:?}");
+    }
+    let missing = told(&format!("{CLUSTERS}[status_sync]\ncluster = \"hubb\""));
+    assert!(missing[0].contains("did you mean `hub`?"), "{missing:?}");
+    assert!(missing[1].starts_with("status_sync.database_url: missing"), "{missing:?}");
+}
+
+#[test]
+fn no_other_section_is_called_as_the_one_of_which_there_is_one() {
+    let faults = told(&with_section("").replace("\"databases\"", "\"status_sync\""));
+    assert!(faults[0].contains("the name is that of another section"), "{faults:?}");
 }
