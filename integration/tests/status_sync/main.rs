@@ -1,0 +1,12 @@
+//! Status sync against a real database and a real API server.
+//!
+//! All tests share one hub and one database server. A test has a namespace and a database of its own, both with its
+//! name, and a daemon that is told to look at that namespace alone.
+
+mod costs;
+mod decisions;
+mod faults;
+mod fields;
+mod policies;
+mod sums;
+mod world;
