@@ -17,7 +17,8 @@ use crate::actor::{
 };
 use crate::cli::Exit;
 use crate::cluster::WatchRegistry;
-use crate::config::{Config, DaemonConfig};
+use crate::config::{Config, DaemonConfig, SectionName};
+use crate::election::{Elected, Election};
 use crate::resource_sync::report::SyncReport;
 use crate::resource_sync::wiring::wire;
 use crate::status_sync;
@@ -46,6 +47,9 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// There is no usable URL of the database.
+    #[error("failed to learn where the database is")]
+    DatabaseUrl(#[source] crate::config::UnusableUrl),
     /// What the database's URL names can't be read.
     #[error("failed to prepare access to the database")]
     Database(#[source] crate::db::Error),
@@ -78,9 +82,17 @@ async fn supervise(
     tracing::info!(version = VERSION, admin = %listening, sections = config.sync.len(), "towline starts");
 
     let mut watches = WatchRegistry::new(&config.clusters);
-    let wired = wire(&config.sync, &mut watches);
+    let mut names: Vec<SectionName> = config.sync.iter().map(|section| section.name.clone()).collect();
+    names.extend(config.status_sync.iter().map(|section| section.name.clone()));
+    let election = config.election.as_ref().map(|election| Election::new(election, &names, &mut watches));
+    let fence_of = |section: &SectionName| election.as_ref()?.fence(section);
+    let wired = wire(&config.sync, &mut watches, fence_of);
     let status_sync = match &config.status_sync {
-        Some(section) => Some(status_sync::wiring::wire(section, &mut watches).map_err(StartError::Database)?),
+        Some(section) => {
+            let fence = fence_of(&section.name);
+            let url = section.database.url().map_err(StartError::DatabaseUrl)?;
+            Some(status_sync::wiring::wire(section, &url, &mut watches, fence).map_err(StartError::Database)?)
+        }
         None => None,
     };
     let reports: Vec<Arc<SyncReport>> = wired.iter().map(crate::resource_sync::wiring::WiredSection::report).collect();
@@ -91,14 +103,23 @@ async fn supervise(
         metrics,
         reports,
         status_sync: status_sync.as_ref().map(WiredStatusSync::report),
+        election: election.clone(),
         tree: Arc::clone(&tree),
         listener: Arc::new(listener),
     };
     // The admin server first, so that it is there to watch the others start, and the last to be drained.
     let mut children = vec![admin.into_child()];
     children.extend(watches.into_children());
-    children.extend(wired.into_iter().map(crate::resource_sync::wiring::WiredSection::into_child));
-    children.extend(status_sync.map(WiredStatusSync::into_child));
+    // Drained in reverse: first this replica stops to count, then sections end, and each one's Lease is given up as soon
+    // as it has.
+    children.extend(election.iter().flat_map(|election| election.electors()));
+    let sections = wired.into_iter().map(|section| (section.name().clone(), section.into_child()));
+    let sections = sections.chain(status_sync.map(|section| (section.name().clone(), section.into_child())));
+    children.extend(sections.map(|(name, child)| match election.as_ref().and_then(|election| election.gate(&name)) {
+        Some(gate) => child.gated(gate),
+        None => child,
+    }));
+    children.extend(election.iter().map(|election| election.membership()));
     let root = Supervisor::start("towline", children, RestartPolicy::SUBTREE);
     // Set once, here.
     let _ = tree.handle.set(root.clone());
@@ -169,6 +190,7 @@ struct AdminChild {
     metrics: PrometheusHandle,
     reports: Vec<Arc<SyncReport>>,
     status_sync: Option<Arc<StatusSyncReport>>,
+    election: Option<Arc<Election>>,
     tree: Arc<LiveTree>,
     listener: Arc<StdListener>,
 }
@@ -185,25 +207,38 @@ impl AdminChild {
     async fn serve(&self, scope: Scope) -> Result<(), BoxError> {
         let listener = TcpListener::from_std(self.listener.try_clone()?)?;
         let (reports, tree) = (self.reports.clone(), Arc::clone(&self.tree));
+        let election = self.election.clone();
         let status_sync = self.status_sync.clone();
-        let mut sections: Vec<Arc<dyn Section>> =
-            self.reports.iter().map(|report| Arc::clone(report) as Arc<dyn Section>).collect();
-        sections.extend(status_sync.clone().map(|report| report as Arc<dyn Section>));
+        let all = self.reports.iter().map(|report| Arc::clone(report) as Arc<dyn Section>);
+        let all = all.chain(status_sync.clone().map(|report| report as Arc<dyn Section>));
+        let shown = |section: Arc<dyn Section>| match &self.election {
+            Some(election) => Elected::around(election, section),
+            None => section,
+        };
         let admin = Admin {
             started: self.started,
             metrics: self.metrics.clone(),
             before_scrape: Arc::new(move || {
                 for report in &reports {
                     report.refresh();
+                    if election.is_none() {
+                        telemetry::leader_election_master_status(report.name(), true);
+                    }
+                }
+                if let Some(election) = &election {
+                    election.refresh();
                 }
                 if let Some(report) = &status_sync {
                     report.refresh();
+                    if election.is_none() {
+                        telemetry::leader_election_master_status(report.name(), true);
+                    }
                 }
                 // The tree answers by message; what it says now is in the next scrape.
                 let tree = Arc::clone(&tree);
                 tokio::spawn(async move { count_actors(&tree).await });
             }),
-            sections,
+            sections: all.map(shown).collect(),
             tree: Arc::clone(&self.tree) as Arc<dyn Tree>,
             admin_token_file: self.daemon.admin_token_file.clone(),
         };
@@ -220,8 +255,20 @@ impl AdminChild {
 }
 
 /// The roles of actors, as metrics label them.
-const ROLES: [&str; 10] =
-    ["admin", "cluster", "session", "watcher", "sync", "dispatcher", "attendant", "events", "status_sync", "poller"];
+const ROLES: [&str; 12] = [
+    "admin",
+    "cluster",
+    "session",
+    "watcher",
+    "election",
+    "membership",
+    "sync",
+    "dispatcher",
+    "attendant",
+    "events",
+    "status_sync",
+    "poller",
+];
 
 async fn count_actors(tree: &LiveTree) {
     let Some(handle) = tree.handle.get() else { return };

@@ -24,6 +24,7 @@ pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod db;
+pub mod election;
 pub mod resource_sync;
 pub mod status_sync;
 pub mod telemetry;

@@ -12,13 +12,17 @@ fn main() -> ExitCode {
     // kube's TLS takes the process's default provider; fails only where one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match Cli::parse().command {
-        Command::Run { config } => with_config(&config, |config| match app::run(config) {
-            Ok(exit) => exit,
-            Err(error) => failed(&full_text(&error)),
-        }),
+        Command::Run { config } => with_config(&config, run),
         Command::Check { config: path, connect } => {
             with_config(&path, |config| if connect { block_on(check::connect(&config)) } else { check::fine(&config) })
         }
+        Command::StatusSync => match Config::status_sync_alone(|name| std::env::var(name).ok()) {
+            Ok(config) => run(config),
+            Err(faults) => {
+                complain(&faults.to_string());
+                Exit::Usage
+            }
+        },
         Command::Remote(remote) => block_on(async {
             match remote.execute(&mut std::io::stdout()).await {
                 Ok(()) => Exit::Done,
@@ -40,6 +44,17 @@ fn with_config(path: &std::path::Path, then: impl FnOnce(Config) -> Exit) -> Exi
             complain(&text);
             Exit::Usage
         }
+    }
+}
+
+fn run(config: Config) -> Exit {
+    match app::run(config) {
+        Ok(exit) => exit,
+        Err(error @ app::StartError::DatabaseUrl(_)) => {
+            complain(&full_text(&error));
+            Exit::Usage
+        }
+        Err(error) => failed(&full_text(&error)),
     }
 }
 

@@ -73,6 +73,8 @@ pub struct Record {
     pub status: u16,
     /// Path and query.
     pub uri: String,
+    /// When the server received it, by its clock: RFC 3339 with microseconds, which sort as texts.
+    pub received: String,
 }
 
 /// A moment in the log.
@@ -275,6 +277,7 @@ impl Log {
             name: object.name,
             status: line.response_status.map_or(0, |status| status.code),
             uri: line.request_uri,
+            received: line.request_received_timestamp,
         });
         Ok(())
     }
@@ -289,6 +292,8 @@ struct Line {
     user: LineUser,
     object_ref: Option<LineObject>,
     response_status: Option<LineStatus>,
+    #[serde(default)]
+    request_received_timestamp: String,
 }
 
 #[derive(Deserialize)]

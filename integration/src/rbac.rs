@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::Value;
@@ -40,6 +40,8 @@ pub struct Grant {
     pub group: String,
     /// The kind's plural.
     pub plural: String,
+    /// To which group; `None`: to the user [`users::TOWLINE`].
+    pub group_of_users: Option<&'static str>,
     /// The secrets of the section. `None` leaves those of the checked-in role.
     pub secret_names: Option<Vec<String>>,
 }
@@ -52,13 +54,20 @@ impl Grant {
 
     /// The checked-in role with another kind.
     pub fn kind(side: Side, plural: &str, group: &str) -> Self {
-        Self { side, group: group.to_owned(), plural: plural.to_owned(), secret_names: None }
+        Self { side, group: group.to_owned(), plural: plural.to_owned(), secret_names: None, group_of_users: None }
     }
 
     /// The same with other secrets.
     #[must_use]
     pub fn secrets(mut self, names: &[&str]) -> Self {
         self.secret_names = Some(names.iter().map(|name| (*name).to_owned()).collect());
+        self
+    }
+
+    /// The same to a group of users.
+    #[must_use]
+    pub fn to_group(mut self, group: &'static str) -> Self {
+        self.group_of_users = Some(group);
         self
     }
 
@@ -81,7 +90,7 @@ impl Grant {
         format!("{}:{}.{}", self.role_name(), self.plural, self.group)
     }
 
-    /// Grants it to the user [`users::TOWLINE`], and waits until the API server acts accordingly.
+    /// Grants it, and waits until the API server acts accordingly.
     pub async fn apply(&self, client: &Client) -> Result<(), Error> {
         let path = repository().join(self.file());
         let manifest = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
@@ -95,12 +104,7 @@ impl Grant {
                 kind: "ClusterRole".to_owned(),
                 name: name.clone(),
             },
-            subjects: Some(vec![Subject {
-                api_group: Some("rbac.authorization.k8s.io".to_owned()),
-                kind: "User".to_owned(),
-                name: users::TOWLINE.to_owned(),
-                namespace: None,
-            }]),
+            subjects: Some(vec![subject(self.group_of_users)]),
         };
         let params = PatchParams::apply("fixture").force();
         let action = || format!("grant {name}");
@@ -125,7 +129,8 @@ impl Grant {
         let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
-                user: Some(users::TOWLINE.to_owned()),
+                user: Some(users::TOWLINE.to_owned()).filter(|_| self.group_of_users.is_none()),
+                groups: self.group_of_users.map(|group| vec![group.to_owned()]),
                 resource_attributes: Some(ResourceAttributes {
                     group: Some(self.group.clone()),
                     resource: Some(self.plural.clone()),
@@ -179,6 +184,43 @@ impl Grant {
             rule.resource_names = Some(names.clone());
         }
     }
+}
+
+fn subject(group: Option<&str>) -> Subject {
+    Subject {
+        api_group: Some("rbac.authorization.k8s.io".to_owned()),
+        kind: if group.is_some() { "Group" } else { "User" }.to_owned(),
+        name: group.unwrap_or(users::TOWLINE).to_owned(),
+        namespace: None,
+    }
+}
+
+/// Grants the group what `deploy/` grants for an election, in a namespace.
+pub async fn grant_election(client: &Client, namespace: &str, group: &'static str) -> Result<(), Error> {
+    let path = repository().join("deploy/base/rbac/election.yaml");
+    let manifest = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+    let bad = |error: &dyn std::fmt::Display| Error::Manifest {
+        what: "deploy/base/rbac/election.yaml".to_owned(),
+        detail: error.to_string(),
+    };
+    let role: Role = serde_saphyr::from_str(&manifest).map_err(|error| bad(&error))?;
+    let name = role.metadata.name.clone().unwrap_or_default();
+    let binding = RoleBinding {
+        metadata: kube::api::ObjectMeta { name: Some(name.clone()), ..Default::default() },
+        role_ref: RoleRef {
+            api_group: Some("rbac.authorization.k8s.io".to_owned()),
+            kind: "Role".to_owned(),
+            name: name.clone(),
+        },
+        subjects: Some(vec![subject(Some(group))]),
+    };
+    let params = PatchParams::apply("fixture").force();
+    let action = || format!("grant {name} in {namespace}");
+    let roles: Api<Role> = Api::namespaced(client.clone(), namespace);
+    roles.patch(&name, &params, &Patch::Apply(&role)).await.map_err(Error::kubernetes(action()))?;
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
+    bindings.patch(&name, &params, &Patch::Apply(&binding)).await.map_err(Error::kubernetes(action()))?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -99,6 +99,21 @@ impl Towline {
         self.process.wait(limit).await
     }
 
+    /// Asks the daemon to end (SIGTERM) and does not wait.
+    pub fn ask_to_end(&self) -> Result<(), Error> {
+        self.process.signal(Signal::TERM)
+    }
+
+    /// Stops the daemon in the middle of whatever it does (SIGSTOP).
+    pub fn freeze(&self) -> Result<(), Error> {
+        self.process.signal(Signal::STOP)
+    }
+
+    /// Lets a frozen daemon go on (SIGCONT).
+    pub fn thaw(&self) -> Result<(), Error> {
+        self.process.signal(Signal::CONT)
+    }
+
     /// Waits until the daemon ends by itself.
     pub async fn wait_exited(&self, limit: Duration) -> Result<ExitStatus, Error> {
         self.process.wait(limit).await
@@ -170,6 +185,11 @@ fn spec(binary: &Path, env: &[(String, String)], config: &Path, log: &Path) -> S
         log: log.to_owned(),
         piped_stdin: false,
     }
+}
+
+/// `GET /metrics` of a daemon that somebody else holds.
+pub async fn metrics_at(address: SocketAddr) -> Result<String, Error> {
+    Admin { http: Http::to(address) }.metrics().await
 }
 
 /// The daemon's admin server.

@@ -23,16 +23,25 @@ pub const EDGE_CONTROLLER: &str = "edge-controller";
 pub const HUB_USER: &str = "hub-user";
 /// Somebody who may do nothing, until a test grants it.
 pub const STRANGER: &str = "stranger";
+/// Replicas of one daemon, each a user of its own, so that the audit log tells which of them asked; granted rights as
+/// [`REPLICAS`].
+pub const REPLICA: [&str; 4] = ["replica-1", "replica-2", "replica-3", "replica-4"];
+/// The group of [`REPLICA`].
+pub const REPLICAS: &str = "replicas";
 /// The name under which the controller manager's requests are known.
 pub(crate) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
 /// Every user of a control plane.
-pub const USERS: [User; 6] = [
+pub const USERS: [User; 10] = [
     User { name: ADMIN, groups: "system:masters" },
     User { name: TOWLINE, groups: "" },
     User { name: EDGE_CONTROLLER, groups: "system:masters" },
     User { name: HUB_USER, groups: "system:masters" },
     User { name: STRANGER, groups: "" },
+    User { name: REPLICA[0], groups: REPLICAS },
+    User { name: REPLICA[1], groups: REPLICAS },
+    User { name: REPLICA[2], groups: REPLICAS },
+    User { name: REPLICA[3], groups: REPLICAS },
     User { name: CONTROLLER_MANAGER, groups: "system:masters" },
 ];
 

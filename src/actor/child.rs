@@ -9,6 +9,7 @@ use actix::{Actor, Addr};
 use super::Name;
 use super::control::{ChildExited, Controls, ExitNotice};
 use super::exit::BoxError;
+use super::gate::Gate;
 use super::report::Gauge;
 use super::restart::RestartPolicy;
 use super::scope::Scope;
@@ -22,6 +23,7 @@ pub struct ChildSpec {
     restart: Option<RestartPolicy>,
     stall_after: Option<Duration>,
     gauge: Option<Arc<dyn Gauge>>,
+    gate: Option<Gate>,
 }
 
 enum Kind {
@@ -58,7 +60,7 @@ impl ChildSpec {
     }
 
     fn of(name: String, kind: Kind) -> Self {
-        Self { name, kind, restart: None, stall_after: None, gauge: None }
+        Self { name, kind, restart: None, stall_after: None, gauge: None, gate: None }
     }
 
     /// How this child is restarted, in place of its supervisor's policy.
@@ -81,6 +83,17 @@ impl ChildSpec {
     pub fn gauge(mut self, gauge: Arc<dyn Gauge>) -> Self {
         self.gauge = Some(gauge);
         self
+    }
+
+    /// Runs the child only while the gate's keeper wants it to; closed, it is `waiting` in the report.
+    #[must_use]
+    pub fn gated(mut self, gate: Gate) -> Self {
+        self.gate = Some(gate);
+        self
+    }
+
+    pub(super) fn gate(&self) -> Option<&Gate> {
+        self.gate.as_ref()
     }
 
     pub(super) fn name(&self) -> &str {

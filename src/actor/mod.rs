@@ -74,6 +74,8 @@
 //! - **Drains.** Children are asked in reverse order of their start, one after the other, under one deadline. Each may
 //!   take nine tenths of what is left, so that a stuck one costs those after it time, never their turn.
 //!   [`DrainReport`] names who did not finish.
+//! - **Waits at gates.** A child with a [`gate()`] runs only while its keeper wants it to. The keeper learns when nothing
+//!   of it runs any more, be it that the gate was closed or that the supervisor ends.
 //! - **Answers.** [`SupervisorHandle::report`] shows the tree whatever the bodies are doing; [`Heartbeat`] tells from
 //!   another thread whether the control lane itself still turns.
 //! - **Reconciles by key.** [`Dispatcher`]: never twice at once for one key, many keys at once, nothing requested is
@@ -109,6 +111,7 @@ mod child;
 mod control;
 mod dispatcher;
 mod exit;
+mod gate;
 mod handle;
 mod key_mailbox;
 mod mailbox;
@@ -129,6 +132,7 @@ pub use child::ChildSpec;
 pub use control::StartError;
 pub use dispatcher::{Dispatcher, Limits, Observe, Outcome, Reconciler, ReconcilerFactory, Snapshot, dispatch};
 pub use exit::{BoxError, ExitReason};
+pub use gate::{Gate, GateKeeper, Standing, gate};
 pub use handle::SupervisorHandle;
 pub use key_mailbox::{Key, KeyInbox, KeyMailbox, Requested, key_mailbox};
 pub use mailbox::{Inbox, Mailbox, Offered, mailbox};

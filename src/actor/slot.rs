@@ -6,6 +6,7 @@ use actix::SpawnHandle;
 
 use super::control::Controls;
 use super::exit::ExitReason;
+use super::gate::Gate;
 use super::report::ActorReport;
 use super::restart::Restarts;
 use super::{ChildSpec, Name};
@@ -16,12 +17,27 @@ pub(super) struct Slot {
     pub(super) restarts: Restarts,
     pub(super) last_exit: Option<ExitReason>,
     pub(super) phase: Phase,
+    /// Where the child runs only while somebody wants it to.
+    pub(super) gate: Option<Gate>,
+    /// The instance that runs was asked to end because its gate was closed.
+    pub(super) is_closing: bool,
 }
 
 /// A spec is dropped as soon as it is no longer needed: it holds the child's inbox open.
 pub(super) enum Phase {
-    Running { instance: u64, controls: Controls, spec: ChildSpec },
-    BackingOff { timer: SpawnHandle, spec: ChildSpec },
+    /// For its gate to open.
+    Waiting {
+        spec: ChildSpec,
+    },
+    Running {
+        instance: u64,
+        controls: Controls,
+        spec: ChildSpec,
+    },
+    BackingOff {
+        timer: SpawnHandle,
+        spec: ChildSpec,
+    },
     Ended,
 }
 
@@ -33,11 +49,20 @@ impl Slot {
         }
     }
 
+    /// It has ended for good. Whoever keeps its gate learns of it.
+    pub(super) fn end(&mut self) {
+        self.phase = Phase::Ended;
+        if let Some(gate) = &self.gate {
+            gate.end();
+        }
+    }
+
     /// Asks the child for its report and adds what only its supervisor knows. Borrows nothing, so that the supervisor
     /// goes on while its children answer.
     pub(super) fn report(&self) -> impl Future<Output = ActorReport> + Send + use<> {
         let (answer, state) = match &self.phase {
             Phase::Running { controls, .. } => (Some(controls.report()), "ended"),
+            Phase::Waiting { .. } => (None, "waiting"),
             Phase::BackingOff { .. } => (None, "backing off"),
             Phase::Ended => (None, "ended"),
         };

@@ -35,7 +35,7 @@ pub struct Supervisor {
     policy: RestartPolicy,
     /// Makes the first children, once.
     children: Option<Box<dyn FnOnce() -> Vec<ChildSpec>>>,
-    slots: Vec<Slot>,
+    pub(super) slots: Vec<Slot>,
     last_instance: u64,
     ending: Option<Ending>,
     /// Taken when the end is told.
@@ -72,7 +72,7 @@ impl Supervisor {
         }
     }
 
-    fn run(&mut self, spec: ChildSpec, context: &mut Context<Self>) -> Phase {
+    pub(super) fn run(&mut self, spec: ChildSpec, context: &mut Context<Self>) -> Phase {
         self.last_instance += 1;
         let instance = self.last_instance;
         let name = self.name.child(spec.name());
@@ -83,8 +83,23 @@ impl Supervisor {
 
     fn add(&mut self, spec: ChildSpec, context: &mut Context<Self>) {
         let (label, name) = (spec.name().to_owned(), self.name.child(spec.name()));
-        let phase = self.run(spec, context);
-        self.slots.push(Slot { label, name, restarts: Restarts::default(), last_exit: None, phase });
+        let (index, gate) = (self.slots.len(), spec.gate().cloned());
+        let phase = self.first_phase(spec, context);
+        let (restarts, gated) = (Restarts::default(), gate.clone());
+        self.slots.push(Slot { label, name, restarts, last_exit: None, phase, gate, is_closing: false });
+        if let Some(gate) = gated {
+            self.attend_gate(index, gate, context);
+        }
+    }
+
+    /// A gated child waits, any other runs at once.
+    fn first_phase(&mut self, spec: ChildSpec, context: &mut Context<Self>) -> Phase {
+        if spec.gate().is_some() { Phase::Waiting { spec } } else { self.run(spec, context) }
+    }
+
+    /// Whether no more children are started.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.is_some()
     }
 
     /// Starts a child again or gives up.
@@ -129,13 +144,15 @@ impl Supervisor {
         for slot in &mut self.slots {
             match &slot.phase {
                 Phase::Running { instance, .. } => waiting.push_back(*instance),
-                Phase::BackingOff { timer, .. } => {
-                    context.cancel_future(*timer);
-                    slot.phase = Phase::Ended;
+                Phase::BackingOff { .. } | Phase::Waiting { .. } => {
+                    if let Phase::BackingOff { timer, .. } = &slot.phase {
+                        context.cancel_future(*timer);
+                    }
+                    slot.end();
                     // Nothing was running, so nothing was cut short.
                     report.drained.push(slot.name.clone());
                 }
-                Phase::Ended => {}
+                Phase::Ended => slot.end(),
             }
         }
         self.ending = Some(Ending { reason, deadline, report, waiting, asked: None });
@@ -209,12 +226,18 @@ impl Handler<ChildExited> for Supervisor {
         };
         if let Some(ending) = &mut self.ending {
             tracing::debug!(actor = %slot.name, reason = %exit.reason, "ended");
+            slot.end();
             ending.report.append(exit.drained);
             if ending.asked == Some(instance) {
                 self.ask_next(context);
             }
+        } else if slot.is_closing {
+            tracing::debug!(actor = %slot.name, reason = %exit.reason, "ended at its gate");
+            slot.phase = Phase::Waiting { spec };
+            self.gate_closed(index, context);
         } else if exit.reason.is_clean() {
             tracing::info!(actor = %slot.name, reason = %exit.reason, "ended");
+            slot.end();
         } else {
             self.child_failed(index, spec, &exit.reason, context);
         }
@@ -246,6 +269,7 @@ impl Handler<Abort> for Supervisor {
     type Result = ();
 
     fn handle(&mut self, _: Abort, context: &mut Self::Context) {
+        self.slots.iter_mut().for_each(Slot::end);
         self.slots.clear();
         context.stop();
     }
@@ -281,9 +305,13 @@ impl Handler<StartChild> for Supervisor {
                     return Err(StartError::NameTaken { child });
                 }
                 // The back-off timers of other children count slots by index: replace, never remove.
-                let phase = self.run(spec, context);
+                let gate = spec.gate().cloned();
+                let phase = self.first_phase(spec, context);
                 if let Some(slot) = self.slots.get_mut(index) {
-                    slot.phase = phase;
+                    (slot.phase, slot.gate, slot.is_closing) = (phase, gate.clone(), false);
+                }
+                if let Some(gate) = gate {
+                    self.attend_gate(index, gate, context);
                 }
             }
         }

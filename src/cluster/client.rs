@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
-use kube::Client;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use kube::client::Body;
-use kube::core::Status;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -14,18 +12,14 @@ use tokio::sync::{Notify, watch};
 
 use super::Verb;
 use super::access::AccessRequest;
+use super::connection::{Connection, PARTIAL_METADATA, Request};
 use super::error::{Asked, Error};
+use super::fence::{Claim, Fence, Guard};
 use super::gates::Gates;
 use super::kind::Kind;
 use super::limiter::{Answer, Limiter};
 use super::object::{Decoded, Object, ObjectKey};
 use crate::config::{ClusterConfig, ClusterName};
-
-/// A reply without the body of the object: identity, version and generation are enough to go on after a write.
-const PARTIAL_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-
-/// A `Retry-After` is never taken for longer than this: a proxy's wrong one must not stop an object for a day.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(1);
 
 /// Whether a cluster can be worked with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,11 +35,11 @@ pub enum Availability {
     },
 }
 
-/// A client and which set of credentials it stands for.
+/// A connection and which set of credentials it stands for.
 #[derive(Clone)]
 pub struct Session {
-    /// The client.
-    pub client: Client,
+    /// The connection.
+    pub connection: Connection,
     /// Counts the sets of credentials.
     pub epoch: u64,
 }
@@ -86,24 +80,6 @@ struct ReplyMetadata {
     generation: i64,
 }
 
-/// One request for one object or collection.
-pub struct Request<'a> {
-    /// What it does.
-    pub verb: Verb,
-    /// The kind.
-    pub kind: &'a Kind,
-    /// Namespace and name; for a create the name is the new object's.
-    pub key: &'a ObjectKey,
-    /// Subresource, or empty.
-    pub subresource: &'static str,
-    /// Media type of the body.
-    pub content_type: &'static str,
-    /// The body.
-    pub body: Vec<u8>,
-    /// Field manager, for writes.
-    pub manager: Option<&'a str>,
-}
-
 struct Shared {
     name: ClusterName,
     config: ClusterConfig,
@@ -114,10 +90,13 @@ struct Shared {
     gates: Gates,
 }
 
-/// A cluster. Clones are the same cluster.
+/// A cluster. Clones are the same cluster, under the same fence.
 #[derive(Clone)]
 pub struct Cluster {
     shared: Arc<Shared>,
+    guard: Guard,
+    /// The deadline of requests that wait behind no others.
+    urgent: Option<Duration>,
 }
 
 impl Cluster {
@@ -134,7 +113,34 @@ impl Cluster {
                 limiter,
                 gates: Gates::default(),
             }),
+            guard: Guard::None,
+            urgent: None,
         }
+    }
+
+    /// The same cluster, for requests that are only sent while the fence is open.
+    #[must_use]
+    pub fn under(&self, fence: &Fence) -> Self {
+        Self { guard: Guard::Fence(fence.clone()), ..self.clone() }
+    }
+
+    /// The same cluster, for requests that are only sent while this claim holds, where there is one.
+    #[must_use]
+    pub(super) fn holding(&self, claim: Option<Claim>) -> Self {
+        Self { guard: claim.map_or(Guard::None, Guard::Claim), ..self.clone() }
+    }
+
+    /// The same cluster, for requests that wait behind no others and are tried whatever is known of the cluster: those
+    /// that a claim depends on. Never for more than a few a second.
+    #[must_use]
+    pub fn urgent(&self, deadline: Duration) -> Self {
+        Self { urgent: Some(deadline.min(self.shared.config.request_timeout)), ..self.clone() }
+    }
+
+    /// Its connection, for what speaks to the API server by itself; under this handle's fence.
+    pub fn session(&self) -> Option<Session> {
+        let session = self.shared.session.borrow().clone()?;
+        Some(Session { connection: session.connection.guarded(self.guard.clone()), epoch: session.epoch })
     }
 
     /// Its name in the configuration.
@@ -180,10 +186,10 @@ impl Cluster {
         &self.shared.gates
     }
 
-    pub(super) fn set_session(&self, client: Client) {
+    pub(super) fn set_session(&self, connection: Connection) {
         self.shared.session.send_modify(|session| {
             let epoch = session.as_ref().map_or(1, |session| session.epoch + 1);
-            *session = Some(Session { client, epoch });
+            *session = Some(Session { connection, epoch });
         });
         self.shared.gates.open_all();
     }
@@ -197,16 +203,17 @@ impl Cluster {
         })
     }
 
-    fn ready_client(&self) -> Result<Client, Error> {
+    fn ready_connection(&self) -> Result<Connection, Error> {
         let unavailable =
             |reason: &str| Error::Unavailable { cluster: self.shared.name.clone(), reason: reason.into() };
         match &*self.shared.availability.borrow() {
+            _ if self.urgent.is_some() => {}
             Availability::Available => {}
             Availability::Starting => return Err(unavailable("not connected yet")),
             Availability::Unavailable { reason } => return Err(unavailable(reason)),
         }
         match &*self.shared.session.borrow() {
-            Some(session) => Ok(session.client.clone()),
+            Some(session) => Ok(session.connection.clone()),
             None => Err(unavailable("no credentials")),
         }
     }
@@ -270,39 +277,39 @@ impl Cluster {
 
     /// Reads a path that names no object (discovery, version).
     pub(super) async fn fetch<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
-        let client = self.ready_client()?;
+        let connection = self.ready_connection()?;
         let asked = Asked { cluster: &self.shared.name, verb: Verb::Get, resource: path, name: None };
         let request = http::Request::get(path).header(ACCEPT, "application/json").body(Body::empty());
-        self.exchange(&client, request, &asked, self.shared.config.request_timeout).await
+        self.exchange(&connection, request, &asked, self.shared.config.request_timeout, self.guard.claim()?).await
     }
 
     /// Posts a question (an access review) and returns the answer.
     pub(super) async fn ask<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, Error> {
-        let client = self.ready_client()?;
+        let connection = self.ready_connection()?;
         let asked = Asked { cluster: &self.shared.name, verb: Verb::Create, resource: path, name: None };
         let request = http::Request::post(path)
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json")
             .body(Body::from(body.to_string().into_bytes()));
-        self.exchange(&client, request, &asked, self.shared.config.request_timeout).await
+        self.exchange(&connection, request, &asked, self.shared.config.request_timeout, self.guard.claim()?).await
     }
 
     /// A request that is sent whatever the availability says: how the actor finds out.
-    pub(super) async fn probe(&self, client: &Client, deadline: Duration) -> Result<Value, Error> {
+    pub(super) async fn probe(&self, connection: &Connection, deadline: Duration) -> Result<Value, Error> {
         let asked = Asked { cluster: &self.shared.name, verb: Verb::Get, resource: "/version", name: None };
         let request = http::Request::get("/version").header(ACCEPT, "application/json").body(Body::empty());
-        self.exchange(client, request, &asked, deadline).await
+        self.exchange(connection, request, &asked, deadline, None).await
     }
 
     async fn send<T: DeserializeOwned>(&self, request: Request<'_>, accept: &'static str) -> Result<T, Error> {
-        let client = self.ready_client()?;
-        let resource = request.kind.full_resource();
-        let full =
-            if request.subresource.is_empty() { resource } else { format!("{resource}/{}", request.subresource) };
+        // The claim first: whoever waits in what follows is not let through by the next term's.
+        let claim = self.guard.claim()?;
+        let connection = self.ready_connection()?;
+        let full = request.full_resource();
         let access = AccessRequest::new(request.verb, &full, &request.key.namespace, &request.key.name);
-        let asked =
-            Asked { cluster: &self.shared.name, verb: request.verb, resource: &full, name: Some(&request.key.name) };
-        if self.shared.gates.is_closed(&access) {
+        let name = request.key.name.clone();
+        let asked = Asked { cluster: &self.shared.name, verb: request.verb, resource: &full, name: Some(&name) };
+        if self.urgent.is_none() && self.shared.gates.is_closed(&access) {
             return Err(Error::Forbidden {
                 cluster: self.shared.name.clone(),
                 verb: request.verb,
@@ -310,35 +317,14 @@ impl Cluster {
                 message: "denied before, looked at again with back-off".into(),
             });
         }
-        let mut path = match request.verb {
-            Verb::Create => request.kind.collection_path(&request.key.namespace),
-            _ => request.kind.object_path(request.key),
-        };
-        if !request.subresource.is_empty() {
-            path.push('/');
-            path.push_str(request.subresource);
+        let (verb, message) = (request.verb, request.into_message(accept));
+        if let Some(deadline) = self.urgent {
+            return self.exchange(&connection, message, &asked, deadline, claim).await;
         }
-        if let Some(manager) = request.manager {
-            path.push_str("?fieldManager=");
-            path.push_str(manager);
-        }
-        let method = match request.verb {
-            Verb::Create => http::Method::POST,
-            Verb::Update => http::Method::PUT,
-            Verb::Patch => http::Method::PATCH,
-            Verb::Delete => http::Method::DELETE,
-            Verb::Get | Verb::List | Verb::Watch => http::Method::GET,
-        };
-        let message = http::Request::builder()
-            .method(method)
-            .uri(path)
-            .header(ACCEPT, accept)
-            .header(CONTENT_TYPE, request.content_type)
-            .body(Body::from(request.body));
         let Some(permit) = self.shared.limiter.acquire().await else {
             return Err(Error::Unavailable { cluster: self.shared.name.clone(), reason: "shutting down".into() });
         };
-        let result = self.exchange(&client, message, &asked, self.shared.config.request_timeout).await;
+        let result = self.exchange(&connection, message, &asked, self.shared.config.request_timeout, claim).await;
         let answer = match &result {
             Err(Error::Throttled { retry_after, .. }) => Answer::Throttled(*retry_after),
             _ => Answer::Other,
@@ -351,7 +337,7 @@ impl Cluster {
             Err(Error::Forbidden { .. }) => {
                 if self.shared.gates.close(&access) {
                     tracing::warn!(
-                        cluster = %self.shared.name, verb = %request.verb, resource = %full, "permission is missing"
+                        cluster = %self.shared.name, verb = %verb, resource = %full, "permission is missing"
                     );
                     // The actor looks after denied permissions; wake it.
                     self.suspect();
@@ -368,44 +354,13 @@ impl Cluster {
 
     async fn exchange<T: DeserializeOwned>(
         &self,
-        client: &Client,
+        connection: &Connection,
         request: Result<http::Request<Body>, http::Error>,
         asked: &Asked<'_>,
         deadline: Duration,
+        claim: Option<Claim>,
     ) -> Result<T, Error> {
-        let request = request.map_err(|source| Error::Rejected {
-            code: 0,
-            reason: "BadRequest".into(),
-            message: format!("failed to build the request: {source}"),
-        })?;
-        let exchange = async {
-            let response = client.send(request).await.map_err(|source| asked.failed(&source))?;
-            let (parts, body) = response.into_parts();
-            let bytes = body.collect_bytes().await.map_err(|source| asked.failed(&source))?;
-            if parts.status.is_success() {
-                return serde_json::from_slice(&bytes).map_err(|source| Error::Decode { reason: source.to_string() });
-            }
-            let retry_after = parts
-                .headers
-                .get(RETRY_AFTER)
-                .and_then(|value| value.to_str().ok())
-                .and_then(|value| value.parse().ok())
-                .map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
-            let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_default();
-            let message = if status.message.is_empty() {
-                String::from_utf8_lossy(bytes.get(..bytes.len().min(200)).unwrap_or_default()).into_owned()
-            } else {
-                status.message.clone()
-            };
-            Err(asked.refused(&Status { code: parts.status.as_u16(), message, ..status }, retry_after))
-        };
-        let result = match tokio::time::timeout(deadline, exchange).await {
-            Ok(result) => result,
-            Err(_) => Err(Error::NoAnswer {
-                cluster: self.shared.name.clone(),
-                reason: format!("no answer within {}", humantime::format_duration(deadline)),
-            }),
-        };
+        let result = connection.exchange(request, asked, deadline, claim).await;
         if let Err(error) = &result
             && (error.is_unreachable()
                 || matches!(error, Error::Unauthorized { .. } | Error::Server { .. } | Error::Decode { .. }))

@@ -167,4 +167,25 @@ mod tests {
         std::fs::write(&path, "clusters: [").unwrap();
         assert!(reason(load(&config(&path)).await).contains("kubeconfig"));
     }
+
+    #[tokio::test]
+    async fn a_broken_kubeconfig_keeps_its_secrets() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubeconfig");
+        let config = ClusterConfig::new(ClusterAccess::Kubeconfig { path: path.clone(), context: None });
+        let user = |user: &str| format!("apiVersion: v1\nkind: Config\nusers:\n- name: towline\n  user:\n{user}\n");
+        for (user, at) in [
+            (user("    token: \"canary"), "line"),
+            (user("    token: canary\n   password: canary"), "line"),
+            (user("    token: canary\n    exec: canary"), "line 7, column 11"),
+            (user("    canary"), "line 6, column 5"),
+            (user("    exec: {command: sh, env: canary}"), "line 6, column"),
+            ("canary".to_owned(), "line 1, column 1"),
+        ] {
+            std::fs::write(&path, &user).unwrap();
+            let reason = load(&config).await.err().unwrap().to_string();
+            assert!(reason.contains("not a kubeconfig") && reason.contains(at), "{reason}, of {user}");
+            assert!(!reason.contains("canary"), "{reason}");
+        }
+    }
 }

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use kube::client::AuthError;
+use kube::config::KubeconfigError;
 use kube::core::Status;
 
 use super::Verb;
+use super::fence::Expired;
 use crate::config::ClusterName;
 
 /// Why a request to a cluster failed. Every variant tells how to go on ([`Error::retry`]) and of which kind it is for
@@ -109,6 +112,10 @@ pub enum Error {
         /// The server's message.
         message: String,
     },
+    /// The section's claim has ended: nothing was sent, or what was sent may have been carried out. Nothing is wrong
+    /// with the cluster.
+    #[error(transparent)]
+    Unclaimed(#[from] Expired),
     /// The answer could not be read.
     #[error("failed to decode the answer: {reason}")]
     Decode {
@@ -130,6 +137,8 @@ pub enum Retry {
     WhenAvailable,
     /// When the permission is given.
     WhenAllowed,
+    /// Not in this term of the section: another replica goes on, or this one begins anew.
+    WhenClaimed,
 }
 
 impl Error {
@@ -142,6 +151,7 @@ impl Error {
             Self::Conflict { .. } | Self::NotFound { .. } => Retry::Reread,
             Self::Throttled { retry_after: Some(delay), .. } => Retry::After(*delay),
             Self::Forbidden { .. } => Retry::WhenAllowed,
+            Self::Unclaimed(_) => Retry::WhenClaimed,
             Self::NotServed { .. }
             | Self::Throttled { .. }
             | Self::NamespaceTerminating { .. }
@@ -166,6 +176,7 @@ impl Error {
             Self::NamespaceTerminating { .. } => "namespace_terminating",
             Self::Rejected { .. } => "rejected",
             Self::Server { .. } => "server",
+            Self::Unclaimed(_) => "unclaimed",
             Self::Decode { .. } => "decode",
         }
     }
@@ -175,7 +186,11 @@ impl Error {
         // A 5xx may come from a proxy in front, or from the server after etcd had the write.
         matches!(
             self,
-            Self::NoAnswer { .. } | Self::Server { .. } | Self::Decode { .. } | Self::Throttled { code: 500.., .. }
+            Self::NoAnswer { .. }
+                | Self::Server { .. }
+                | Self::Decode { .. }
+                | Self::Unclaimed(_)
+                | Self::Throttled { code: 500.., .. }
         )
     }
 
@@ -206,6 +221,9 @@ impl Asked<'_> {
             kube::Error::SerdeError(source) => Error::Decode { reason: source.to_string() },
             kube::Error::FromUtf8(source) => Error::Decode { reason: source.to_string() },
             other => {
+                if let Some(expired) = cause::<Expired>(other) {
+                    return Error::Unclaimed(expired.clone());
+                }
                 let reason = full_text(other);
                 let cluster = self.cluster.clone();
                 if is_connect(other) { Error::Connect { cluster, reason } } else { Error::NoAnswer { cluster, reason } }
@@ -252,8 +270,12 @@ fn asked_delay(status: &Status) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(u64::from(seconds).min(60)))
 }
 
-/// An error with its sources, joined by `: `, without repeating what a source already said.
-pub fn full_text(error: &dyn std::error::Error) -> String {
+/// An error with its sources, joined by `: `, without repeating what a source already said. Where a source quotes
+/// credentials, only what is safe to tell of it: the errors around it repeat its text.
+pub fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(text) = without_credentials(error) {
+        return text;
+    }
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
@@ -267,18 +289,47 @@ pub fn full_text(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn is_connect(error: &kube::Error) -> bool {
+/// What may be told of an error that quotes credentials: a parser quotes the text around the fault, and a command that
+/// makes credentials has printed them. The command's own text has its environment in it.
+fn without_credentials(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(inner) = next {
+        if let Some(KubeconfigError::Parse(source)) = inner.downcast_ref() {
+            return Some(match source.location() {
+                Some(at) => format!("not a kubeconfig (line {}, column {})", at.line(), at.column()),
+                None => "not a kubeconfig".into(),
+            });
+        }
+        match inner.downcast_ref() {
+            Some(AuthError::AuthExecRun { out, .. }) => {
+                return Some(format!("the kubeconfig's command for credentials failed ({})", out.status));
+            }
+            Some(AuthError::AuthExecParse(source)) => {
+                let at = source.location().map(|at| format!(" (line {}, column {})", at.line(), at.column()));
+                let at = at.unwrap_or_default();
+                return Some(format!("the kubeconfig's command for credentials printed something else{at}"));
+            }
+            _ => {}
+        }
+        next = inner.source();
+    }
+    None
+}
+
+/// The first error of a type among an error and its sources.
+fn cause<'a, E: std::error::Error + 'static>(error: &'a kube::Error) -> Option<&'a E> {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(inner) = source {
-        if inner
-            .downcast_ref::<hyper_util::client::legacy::Error>()
-            .is_some_and(hyper_util::client::legacy::Error::is_connect)
-        {
-            return true;
+        if let Some(found) = inner.downcast_ref::<E>() {
+            return Some(found);
         }
         source = inner.source();
     }
-    false
+    None
+}
+
+fn is_connect(error: &kube::Error) -> bool {
+    cause::<hyper_util::client::legacy::Error>(error).is_some_and(hyper_util::client::legacy::Error::is_connect)
 }
 
 #[cfg(test)]
@@ -318,6 +369,28 @@ mod tests {
         let forbidden = refused(403, "Forbidden", "orders", "");
         assert_eq!(forbidden.retry(), Retry::WhenAllowed);
         assert_eq!(forbidden.to_string(), "not allowed to create databases.demo.towline.dev in cluster edge: said");
+    }
+
+    #[test]
+    fn what_a_command_for_credentials_printed_is_not_told() {
+        let printed = "canary";
+        let out =
+            std::process::Command::new("sh").args(["-c", "echo canary; echo canary >&2; exit 3"]).output().unwrap();
+        assert!(
+            String::from_utf8_lossy(&out.stdout).contains(printed)
+                && String::from_utf8_lossy(&out.stderr).contains(printed)
+        );
+        let failed = AuthError::AuthExecRun { cmd: "TOKEN=canary sh".into(), out: Box::new(out) };
+        let wrong = serde_saphyr::from_str::<u64>(printed).unwrap_err();
+        for error in [failed, AuthError::AuthExecParse(Box::new(wrong))] {
+            assert!(error.to_string().contains(printed), "{error}");
+            let asked_for = kube::Error::Auth(error);
+            let text = full_text(&asked_for);
+            assert!(text.contains("command for credentials") && !text.contains(printed), "{text}");
+            let on_the_way = kube::Error::Service(Box::new(asked_for));
+            let text = full_text(&on_the_way);
+            assert!(text.contains("command for credentials") && !text.contains(printed), "{text}");
+        }
     }
 
     #[test]

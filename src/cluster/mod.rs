@@ -5,13 +5,22 @@
 //! gives every request a deadline and sorts every error once ([`Error`]). Its actor ([`session::run`]) loads and reloads
 //! credentials, probes, and looks whether denied permissions have been given.
 //!
+//! Under it is a [`Connection`]: one client with one set of credentials.
+//!
 //! A [`Watch`] keeps a [`Store`] of one kind's objects, cut down to [`Object`]s, and tells its followers the keys that
-//! changed. It is shared by cluster, kind and selector.
+//! changed. It is shared by cluster, kind and selector, and runs while somebody [demands](Demand) it.
+//!
+//! Requests under a [`Fence`] are sent only while the election has it open, which is looked at right above the connection.
 
 mod access;
 mod client;
+mod clock;
+mod connection;
 mod credentials;
+mod demand;
 mod error;
+mod fence;
+mod fenced;
 mod gates;
 mod kind;
 mod limiter;
@@ -23,8 +32,12 @@ mod store;
 pub mod watch;
 
 pub use access::{AccessRequest, Decision};
-pub use client::{Availability, Cluster, Propagation, Request, Written};
+pub use client::{Availability, Cluster, Propagation, Written};
+pub use clock::Clock;
+pub use connection::{Connection, PARTIAL_METADATA, Request};
+pub use demand::Demand;
 pub use error::{Error, Retry, full_text};
+pub use fence::{Claim, Expired, Fence};
 pub use kind::Kind;
 pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, is_at_least};
 pub use registry::WatchRegistry;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::client::{Availability, Cluster};
+use super::connection::Connection;
 use super::credentials::{self, Files};
 use super::error::{Error, full_text};
-use super::stack;
 use crate::actor::{Backoff, BoxError, Scope};
 
 /// How often the credentials' files are looked at (a few `stat` calls).
@@ -90,13 +90,14 @@ async fn load(cluster: &Cluster, files: &mut Files) -> bool {
     let built = match credentials::load(cluster.config()).await {
         Ok(loaded) => {
             *files = loaded.files;
-            stack::connect(loaded.config, cluster.config().request_timeout).map_err(|source| full_text(&source))
+            Connection::connect(cluster.name().clone(), loaded.config, cluster.config().request_timeout)
+                .map_err(|source| full_text(&source))
         }
         Err(error) => Err(error.to_string()),
     };
     match built {
-        Ok(client) => {
-            cluster.set_session(client);
+        Ok(connection) => {
+            cluster.set_session(connection);
             true
         }
         Err(reason) => {
@@ -108,7 +109,7 @@ async fn load(cluster: &Cluster, files: &mut Files) -> bool {
 
 async fn probe(cluster: &Cluster, state: &mut State) {
     let Some(session) = cluster.sessions().borrow().clone() else { return };
-    let down = match cluster.probe(&session.client, PROBE_DEADLINE).await {
+    let down = match cluster.probe(&session.connection, PROBE_DEADLINE).await {
         Ok(_) => None,
         // An answer, if not a welcome one: it is up and knows us, `/version` is just not granted.
         Err(Error::Forbidden { .. } | Error::NotServed { .. } | Error::NotFound { .. } | Error::Throttled { .. }) => {

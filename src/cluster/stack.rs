@@ -14,10 +14,11 @@ use http::{Request, Response, Uri};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::client::{ClientBuilder, ConfigExt};
 use kube::{Client, Config};
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 
+use super::fenced::{FenceLayer, FencedBody};
 use crate::telemetry::rest_client_request;
 
 /// A TCP connection is made within this or not at all.
@@ -41,7 +42,8 @@ pub(super) fn connect(mut config: Config, headers_within: Duration) -> Result<Cl
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let count = CountLayer { host: host.into(), headers_within };
     if config.proxy_url.is_some() {
-        return Ok(ClientBuilder::try_from(config)?.with_layer(&ConsistentListLayer).with_layer(&count).build());
+        let builder = ClientBuilder::try_from(config)?.with_layer(&ConsistentListLayer);
+        return Ok(builder.with_layer(&FenceLayer::once()).with_layer(&count).build());
     }
 
     let mut connector = HttpConnector::new();
@@ -53,7 +55,7 @@ pub(super) fn connect(mut config: Config, headers_within: Duration) -> Result<Cl
     connector.set_keepalive_retries(Some(3));
     connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
     let connector = config.rustls_https_connector_with_connector(connector)?;
-    let client: HyperClient<_, Body> = HyperClient::builder(TokioExecutor::new())
+    let client: HyperClient<_, FencedBody> = HyperClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(POOL_IDLE)
         // hyper's own retry of a request on a reused connection that was closed before it was sent stays on: it never
@@ -65,7 +67,7 @@ pub(super) fn connect(mut config: Config, headers_within: Duration) -> Result<Cl
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
+        .layer(FenceLayer::new())
         .service(client);
     Ok(Client::new(service, config.default_namespace))
 }

@@ -38,6 +38,8 @@ struct Contents {
     remember_terminated: bool,
     /// Keys seen by the list that is going on.
     listing: Option<BTreeSet<ObjectKey>>,
+    /// How many lists have ended.
+    lists: u64,
     /// All events up to this version have been taken in. Events of one watch come in the order of their versions.
     high_water: u64,
 }
@@ -153,6 +155,11 @@ impl Store {
         self.contents.read().listing.is_some()
     }
 
+    /// How many lists have ended.
+    pub fn lists(&self) -> u64 {
+        self.contents.read().lists
+    }
+
     /// Follows whether it can be decided from.
     pub fn listed(&self) -> watch::Receiver<Listed> {
         self.listed.subscribe()
@@ -166,6 +173,16 @@ impl Store {
             *listed = next;
             changed
         });
+    }
+
+    /// Nobody needs it any more: nothing is kept, and nothing can be decided from it.
+    pub(super) fn clear(&self) {
+        {
+            let mut contents = self.contents.write();
+            let remember_terminated = contents.remember_terminated;
+            *contents = Contents { remember_terminated, ..Contents::default() };
+        }
+        self.listed.send_replace(Listed::No { reason: None, unreachable: false });
     }
 
     /// A watch event of a new or changed object; returns whether it differs from what was held.
@@ -209,6 +226,7 @@ impl Store {
         let vanished = {
             let mut contents = self.contents.write();
             let seen = contents.listing.take().unwrap_or_default();
+            contents.lists += 1;
             // A list is one consistent state, at least as new as its newest object. Not the maximum with what was
             // before: a restored cluster counts from lower versions.
             contents.high_water = seen

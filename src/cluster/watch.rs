@@ -3,11 +3,15 @@
 //! It owns the [`Store`] of one kind in one cluster (under one selector) and writes to it alone. For every event it
 //! first changes the cache and then tells each follower the *key*; a follower whose mailbox is full makes it wait, and
 //! then the stream is not read on: backpressure reaches the API server. Restarted, it lists again; what vanished in the
-//! meantime is told like a deletion, without the claim that it was seen terminating.
+//! meantime is told like a deletion, without the claim that it was seen terminating. It runs while somebody
+//! [demands](Watch::demand) it; while nobody does it costs nothing, neither requests nor memory.
 //!
 //! kube's watcher does the conversation (streaming lists where the server has them, paged lists otherwise, resuming,
 //! 410). This actor adds what kube leaves to its caller: which errors make the cache void, when to wait for the cluster
 //! and when for the kind, a new client when credentials change.
+
+#[cfg(test)]
+pub(crate) mod scripted;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,17 +21,19 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use kube::Api;
-use kube::core::PartialObjectMeta;
+use kube::core::{ApiResource, DynamicResourceScope, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event, ListSemantic};
 use parking_lot::RwLock;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::access::AccessRequest;
 use super::client::{Cluster, Session};
+use super::connection::guarded;
+use super::demand::Demands;
 use super::error::{Asked, Error};
 use super::kind::Kind;
 use super::object::{Decoded, Object, ObjectKey};
-use super::store::{Listed, Store};
+use super::store::Store;
 use super::{Availability, Verb};
 use crate::actor::{Backoff, BoxError, Scope};
 use crate::config::{ClusterName, ResourceId};
@@ -48,6 +54,8 @@ pub struct WatchId {
     pub cluster: ClusterName,
     /// The kind.
     pub resource: ResourceId,
+    /// Namespace, or empty for all.
+    pub namespace: String,
     /// Label selector, or empty.
     pub labels: String,
     /// Field selector, or empty.
@@ -60,7 +68,7 @@ impl WatchId {
     /// The kind and what narrows it down, for the actor's name.
     pub fn label(&self) -> String {
         let mut label = self.resource.to_string();
-        for selector in [&self.labels, &self.fields] {
+        for selector in [&self.namespace, &self.labels, &self.fields] {
             if !selector.is_empty() {
                 label.push(' ');
                 label.push_str(selector);
@@ -79,8 +87,13 @@ pub trait Follower: Send + Sync {
     fn wants(&self, key: &ObjectKey) -> bool;
     /// An object appeared, changed or went. Returns when there is room for the news.
     fn changed<'a>(&'a self, watch: &'a Watch, key: &'a ObjectKey) -> BoxFuture<'a, ()>;
-    /// A list has ended: these keys vanished since the last one. `first`: the cache was void before.
-    fn listed<'a>(&'a self, watch: &'a Watch, first: bool, vanished: Vec<ObjectKey>) -> BoxFuture<'a, ()>;
+    /// A list has ended: these keys vanished since the last one. `first`: the cache was void before. All followers note
+    /// what it means before any of them acts on it; returned is what [`Follower::listed`] is given.
+    fn note(&self, _watch: &Watch, _first: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
+        vanished
+    }
+    /// All followers have noted the end of the list. Returns when there is room for the news.
+    fn listed<'a>(&'a self, watch: &'a Watch, first: bool, noted: Vec<ObjectKey>) -> BoxFuture<'a, ()>;
 }
 
 /// A watch: its cache and its followers.
@@ -91,6 +104,13 @@ pub struct Watch {
     kind: watch::Sender<Option<Arc<Kind>>>,
     /// The set of credentials that the last list was made with.
     listed_epoch: AtomicU64,
+    /// Followers are noting what the list that just ended means.
+    noting: AtomicBool,
+    /// The cluster did not answer since the last list began: what is there now may be another one.
+    lost: AtomicBool,
+    /// A list was asked for since.
+    list_asked: AtomicBool,
+    list_again: Notify,
     followers: RwLock<Vec<Arc<dyn Follower>>>,
     /// Listed before this one begins to list.
     after: RwLock<Vec<Arc<Watch>>>,
@@ -99,6 +119,8 @@ pub struct Watch {
     projection: RwLock<Option<Projection>>,
     /// Only where it is granted; where not, nobody asks for it in vain.
     optional: AtomicBool,
+    /// Who needs it.
+    pub(super) demands: Demands,
 }
 
 impl Watch {
@@ -110,11 +132,16 @@ impl Watch {
             store: Store::default(),
             kind: watch::Sender::new(None),
             listed_epoch: AtomicU64::new(0),
+            noting: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+            list_asked: AtomicBool::new(false),
+            list_again: Notify::new(),
             followers: RwLock::default(),
             after: RwLock::default(),
             keep_last_applied: AtomicBool::new(false),
             projection: RwLock::default(),
             optional: AtomicBool::new(false),
+            demands: Demands::default(),
         })
     }
 
@@ -133,11 +160,28 @@ impl Watch {
         &self.store
     }
 
-    /// Whether the cache is whole and of the cluster that a request now goes to: between a change of credentials, which
-    /// may lead to another cluster, and the end of the next list it is not.
+    /// Whether the cache is whole and of the cluster that a request now goes to: between a change of credentials or a lost
+    /// connection, which may lead to another cluster, and the end of the next list it is not.
     pub fn is_current(&self) -> bool {
         let epoch = self.cluster.sessions().borrow().as_ref().map(|session| session.epoch);
-        self.store.is_listed() && !self.store.is_listing() && epoch == Some(self.listed_epoch.load(Ordering::Acquire))
+        self.store.is_listed()
+            && !self.store.is_listing()
+            && !self.is_noting()
+            && !self.lost.load(Ordering::Acquire)
+            && epoch == Some(self.listed_epoch.load(Ordering::Acquire))
+    }
+
+    /// Whether followers have yet to note what the list that just ended means.
+    pub fn is_noting(&self) -> bool {
+        self.noting.load(Ordering::Acquire)
+    }
+
+    /// Somebody has to know whether the cache is of the cluster that answers now: after a lost connection a watch that
+    /// was resumed is begun anew, once.
+    pub fn become_current(&self) {
+        if self.lost.load(Ordering::Acquire) && !self.list_asked.swap(true, Ordering::AcqRel) {
+            self.list_again.notify_one();
+        }
     }
 
     /// The kind, once it was found.
@@ -180,18 +224,36 @@ impl Watch {
         self.after.read().iter().any(|first| Arc::ptr_eq(first, other) || first.waits_for(other))
     }
 
-    /// The actor's body: follows the cluster until it drains.
+    /// The actor's body: follows the cluster while somebody needs it, until it drains.
     pub async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         let mut attempt = 0;
         let mut streaming = true;
         loop {
             let end = tokio::select! {
                 () = scope.draining() => return Ok(()),
+                () = self.demands.nobody() => End::Unwanted,
                 end = self.follow_cluster(&scope, streaming, &mut attempt) => end,
             };
             match end {
                 End::Relist => {}
                 End::NoStreamingLists => streaming = false,
+                End::Unwanted => {
+                    self.store.clear();
+                    attempt = 0;
+                    scope.set_state("idle");
+                    tokio::select! {
+                        () = scope.draining() => return Ok(()),
+                        () = self.demands.somebody() => {}
+                    }
+                }
+                End::Unclaimed => {
+                    scope.set_state("waiting");
+                    tokio::select! {
+                        () = scope.draining() => return Ok(()),
+                        () = self.demands.nobody() => {}
+                        () = tokio::time::sleep(RETRY.next_delay(0)) => {}
+                    }
+                }
                 End::Void(error) => {
                     self.store.set_unlisted(error.to_string(), error.is_unreachable());
                     scope.set_state("waiting");
@@ -211,13 +273,15 @@ impl Watch {
     }
 
     /// From a client to the end of what can be done with it.
-    async fn follow_cluster(&self, scope: &Scope, streaming: bool, attempt: &mut u32) -> End {
+    async fn follow_cluster(self: &Arc<Self>, scope: &Scope, streaming: bool, attempt: &mut u32) -> End {
         scope.set_state("connecting");
         let mut sessions = self.cluster.sessions();
         let session = self.wait_for_session(&mut sessions).await;
         self.wait_for_others().await;
-        let kind = match Kind::discover(&self.cluster, &self.id.resource).await {
+        let Ok(claim) = self.demands.claim() else { return End::Unclaimed };
+        let kind = match Kind::discover(&self.cluster.holding(claim), &self.id.resource).await {
             Ok(kind) => Arc::new(kind),
+            Err(Error::Unclaimed(_)) => return End::Unclaimed,
             Err(error) => return End::Void(error),
         };
         self.kind.send_replace(Some(Arc::clone(&kind)));
@@ -228,12 +292,15 @@ impl Watch {
             let _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)).await;
             return End::Relist;
         }
+        let number = self.demands.begin();
         let mut stream = self.stream(&session, &kind, streaming);
         scope.set_state("listing");
         loop {
             let next = tokio::select! {
                 biased;
                 _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)) => return End::Relist,
+                () = self.list_again.notified() => return End::Relist,
+                () = self.demands.newer_than(number) => return End::Relist,
                 next = stream.next() => next,
             };
             match next {
@@ -243,10 +310,10 @@ impl Watch {
                         *attempt = 0;
                     }
                     if matches!(event, Event::InitDone) {
-                        self.listed_epoch.store(epoch, Ordering::Release);
+                        self.is_of(epoch);
                         scope.set_state("watching");
                     }
-                    self.take(event).await;
+                    self.take(event, number).await;
                 }
                 Some(Err(error)) => {
                     if let Some(end) = self.after_error(&error, streaming, attempt).await {
@@ -255,6 +322,13 @@ impl Watch {
                 }
             }
         }
+    }
+
+    /// A list with this set of credentials has ended.
+    fn is_of(&self, epoch: u64) {
+        self.listed_epoch.store(epoch, Ordering::Release);
+        self.lost.store(false, Ordering::Release);
+        self.list_asked.store(false, Ordering::Release);
     }
 
     async fn wait_for_session(&self, sessions: &mut watch::Receiver<Option<Session>>) -> Session {
@@ -292,8 +366,7 @@ impl Watch {
     async fn wait_for_others(&self) {
         let others = self.after.read().clone();
         for other in others {
-            let mut listed = other.store.listed();
-            let _ = listed.wait_for(|listed| matches!(listed, Listed::Yes | Listed::No { reason: Some(_), .. })).await;
+            other.settled().await;
         }
     }
 
@@ -309,11 +382,13 @@ impl Watch {
     }
 
     fn stream(
-        &self,
+        self: &Arc<Self>,
         session: &Session,
         kind: &Kind,
         streaming: bool,
     ) -> BoxStream<'static, watcher::Result<Event<Decoded>>> {
+        let watch = Arc::clone(self);
+        let client = guarded(session.connection.client(), move || watch.demands.claim());
         let mut config = watcher::Config::default();
         if !self.id.labels.is_empty() {
             config = config.labels(&self.id.labels);
@@ -327,7 +402,7 @@ impl Watch {
             config.list_semantic(ListSemantic::MostRecent).page_size(PAGE_SIZE)
         };
         if self.id.metadata_only {
-            let api: Api<PartialObjectMeta<Decoded>> = Api::all_with(session.client.clone(), &kind.resource);
+            let api: Api<PartialObjectMeta<Decoded>> = self.api(client, kind);
             watcher::watcher(api, config)
                 .map_ok(|event| match event {
                     Event::Apply(partial) => Event::Apply(Decoded::from(partial)),
@@ -338,12 +413,23 @@ impl Watch {
                 })
                 .boxed()
         } else {
-            let api: Api<Decoded> = Api::all_with(session.client.clone(), &kind.resource);
+            let api: Api<Decoded> = self.api(client, kind);
             watcher::watcher(api, config).boxed()
         }
     }
 
-    async fn take(&self, event: Event<Decoded>) {
+    fn api<K>(&self, client: kube::Client, kind: &Kind) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        if self.id.namespace.is_empty() {
+            Api::all_with(client, &kind.resource)
+        } else {
+            Api::namespaced_with(client, &self.id.namespace, &kind.resource)
+        }
+    }
+
+    async fn take(&self, event: Event<Decoded>, stream: u64) {
         match event {
             Event::Init => self.store.begin_list(),
             Event::InitApply(decoded) | Event::Apply(decoded) => {
@@ -364,10 +450,18 @@ impl Watch {
             }
             Event::InitDone => {
                 let first = !self.store.is_listed();
+                self.noting.store(true, Ordering::Release);
                 let vanished = self.store.end_list();
+                self.demands.listed(stream);
                 let followers = self.followers.read().clone();
-                for follower in &followers {
+                let mut noted = Vec::with_capacity(followers.len());
+                for follower in followers {
                     let theirs = vanished.iter().filter(|key| follower.wants(key)).cloned().collect();
+                    let theirs = follower.note(self, first, theirs);
+                    noted.push((follower, theirs));
+                }
+                self.noting.store(false, Ordering::Release);
+                for (follower, theirs) in noted {
                     follower.listed(self, first, theirs).await;
                 }
             }
@@ -421,7 +515,9 @@ impl Watch {
             // Servers without streaming lists refuse one or the other of the parameters.
             Error::Rejected { code: 400 | 422, .. } if streaming => Some(End::NoStreamingLists),
             Error::NotServed { .. } | Error::NotFound { .. } | Error::Forbidden { .. } => Some(End::Void(error)),
+            Error::Unclaimed(_) => Some(End::Unclaimed),
             Error::Connect { .. } | Error::NoAnswer { .. } | Error::Unavailable { .. } | Error::Unauthorized { .. } => {
+                self.lost.store(true, Ordering::Release);
                 self.cluster.suspect();
                 tokio::time::sleep(RETRY.next_delay(0)).await;
                 if self.cluster.is_available() {
@@ -451,6 +547,10 @@ impl Watch {
 enum End {
     /// Begin anew: there is a new client, or the old watch can't be resumed.
     Relist,
+    /// Nobody needs the watch any more.
+    Unwanted,
+    /// Those who need it have lost their claims, and are about to notice.
+    Unclaimed,
     /// The server has no streaming lists.
     NoStreamingLists,
     /// The cache can't be trusted any more: list again later.

@@ -1,7 +1,7 @@
 //! The configuration: one TOML file, the environment over it, and every fault of both at once.
 //!
 //! [`Config::load`] reads the file and lays variables over it (`source`), walks the tables key by key into one struct
-//! a section (`fields`; `daemon`, `clusters`, `sync`), and checks the sections against each other (`overlap`). Each
+//! a section (`fields`; `daemon`, `clusters`, `election`, `sync`), and checks the sections against each other (`overlap`). Each
 //! step records [`Fault`]s and goes on, so that whoever writes a file learns of all of them in one go: where, what was
 //! found, what is allowed, and what was probably meant.
 //!
@@ -11,8 +11,10 @@
 //!
 //! Nothing here is secret: tokens and kubeconfigs are named by their files.
 
+mod alone;
 mod clusters;
 mod daemon;
+mod election;
 mod fault;
 mod fields;
 mod names;
@@ -33,13 +35,14 @@ use std::path::Path;
 
 pub use clusters::{ClusterAccess, ClusterConfig};
 pub use daemon::{DaemonConfig, LogConfig, LogFormat};
+pub use election::ElectionConfig;
 pub use fault::{Error, Fault, Faults, Problem};
 pub use names::{ClusterName, InvalidName, SectionName};
 pub use overlap::Scope;
 pub use pointer::{KeyPattern, SpecPointer};
 pub use resource::{InvalidResource, ResourceId};
 pub use selector::LabelSelector;
-pub use status_sync::{StatusFamily, StatusSyncConfig};
+pub use status_sync::{DatabaseSource, StatusFamily, StatusSyncConfig, UnusableUrl};
 pub use sync::{Metadata, PropagationPolicy, SyncConfig, Unclaimed};
 
 use fault::nearest;
@@ -58,6 +61,8 @@ pub struct Config {
     pub daemon: DaemonConfig,
     /// `[clusters.<name>]`: the clusters that sections refer to.
     pub clusters: BTreeMap<ClusterName, ClusterConfig>,
+    /// `[election]`: replicas share the sections out. None: all sections run here.
+    pub election: Option<ElectionConfig>,
     /// `[[sync]]`, in the order of the file.
     pub sync: Vec<SyncConfig>,
     /// `[status_sync]`, where there is one.
@@ -101,6 +106,7 @@ impl Config {
             config.daemon = DaemonConfig::read(daemon);
         }
         let clusters = fields.take("clusters");
+        let election = fields.take("election");
         let sync = fields.take("sync");
         let status_sync = fields.take("status_sync");
         fields.finish();
@@ -108,6 +114,12 @@ impl Config {
         let cluster_names = clusters.as_ref().map(table_keys).unwrap_or_default();
         if let Some(node) = clusters {
             config.clusters = read_clusters(node, faults);
+        }
+        if let Some(node) = election {
+            if let Node::Table(table) = &node {
+                check_cluster_is_known(table, "election", "cluster", &cluster_names, faults);
+            }
+            config.election = Fields::open("election", node, faults).and_then(ElectionConfig::read);
         }
         let sections = sync.map(|node| read_sync(node, &cluster_names, faults)).unwrap_or_default();
         faults.extend(overlap::conflicts(&sections, &config.clusters, |_| Scope::Namespaced));

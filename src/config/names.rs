@@ -11,7 +11,7 @@ pub(super) const LONGEST_LABEL: usize = 63;
 /// Longest DNS subdomain, and so the longest object name of most kinds.
 const LONGEST_SUBDOMAIN: usize = 253;
 
-/// Names of sections of which there is one, as commands take them. What a file names is never called so.
+/// Names of sections of which there is one: no section that a file names is called so.
 const RESERVED: [&str; 1] = [super::status_sync::NAME];
 
 /// A text that is no name: DNS labels have 1 to 63 of `a-z`, `0-9` and `-`, and begin and end with a letter or digit.
@@ -42,7 +42,7 @@ macro_rules! label_name {
             type Err = InvalidName;
 
             fn from_str(text: &str) -> Result<Self, InvalidName> {
-                if is_label(text) || RESERVED.contains(&text) { Ok(Self(text.to_owned())) } else { Err(InvalidName) }
+                if is_label(text) { Ok(Self(text.to_owned())) } else { Err(InvalidName) }
             }
         }
 

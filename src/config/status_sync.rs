@@ -9,20 +9,20 @@ use super::fields::Fields;
 use super::setting::{PositiveDuration, Setting, Unfit, one_of};
 use super::source::Node;
 use super::{ClusterName, SectionName};
-use crate::db::DatabaseUrl;
+use crate::db::{DatabaseUrl, InvalidUrl};
 
 /// Name of the section in reports and commands; there is one.
-pub(super) const NAME: &str = "status_sync";
+pub(super) const NAME: &str = "status-sync";
 
 /// Status that is rolled up from a database: `[status_sync]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusSyncConfig {
-    /// Name of the section in `/status` and for `towline approve`: `status_sync`.
+    /// Name of the section in `/status` and for `towline approve`, which also take `status_sync`: `status-sync`.
     pub name: SectionName,
     /// The hub: a name under `[clusters]`.
     pub cluster: ClusterName,
-    /// The database, with `sslmode` and `pool_max_conns`; from `database_url` or the file `database_url_file`.
-    pub database_url: DatabaseUrl,
+    /// The database, with `sslmode` and `pool_max_conns`: `database_url`, or the file `database_url_file`.
+    pub database: DatabaseSource,
     /// Between the beginnings of passes; `5s` by default. Shorter is fresher and costs the database a query a family
     /// each time.
     pub interval: Duration,
@@ -113,7 +113,7 @@ impl Setting for DatabaseUrl {
     const ALLOWED: &'static str = "a URL such as postgres://user:password@host:5432/database?sslmode=verify-full";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
-        text.parse().map_err(|error: crate::db::InvalidUrl| Unfit::because(error.to_string()))
+        text.parse().map_err(|error: InvalidUrl| Unfit::because(error.to_string()))
     }
 
     fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
@@ -130,11 +130,11 @@ impl Setting for DatabaseUrl {
 
 impl StatusSyncConfig {
     /// A section with the default of everything that has one.
-    pub fn new(cluster: ClusterName, database_url: DatabaseUrl) -> Self {
+    pub fn new(cluster: ClusterName, database: DatabaseSource) -> Self {
         Self {
             name: SectionName::status_sync(),
             cluster,
-            database_url,
+            database,
             interval: Duration::from_secs(5),
             watch_namespace: String::new(),
             families: StatusFamily::ALL.to_vec(),
@@ -145,21 +145,22 @@ impl StatusSyncConfig {
     /// None where a required key has a fault.
     pub(super) fn read(mut fields: Fields<'_>) -> Option<Self> {
         let cluster: Option<ClusterName> = fields.required("cluster");
-        let url = if fields.has("database_url_file") {
-            if fields.has("database_url") {
+        let given = [fields.has("database_url"), fields.has("database_url_file")];
+        let url = fields.optional::<DatabaseUrl>("database_url").map(DatabaseSource::Url);
+        let file = fields.optional::<PathBuf>("database_url_file").map(DatabaseSource::File);
+        let allowed = || "exactly one of `database_url` and `database_url_file`".to_owned();
+        match given {
+            [false, false] => fields.fault(Problem::Missing { allowed: allowed() }),
+            [true, true] => {
                 let found = "`database_url` beside `database_url_file`".to_owned();
-                let allowed = "exactly one of them".to_owned();
-                fields.fault(Problem::Value { found, allowed, suggestion: None });
+                fields.fault(Problem::Value { found, allowed: allowed(), suggestion: None });
             }
-            fields.take("database_url");
-            let file = fields.optional::<PathBuf>("database_url_file");
-            file.and_then(|file| read_url(&file, &mut fields))
-        } else {
-            fields.required("database_url")
-        };
-        let stand_in = || "postgres://nowhere/nothing".parse().ok();
-        let complete = cluster.is_some() && url.is_some();
-        let mut section = Self::new(cluster.unwrap_or_else(ClusterName::stand_in), url.or_else(stand_in)?);
+            _ => {}
+        }
+        let database = url.or(file);
+        let complete = cluster.is_some() && database.is_some();
+        let nowhere = DatabaseSource::File(PathBuf::new());
+        let mut section = Self::new(cluster.unwrap_or_else(ClusterName::stand_in), database.unwrap_or(nowhere));
         fields.set_as::<PositiveDuration, _>("interval", &mut section.interval);
         if let Some(namespace) = fields.optional::<Namespace>("watch_namespace") {
             section.watch_namespace = namespace.0;
@@ -171,18 +172,48 @@ impl StatusSyncConfig {
     }
 }
 
-/// The file's only line.
-fn read_url(file: &std::path::Path, fields: &mut Fields<'_>) -> Option<DatabaseUrl> {
-    let allowed = || DatabaseUrl::ALLOWED.to_owned();
-    let found = match std::fs::read_to_string(file) {
-        Ok(text) => match DatabaseUrl::from_text(text.trim()) {
-            Ok(url) => return Some(url),
-            Err(unfit) => format!("a `database_url_file` of whose text {}", unfit.reason.unwrap_or_default()),
-        },
-        Err(error) => format!("a `database_url_file` that can't be read ({error})"),
-    };
-    fields.fault(Problem::Value { found, allowed: allowed(), suggestion: None });
-    None
+/// Where the URL of a database is: it holds a password, and may stand in a file of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DatabaseSource {
+    /// Right here.
+    Url(DatabaseUrl),
+    /// In a file, as its only line. It is read when the daemon starts.
+    File(PathBuf),
+}
+
+/// Why there is no URL.
+#[derive(Debug, thiserror::Error)]
+pub enum UnusableUrl {
+    /// The file can't be read.
+    #[error("failed to read the database's URL from {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// What stands in the file is no URL.
+    #[error("failed to understand the database's URL in {}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: InvalidUrl,
+    },
+}
+
+impl DatabaseSource {
+    /// The URL.
+    pub fn url(&self) -> Result<DatabaseUrl, UnusableUrl> {
+        match self {
+            Self::Url(url) => Ok(url.clone()),
+            Self::File(path) => std::fs::read_to_string(path)
+                .map_err(|source| UnusableUrl::Read { path: path.clone(), source })?
+                .trim()
+                .parse()
+                .map_err(|source| UnusableUrl::Parse { path: path.clone(), source }),
+        }
+    }
 }
 
 /// A namespace, or none.

@@ -52,6 +52,7 @@ fn the_reference_file_holds_the_defaults() {
     let clusters = [("hub", kubeconfig), ("edge", ClusterAccess::InCluster)]
         .map(|(name, access)| (name.parse().expect("a name"), ClusterConfig::new(access)));
     assert_eq!(config.clusters, BTreeMap::from(clusters));
+    assert_eq!(config.election, Some(ElectionConfig::new("edge".parse().expect("a name"), "towline")));
     let section = SyncConfig::new(
         "databases".parse().expect("a name"),
         "hub".parse().expect("a name"),
@@ -60,13 +61,15 @@ fn the_reference_file_holds_the_defaults() {
     );
     assert_eq!(config.sync, vec![section]);
     let url = "postgres://towline@database.example:5432/hoh?sslmode=verify-full&pool_max_conns=8";
-    let status_sync = StatusSyncConfig::new("hub".parse().expect("a name"), url.parse().expect("a URL"));
+    let status_sync =
+        StatusSyncConfig::new("hub".parse().expect("a name"), DatabaseSource::Url(url.parse().expect("a URL")));
     assert_eq!(config.status_sync, Some(status_sync));
 }
 
 #[test]
 fn the_reference_file_names_every_key() {
-    let text = "zz = 1\n[daemon]\nzz = 1\n[daemon.log]\nzz = 1\n[clusters.a]\nin_cluster = true\nzz = 1\n[[sync]]\nzz = 1\n[status_sync]\nzz = 1\n";
+    let text = "zz = 1\n[daemon]\nzz = 1\n[daemon.log]\nzz = 1\n[clusters.a]\nin_cluster = true\nzz = 1\n[election]\nzz = 1\n\
+                [[sync]]\nzz = 1\n[status_sync]\nzz = 1\n";
     let Err(Error::Invalid(faults)) = parse(text) else { panic!("each zz is a fault") };
     let reference = checked_in("towline.toml");
     let mut keys = 0;
@@ -83,7 +86,7 @@ fn the_reference_file_names_every_key() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 4 + 4 + 2 + 5 + 20 + 7, "the walk told of fewer keys than there are");
+    assert_eq!(keys, 5 + 4 + 2 + 5 + 5 + 20 + 7, "the walk told of fewer keys than there are");
 }
 
 #[test]
@@ -140,6 +143,7 @@ unclaimed = \"deleted\"
 local_fields = [\"/spec/a\", \"spec.b\"]
 [[sync]]
 name = \"databases\"
+[elections]
 [election]
 ";
     assert_eq!(
@@ -156,7 +160,10 @@ name = \"databases\"
             "daemon.log.format: found \"yaml\"; allowed: text or json",
             "daemon.shutdown_grace: found 30; allowed: a duration of at most a year such as \"30s\" or \"1h 30m\"; did \
              you mean `30s`?",
-            "election: unknown key; allowed: daemon, clusters, sync, status_sync",
+            "election.cluster: missing; allowed: a name of 1 to 63 of a-z, 0-9 and -, beginning and ending with a \
+             letter or digit",
+            "election.namespace: missing; allowed: the name of a namespace",
+            "elections: unknown key; allowed: daemon, clusters, election, sync, status_sync; did you mean `election`?",
             "sync[0].local_fields[1]: found \"spec.b\"; allowed: a JSON pointer under /spec such as \
              \"/spec/replicas\"; did you mean `/spec/b`?",
             "sync[0].remote: found \"hubb\"; allowed: a name under `[clusters]`: Edge_1, hub; did you mean `hub`?",
@@ -247,11 +254,11 @@ fn every_key_of_status_sync_is_read() {
     ))
     .expect("a configuration");
     let section = config.status_sync.expect("the section");
-    assert_eq!(section.name.as_str(), "status_sync");
+    assert_eq!(section.name.as_str(), "status-sync");
     assert_eq!((section.cluster.as_str(), section.interval.as_secs()), ("hub", 7));
     assert_eq!((section.watch_namespace.as_str(), section.max_in_flight.get()), ("team", 3));
     assert_eq!(section.families, [StatusFamily::Placements, StatusFamily::Policies]);
-    assert_eq!(section.database_url.place(), "db:5432/hoh");
+    assert_eq!(section.database.url().expect("a URL").place(), "db:5432/hoh");
 }
 
 #[test]
@@ -263,12 +270,12 @@ fn a_fault_of_a_database_url_never_repeats_it() {
         assert!(faults.iter().any(|fault| fault.starts_with("status_sync.interval: found \"0s\"")), "{faults:?}");
     }
     let missing = told(&format!("{CLUSTERS}[status_sync]\ncluster = \"hubb\""));
-    assert!(missing[0].contains("did you mean `hub`?"), "{missing:?}");
-    assert!(missing[1].starts_with("status_sync.database_url: missing"), "{missing:?}");
+    assert!(missing[1].contains("did you mean `hub`?"), "{missing:?}");
+    assert!(missing[0].starts_with("status_sync: missing; allowed: exactly one of `database_url`"), "{missing:?}");
 }
 
 #[test]
 fn no_other_section_is_called_as_the_one_of_which_there_is_one() {
-    let faults = told(&with_section("").replace("\"databases\"", "\"status_sync\""));
+    let faults = told(&with_section("").replace("\"databases\"", "\"status-sync\""));
     assert!(faults[0].contains("the name is that of another section"), "{faults:?}");
 }

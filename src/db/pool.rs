@@ -3,9 +3,10 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use bb8::{ManageConnection, Pool, PooledConnection, RunError};
+use bb8::{ErrorSink, ManageConnection, Pool, PooledConnection, RunError};
 use bb8_postgres::PostgresConnectionManager;
 use futures::StreamExt;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
@@ -29,6 +30,9 @@ pub struct Database {
     pool: Pool<Manager>,
     place: String,
     max: u32,
+    /// The last failure to connect: who waits for a connection is told of it, since the pool itself would only let the
+    /// time run out.
+    failed: watch::Sender<Option<Error>>,
 }
 
 /// How many connections there are.
@@ -55,6 +59,7 @@ impl Database {
     /// The pool behind a URL; connects when it is first asked. Reads the certificates that the URL names.
     pub fn new(url: &DatabaseUrl) -> Result<Self, Error> {
         let manager = Manager::of(url)?;
+        let failed = watch::Sender::new(None);
         let pool = Pool::builder()
             .max_size(url.max_connections)
             .connection_timeout(PATIENCE)
@@ -64,8 +69,9 @@ impl Database {
             .test_on_check_out(false)
             // What can't be reached is told at once; who asks has a back-off of his own.
             .retry_connection(false)
+            .error_sink(Box::new(Failures(failed.clone())))
             .build_unchecked(manager);
-        Ok(Self { pool, place: url.place(), max: url.max_connections })
+        Ok(Self { pool, place: url.place(), max: url.max_connections, failed })
     }
 
     /// Host, port and database.
@@ -82,10 +88,7 @@ impl Database {
 
     /// Sends a statement and gives its rows as they come. `query` names it in metrics and errors.
     pub async fn rows(&self, query: &'static str, text: &str, params: Vec<Param>) -> Result<Rows, Error> {
-        let connection = self.pool.get_owned().await.map_err(|error| match error {
-            RunError::User(error) => error,
-            RunError::TimedOut => Error::PoolExhausted { seconds: PATIENCE.as_secs() },
-        })?;
+        let connection = self.connection().await?;
         let begun = Instant::now();
         let typed = params.iter().map(|param| match param {
             Param::Text(text) => (text as &(dyn ToSql + Sync), Type::TEXT),
@@ -96,11 +99,40 @@ impl Database {
         Ok(Rows { query, begun, stream: Box::pin(stream), _connection: connection })
     }
 
-    /// Runs a statement that has no rows.
-    pub async fn execute(&self, query: &'static str, text: &str) -> Result<(), Error> {
-        let mut rows = self.rows(query, text, Vec::new()).await?;
-        while rows.next().await?.is_some() {}
-        Ok(())
+    /// A connection that is open as far as anybody knows: those that broke while nobody used them are dropped.
+    async fn connection(&self) -> Result<PooledConnection<'static, Manager>, Error> {
+        let mut failed = self.failed.subscribe();
+        failed.mark_unchanged();
+        loop {
+            let taken = tokio::select! {
+                biased;
+                taken = self.pool.get_owned() => taken,
+                Ok(()) = failed.changed() => match failed.borrow_and_update().clone() {
+                    Some(error) => return Err(error),
+                    None => continue,
+                },
+            };
+            match taken {
+                Ok(connection) if connection.is_closed() => drop(connection),
+                Ok(connection) => return Ok(connection),
+                Err(RunError::User(error)) => return Err(error),
+                Err(RunError::TimedOut) => return Err(Error::PoolExhausted { seconds: PATIENCE.as_secs() }),
+            }
+        }
+    }
+}
+
+/// Takes the pool's failures to connect.
+#[derive(Debug)]
+struct Failures(watch::Sender<Option<Error>>);
+
+impl ErrorSink<Error> for Failures {
+    fn sink(&self, error: Error) {
+        self.0.send_replace(Some(error));
+    }
+
+    fn boxed_clone(&self) -> Box<dyn ErrorSink<Error>> {
+        Box::new(Self(self.0.clone()))
     }
 }
 

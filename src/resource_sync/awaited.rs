@@ -13,8 +13,10 @@ use crate::cluster::{ObjectKey, Store, Written};
 pub(super) struct Awaited {
     /// Our last write's version.
     written: Option<Arc<str>>,
-    /// The incarnation that we deleted.
+    /// The incarnation that we deleted: to be shown as terminating at least.
     deleted: Option<Arc<str>>,
+    /// The incarnation that is gone for certain: to go from the cache.
+    gone: Option<Arc<str>>,
     /// The outcome of our last write is unknown.
     pub(super) unknown: bool,
 }
@@ -29,7 +31,12 @@ impl Awaited {
         {
             self.deleted = None;
         }
-        self.written.is_none() && self.deleted.is_none()
+        if let Some(uid) = &self.gone
+            && store.get(key).is_none_or(|held| held.uid != *uid)
+        {
+            self.gone = None;
+        }
+        !self.is_pending()
     }
 
     /// A write was acknowledged.
@@ -45,9 +52,15 @@ impl Awaited {
         }
     }
 
-    /// This incarnation is to go from the cache.
+    /// This incarnation is to be shown as terminating, or to go from the cache.
     pub(super) fn await_end(&mut self, uid: &Arc<str>) {
         self.deleted = Some(Arc::clone(uid));
+    }
+
+    /// This incarnation is to go from the cache: it was read to be gone, or went with its last finalizer, where the
+    /// reply has no newer version to wait for.
+    pub(super) fn await_absence(&mut self, uid: &Arc<str>) {
+        self.gone = Some(Arc::clone(uid));
     }
 
     /// Nothing is awaited any more.
@@ -56,7 +69,7 @@ impl Awaited {
     }
 
     fn is_pending(&self) -> bool {
-        self.written.is_some() || self.deleted.is_some()
+        self.written.is_some() || self.deleted.is_some() || self.gone.is_some()
     }
 
     fn is_idle(&self) -> bool {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
+use super::section::Section;
 use crate::actor::{BoxError, Inbox, Mailbox, Scope};
-use crate::cluster::{FIELD_MANAGER, Object, ObjectKey, Watch};
+use crate::cluster::{FIELD_MANAGER, Object, ObjectKey};
 
 /// Events that wait to be written; a section that fails as a whole needs no more of them to be understood.
 pub const EVENT_CAPACITY: usize = 256;
@@ -85,7 +86,8 @@ impl EventKind {
 }
 
 /// The body of the actor that writes the Events of one section to its local cluster.
-pub async fn write_events(local: Arc<Watch>, mut inbox: Inbox<PairEvent>, scope: Scope) -> Result<(), BoxError> {
+pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, scope: Scope) -> Result<(), BoxError> {
+    let (cluster, local) = (section.local_cluster(), &section.watches().local);
     let mut recorder: Option<(u64, Recorder)> = None;
     loop {
         let event = tokio::select! {
@@ -93,17 +95,17 @@ pub async fn write_events(local: Arc<Watch>, mut inbox: Inbox<PairEvent>, scope:
             event = inbox.next() => event,
         };
         let Some(mut event) = event else { return Ok(()) };
-        let Some(session) = local.cluster().sessions().borrow().clone() else { continue };
-        let Some(kind) = local.kind().filter(|_| local.cluster().is_available()) else { continue };
+        let Some(session) = cluster.session() else { continue };
+        let Some(kind) = local.kind().filter(|_| cluster.is_available()) else { continue };
         if event.kind == EventKind::Contended {
-            event.note = contenders(&session.client, &kind.resource, &event.key).await;
+            event.note = contenders(&session.connection.client(), &kind.resource, &event.key).await;
             tracing::warn!(key = %event.key, note = event.note, "another field manager keeps changing the object");
         }
         let recorder = match &recorder {
             Some((epoch, recorder)) if *epoch == session.epoch => recorder,
             _ => {
                 let reporter = Reporter { controller: FIELD_MANAGER.into(), instance: None };
-                &recorder.insert((session.epoch, Recorder::new(session.client.clone(), reporter))).1
+                &recorder.insert((session.epoch, Recorder::new(session.connection.client(), reporter))).1
             }
         };
         let reference = ObjectReference {

@@ -4,7 +4,8 @@
 //! it. One such object may be a stripped finalizer; many at once are a restored etcd or a wrong kubeconfig. So suspects
 //! are noted when the cache *observes* that they are gone, before any of them is acted upon, and each is confirmed by a
 //! live GET; if more than `max(10, 10 %)` of the section's objects would go within the window, none goes, until an
-//! operator approves. Approval lifts the limit for those that wait, never the GET. Pure: time is passed in.
+//! operator approves. Approval lifts the limit for those that wait, never the GET. A confirmation counts here; it does not
+//! keep: who may go is asked for once more, in the run that deletes. Pure: time is passed in.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -23,7 +24,7 @@ const ALWAYS: usize = 10;
 pub enum Verdict {
     /// Ask the API server whether it is really gone.
     Confirm,
-    /// It may be deleted.
+    /// It may be deleted, where this very run has asked whether it is really gone.
     Go,
     /// Others have to be confirmed or cleared first.
     Wait,
@@ -49,8 +50,6 @@ pub struct Guard {
     open: usize,
     /// When objects went this way.
     gone: VecDeque<Instant>,
-    /// There were too many at the last look.
-    crowded: bool,
 }
 
 impl Guard {
@@ -82,13 +81,8 @@ impl Guard {
     pub fn verdict(&mut self, key: &ObjectKey, objects: usize, now: Instant) -> Verdict {
         self.suspect(key.clone());
         let limit = Self::limit(objects);
-        let gone = self.recently_gone(now);
-        let crowded = gone + self.certain + self.open > limit;
-        if std::mem::replace(&mut self.crowded, crowded) && !crowded {
-            self.doubt();
-        }
         let suspect = self.suspects.get(key).copied().unwrap_or_default();
-        let certain = gone + self.certain;
+        let certain = self.recently_gone(now) + self.certain;
         if !suspect.approved && certain > limit {
             return Verdict::Held;
         }
@@ -111,7 +105,6 @@ impl Guard {
             suspect.approved = true;
         }
         (self.certain, self.open) = (0, 0);
-        self.crowded = false;
         self.gone.clear();
         self.waiting()
     }
@@ -126,14 +119,6 @@ impl Guard {
     /// Everyone who waits for a verdict.
     pub fn waiting(&self) -> Vec<ObjectKey> {
         self.suspects.keys().cloned().collect()
-    }
-
-    /// Most came back, so whoever said that the others are gone may have been another cluster: all are asked for again.
-    fn doubt(&mut self) {
-        for suspect in self.suspects.values_mut().filter(|suspect| !suspect.approved) {
-            suspect.confirmed = false;
-        }
-        self.open += std::mem::take(&mut self.certain);
     }
 
     fn remove(&mut self, key: &ObjectKey) -> Option<Suspect> {
@@ -228,22 +213,6 @@ mod tests {
         assert!(asked >= 19, "approval does not replace the question whether it is really gone");
         (100..130).for_each(|number| guard.suspect(key(number)));
         assert_eq!(settle(&mut guard, 30, now).0, 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_was_confirmed_among_many_is_asked_for_again_when_most_have_come_back() {
-        let mut guard = Guard::default();
-        let now = Instant::now();
-        (0..30).for_each(|number| guard.suspect(key(number)));
-        settle(&mut guard, 30, now);
-        // One by one, as a list brings them back; the first to be confirmed come back last.
-        for number in (5..30).rev() {
-            guard.clear(&key(number));
-            assert_ne!(guard.verdict(&key(0), 30, now), Verdict::Go, "with {number} missing");
-        }
-        let asked = (0..5).filter(|number| guard.verdict(&key(*number), 30, now) == Verdict::Confirm).count();
-        assert_eq!(asked, 5);
-        assert_eq!(settle(&mut guard, 30, now).0, 5);
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,9 +3,10 @@
 //! [`plan`] is the heart and pure: what was observed in, the next step out; every rule of the specification is there
 //! ([`names`], [`patch`], [`secrets`], [`settled`] and [`guard`] are its parts, each pure too). Around it: [`section`]
 //! holds what a section decides from (`namespaces` the part about those), `news` translates what watches tell into keys,
-//! `awaited` is what caches have yet to show of our own writes, `reconcile` is the actor that
-//! observes, plans and does, `execute` turns a step into a request, `attendant` wakes what waits for a cluster or a
-//! permission, `events` tells people, `report` tells operators.
+//! `overhear` what peers' watches tell, `run` is a section's time at work, `awaited` is what caches have yet to show of our
+//! own writes, `reconcile` is the actor that observes, plans and does (`missing` is the part about remote objects that are
+//! not there), `execute` turns a step into a request, `attendant` wakes what waits for a cluster or a permission, `events`
+//! tells people, `report` tells operators.
 
 pub mod attendant;
 mod awaited;
@@ -15,16 +16,21 @@ pub mod guard;
 #[cfg(test)]
 mod laws;
 pub mod marks;
+mod missing;
 pub mod names;
 mod namespaces;
 mod news;
 pub mod observe;
+mod overhear;
 pub mod patch;
 pub mod plan;
 pub mod reconcile;
 pub mod report;
+mod run;
 pub mod secrets;
 pub mod section;
 pub mod settled;
+#[cfg(test)]
+mod stage;
 pub mod table;
 pub mod wiring;

@@ -61,6 +61,14 @@ impl Mapping {
         namespace.starts_with(&self.namespace_prefix).then_some(namespace)
     }
 
+    /// Whether there may be local namespaces that both mappings lead to.
+    pub fn may_meet(&self, other: &Self) -> bool {
+        let (one, two) = (&self.namespace_prefix, &other.namespace_prefix);
+        let (first, second) = (&self.local_namespace_suffix, &other.local_namespace_suffix);
+        let begin_alike = one.starts_with(two.as_str()) || two.starts_with(one.as_str());
+        begin_alike && (first.ends_with(second.as_str()) || second.ends_with(first.as_str()))
+    }
+
     /// The name of a local secret on the remote.
     pub fn remote_secret_name(&self, local: &str) -> String {
         format!("{local}{}", self.remote_resource_suffix)

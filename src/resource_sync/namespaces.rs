@@ -10,7 +10,7 @@ use super::plan::is_ours;
 use super::section::Section;
 use crate::cluster::{Object, ObjectKey};
 
-/// A namespace that was just made is in the cache within this, or was not made.
+/// A namespace that was just made is in the cache within this, or was not made; one that was deleted shows it.
 const MADE_WITHIN: Duration = Duration::from_secs(5);
 
 impl Section {
@@ -32,6 +32,24 @@ impl Section {
         self.making_namespaces.lock().remove(namespace);
     }
 
+    /// Whether this pair is to delete the namespace; of many that end at once only one does, the others are asked for
+    /// when the watch shows it.
+    pub(super) fn may_delete_namespace(&self, namespace: &Object) -> bool {
+        let now = Instant::now();
+        let mut deleting = self.deleting_namespaces.lock();
+        deleting.retain(|_, since| now.saturating_duration_since(*since) < MADE_WITHIN);
+        if deleting.contains_key(&namespace.uid) {
+            return false;
+        }
+        deleting.insert(Arc::clone(&namespace.uid), now);
+        true
+    }
+
+    /// It could not be deleted: another pair may try.
+    pub(super) fn namespace_was_not_deleted(&self, namespace: &Object) {
+        self.deleting_namespaces.lock().remove(&namespace.uid);
+    }
+
     /// The pair that an owned namespace was made for.
     pub(super) fn owner_in(&self, namespace: &Object) -> Option<ObjectKey> {
         let owner = namespace.annotation(&self.policy.marks.owner)?;
@@ -46,9 +64,23 @@ impl Section {
         for section in self.sections_here() {
             if let Some(owner) = section.owner_in(&namespace)
                 && !(section.config.name == self.config.name && owner == *local_key)
+                && section.is_running()
             {
                 section.asked.lock().keys.insert(owner);
                 section.asked_notify.notify_one();
+            }
+        }
+    }
+
+    /// What lives in namespaces is known now: other sections whose namespaces it may have kept can go on.
+    pub(super) fn became_known(&self) {
+        for peer in self.others_here() {
+            let namespaces = peer.watches.namespaces.store().objects();
+            let shared = namespaces.iter().filter(|held| self.mapping.remote_namespace_of(&held.key.name).is_some());
+            let owners: Vec<ObjectKey> = shared.filter_map(|namespace| peer.owner_in(namespace)).collect();
+            if !owners.is_empty() {
+                peer.asked.lock().keys.extend(owners);
+                peer.asked_notify.notify_one();
             }
         }
     }
@@ -70,20 +102,26 @@ impl Section {
         peers.iter().filter(|peer| peer.config.local == self.config.local).cloned().collect()
     }
 
-    /// The other sections with the same local cluster.
+    /// The other sections whose objects may be in a local namespace of this one's.
     pub(super) fn others_here(&self) -> impl Iterator<Item = Arc<Section>> {
         let name = self.config.name.clone();
-        self.sections_here().into_iter().filter(move |peer| peer.config.name != name)
+        let mapping = self.mapping.clone();
+        let shares = move |peer: &Arc<Self>| peer.config.name != name && mapping.may_meet(&peer.mapping);
+        self.sections_here().into_iter().filter(shares)
     }
 
-    /// Whether a local object of the namespace, other than `except`, must not go with it: it is paused, or it is ours
-    /// and its remote object is not known to be going. What was never ours goes with a namespace that is.
-    pub(super) fn keeps(&self, namespace: &str, except: Option<&ObjectKey>) -> bool {
-        let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);
-        let locals = self.watches.local.store();
-        !locals.is_listed()
+    /// Whether a local object of `owner`'s in the namespace, other than `except`, must not go with it: it is paused, or it
+    /// is ours and its remote object is not known to be going. What was never ours goes with a namespace that is. What
+    /// this section does not know counts as kept.
+    pub(super) fn keeps(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
+        if owner.mapping.remote_namespace_of(namespace).is_none() {
+            return false;
+        }
+        let (remotes, marks) = (owner.watches.remote.store(), &owner.policy.marks);
+        let locals = owner.watches.local.store();
+        !self.knows(&owner.watches.local)
             || locals.in_namespace(namespace).iter().any(|local| {
-                let Some(remote_key) = self.mapping.remote_of(&local.key) else { return false };
+                let Some(remote_key) = owner.mapping.remote_of(&local.key) else { return false };
                 if Some(&local.key) == except || local.deleting {
                     return false;
                 }
@@ -91,18 +129,18 @@ impl Section {
                     Some(remote) => (marks.is_paused(&remote), remote.deleting),
                     None => (false, remotes.absence(&remote_key).seen_terminating),
                 };
-                is_paused || marks.is_paused(local) || (!is_going && is_ours(local, &self.policy))
+                is_paused || marks.is_paused(local) || (!is_going && is_ours(local, &owner.policy))
             })
     }
 
-    /// Whether a living remote object, other than that of `except`, maps to the local namespace. What is not known
-    /// counts as living.
-    pub(super) fn lives_in(&self, namespace: &str, except: Option<&ObjectKey>) -> bool {
-        let Some(remote_namespace) = self.mapping.remote_namespace_of(namespace) else { return false };
-        let store = self.watches.remote.store();
-        !store.is_listed()
+    /// Whether a living remote object of `owner`'s, other than that of `except`, maps to the local namespace. What this
+    /// section does not know counts as living.
+    pub(super) fn lives_in(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
+        let Some(remote_namespace) = owner.mapping.remote_namespace_of(namespace) else { return false };
+        let store = owner.watches.remote.store();
+        !self.knows(&owner.watches.remote)
             || store.any_in_namespace(remote_namespace, |remote| {
-                !remote.deleting && Some(&remote.key) != except && self.mapping.local_of(&remote.key).is_some()
+                !remote.deleting && Some(&remote.key) != except && owner.mapping.local_of(&remote.key).is_some()
             })
     }
 }

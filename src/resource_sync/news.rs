@@ -126,6 +126,19 @@ impl Section {
         }
     }
 
+    /// The cache of a watch that runs for other sections remembers what went, until it is dealt with: not for sections
+    /// that don't run here.
+    fn forget_unattended(&self, watch: &Watch, remote_key: &ObjectKey) {
+        let is_attended = |section: &Self| {
+            section.is_running()
+                && std::ptr::eq(Arc::as_ptr(&section.watches.remote), watch)
+                && section.mapping.local_of(remote_key).is_some()
+        };
+        if watch.store().get(remote_key).is_none() && !self.peers.read().iter().any(|peer| is_attended(peer)) {
+            watch.store().forget(remote_key);
+        }
+    }
+
     fn note_arrival(&self, role: Role, key: &ObjectKey) {
         let now = Instant::now();
         let mut table = self.table.lock();
@@ -157,28 +170,45 @@ impl Follower for Following {
         Box::pin(async move {
             if self.section.is_listed() {
                 self.section.news(self.role, watch, key).await;
+            } else if self.role == Role::Remote {
+                self.section.forget_unattended(watch, key);
             }
         })
     }
 
-    fn listed<'a>(&'a self, watch: &'a Watch, first: bool, vanished: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
+    fn note(&self, watch: &Watch, first: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
+        let section = &self.section;
+        if first && matches!(self.role, Role::Remote | Role::Local) {
+            section.became_known();
+        }
+        if !section.is_listed() {
+            if self.role == Role::Remote {
+                vanished.iter().for_each(|key| section.forget_unattended(watch, key));
+            }
+            return Vec::new();
+        }
+        let first = section.begins_now() || first;
+        let keys = if first {
+            section.all_pairs()
+        } else {
+            vanished.iter().flat_map(|key| section.concerned(self.role, watch, key)).collect()
+        };
+        // All suspects are known to the guard before the first of them is acted upon.
+        for key in &keys {
+            if let Some(remote_key) = section.mapping.remote_of(key) {
+                section.look_for_suspect(key, &remote_key);
+            }
+        }
+        keys.into_iter().collect()
+    }
+
+    fn listed<'a>(&'a self, _: &'a Watch, _: bool, noted: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let section = &self.section;
             if !section.is_listed() {
                 return;
             }
-            // All suspects are known to the guard before the first of them is acted upon.
-            let keys = if first {
-                section.all_pairs()
-            } else {
-                vanished.iter().flat_map(|key| section.concerned(self.role, watch, key)).collect()
-            };
-            for key in &keys {
-                if let Some(remote_key) = section.mapping.remote_of(key) {
-                    section.look_for_suspect(key, &remote_key);
-                }
-            }
-            for key in keys {
+            for key in noted {
                 section.request(key).await;
             }
             // Nobody gets a verdict while a list is going on.

@@ -15,24 +15,20 @@ use tokio::time::Instant;
 use super::awaited::{Awaiting, Side};
 use super::events::PairEvent;
 use super::execute::execute;
-use super::guard::Verdict;
+use super::missing::{GUARD_LOOK, is_selected};
 use super::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step, UPLOAD_SECRET};
 use super::section::{Mode, Section};
 use super::table::Failure;
 use crate::actor::{Outcome, Reconciler, ReconcilerFactory};
-use crate::cluster::{Error, Object, ObjectKey, Retry, Written};
+use crate::cluster::{Error, ObjectKey, Retry, Written};
 use crate::telemetry::{Direction, ObjectState as PairState, SyncMetrics};
 
 /// A cache that has not shown our write after this is asked about: a live GET.
-const CATCH_UP: Duration = Duration::from_secs(5);
+pub(super) const CATCH_UP: Duration = Duration::from_secs(5);
 /// A namespace that is going is looked at again after this, should its watch not tell before.
 const NAMESPACE_TERMINATES: Duration = Duration::from_secs(5);
-/// A namespace that another pair makes is looked for after this, should its watch not tell before.
+/// A namespace that another pair makes or deletes is looked for after this, should its watch not tell before.
 const NAMESPACE_MADE: Duration = Duration::from_secs(1);
-/// An object that is missing in the middle of a list is looked at again after this.
-const LISTING_LOOK: Duration = Duration::from_secs(1);
-/// What the guard holds back asks again after this: deletions that counted against it grow old.
-const GUARD_LOOK: Duration = Duration::from_mins(1);
 /// No pair needs more steps than this in one go; one that does goes round in circles.
 const MOST_STEPS: usize = 40;
 /// After so many rewrites of what somebody else changed ...
@@ -75,7 +71,7 @@ impl ReconcilerFactory<ObjectKey> for PairReconcilers {
 pub struct PairReconciler {
     section: Arc<Section>,
     metrics: Arc<SyncMetrics>,
-    key: ObjectKey,
+    pub(super) key: ObjectKey,
     awaiting: Awaiting,
     waiting_since: Option<Instant>,
     /// Fingerprint of what was last written, by step.
@@ -102,14 +98,8 @@ fn written_fingerprint(step: &Step, observed: &Observed) -> Option<u64> {
     Some(hasher.finish())
 }
 
-/// Whether the section's watch shows the object.
-fn is_selected(section: &Section, remote: &Object) -> bool {
-    let labels = remote.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-    section.config().selector.matches(&labels)
-}
-
 /// How one reconcile ended.
-enum End {
+pub(super) enum End {
     Rest(Rest),
     Held,
     /// Waits for news, or looks again after this.
@@ -175,7 +165,7 @@ impl PairReconciler {
             } else {
                 Remote::Absent(match &observed.remote {
                     Remote::Present(held) => {
-                        awaited.await_end(&held.uid);
+                        awaited.await_absence(&held.uid);
                         if held.deleting { Absence::SeenTerminating } else { Absence::Unexplained }
                     }
                     Remote::Absent(absence) => absence.clone(),
@@ -191,7 +181,7 @@ impl PairReconciler {
             awaited.clear();
             match (&live, &observed.local) {
                 (Some(live), _) => awaited.await_version(&live.resource_version),
-                (None, Some(held)) => awaited.await_end(&held.uid),
+                (None, Some(held)) => awaited.await_absence(&held.uid),
                 (None, None) => {}
             }
             observed.local = live.map(Arc::new);
@@ -212,7 +202,8 @@ impl PairReconciler {
             let step = match next {
                 Next::Rest(Rest::Gone | Rest::Unclaimed) if self.may_have_left_the_selector(section, &observed) => {
                     match self.look_behind_the_selector(section, &mut observed).await {
-                        Ok(()) => continue,
+                        Ok(None) => continue,
+                        Ok(Some(end)) => return (end, observed),
                         Err(error) => return (End::Failed("look_behind_selector", error), observed),
                     }
                 }
@@ -234,6 +225,11 @@ impl PairReconciler {
             }
             if step == Step::CreateNamespace && !section.may_create_namespace(&self.key.namespace) {
                 return (End::Later(PairState::Pending, Some(NAMESPACE_MADE)), observed);
+            }
+            if let (Step::DeleteNamespace, Namespace::Present { object, .. }) = (&step, &observed.namespace)
+                && !section.may_delete_namespace(object)
+            {
+                return (End::Later(PairState::Deleting, Some(NAMESPACE_MADE)), observed);
             }
             if let Some(end) = self.contention(section, &step, &observed) {
                 return (end, observed);
@@ -265,8 +261,12 @@ impl PairReconciler {
                 }
                 Err(error) => {
                     self.note_failure(&step, &error);
-                    if step == Step::CreateNamespace {
-                        section.namespace_was_not_made(&self.key.namespace);
+                    match (&step, &observed.namespace) {
+                        (Step::CreateNamespace, _) => section.namespace_was_not_made(&self.key.namespace),
+                        (Step::DeleteNamespace, Namespace::Present { object, .. }) => {
+                            section.namespace_was_not_deleted(object);
+                        }
+                        _ => {}
                     }
                     section.remember(&self.key, &self.awaiting);
                     return (End::Failed(step.name(), error), observed);
@@ -274,70 +274,6 @@ impl PairReconciler {
             }
         }
         (End::Circles, observed)
-    }
-
-    /// An object that leaves the selector looks like one that is gone, and may still bear our finalizer.
-    fn may_have_left_the_selector(&self, section: &Section, observed: &Observed) -> bool {
-        let unseen = matches!(observed.remote, Remote::Absent(Absence::SeenTerminating | Absence::Unexplained));
-        unseen
-            && section.mode() == Mode::Syncing
-            && !section.config().selector.is_empty()
-            && section.table.lock().get(&self.key).is_some_and(|pair| pair.holds_remote)
-    }
-
-    async fn look_behind_the_selector(&mut self, section: &Section, observed: &mut Observed) -> Result<(), Error> {
-        let Some(kind) = section.remote_kind() else { return Ok(()) };
-        let live = section.remote_cluster().get(&kind, &observed.remote_key).await?;
-        let finalizer = &section.policy().marks.finalizer;
-        section.table.lock().pair(&self.key).holds_remote =
-            live.as_ref().is_some_and(|live| live.has_finalizer(finalizer));
-        if let Some(live) = live {
-            observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
-        }
-        Ok(())
-    }
-
-    /// Rule 3: a missing remote object is asked for, under the guard. `Ok(None)`: the plan can go on.
-    async fn confirm_absence(
-        &mut self,
-        section: &Section,
-        observed: &mut Observed,
-        asked: &mut bool,
-    ) -> Result<Option<End>, Error> {
-        // In the middle of a list, or before the first one with new credentials, it is not known what is missing.
-        if !section.watches().remote.is_current() {
-            return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
-        }
-        let verdict = section.guard.lock().verdict(&self.key, section.objects(), Instant::now());
-        match verdict {
-            Verdict::Held => return Ok(Some(End::Held)),
-            Verdict::Wait => return Ok(Some(End::Later(PairState::Pending, Some(GUARD_LOOK)))),
-            Verdict::Go if *asked => {
-                observed.remote = Remote::Absent(Absence::Confirmed);
-                return Ok(None);
-            }
-            // What was confirmed before it had to wait may have been so in another cluster: it is asked for again.
-            Verdict::Go | Verdict::Confirm => {}
-        }
-        let Some(kind) = section.remote_kind() else { return Ok(Some(End::Later(PairState::Pending, None))) };
-        let Some(live) = section.remote_cluster().get(&kind, &observed.remote_key).await? else {
-            // Who says so must be the cluster that the cache is of.
-            if !section.watches().remote.is_current() {
-                return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
-            }
-            section.guard.lock().confirm(&self.key);
-            *asked = true;
-            return Ok(None);
-        };
-        if section.guard.lock().clear(&self.key) {
-            section.suspects_may_go();
-        }
-        if is_selected(section, &live) {
-            // It lives and is selected: the cache is behind and will show it.
-            return Ok(Some(End::Later(PairState::Pending, Some(CATCH_UP))));
-        }
-        observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
-        Ok(None)
     }
 
     /// Somebody else keeps changing what is ours: after a few rewrites we slow down.
@@ -380,8 +316,11 @@ impl PairReconciler {
             Step::AddFinalizer | Step::NoteGenerations { .. } => self.awaiting.remote.wrote(written),
             Step::RemoveFinalizer => {
                 // What is not selected the watch does not show.
-                if matches!(observed.remote, Remote::Present(_)) {
+                if let Remote::Present(remote) = &observed.remote {
                     self.awaiting.remote.wrote(written);
+                    if remote.deleting && remote.finalizers.len() == 1 {
+                        self.awaiting.remote.await_absence(&remote.uid);
+                    }
                 }
                 section.table.lock().pair(&self.key).holds_remote = false;
                 section.guard.lock().clear(&self.key);
@@ -493,6 +432,8 @@ impl PairReconciler {
                 );
                 (PairState::Failing, Outcome::Retry)
             }
+            // Nobody's failure: whoever holds the section next begins with a list.
+            End::Failed(_, Error::Unclaimed(_)) => (PairState::Pending, Outcome::Wait),
             // Not a failure: the namespace goes first.
             End::Failed(_, Error::NamespaceTerminating { .. }) => {
                 (PairState::Pending, Outcome::RetryAfter(NAMESPACE_TERMINATES))
@@ -514,6 +455,7 @@ impl PairReconciler {
                             Outcome::Wait
                         }
                         Retry::After(delay) => Outcome::RetryAfter(delay),
+                        Retry::WhenClaimed => Outcome::Wait,
                         Retry::Backoff | Retry::Reread | Retry::WhenAvailable => Outcome::Retry,
                     };
                     (PairState::Failing, outcome)
@@ -541,7 +483,9 @@ impl PairReconciler {
                 // object went the regular way is known until then.
                 let is_owner = matches!(&observed.namespace, Namespace::Present { object, ours: true }
                     if object.annotation(&section.policy().marks.owner) == Some(&*self.key.name));
-                if !is_owner && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {
+                // Where it was there when this run began, what has been seen since is for the run that follows.
+                let is_known = matches!(observed.remote, Remote::Absent(_));
+                if !is_owner && is_known && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {
                     section.watches().remote.store().forget(&observed.remote_key);
                 }
                 section.guard.lock().clear(&self.key);

@@ -18,11 +18,13 @@ use super::events::{EventMailbox, PairEvent};
 use super::guard::Guard;
 use super::names::Mapping;
 use super::news::{Following, Role};
+use super::overhear::{Overhearing, Side};
 use super::plan::{Absence, Namespace, Observed, Policy, Remote};
+use super::run::Run;
 use super::secrets::{self, RemoteSecret, SecretView};
 use super::table::Table;
 use crate::actor::KeyMailbox;
-use crate::cluster::{Cluster, FIELD_MANAGER, Kind, Listed, ObjectKey, Watch};
+use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, Listed, ObjectKey, Watch};
 use crate::config::{SectionName, SyncConfig};
 
 /// The configuration's default: one daemon alone follows the remote objects.
@@ -69,17 +71,24 @@ pub struct Section {
     mode: AtomicU8,
     pub(super) table: Mutex<Table>,
     pub(super) guard: Mutex<Guard>,
-    parked: Mutex<HashSet<ObjectKey>>,
-    awaiting: Mutex<HashMap<ObjectKey, Awaiting>>,
+    pub(super) parked: Mutex<HashSet<ObjectKey>>,
+    pub(super) awaiting: Mutex<HashMap<ObjectKey, Awaiting>>,
     /// Namespaces that are being made, since when.
     pub(super) making_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
+    /// Namespaces that are being deleted, by UID, since when.
+    pub(super) deleting_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
     /// What runs asked for; the attendant requests it.
     pub(super) asked: Mutex<Asked>,
     pub(super) asked_notify: Notify,
     /// How many objects there are, and when they were counted.
-    counted: Mutex<Option<(Instant, usize)>>,
+    pub(super) counted: Mutex<Option<(Instant, usize)>>,
     /// All sections of the process, this one included.
     pub(super) peers: RwLock<Vec<Arc<Section>>>,
+    /// Both clusters, under the section's fence.
+    remote_cluster: Cluster,
+    local_cluster: Cluster,
+    pub(super) fence: Option<Fence>,
+    pub(super) run: RwLock<Run>,
 }
 
 /// What runs asked for.
@@ -91,13 +100,17 @@ pub(super) struct Asked {
 }
 
 impl Section {
-    /// A section over its watches; [`Section::follow`] makes it follow them.
+    /// A section over its watches; [`Section::follow`] makes it follow them. Under a fence it sends nothing while that is
+    /// closed.
     pub fn new(
         config: SyncConfig,
         watches: Watches,
         requests: KeyMailbox<ObjectKey>,
         events: EventMailbox,
+        fence: Option<Fence>,
     ) -> Arc<Self> {
+        let fenced = |cluster: &Cluster| fence.as_ref().map_or_else(|| cluster.clone(), |fence| cluster.under(fence));
+        let (remote_cluster, local_cluster) = (fenced(watches.remote.cluster()), fenced(watches.local.cluster()));
         // Several daemons may follow the same remote objects; each has a finalizer, and so a field manager, of its own.
         let remote_manager = if config.finalizer == DEFAULT_FINALIZER {
             FIELD_MANAGER.to_owned()
@@ -118,10 +131,15 @@ impl Section {
             parked: Mutex::default(),
             awaiting: Mutex::default(),
             making_namespaces: Mutex::default(),
+            deleting_namespaces: Mutex::default(),
             asked: Mutex::default(),
             asked_notify: Notify::new(),
             counted: Mutex::default(),
             peers: RwLock::default(),
+            remote_cluster,
+            local_cluster,
+            fence,
+            run: RwLock::default(),
         })
     }
 
@@ -140,6 +158,14 @@ impl Section {
         watches.remote.store().remember_terminated();
         // A local object that the remote list does not have yet must not look as if its remote one were missing.
         watches.remote.list_after(&watches.local);
+        if self.fence.is_some() {
+            // What happens to a peer's pairs, its own process tells it alone.
+            for peer in self.others_here() {
+                for (watch, side) in [(&peer.watches.remote, Side::Remote), (&peer.watches.local, Side::Local)] {
+                    watch.follow(Arc::new(Overhearing { section: Arc::clone(self), peer: Arc::clone(&peer), side }));
+                }
+            }
+        }
     }
 
     /// Its name.
@@ -172,11 +198,11 @@ impl Section {
     }
 
     pub(super) fn remote_cluster(&self) -> &Cluster {
-        self.watches.remote.cluster()
+        &self.remote_cluster
     }
 
     pub(super) fn local_cluster(&self) -> &Cluster {
-        self.watches.local.cluster()
+        &self.local_cluster
     }
 
     pub(super) fn remote_kind(&self) -> Option<Arc<Kind>> {
@@ -215,15 +241,25 @@ impl Section {
 
     /// Whether it can decide.
     pub fn is_listed(&self) -> bool {
-        self.needed().iter().all(|watch| watch.store().is_listed())
+        let run = self.run.read();
+        self.needed().iter().all(|watch| run.knows(watch))
+    }
+
+    /// Whether a list has just ended of which the guard does not know the suspects yet.
+    pub(super) fn is_noting(&self) -> bool {
+        self.needed().iter().any(|watch| watch.is_noting())
     }
 
     /// The first reason why it can't decide, and whether that is a cluster that does not answer.
     pub fn not_listed_because(&self) -> Option<(String, bool)> {
+        let run = self.run.read();
         self.needed().into_iter().find_map(|watch| {
             let id = watch.id();
             match &*watch.store().listed().borrow() {
-                Listed::Yes => None,
+                Listed::Yes if run.knows(watch) => None,
+                Listed::Yes => {
+                    Some((format!("{} in cluster {}: the list has not ended", id.resource, id.cluster), false))
+                }
                 Listed::No { reason, unreachable } => Some((
                     format!(
                         "{} in cluster {}: {}",
@@ -300,8 +336,14 @@ impl Section {
 
     /// Asks for a reconcile; waits while the dispatcher has no room for another key.
     pub async fn request(&self, key: ObjectKey) {
-        // Closed only when the process ends.
-        let _ = self.requests.request(key).await;
+        let ended = self.run.read().ended();
+        tokio::select! {
+            biased;
+            // Nobody would ever make room, and whoever tells of the key would wait with all it has to tell others.
+            () = ended.cancelled() => {}
+            // Closed only when the process ends.
+            _ = self.requests.request(key) => {}
+        }
     }
 
     /// How many keys wait in the dispatcher's mailbox.
@@ -374,11 +416,11 @@ impl Section {
         let ending = !matches!(&remote, Remote::Present(remote) if !remote.deleting);
         let namespace_in_use = ending
             && matches!(namespace, Namespace::Present { ours: true, .. })
-            && (self.lives_in(&local_key.namespace, Some(remote_key))
-                || self.keeps(&local_key.namespace, Some(local_key))
-                || self
-                    .others_here()
-                    .any(|peer| peer.lives_in(&local_key.namespace, None) || peer.keeps(&local_key.namespace, None)));
+            && (self.lives_in(self, &local_key.namespace, Some(remote_key))
+                || self.keeps(self, &local_key.namespace, Some(local_key))
+                || self.others_here().any(|peer| {
+                    self.lives_in(&peer, &local_key.namespace, None) || self.keeps(&peer, &local_key.namespace, None)
+                }));
         let (settled, secrets) = {
             let mut table = self.table.lock();
             let present = match &remote {
@@ -421,8 +463,8 @@ impl Section {
             let Some(name) = self.config.secret_names.get(index) else { continue };
             let key = ObjectKey::new(Arc::clone(&local_key.namespace), name.as_str());
             // From a cache that is void nothing is taken up.
-            let Some(secret) = watch.store().get(&key).filter(|_| watch.store().is_listed()) else { continue };
-            let on_remote = match self.watches.remote_secrets.get(index).filter(|watch| watch.store().is_listed()) {
+            let Some(secret) = watch.store().get(&key).filter(|_| self.knows(watch)) else { continue };
+            let on_remote = match self.watches.remote_secrets.get(index).filter(|watch| self.knows(watch)) {
                 Some(watch) => {
                     let key = ObjectKey::new(Arc::clone(&remote_key.namespace), self.mapping.remote_secret_name(name));
                     RemoteSecret::Watched(watch.store().get(&key).map(|secret| {

@@ -10,8 +10,8 @@ use super::reconcile::PairReconcilers;
 use super::report::{SyncDispatcher, SyncReport};
 use super::section::{Section, Watches};
 use crate::actor::{Backoff, ChildSpec, Dispatcher, KeyInbox, Limits, RestartPolicy, key_mailbox, mailbox};
-use crate::cluster::{ObjectKey, WatchId, WatchRegistry};
-use crate::config::{ClusterName, ResourceId, SyncConfig};
+use crate::cluster::{Fence, ObjectKey, WatchId, WatchRegistry};
+use crate::config::{ClusterName, ResourceId, SectionName, SyncConfig};
 use crate::telemetry::SyncMetrics;
 
 /// Keys that wait for the dispatcher: enough that a burst costs no extra turns, few enough that backpressure soon
@@ -34,13 +34,17 @@ pub struct WiredSection {
     report: Arc<SyncReport>,
 }
 
-/// Wires all sections: they share watches, and know each other.
-pub fn wire(configs: &[SyncConfig], watches: &mut WatchRegistry) -> Vec<WiredSection> {
+/// Wires all sections: they share watches, and know each other. `fence_of` gives the fence of a section that is elected.
+pub fn wire(
+    configs: &[SyncConfig],
+    watches: &mut WatchRegistry,
+    fence_of: impl Fn(&SectionName) -> Option<Fence>,
+) -> Vec<WiredSection> {
     let wired: Vec<WiredSection> = configs
         .iter()
         .map(|config| {
             let (remote, local) = (watches.canonical(&config.remote), watches.canonical(&config.local));
-            wire_one(&SyncConfig { remote, local, ..config.clone() }, watches)
+            wire_one(&SyncConfig { remote, local, ..config.clone() }, watches, fence_of(&config.name))
         })
         .collect();
     let sections: Vec<Arc<Section>> = wired.iter().map(|wired| Arc::clone(&wired.section)).collect();
@@ -50,11 +54,12 @@ pub fn wire(configs: &[SyncConfig], watches: &mut WatchRegistry) -> Vec<WiredSec
     wired
 }
 
-fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry) -> WiredSection {
+fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, fence: Option<Fence>) -> WiredSection {
     let core = |plural: &str| ResourceId { plural: plural.into(), version: "v1".into(), group: String::new() };
     let id = |cluster: &ClusterName, resource: ResourceId| WatchId {
         cluster: cluster.clone(),
         resource,
+        namespace: String::new(),
         labels: String::new(),
         fields: String::new(),
         metadata_only: false,
@@ -87,7 +92,7 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry) -> WiredSection {
     let (requests, inbox) = key_mailbox(REQUEST_CAPACITY);
     let (event_mailbox, events) = mailbox(EVENT_CAPACITY);
     let watches = Watches { remote, local, namespaces, secrets, remote_secrets };
-    let section = Section::new(config.clone(), watches, requests, event_mailbox);
+    let section = Section::new(config.clone(), watches, requests, event_mailbox, fence);
     let metrics = Arc::new(SyncMetrics::new(&config.name));
     let queue = Arc::new(QueueMetrics::new(&config.name));
     let limits =
@@ -99,15 +104,21 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry) -> WiredSection {
 }
 
 impl WiredSection {
+    /// Its name.
+    pub fn name(&self) -> &SectionName {
+        self.section.name()
+    }
+
     /// What the admin server shows of it.
     pub fn report(&self) -> Arc<SyncReport> {
         Arc::clone(&self.report)
     }
 
-    /// The section's branch of the tree. The watches it follows belong to their clusters.
+    /// The section's branch of the tree. The watches it follows belong to their clusters, and run as long as it does.
     pub fn into_child(self) -> ChildSpec {
         let Self { section, dispatcher, inbox, events, report: _ } = self;
         ChildSpec::supervisor(format!("sync {}", section.name()), RestartPolicy::ACTOR, move || {
+            let running = section.begin();
             let dispatcher = dispatcher.clone();
             let dispatch_inbox = inbox.clone();
             let restarted = Arc::clone(&section);
@@ -125,10 +136,13 @@ impl WiredSection {
             .stall_after(FROZEN_AFTER);
             let attended = Arc::clone(&section);
             let attendant = ChildSpec::new("attendant", move |scope| attend(Arc::clone(&attended), scope));
-            let (local, event_inbox) = (Arc::clone(&section.watches().local), events.clone());
-            let events =
-                ChildSpec::new("events", move |scope| write_events(Arc::clone(&local), event_inbox.clone(), scope))
-                    .gauge(events.gauge());
+            let (told, event_inbox) = (Arc::clone(&section), events.clone());
+            let events = ChildSpec::new("events", move |scope| {
+                // Started first, drained last: as long as this child is kept, the section runs.
+                let _running = &running;
+                write_events(Arc::clone(&told), event_inbox.clone(), scope)
+            })
+            .gauge(events.gauge());
             vec![events, dispatch, attendant]
         })
     }

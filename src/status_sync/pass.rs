@@ -12,15 +12,12 @@ use super::families::{Fields, RollUp, StatusRow};
 use super::family::begin;
 use super::plan::{self, Change, Observed, Planned};
 use super::poller::{Life, Poller};
-use super::table::{Found, RowId};
+use super::table::{BadRows, Found, RowId};
 use super::write::{self, Written};
 use crate::actor::Scope;
 use crate::cluster::{Error as ClusterError, Object, ObjectKey, Retry, Verb};
 use crate::db::{self, Param, Rows};
 use crate::telemetry::WriteOutcome;
-
-/// So many bad rows of a pass are named in the log; all are counted.
-const NAMED: usize = 5;
 
 impl Poller {
     /// A whole pass.
@@ -31,7 +28,6 @@ impl Poller {
         if !empty {
             self.shared.any_rows.send_if_modified(|any| !std::mem::replace(any, true));
         }
-        let mut bad = detected.bad;
         life.table.take(detected.found, now);
         let chosen = self.choose(life, life.table.names());
         // A database without any row may be one that is being filled: its first pass clears nothing.
@@ -49,7 +45,8 @@ impl Poller {
         if !changed.is_empty() {
             work.read(changed).await?;
         }
-        bad.merge(work.finish().await);
+        work.finish().await;
+        let bad = life.table.bad_rows(&detected.bad);
         self.report.send_modify(|report| {
             report.rows = detected.rows;
             report.bad_rows = bad.count;
@@ -150,28 +147,6 @@ struct Detected {
     bad: BadRows,
 }
 
-/// Rows that count for nothing, or not for all that they say.
-#[derive(Default, Debug)]
-pub(super) struct BadRows {
-    count: usize,
-    examples: Vec<String>,
-}
-
-impl BadRows {
-    fn add(&mut self, count: usize, example: impl FnOnce() -> String) {
-        self.count += count;
-        if self.examples.len() < NAMED {
-            self.examples.push(example());
-        }
-    }
-
-    fn merge(&mut self, other: Self) {
-        self.count += other.count;
-        let room = NAMED.saturating_sub(self.examples.len());
-        self.examples.extend(other.examples.into_iter().take(room));
-    }
-}
-
 /// One hub object's writes, done.
 struct Done {
     id: RowId,
@@ -190,12 +165,11 @@ pub(super) struct Work<'w> {
     scope: &'w Scope,
     life: &'w mut Life,
     tasks: JoinSet<Done>,
-    bad: BadRows,
 }
 
 impl<'w> Work<'w> {
     pub(super) fn new(poller: &'w Poller, scope: &'w Scope, life: &'w mut Life) -> Self {
-        Self { poller, scope, life, tasks: JoinSet::new(), bad: BadRows::default() }
+        Self { poller, scope, life, tasks: JoinSet::new() }
     }
 
     /// Serves what has no rows: what would be cleared or deleted passes the guard.
@@ -237,8 +211,12 @@ impl<'w> Work<'w> {
             let id: &str = rows.column(&row, 0)?;
             let Ok(id) = id.parse::<RowId>() else { continue };
             if current.as_ref().is_none_or(|current| current.id != id) {
-                let complete =
-                    current.replace(Current { id, print: Fingerprint::default(), roll_up: begin(poller.family) });
+                let complete = current.replace(Current {
+                    id,
+                    print: Fingerprint::default(),
+                    roll_up: begin(poller.family),
+                    bad: BadRows::default(),
+                });
                 self.complete(complete).await;
             }
             let Some(current) = &mut current else { continue };
@@ -250,7 +228,7 @@ impl<'w> Work<'w> {
             current.roll_up.take(&StatusRow { leaf_hub, name: name.unwrap_or_default(), value }, &mut faults);
             for fault in faults {
                 let named = format!("{leaf_hub}/{}: {fault}", name.unwrap_or_default());
-                self.bad.add(1, || named);
+                current.bad.add(1, || named);
             }
         }
         self.complete(current).await;
@@ -259,7 +237,12 @@ impl<'w> Work<'w> {
 
     async fn complete(&mut self, complete: Option<Current>) {
         // Without rows there is nothing to do here: the next pass clears it, if it is so.
-        let Some(Current { id, print, roll_up }) = complete.filter(|current| current.print.rows() > 0) else { return };
+        let Some(Current { id, print, roll_up, bad }) = complete.filter(|current| current.print.rows() > 0) else {
+            return;
+        };
+        if let Some(entry) = self.life.table.get_mut(id) {
+            entry.bad = bad;
+        }
         let Some(planned) = self.plan(id, roll_up.finish()) else { return };
         self.serve(id, print, planned).await;
     }
@@ -313,7 +296,7 @@ impl<'w> Work<'w> {
         }
         let Some(kind) = self.poller.target.kind() else { return };
         let Some(permit) = self.permit().await else { return };
-        let cluster = self.poller.target.cluster().clone();
+        let cluster = self.poller.cluster();
         let facts = self.poller.facts;
         self.tasks.spawn(async move {
             done.written = write::carry_out(&cluster, &kind, &facts, &planned.changes).await;
@@ -340,7 +323,7 @@ impl<'w> Work<'w> {
     }
 
     /// Waits for the writes in hand.
-    pub(super) async fn finish(mut self) -> BadRows {
+    pub(super) async fn finish(mut self) {
         while !self.tasks.is_empty() {
             tokio::select! {
                 biased;
@@ -352,7 +335,6 @@ impl<'w> Work<'w> {
                 key = self.life.inbox.next() => self.life.noted.extend(key),
             }
         }
-        std::mem::take(&mut self.bad)
     }
 
     /// Takes the outcome in.
@@ -419,4 +401,5 @@ struct Current {
     id: RowId,
     print: Fingerprint,
     roll_up: Box<dyn RollUp>,
+    bad: BadRows,
 }

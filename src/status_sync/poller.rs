@@ -21,7 +21,7 @@ use super::plan;
 use super::report::FamilyReport;
 use super::table::{RowId, Table};
 use crate::actor::{Backoff, BoxError, KeyInbox, Scope};
-use crate::cluster::{Availability, Listed, ObjectKey, Watch};
+use crate::cluster::{Availability, Cluster, Demand, Fence, Listed, ObjectKey, Watch};
 use crate::config::StatusFamily;
 use crate::db::{self, Database};
 use crate::telemetry::StatusSyncMetrics;
@@ -45,6 +45,8 @@ pub struct Shared {
     pub any_rows: watch::Sender<bool>,
     /// Counts the approvals.
     pub approvals: watch::Sender<u64>,
+    /// Nothing is written, and nothing listed, while it is closed; where the section is elected.
+    pub fence: Option<Fence>,
 }
 
 /// A poller: what outlives its instances.
@@ -108,6 +110,12 @@ impl Poller {
         std::iter::once(&self.target).chain(&self.owner)
     }
 
+    /// The cluster, for writes: under the fence, where there is one.
+    pub(super) fn cluster(&self) -> Cluster {
+        let cluster = self.target.cluster();
+        self.shared.fence.as_ref().map_or_else(|| cluster.clone(), |fence| cluster.under(fence))
+    }
+
     /// The watch of the hub objects.
     pub(super) fn hub(&self) -> &Watch {
         self.owner.as_ref().unwrap_or(&self.target)
@@ -117,8 +125,15 @@ impl Poller {
     pub async fn run(self: Arc<Self>, scope: Scope, inbox: KeyInbox<ObjectKey>) -> Result<(), BoxError> {
         let mut approvals = self.shared.approvals.subscribe();
         let mut hints = self.hints.subscribe();
-        let mut life =
-            Life { table: Table::default(), guard: Guard::default(), inbox, noted: HashSet::new(), first_pass: true };
+        let demands = self.watches().map(|watch| watch.demand(self.shared.fence.as_ref())).collect();
+        let mut life = Life {
+            table: Table::default(),
+            guard: Guard::default(),
+            inbox,
+            noted: HashSet::new(),
+            first_pass: true,
+            demands,
+        };
         let mut failures = 0;
         loop {
             tokio::select! {
@@ -174,7 +189,7 @@ impl Poller {
                 self.note(life, key);
             }
             let unrest = life.table.take_unrest(Instant::now(), self.shared.interval);
-            if unrest.is_empty() || !self.is_ready() {
+            if unrest.is_empty() || !self.is_ready() || !life.is_listed() {
                 continue;
             }
             if let Err(error) = self.look_again(scope, life, &unrest).await {
@@ -204,7 +219,7 @@ impl Poller {
 
     /// A pass begins only when the cluster answers and both kinds are listed: comparing with nothing decides nothing.
     async fn wait_until_ready(&self, scope: &Scope, life: &mut Life) {
-        while !self.is_ready() {
+        while !(self.is_ready() && life.is_listed()) {
             scope.set_state("waiting for the cluster");
             let reason = self.not_ready_because();
             self.report.send_modify(|report| report.waits_for = reason.map(|(reason, _)| reason));
@@ -318,4 +333,12 @@ pub(super) struct Life {
     /// Keys that came in during a pass.
     pub(super) noted: HashSet<ObjectKey>,
     pub(super) first_pass: bool,
+    /// That it needs its watches, with lists that are not from before it began.
+    demands: Vec<Demand>,
+}
+
+impl Life {
+    fn is_listed(&self) -> bool {
+        self.demands.iter().all(Demand::is_met)
+    }
 }

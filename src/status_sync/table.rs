@@ -16,6 +16,9 @@ use crate::cluster::{ObjectKey, Store};
 /// What the API server refuses is tried again after this: the same content will hardly do.
 const REFUSED: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(5));
 
+/// So many bad rows are named in the report; all are counted.
+const NAMED: usize = 5;
+
 /// The id of a row of `spec`: a UUID.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowId(u128);
@@ -91,6 +94,8 @@ pub struct Entry {
     blockers: Vec<(ObjectKey, Arc<str>)>,
     /// UIDs of what we deleted, which the cache may have yet to show.
     deleted: Vec<Arc<str>>,
+    /// What was wrong with its rows when they were last read.
+    pub bad: BadRows,
     /// When someone else's edit was last mended.
     pub mended: Option<Instant>,
     refusals: u32,
@@ -109,6 +114,7 @@ impl Entry {
             parts: Vec::new(),
             blockers: Vec::new(),
             deleted: Vec::new(),
+            bad: BadRows::default(),
             mended: None,
             refusals: 0,
             not_before: None,
@@ -209,6 +215,31 @@ impl Entry {
             self.not_before = Some(now + REFUSED.next_delay(self.refusals));
             self.refusals = self.refusals.saturating_add(1);
         }
+    }
+}
+
+/// Rows that count for nothing, or not for all that they say.
+#[derive(Clone, Debug, Default)]
+pub struct BadRows {
+    /// How many.
+    pub count: usize,
+    /// Some of them.
+    pub examples: Vec<String>,
+}
+
+impl BadRows {
+    /// Counts some, and keeps an example as long as there are few.
+    pub fn add(&mut self, count: usize, example: impl FnOnce() -> String) {
+        self.count += count;
+        if self.examples.len() < NAMED {
+            self.examples.push(example());
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        let room = NAMED.saturating_sub(self.examples.len());
+        self.examples.extend(other.examples.iter().take(room).cloned());
     }
 }
 
@@ -328,6 +359,13 @@ impl Table {
             *counts.entry(waiting.as_str()).or_default() += 1;
         }
         counts
+    }
+
+    /// What is wrong with the rows of all entries, and with those that `others` tells of.
+    pub fn bad_rows(&self, others: &BadRows) -> BadRows {
+        let mut all = others.clone();
+        self.entries.values().filter(|entry| entry.bad.count > 0).for_each(|entry| all.merge(&entry.bad));
+        all
     }
 
     /// Since when the oldest change is not written. What waits for something else than us does not count.

@@ -10,9 +10,10 @@ use super::follower::KeyFollower;
 use super::poller::{Poller, Shared};
 use super::report::StatusSyncReport;
 use crate::actor::{ChildSpec, KeyInbox, RestartPolicy, key_mailbox};
-use crate::cluster::{ObjectKey, WatchId, WatchRegistry};
-use crate::config::{ClusterName, ResourceId, StatusFamily, StatusSyncConfig};
-use crate::db::{self, Database};
+use crate::cluster::{Fence, ObjectKey, WatchId, WatchRegistry};
+use crate::config::{ClusterName, ResourceId, SectionName, StatusFamily, StatusSyncConfig};
+use crate::db::{self, Database, DatabaseUrl};
+use crate::telemetry;
 
 /// Keys that wait for a poller, which reads them in every pause of its pass.
 const KEY_CAPACITY: usize = 1024;
@@ -24,25 +25,33 @@ pub struct WiredStatusSync {
 }
 
 /// Wires the pollers and the watches that they follow. Fails where the certificates that the URL names can't be read.
-pub fn wire(config: &StatusSyncConfig, watches: &mut WatchRegistry) -> Result<WiredStatusSync, db::Error> {
+/// `fence` is the section's, where it is elected.
+pub fn wire(
+    config: &StatusSyncConfig,
+    database: &DatabaseUrl,
+    watches: &mut WatchRegistry,
+    fence: Option<Fence>,
+) -> Result<WiredStatusSync, db::Error> {
     let shared = Arc::new(Shared {
-        database: Database::new(&config.database_url)?,
+        database: Database::new(database)?,
         permits: Arc::new(Semaphore::new(config.max_in_flight.get())),
         interval: config.interval,
         namespace: config.watch_namespace.clone(),
         any_rows: watch::Sender::new(false),
         approvals: watch::Sender::new(0),
+        fence,
     });
     let cluster = watches.canonical(&config.cluster);
     let mut pollers = Vec::new();
     for family in &config.families {
         let facts = facts(*family);
-        let target = watches.watch(id(&cluster, facts.target(), false));
+        let namespace = &config.watch_namespace;
+        let target = watches.watch(id(&cluster, facts.target(), namespace, false));
         target.project(projection(facts));
         let owner = facts.owner().map(|resource| {
             // Placements are written by a family of their own; their watch has the fields of that one.
             let written = StatusFamily::ALL.into_iter().find(|other| super::family::facts(*other).target() == resource);
-            let watch = watches.watch(id(&cluster, resource, written.is_none()));
+            let watch = watches.watch(id(&cluster, resource, namespace, written.is_none()));
             if let Some(written) = written {
                 watch.project(projection(super::family::facts(written)));
             }
@@ -50,8 +59,7 @@ pub fn wire(config: &StatusSyncConfig, watches: &mut WatchRegistry) -> Result<Wi
         });
         let (mailbox, inbox) = key_mailbox(KEY_CAPACITY);
         for watch in std::iter::once(&target).chain(&owner) {
-            let namespace = config.watch_namespace.clone();
-            watch.follow(Arc::new(KeyFollower { namespace, mailbox: mailbox.clone() }));
+            watch.follow(Arc::new(KeyFollower { namespace: namespace.clone(), mailbox: mailbox.clone() }));
         }
         pollers.push((Arc::new(Poller::new(*family, Arc::clone(&shared), target, owner)), inbox));
     }
@@ -60,11 +68,23 @@ pub fn wire(config: &StatusSyncConfig, watches: &mut WatchRegistry) -> Result<Wi
     Ok(WiredStatusSync { pollers, report })
 }
 
-fn id(cluster: &ClusterName, resource: ResourceId, metadata_only: bool) -> WatchId {
-    WatchId { cluster: cluster.clone(), resource, labels: String::new(), fields: String::new(), metadata_only }
+fn id(cluster: &ClusterName, resource: ResourceId, namespace: &str, metadata_only: bool) -> WatchId {
+    WatchId {
+        cluster: cluster.clone(),
+        resource,
+        namespace: namespace.to_owned(),
+        labels: String::new(),
+        fields: String::new(),
+        metadata_only,
+    }
 }
 
 impl WiredStatusSync {
+    /// Its name.
+    pub fn name(&self) -> &SectionName {
+        telemetry::Section::name(&*self.report)
+    }
+
     /// What the admin server shows of it.
     pub fn report(&self) -> Arc<StatusSyncReport> {
         Arc::clone(&self.report)

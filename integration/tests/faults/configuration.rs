@@ -112,6 +112,9 @@ fn all_faults_of_a_configuration_are_told_at_once() {
     });
 }
 
+/// What must not be told of a kubeconfig.
+const CANARY: &str = "canary-token";
+
 /// A kubeconfig with a client certificate that an authority of the API server has signed, and that has expired.
 fn expired(server: &str, authority: &Value, issuer: &Issuer<'_, KeyPair>) -> String {
     let key = KeyPair::generate().unwrap();
@@ -173,12 +176,12 @@ fn a_bad_kubeconfig_is_told_with_its_cause_and_mended_without_a_restart() {
         good.in_step("beside a cluster without credentials").await;
 
         let nowhere = proper.replace(server, "https://127.0.0.1:9");
-        let garbage = "clusters: [".to_owned();
+        let garbage = format!("users:\n- name: towline\n  user:\n    exec: {CANARY}\n    token: {CANARY}\n");
         let no_context = proper.replace("\"current-context\"", "\"previous-context\"");
         let expired = expired(server, &cluster["certificate-authority-data"], &issuer);
         let cases = [
             ("", "the file is empty"),
-            (garbage.as_str(), "failed to read kubeconfig"),
+            (garbage.as_str(), "not a kubeconfig (line 4, column 11)"),
             (no_context.as_str(), "context"),
             (nowhere.as_str(), "failed to connect to cluster bad"),
             (expired.as_str(), "cluster bad does not accept the credentials"),
@@ -196,7 +199,9 @@ fn a_bad_kubeconfig_is_told_with_its_cause_and_mended_without_a_restart() {
             assert_eq!(output.status.code(), Some(1), "{told}");
             assert!(told.lines().any(|line| line.contains("cluster bad") && line.contains(cause)), "{cause}: {told}");
             assert!(told.lines().any(|line| line.contains("cluster edge: answers")), "{told}");
-            assert!(!(log + &told).contains("PRIVATE KEY"));
+            let mut everything = log + &told + &towline.admin().status().await.unwrap().to_string();
+            everything += &towline.admin().section_readyz("bad").await.unwrap().body;
+            assert!(!everything.contains("PRIVATE KEY") && !everything.contains(CANARY), "{everything}");
         }
         assert_eq!(towline.admin().readyz().await.unwrap().status, 200);
 

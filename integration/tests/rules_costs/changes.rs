@@ -215,3 +215,29 @@ fn a_status_without_a_subresource_costs_two_writes() {
         assert_eq!(section.counted("a", since).await, (counts([("patch queues", 2)]), counts([])));
     });
 }
+
+#[test]
+fn fifty_deletions_at_once_cost_one_more_than_fifty_on_each_side_at_most() {
+    run(async {
+        let _together = ALONE.read().await;
+        let section = Section::start("fifty", databases(), "").await;
+        section.make_remote_namespace("a").await;
+        for number in 0..50 {
+            section.make_remote("a", &format!("o{number}"), &json!({"spec": {"engine": "postgres-17"}})).await;
+        }
+        section.in_step().await;
+        section.quiet().await;
+        let since = section.mark().await;
+        let all = kube::api::ListParams::default();
+        section.remote("a").delete_collection(&DeleteParams::background(), &all).await.unwrap();
+        for number in 0..50 {
+            section.remote_gone("a", &format!("o{number}")).await;
+        }
+        section.quiet().await;
+        let (hub, edge) = section.counted("a", since).await;
+        assert_eq!(hub, counts([("patch databases", 50)]), "each finalizer once");
+        assert_eq!(edge.get("delete namespaces"), Some(&1), "{edge:?}");
+        let locals = edge.get("delete databases").copied().unwrap_or_default();
+        assert!(locals <= 50 && edge.len() <= 2, "{edge:?}");
+    });
+}

@@ -121,7 +121,7 @@ fn owners_are_told_by_their_live_uid_and_objects_follow_an_owner_that_was_made_a
 #[test]
 fn other_peoples_objects_are_left_alone() {
     run(async {
-        let stage = Stage::new("foreign").await;
+        let stage = Stage::new("strange").await;
         let uid = stage.wanted("placements", "mine").await;
         let owned = |uid: &str| {
             json!([{"apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "Placement", "name": "mine",
@@ -136,7 +136,7 @@ fn other_peoples_objects_are_left_alone() {
         stage.make(DECISIONS, "left-over", &ours).await;
         stage.report(DECISIONS, "hub", "x", &reported("mine", &clusters("c", 101))).await;
         let since = stage.mark().await;
-        let towline = stage.start().await;
+        let towline = stage.start_with("interval = \"200ms\"\nfamilies = [\"placementdecisions\"]").await;
         stage.family(&towline, DECISIONS, "a taken name", |report| report["waiting"]["foreign"] == 1).await;
         stage.gone(DECISIONS, "left-over").await;
         stage.passes(&towline, DECISIONS, 3).await;

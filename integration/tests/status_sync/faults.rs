@@ -16,7 +16,7 @@ async fn policies(stage: &Stage, count: usize, clusters: usize) -> Vec<String> {
         uids.push(stage.wanted("policies", &format!("p{index:03}")).await);
     }
     let rows = format!(
-        "INSERT INTO status.compliance SELECT id, 'c' || c || repeat('-long', 10), 'hub', 'none', 'compliant' \
+        "INSERT INTO status.compliance SELECT id, 'c' || c || repeat('-long', 10), repeat('hub-', 15), 'none', 'compliant' \
          FROM spec.policies, generate_series(1, {clusters}) c"
     );
     stage.execute(&rows, &[]).await;
@@ -61,16 +61,16 @@ const SLOW: &str = "interval = \"200ms\"\nmax_in_flight = 1\nfamilies = [\"polic
 fn a_backend_that_is_terminated_in_the_middle_of_a_result_leaves_nothing_half_written() {
     run(async {
         let stage = Stage::new("terminated").await;
-        policies(&stage, 150, 500).await;
+        policies(&stage, 100, 900).await;
         let towline = Towline::start(&stage.config(SLOW), &[]).await.expect("the daemon starts");
         for _ in 0..3 {
             let pid = in_the_middle(&stage).await;
             stage.execute(&format!("SELECT pg_terminate_backend({pid})"), &[]).await;
             stage.family(&towline, "policies", "a lost statement", |report| report["failure"]["kind"] == "lost").await;
             let found = entries(&stage).await;
-            assert!(found.iter().all(|count| [0, 500].contains(count)), "{found:?}");
+            assert!(found.iter().all(|count| [0, 900].contains(count)), "{found:?}");
         }
-        all_have(&stage, 500).await;
+        all_have(&stage, 900).await;
         stage.family(&towline, "policies", "no failure", |report| report["failure"].is_null()).await;
     });
 }
@@ -108,7 +108,7 @@ fn a_server_that_is_killed_in_the_middle_of_a_result_is_taken_up_where_it_comes_
         let server = Postgres::start("killed", Transport::Plain).await.expect("a server");
         stage.database = server.database("killed").await.expect("a database");
         stage.sql = stage.database.client(postgres::ADMIN).await.expect("a connection");
-        policies(&stage, 150, 500).await;
+        policies(&stage, 100, 900).await;
         let towline = Towline::start(&stage.config(SLOW), &[]).await.expect("the daemon starts");
         in_the_middle(&stage).await;
         server.kill().await.expect("it is killed");
@@ -118,9 +118,9 @@ fn a_server_that_is_killed_in_the_middle_of_a_result_is_taken_up_where_it_comes_
             })
             .await;
         let found = entries(&stage).await;
-        assert!(found.iter().all(|count| [0, 500].contains(count)), "{found:?}");
+        assert!(found.iter().all(|count| [0, 900].contains(count)), "{found:?}");
         server.start_again().await.expect("it is back");
-        all_have(&stage, 500).await;
+        all_have(&stage, 900).await;
     });
 }
 
@@ -209,7 +209,7 @@ fn clearing_most_of_a_family_waits_for_an_approval() {
         let towline = stage.start_with("interval = \"1h\"").await;
         stage.family(&towline, "policies", "a held clearing", |report| report["mass_clear_held"] == 11).await;
         all_have(&stage, 2).await;
-        let answer = towline.admin().approve("status_sync").await.expect("an answer");
+        let answer = towline.admin().approve("status-sync").await.expect("an answer");
         assert_eq!(answer["approved"], 11);
         eventually("the approved clearing", LIMIT, async || {
             let found = entries(&stage).await;
@@ -274,7 +274,7 @@ fn kinds_that_come_later_a_missing_permission_and_a_killed_api_server_are_named_
         };
         stage.family(&towline, "policies", "what is missing", waits_for("not")).await;
         crds::install(&admin, crds::POLICIES).await.expect("the kind is installed");
-        stage.family(&towline, "policies", "a missing permission", waits_for("not allowed to list policies")).await;
+        stage.family(&towline, "policies", "a missing permission", waits_for("not allowed to watch policies")).await;
 
         let api: kube::Api<kube::api::DynamicObject> =
             kube::Api::namespaced_with(admin.clone(), "later", &crate::world::kind("policies"));

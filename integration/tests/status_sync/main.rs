@@ -7,6 +7,8 @@ mod costs;
 mod decisions;
 mod faults;
 mod fields;
+mod kills;
 mod policies;
 mod sums;
+mod tls;
 mod world;

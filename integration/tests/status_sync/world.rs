@@ -272,7 +272,7 @@ impl Stage {
         holds: impl Fn(&Value) -> bool,
     ) -> Value {
         eventually(format!("{family} to report {what}"), LIMIT, async || {
-            let report = towline.admin().section("status_sync").await.map_err(|error| error.chain())?;
+            let report = towline.admin().section("status-sync").await.map_err(|error| error.chain())?;
             let report = report["families"][family].clone();
             if holds(&report) { Ok(report) } else { Err(report.to_string()) }
         })

@@ -10,6 +10,7 @@ use super::*;
 
 mod control;
 mod drain;
+mod gates;
 mod supervision;
 
 /// Waits for a condition, looking once a millisecond (of the paused clock, where it is paused) for up to a minute.

@@ -296,7 +296,7 @@ impl World {
                 }
                 let is_owner = matches!(&observed.namespace, Namespace::Present { object, ours: true }
                     if object.annotation(&self.policy.marks.owner) == Some(name));
-                if !is_owner {
+                if !is_owner && matches!(observed.remote, Remote::Absent(_)) {
                     self.watches[0].terminated.remove(name);
                 }
             }

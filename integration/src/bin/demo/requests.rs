@@ -53,6 +53,7 @@ mod tests {
             name: String::new(),
             status: 200,
             uri: String::new(),
+            received: String::new(),
         }
     }
 

@@ -1,0 +1,36 @@
+//! A replica is stopped in the middle of whatever it does, and goes on long after others have taken its sections.
+
+use std::time::Duration;
+
+use crate::churn::Churn;
+use crate::monitor::Monitor;
+use crate::sharing::replicas;
+use crate::world::{LIMIT, SECTIONS, World, run};
+
+#[test]
+fn a_replica_that_wakes_sends_nothing_under_its_old_claims() {
+    run(async {
+        let world = World::shared("frozen", Duration::from_secs(5), Duration::from_millis(1500)).await;
+        let monitor = Monitor::start(&world).await;
+        let churn = Churn::start(&world, Duration::from_millis(20));
+        let replicas = replicas(&world, &monitor, 3).await;
+        let frozen = &replicas[0];
+        frozen.towline.freeze().unwrap();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let others: Vec<&str> = replicas[1..].iter().map(|replica| replica.identity.as_str()).collect();
+        monitor.shared_out(&others, "while one is frozen", LIMIT).await;
+        let terms = monitor.terms().await;
+        frozen.towline.thaw().unwrap();
+
+        // It gets a fair share again, and until then its user writes nothing: every write is held against the terms.
+        let all: Vec<&str> = replicas.iter().map(|replica| replica.identity.as_str()).collect();
+        let shares = monitor.shared_out(&all, "after it woke", LIMIT).await;
+        monitor.running(&shares, "after it woke").await;
+        assert_eq!(shares[&frozen.identity].len(), 2, "{shares:?}");
+        assert_eq!(monitor.terms().await, terms + 2, "more sections moved than had to");
+        drop(churn);
+        let writes = monitor.check_writes().await;
+        assert!(writes > 10 * SECTIONS, "{writes} writes are too few to show anything");
+        assert!(!monitor.writes_of(frozen.user).await.is_empty());
+    });
+}

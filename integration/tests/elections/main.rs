@@ -1,0 +1,20 @@
+//! Replicas share sections out: each section in exactly one of them, whatever happens to them.
+//!
+//! Every test runs replicas as processes of their own, each as a user of its own, on real API servers. All the while a
+//! monitor reads the Leases and each replica's metrics, and in the end every write that the API servers saw is held
+//! against who had the section when it arrived.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "the allowance for tests does not reach their helper functions"
+)]
+
+mod churn;
+mod frozen;
+mod monitor;
+mod outage;
+mod replica;
+mod rounds;
+mod sharing;
+mod world;

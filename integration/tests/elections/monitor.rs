@@ -1,0 +1,262 @@
+//! What is watched all the while: the Leases, each replica's metrics, and in the end every write.
+//!
+//! Scrapes of two replicas are never at the same moment. So two replicas that both say 1 are looked at again: a section
+//! that the one had at the first look and the other still has at the second was in both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use futures::future::join_all;
+use integration::audit::{Mark, Record};
+use integration::{ControlPlane, Filter, eventually};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, ResourceExt};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+use crate::replica::claims;
+use crate::world::{LIMIT, PLURAL, World};
+
+/// Between two looks at the metrics.
+const LOOK: Duration = Duration::from_millis(100);
+/// A replica that does not answer within this says nothing.
+const ANSWER: Duration = Duration::from_millis(500);
+
+/// One holder's time with a section, by the times that holders write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Term {
+    pub(crate) holder: String,
+    /// When it was taken: before the request was sent. RFC 3339 with microseconds.
+    pub(crate) acquired: String,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// The terms of each section, in order.
+    terms: BTreeMap<String, Vec<Term>>,
+    /// Who holds each section now.
+    holders: BTreeMap<String, Option<String>>,
+    /// Replicas by their addresses.
+    replicas: BTreeMap<String, String>,
+    violations: Vec<String>,
+    looks: usize,
+}
+
+/// Watches a world until it is dropped.
+pub(crate) struct Monitor {
+    world: World,
+    seen: Arc<Mutex<Seen>>,
+    marks: [Mark; 2],
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Monitor {
+    pub(crate) async fn start(world: &World) -> Self {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let marks =
+            [world.hub.audit().unwrap().mark().await.unwrap(), world.edge.audit().unwrap().mark().await.unwrap()];
+        let tasks = vec![
+            tokio::spawn(follow_leases(world.clone(), Arc::clone(&seen))),
+            tokio::spawn(follow_metrics(Arc::clone(&seen))),
+        ];
+        Self { world: world.clone(), seen, marks, tasks }
+    }
+
+    /// Looks at this replica's metrics, too.
+    pub(crate) async fn look_at(&self, identity: &str, admin_url: &str) {
+        self.seen.lock().await.replicas.insert(identity.to_owned(), admin_url.to_owned());
+    }
+
+    /// Who holds which section, by the Leases.
+    pub(crate) async fn holders(&self) -> BTreeMap<String, String> {
+        let seen = self.seen.lock().await;
+        seen.holders.iter().filter_map(|(section, holder)| Some((section.clone(), holder.clone()?))).collect()
+    }
+
+    /// How many terms there have been, over all sections.
+    pub(crate) async fn terms(&self) -> usize {
+        self.seen.lock().await.terms.values().map(Vec::len).sum()
+    }
+
+    /// Waits until every section is held by one of these, and none has two more than another; gives who holds what.
+    pub(crate) async fn shared_out(
+        &self,
+        among: &[&str],
+        what: &str,
+        limit: Duration,
+    ) -> BTreeMap<String, BTreeSet<String>> {
+        let sections = self.world.sections();
+        eventually(format!("the sections to be shared out {what}"), limit, async || {
+            let holders = self.holders().await;
+            let mut shares: BTreeMap<String, BTreeSet<String>> =
+                among.iter().map(|identity| ((*identity).to_owned(), BTreeSet::new())).collect();
+            for section in &sections {
+                let holder = holders.get(section).ok_or_else(|| format!("nobody has {section}: {holders:?}"))?;
+                let share = shares.get_mut(holder).ok_or_else(|| format!("{holder} has {section}: {holders:?}"))?;
+                share.insert(section.clone());
+            }
+            let loads = || shares.values().map(BTreeSet::len);
+            let apart = loads().max().unwrap_or(0) - loads().min().unwrap_or(0);
+            if apart <= 1 { Ok(shares) } else { Err(format!("{shares:?}")) }
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Waits until each of these says by its metrics that exactly its share runs in it.
+    pub(crate) async fn running(&self, shares: &BTreeMap<String, BTreeSet<String>>, what: &str) {
+        eventually(format!("the shares to run {what}"), LIMIT, async || {
+            let replicas = self.seen.lock().await.replicas.clone();
+            for (identity, share) in shares {
+                let claims = scrape(&replicas[identity]).await.ok_or_else(|| format!("{identity} does not answer"))?;
+                let running: BTreeSet<String> =
+                    claims.into_iter().filter(|(_, runs)| *runs).map(|(section, _)| section).collect();
+                if running != *share {
+                    return Err(format!("{identity} runs {running:?} and holds {share:?}"));
+                }
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+
+    /// The terms of a section.
+    pub(crate) async fn terms_of(&self, section: &str) -> Vec<Term> {
+        self.seen.lock().await.terms.get(section).cloned().unwrap_or_default()
+    }
+
+    /// Fails where ever two replicas said that they run one section.
+    pub(crate) async fn check(&self) {
+        let seen = self.seen.lock().await;
+        assert!(seen.looks > 0, "nothing was looked at");
+        assert!(seen.violations.is_empty(), "two at once: {:#?}", seen.violations);
+    }
+
+    /// Fails where a write of a section came from anybody but who had the section when it arrived. Gives how many there
+    /// were.
+    pub(crate) async fn check_writes(&self) -> usize {
+        self.check().await;
+        let mut checked = 0;
+        for (plane, mark) in [(&self.world.hub, self.marks[0]), (&self.world.edge, self.marks[1])] {
+            for (section, write) in section_writes(&self.world, plane, mark).await {
+                let terms = self.terms_of(&section).await;
+                // The last one that had begun when it arrived.
+                let term = terms.iter().rev().find(|term| *term.acquired <= *write.received);
+                let holder = term.map(|term| term.holder.as_str());
+                assert!(
+                    holder.is_some_and(|holder| holder.starts_with(&write.user)),
+                    "{} wrote {} in {section} at {}, when {holder:?} had it: {write:?}, {terms:#?}",
+                    write.user,
+                    write.name,
+                    write.received
+                );
+                checked += 1;
+            }
+        }
+        checked
+    }
+
+    /// The writes of a user in the world's sections.
+    pub(crate) async fn writes_of(&self, user: &str) -> Vec<Record> {
+        let mut all = Vec::new();
+        for (plane, mark) in [(&self.world.hub, self.marks[0]), (&self.world.edge, self.marks[1])] {
+            all.extend(section_writes(&self.world, plane, mark).await.into_iter().map(|(_, write)| write));
+        }
+        all.retain(|write| write.user == user);
+        all
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Every write by a replica to an object or a namespace of a section, with the section.
+async fn section_writes(world: &World, plane: &ControlPlane, mark: Mark) -> Vec<(String, Record)> {
+    let records = plane.audit().unwrap().records(&Filter::since(mark)).await.unwrap();
+    let sections = world.sections();
+    let writes = records.into_iter().filter(|record| {
+        record.user.starts_with("replica-") && matches!(record.verb.as_str(), "create" | "update" | "patch" | "delete")
+    });
+    let of = |record: &Record| {
+        let place = match record.resource.as_str() {
+            PLURAL | "events" => record.namespace.as_str(),
+            // The name of a new one is not in the path, and so not always in the log.
+            "namespaces" if !record.name.is_empty() => record.name.as_str(),
+            _ => return None,
+        };
+        sections.iter().find(|section| place.starts_with(&format!("{section}-"))).cloned()
+    };
+    writes.filter_map(|record| Some((of(&record)?, record))).collect()
+}
+
+async fn follow_leases(world: World, seen: Arc<Mutex<Seen>>) {
+    let leases: Api<Lease> = Api::namespaced(world.edge_client.clone(), &world.name);
+    let sections = world.sections();
+    let config = watcher::Config::default().labels("towline.dev/election=section");
+    let changes = watcher(leases, config).default_backoff().applied_objects();
+    let result = changes
+        .map_err(|error| eprintln!("the watch of the Leases goes on after: {error}"))
+        .try_for_each(async |lease| {
+            let name = lease.name_any();
+            let Some(section) = name.strip_prefix("towline-").filter(|name| sections.iter().any(|known| known == name))
+            else {
+                return Ok(());
+            };
+            let spec = lease.spec.unwrap_or_default();
+            let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
+            let acquired = spec.acquire_time.map(|time| time.0.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string());
+            let mut seen = seen.lock().await;
+            seen.holders.insert(section.to_owned(), holder.clone());
+            let terms = seen.terms.entry(section.to_owned()).or_default();
+            if let (Some(holder), Some(acquired)) = (holder, acquired) {
+                let term = Term { holder, acquired };
+                if terms.last() != Some(&term) {
+                    terms.push(term);
+                }
+            }
+            Ok::<(), ()>(())
+        })
+        .await;
+    result.unwrap_or_default();
+}
+
+async fn scrape(url: &str) -> Option<BTreeMap<String, bool>> {
+    let address = url.strip_prefix("http://")?.parse().ok()?;
+    let metrics = tokio::time::timeout(ANSWER, integration::towline::metrics_at(address)).await.ok()?.ok()?;
+    claims(&metrics)
+}
+
+async fn follow_metrics(seen: Arc<Mutex<Seen>>) {
+    let mut before: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    loop {
+        let replicas = seen.lock().await.replicas.clone();
+        let answers =
+            join_all(replicas.iter().map(async |(identity, url)| (identity.clone(), scrape(url).await))).await;
+        let mut now: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (identity, claims) in answers {
+            for section in claims.into_iter().flatten().filter(|(_, runs)| *runs).map(|(section, _)| section) {
+                now.entry(section).or_default().insert(identity.clone());
+            }
+        }
+        let mut seen = seen.lock().await;
+        seen.looks += 1;
+        for (section, runners) in &now {
+            let earlier = before.get(section).cloned().unwrap_or_default();
+            // Both at the first look, or one then and the other now, is a hand-over as well; both at both is not.
+            if runners.len() > 1 && runners.intersection(&earlier).count() > 1 {
+                seen.violations.push(format!("{section} in {runners:?}"));
+            }
+        }
+        drop(seen);
+        before = now;
+        tokio::time::sleep(LOOK).await;
+    }
+}

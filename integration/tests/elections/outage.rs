@@ -1,0 +1,45 @@
+//! The API server of the election is away for longer than a lease.
+
+use std::time::Duration;
+
+use integration::eventually;
+
+use crate::churn::Churn;
+use crate::monitor::Monitor;
+use crate::sharing::replicas;
+use crate::world::{LIMIT, World, run};
+
+#[test]
+fn no_section_runs_while_the_leases_are_out_of_reach_and_none_twice_afterwards() {
+    run(async {
+        let world = World::own("outage", Duration::from_secs(4), Duration::from_millis(1300)).await;
+        let monitor = Monitor::start(&world).await;
+        let _churn = Churn::start(&world, Duration::from_millis(100));
+        let replicas = replicas(&world, &monitor, 3).await;
+        let before = monitor.holders().await;
+        let terms = monitor.terms().await;
+        world.edge.kill_api_server().await.unwrap();
+        eventually("every section to stop", LIMIT, async || {
+            for replica in &replicas {
+                let claims = replica.claims().await.ok_or("no answer")?;
+                if claims.values().any(|runs| *runs) {
+                    return Err(format!("{} runs {claims:?}", replica.identity));
+                }
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
+        // Well beyond a lease, for whoever would take over what nobody renews.
+        tokio::time::sleep(world.lease).await;
+        world.edge.start_api_server().await.unwrap();
+
+        let all: Vec<&str> = replicas.iter().map(|replica| replica.identity.as_str()).collect();
+        let shares = monitor.shared_out(&all, "after the outage", LIMIT).await;
+        monitor.running(&shares, "after the outage").await;
+        assert_eq!(monitor.holders().await, before, "sections moved though their replicas live");
+        // Each was taken anew by who had it: one term more a section.
+        assert_eq!(monitor.terms().await, terms + before.len());
+        assert!(monitor.check_writes().await > 0);
+    });
+}

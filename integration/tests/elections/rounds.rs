@@ -1,0 +1,139 @@
+//! Seeded rounds of what may happen to replicas, with a short lease, and the invariant held all the while.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use integration::users;
+
+use crate::churn::Churn;
+use crate::monitor::Monitor;
+use crate::replica::Replica;
+use crate::world::{LIMIT, SECTIONS, World, run};
+
+/// Rounds of each world; there are five, side by side.
+const ROUNDS: u64 = 10;
+/// The least and the most replicas.
+const REPLICAS: std::ops::RangeInclusive<usize> = 2..=users::REPLICA.len();
+
+/// A small generator of numbers: the same seed, the same rounds.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        // Steele, Lea and Flood's SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % sides
+    }
+
+    fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.roll(length as u64)).unwrap()
+    }
+}
+
+/// What happens in a round.
+#[derive(Debug)]
+enum Event {
+    /// A replica joins.
+    Join,
+    /// One is killed.
+    Kill,
+    /// One ends in order.
+    Terminate,
+    /// One is stopped for so long, and goes on.
+    Freeze(Duration),
+    /// One does not reach the Leases for so long.
+    Partition(Duration),
+}
+
+struct Game {
+    world: World,
+    monitor: Monitor,
+    dice: Dice,
+    replicas: Vec<Replica>,
+    diary: Vec<String>,
+}
+
+impl Game {
+    fn event(&mut self) -> Event {
+        let around_a_lease = self.world.lease / 2 + Duration::from_millis(self.dice.roll(3_000));
+        let may_leave = self.replicas.len() > *REPLICAS.start();
+        match self.dice.roll(5) {
+            0 if may_leave => Event::Kill,
+            1 if may_leave => Event::Terminate,
+            2 => Event::Freeze(around_a_lease),
+            3 => Event::Partition(around_a_lease),
+            _ if self.replicas.len() < *REPLICAS.end() => Event::Join,
+            _ => Event::Kill,
+        }
+    }
+
+    async fn join(&mut self) {
+        let free = (0..users::REPLICA.len())
+            .find(|number| self.replicas.iter().all(|replica| replica.user != users::REPLICA[*number]));
+        let replica = Replica::start_behind_a_link(&self.world, free.unwrap()).await;
+        self.monitor.look_at(&replica.identity, &replica.towline.admin_url()).await;
+        self.replicas.push(replica);
+    }
+
+    async fn happen(&mut self, event: &Event) {
+        let chosen = self.dice.index(self.replicas.len());
+        self.diary.push(format!("{event:?} {}", self.replicas[chosen].identity));
+        match event {
+            Event::Join => self.join().await,
+            Event::Kill => self.replicas.remove(chosen).kill().await,
+            Event::Terminate => self.replicas.remove(chosen).terminate().await,
+            Event::Freeze(time) => {
+                self.replicas[chosen].towline.freeze().unwrap();
+                tokio::time::sleep(*time).await;
+                self.replicas[chosen].towline.thaw().unwrap();
+            }
+            Event::Partition(time) => {
+                let link = self.replicas[chosen].link.as_ref().unwrap();
+                link.cut().await.unwrap();
+                tokio::time::sleep(*time).await;
+                link.restore().await.unwrap();
+            }
+        }
+    }
+
+    async fn play(mut self) {
+        for _ in 0..3 {
+            self.join().await;
+        }
+        for round in 0..ROUNDS {
+            let event = self.event();
+            self.happen(&event).await;
+            let living: Vec<&str> = self.replicas.iter().map(|replica| replica.identity.as_str()).collect();
+            let what = format!("after round {round} of {}: {:?}", self.world.name, self.diary);
+            let shares = self.monitor.shared_out(&living, &what, LIMIT).await;
+            self.monitor.running(&shares, &what).await;
+            self.monitor.check().await;
+        }
+        let writes = self.monitor.check_writes().await;
+        assert!(writes > SECTIONS * 10, "{writes} writes are too few to show anything: {:?}", self.diary);
+    }
+}
+
+/// `TOWLINE_SEED` plays one seed again.
+fn seeds() -> Vec<u64> {
+    let given = std::env::var("TOWLINE_SEED").ok().and_then(|seed| seed.parse().ok());
+    given.map_or_else(|| (1..=5).collect(), |seed| vec![seed])
+}
+
+#[test]
+fn whatever_happens_a_section_never_runs_twice_and_is_soon_run_again() {
+    run(async {
+        join_all(seeds().into_iter().map(async |seed| {
+            println!("seed {seed}");
+            let name = format!("seed{seed}");
+            let world = World::shared(&name, Duration::from_secs(3), Duration::from_secs(1)).await;
+            let monitor = Monitor::start(&world).await;
+            let _churn = Churn::start(&world, Duration::from_millis(150));
+            Game { world, monitor, dice: Dice(seed), replicas: Vec::new(), diary: Vec::new() }.play().await;
+        }))
+        .await;
+    });
+}

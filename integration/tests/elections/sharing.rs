@@ -1,0 +1,125 @@
+//! Replicas come and go: sections are shared out evenly, move once, and are taken over in time.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use integration::eventually;
+
+use crate::churn::Churn;
+use crate::monitor::Monitor;
+use crate::replica::Replica;
+use crate::world::{LIMIT, SECTIONS, World, run};
+
+/// Starts replicas and waits until they have shared the sections out.
+pub(crate) async fn replicas(world: &World, monitor: &Monitor, count: usize) -> Vec<Replica> {
+    let mut replicas = Vec::new();
+    for number in 0..count {
+        replicas.push(Replica::start(world, number).await);
+    }
+    for replica in &replicas {
+        monitor.look_at(&replica.identity, &replica.towline.admin_url()).await;
+    }
+    let identities: Vec<&str> = replicas.iter().map(|replica| replica.identity.as_str()).collect();
+    let shares = monitor.shared_out(&identities, "at first", LIMIT).await;
+    monitor.running(&shares, "at first").await;
+    replicas
+}
+
+#[test]
+fn sections_are_shared_out_and_move_no_more_than_they_have_to() {
+    run(async {
+        let world = World::shared("sharing", Duration::from_secs(5), Duration::from_millis(1500)).await;
+        let monitor = Monitor::start(&world).await;
+        let _churn = Churn::start(&world, Duration::from_millis(100));
+        let mut replicas = replicas(&world, &monitor, 3).await;
+        let three: Vec<&str> = replicas.iter().map(|replica| replica.identity.as_str()).collect();
+        let shares = monitor.shared_out(&three, "among three", LIMIT).await;
+        assert!(shares.values().all(|share| share.len() == 2), "{shares:?}");
+        for replica in &replicas {
+            replica.towline.wait_ready(LIMIT).await.unwrap();
+        }
+
+        // A fourth one joins: one section moves to it, once.
+        let before = (monitor.holders().await, monitor.terms().await);
+        replicas.push(Replica::start(&world, 3).await);
+        let fourth = &replicas[3];
+        monitor.look_at(&fourth.identity, &fourth.towline.admin_url()).await;
+        let four: Vec<&str> = replicas.iter().map(|replica| replica.identity.as_str()).collect();
+        let shares = monitor.shared_out(&four, "among four", LIMIT).await;
+        monitor.running(&shares, "among four").await;
+        assert_eq!(shares[&fourth.identity].len(), 1, "{shares:?}");
+        // And stays: nothing moves for several leases. The only wait on time, since it is for nothing to happen.
+        tokio::time::sleep(world.lease * 2).await;
+        let after = (monitor.holders().await, monitor.terms().await);
+        assert_eq!(after.1, before.1 + 1, "sections moved that had no need to: {:?} {:?}", before.0, after.0);
+        let moved = before.0.iter().filter(|(section, holder)| after.0.get(*section) != Some(*holder)).count();
+        assert_eq!(moved, 1, "{:?} {:?}", before.0, after.0);
+
+        // It ends by SIGTERM: its section runs elsewhere within a second.
+        let orphan = shares[&fourth.identity].first().unwrap().clone();
+        let asked = Instant::now();
+        fourth.towline.ask_to_end().unwrap();
+        let taken = runs_elsewhere(&replicas[..3], &[orphan], asked).await;
+        assert!(taken < Duration::from_secs(1), "a section that was given up ran elsewhere after {taken:?}");
+        fourth.terminate().await;
+        let shares = monitor.shared_out(&three_of(&replicas), "among three again", LIMIT).await;
+
+        // One of three is killed: its sections run elsewhere within a lease and two seconds.
+        let victim = &replicas[0];
+        let orphans: Vec<String> = shares[&victim.identity].iter().cloned().collect();
+        assert_eq!(orphans.len(), 2, "{shares:?}");
+        let killed = Instant::now();
+        victim.kill().await;
+        let taken = runs_elsewhere(&replicas[1..3], &orphans, killed).await;
+        assert!(taken < world.lease + Duration::from_secs(2), "orphans ran elsewhere after {taken:?}");
+        let two: Vec<&str> = replicas[1..3].iter().map(|replica| replica.identity.as_str()).collect();
+        let shares = monitor.shared_out(&two, "among two", LIMIT).await;
+        assert!(shares.values().all(|share| share.len() == 3), "{shares:?}");
+
+        // Its own Lease is taken away some time after.
+        let gone = victim.identity.replace('_', "-");
+        eventually(format!("the Lease of {gone} to be gone"), LIMIT, async || {
+            let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> =
+                kube::Api::namespaced(world.edge_client.clone(), &world.name);
+            match leases.get_opt(&format!("towline-replica-{gone}")).await {
+                Ok(None) => Ok(()),
+                found => Err(format!("{found:?}")),
+            }
+        })
+        .await
+        .unwrap();
+
+        // A section that runs elsewhere can't be asked anything here, and says where.
+        let (mine, theirs) = (&replicas[1], &replicas[2]);
+        let elsewhere = shares[&theirs.identity].first().unwrap();
+        let refused = mine.towline.admin().approve(elsewhere).await.unwrap_err().to_string();
+        assert!(refused.contains("503") && refused.contains(&theirs.identity), "{refused}");
+        let report = mine.towline.admin().section(elsewhere).await.unwrap();
+        assert_eq!(report["election"]["holder"], theirs.identity.as_str(), "{report}");
+        assert_eq!(report["readiness"]["state"], "ready", "{report}");
+
+        let writes = monitor.check_writes().await;
+        assert!(writes > 10 * SECTIONS, "{writes} writes are too few to show anything");
+    });
+}
+
+fn three_of(replicas: &[Replica]) -> Vec<&str> {
+    replicas[..3].iter().map(|replica| replica.identity.as_str()).collect()
+}
+
+/// Waits until each of these sections runs in one of the replicas, and gives how long after `since` the last was seen to.
+pub(crate) async fn runs_elsewhere(replicas: &[Replica], sections: &[String], since: Instant) -> Duration {
+    let mut seen: BTreeMap<&String, Duration> = BTreeMap::new();
+    eventually(format!("{sections:?} to run elsewhere"), LIMIT, async || {
+        for replica in replicas {
+            let claims = replica.claims().await.unwrap_or_default();
+            for section in sections.iter().filter(|section| claims.get(*section) == Some(&true)) {
+                seen.entry(section).or_insert_with(|| since.elapsed());
+            }
+        }
+        if seen.len() == sections.len() { Ok(()) } else { Err(format!("{seen:?}")) }
+    })
+    .await
+    .unwrap();
+    seen.values().max().copied().unwrap_or_default()
+}

@@ -1,0 +1,179 @@
+//! Gates: a child that runs only while somebody outside of the tree wants it to.
+//!
+//! The keeper says what is wanted, the supervisor makes it so and says where the child stands. Both are latest values:
+//! a keeper that opens and closes faster than the supervisor looks has asked for nothing. What a keeper may rely on:
+//! once it has asked for a drain or an abort and reads anything but [`Standing::Running`], nothing of the child runs,
+//! and nothing will before the gate is opened again.
+
+use std::mem;
+use std::sync::Arc;
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::control::Drain;
+use super::slot::Phase;
+use super::supervisor::Supervisor;
+
+/// What is wanted of a gated child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// It runs.
+    Run,
+    /// It finishes what is in hand, until then at the latest, and rests.
+    Drain(Instant),
+    /// It ends now, and rests.
+    Abort,
+}
+
+/// Where a gated child stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The gate is closed, and nothing of it runs.
+    Waiting,
+    /// It runs, is being restarted, or has not ended yet.
+    Running,
+    /// It has ended for good: by itself, or because its supervisor ends.
+    Ended,
+}
+
+/// A closed gate, and who opens it.
+pub fn gate() -> (GateKeeper, Gate) {
+    let (wanted, wants) = watch::channel(Wanted::Abort);
+    let (stands, standing) = watch::channel(Standing::Waiting);
+    (GateKeeper { wanted, standing }, Gate { wanted: wants, standing: Arc::new(stands) })
+}
+
+/// The end of a gate that says what is wanted.
+pub struct GateKeeper {
+    wanted: watch::Sender<Wanted>,
+    standing: watch::Receiver<Standing>,
+}
+
+impl GateKeeper {
+    /// The child is to run.
+    pub fn open(&self) {
+        self.wanted.send_replace(Wanted::Run);
+    }
+
+    /// The child is to finish what is in hand; what still works at the deadline is aborted.
+    pub fn drain(&self, deadline: Instant) {
+        self.wanted.send_replace(Wanted::Drain(deadline));
+    }
+
+    /// The child is to end now.
+    pub fn abort(&self) {
+        self.wanted.send_replace(Wanted::Abort);
+    }
+
+    /// Where the child stands.
+    pub fn standing(&self) -> Standing {
+        // A supervisor that is gone runs nothing.
+        if self.standing.has_changed().is_err() { Standing::Ended } else { *self.standing.borrow() }
+    }
+
+    /// Waits until the child stands so.
+    pub async fn stands(&self, mut condition: impl FnMut(Standing) -> bool) -> Standing {
+        let mut standing = self.standing.clone();
+        standing.wait_for(|standing| condition(*standing)).await.map_or(Standing::Ended, |standing| *standing)
+    }
+
+    /// Waits, after a drain or an abort was asked for, until nothing of the child runs.
+    pub async fn closed(&self) -> Standing {
+        self.stands(|standing| standing != Standing::Running).await
+    }
+}
+
+/// The end of a gate that a supervisor looks at, see [`ChildSpec::gated`](super::ChildSpec::gated).
+#[derive(Clone)]
+pub struct Gate {
+    wanted: watch::Receiver<Wanted>,
+    standing: Arc<watch::Sender<Standing>>,
+}
+
+impl Gate {
+    fn wanted(&self) -> Wanted {
+        *self.wanted.borrow()
+    }
+
+    fn note(&self, standing: Standing) {
+        self.standing.send_if_modified(|current| mem::replace(current, standing) != standing);
+    }
+
+    /// Says that it runs, and then looks whether it still should: of a keeper that closes meanwhile and this, one
+    /// notices the other.
+    fn enter(&self) -> bool {
+        self.note(Standing::Running);
+        let enters = self.wanted() == Wanted::Run;
+        if !enters {
+            self.note(Standing::Waiting);
+        }
+        enters
+    }
+
+    /// The child has ended for good.
+    pub(super) fn end(&self) {
+        self.note(Standing::Ended);
+    }
+}
+
+impl Supervisor {
+    /// Looks at a gate now, and again whenever something else is wanted.
+    pub(super) fn attend_gate(&mut self, index: usize, gate: Gate, context: &mut Context<Self>) {
+        self.gate_moved(index, context);
+        let moved = async move {
+            let mut gate = gate;
+            gate.wanted.changed().await.is_ok().then_some(gate)
+        };
+        context.spawn(moved.into_actor(self).map(move |gate, supervisor, context| {
+            if let Some(gate) = gate {
+                supervisor.attend_gate(index, gate, context);
+            }
+        }));
+    }
+
+    /// Makes of a gated child what is wanted.
+    pub(super) fn gate_moved(&mut self, index: usize, context: &mut Context<Self>) {
+        let is_ending = self.is_ending();
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Some(gate) = slot.gate.clone() else { return };
+        match (&slot.phase, gate.wanted()) {
+            (Phase::Waiting { .. }, Wanted::Run) if !is_ending && gate.enter() => {
+                if let Phase::Waiting { spec } = mem::replace(&mut slot.phase, Phase::Ended) {
+                    let phase = self.run(spec, context);
+                    if let Some(slot) = self.slots.get_mut(index) {
+                        slot.phase = phase;
+                    }
+                }
+            }
+            (Phase::Running { controls, .. }, Wanted::Drain(deadline)) => {
+                slot.is_closing = true;
+                controls.drain(Drain { deadline });
+            }
+            (Phase::Running { controls, .. }, Wanted::Abort) => {
+                slot.is_closing = true;
+                controls.drain(Drain { deadline: Instant::now() });
+            }
+            (Phase::BackingOff { timer, .. }, Wanted::Drain(_) | Wanted::Abort) => {
+                context.cancel_future(*timer);
+                if let Phase::BackingOff { spec, .. } = mem::replace(&mut slot.phase, Phase::Ended) {
+                    slot.phase = Phase::Waiting { spec };
+                }
+                gate.note(Standing::Waiting);
+            }
+            _ => {}
+        }
+    }
+
+    /// A gated child has ended because its gate was closed: it rests until the gate opens.
+    pub(super) fn gate_closed(&mut self, index: usize, context: &mut Context<Self>) {
+        if let Some(slot) = self.slots.get_mut(index) {
+            slot.is_closing = false;
+            if let Some(gate) = &slot.gate {
+                gate.note(Standing::Waiting);
+            }
+        }
+        self.gate_moved(index, context);
+    }
+}

@@ -1,0 +1,171 @@
+//! Gated children: they run while their keeper wants it, and the keeper learns when nothing of them runs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use tokio::time::Instant;
+
+use super::*;
+
+/// How many instances have begun, and how many of them run.
+#[derive(Default)]
+struct Counts {
+    begun: AtomicUsize,
+    running: AtomicUsize,
+}
+
+/// Counts as running until it is dropped, however it ends.
+struct Running(Arc<Counts>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, SeqCst);
+    }
+}
+
+/// A child that needs `work` to drain.
+fn worker(counts: &Arc<Counts>, work: Duration, gate: Gate) -> ChildSpec {
+    let counts = Arc::clone(counts);
+    ChildSpec::new("worker", move |scope| {
+        let counts = Arc::clone(&counts);
+        async move {
+            counts.begun.fetch_add(1, SeqCst);
+            counts.running.fetch_add(1, SeqCst);
+            let _running = Running(counts);
+            scope.draining().await;
+            sleep(work).await;
+            Ok(())
+        }
+    })
+    .gated(gate)
+}
+
+async fn state(tree: &SupervisorHandle) -> String {
+    tree.report().await.children[0].state.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gated_child_runs_while_its_gate_is_open_and_no_longer() {
+    on_control_lane(async {
+        let (counts, (keeper, gate)) = (Arc::<Counts>::default(), gate());
+        let tree = Supervisor::start("test", vec![worker(&counts, Duration::from_secs(3), gate)], policy(0));
+        assert_eq!((state(&tree).await.as_str(), keeper.standing()), ("waiting", Standing::Waiting));
+        assert_eq!(counts.begun.load(SeqCst), 0, "it ran behind a closed gate");
+
+        for round in 1..=3 {
+            keeper.open();
+            until("it runs", || counts.running.load(SeqCst) == 1).await;
+            assert_eq!((counts.begun.load(SeqCst), keeper.standing()), (round, Standing::Running));
+            let asked = Instant::now();
+            keeper.drain(asked + Duration::from_secs(60));
+            assert_eq!(keeper.closed().await, Standing::Waiting);
+            assert_eq!(asked.elapsed().as_secs(), 3, "what was in hand was not finished");
+            assert_eq!((counts.running.load(SeqCst), state(&tree).await.as_str()), (0, "waiting"));
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abort_waits_for_nothing_and_a_drain_for_no_longer_than_its_deadline() {
+    on_control_lane(async {
+        let (counts, (keeper, gate)) = (Arc::<Counts>::default(), gate());
+        let tree = Supervisor::start("test", vec![worker(&counts, Duration::from_hours(1), gate)], policy(0));
+        keeper.open();
+        until("it runs", || counts.running.load(SeqCst) == 1).await;
+        let asked = Instant::now();
+        keeper.drain(asked + Duration::from_secs(5));
+        keeper.closed().await;
+        assert_eq!(asked.elapsed().as_secs(), 5);
+
+        keeper.open();
+        until("it runs again", || counts.running.load(SeqCst) == 1).await;
+        let asked = Instant::now();
+        keeper.abort();
+        assert_eq!(keeper.closed().await, Standing::Waiting);
+        assert!(asked.elapsed() < Duration::from_millis(10), "an abort took {:?}", asked.elapsed());
+        until("its body is gone", || counts.running.load(SeqCst) == 0).await;
+        assert_eq!(state(&tree).await, "waiting");
+        assert!(tree.report().await.children[0].last_exit.is_some());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_is_opened_while_its_child_ends_opens_afterwards() {
+    on_control_lane(async {
+        let (counts, (keeper, gate)) = (Arc::<Counts>::default(), gate());
+        let _tree = Supervisor::start("test", vec![worker(&counts, Duration::from_secs(1), gate)], policy(0));
+        keeper.open();
+        until("it runs", || counts.running.load(SeqCst) == 1).await;
+        keeper.drain(Instant::now() + Duration::from_secs(60));
+        sleep(Duration::from_millis(10)).await;
+        keeper.open();
+        until("the second instance runs", || counts.begun.load(SeqCst) == 2).await;
+        assert_eq!((counts.running.load(SeqCst), keeper.standing()), (1, Standing::Running));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gated_child_that_fails_is_restarted_and_rests_when_its_gate_closes_meanwhile() {
+    on_control_lane(async {
+        let (begun, (keeper, gate)) = (Arc::new(AtomicUsize::new(0)), gate());
+        let counted = Arc::clone(&begun);
+        let spec = ChildSpec::new("worker", move |_| {
+            counted.fetch_add(1, SeqCst);
+            async { Err("always".into()) }
+        });
+        let tree = Supervisor::start("test", vec![spec.gated(gate)], policy(5));
+        keeper.open();
+        until("it was restarted", || begun.load(SeqCst) == 2).await;
+        assert_eq!(keeper.standing(), Standing::Running);
+        keeper.abort();
+        assert_eq!(keeper.closed().await, Standing::Waiting);
+        let so_far = begun.load(SeqCst);
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(
+            (begun.load(SeqCst), state(&tree).await.as_str()),
+            (so_far, "waiting"),
+            "it was restarted all the same"
+        );
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_keeper_learns_that_the_supervisor_ends_as_soon_as_its_own_child_has() {
+    on_control_lane(async {
+        let ((first, first_gate), (second, second_gate), (closed, closed_gate)) = (gate(), gate(), gate());
+        let counts = Arc::<Counts>::default();
+        let slow = |name: &str, gate| {
+            let seconds = Duration::from_secs(4);
+            ChildSpec::new(name, move |scope| async move {
+                scope.draining().await;
+                sleep(seconds).await;
+                Ok(())
+            })
+            .gated(gate)
+        };
+        let children =
+            vec![slow("first", first_gate), slow("second", second_gate), worker(&counts, Duration::ZERO, closed_gate)];
+        let tree = Supervisor::start("test", children, policy(0));
+        first.open();
+        second.open();
+        first.stands(|standing| standing == Standing::Running).await;
+        second.stands(|standing| standing == Standing::Running).await;
+        let asked = Instant::now();
+        let draining = tokio::task::spawn_local(async move { tree.drain(Duration::from_secs(60)).await });
+        assert_eq!(closed.stands(|standing| standing == Standing::Ended).await, Standing::Ended);
+        assert_eq!(asked.elapsed().as_secs(), 0, "a closed gate waited for others");
+        assert_eq!(second.stands(|standing| standing == Standing::Ended).await, Standing::Ended);
+        assert_eq!((asked.elapsed().as_secs(), first.standing()), (4, Standing::Running));
+        first.stands(|standing| standing == Standing::Ended).await;
+        assert_eq!(asked.elapsed().as_secs(), 8);
+        assert_eq!(draining.await.unwrap().unfinished, []);
+        closed.open();
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(counts.begun.load(SeqCst), 0, "it was started in an ended tree");
+    })
+    .await;
+}

@@ -1,0 +1,221 @@
+//! One client with one set of credentials: a request goes out, and its outcome comes back sorted.
+//!
+//! A [`Cluster`](super::Cluster) puts availability, denied permissions and a limit of requests in flight on top. A job
+//! that has credentials of its own uses a [`Connection`] as it is.
+
+use std::time::Duration;
+
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use kube::client::Body;
+use kube::core::Status;
+use kube::{Client, Config};
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use tower::BoxError;
+
+use super::Verb;
+use super::error::{Asked, Error};
+use super::fence::{Claim, Expired, Fence, Guard};
+use super::kind::Kind;
+use super::object::ObjectKey;
+use super::stack;
+use crate::config::ClusterName;
+
+/// A reply without the body of the object: identity, version and generation are enough to go on after a write.
+pub const PARTIAL_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+/// A `Retry-After` is never taken for longer than this: a proxy's wrong one must not stop an object for a day.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(1);
+
+/// One request for one object or collection.
+pub struct Request<'a> {
+    /// What it does.
+    pub verb: Verb,
+    /// The kind.
+    pub kind: &'a Kind,
+    /// Namespace and name; for a create the name is the new object's.
+    pub key: &'a ObjectKey,
+    /// Subresource, or empty.
+    pub subresource: &'static str,
+    /// Media type of the body.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: Vec<u8>,
+    /// Field manager, for writes.
+    pub manager: Option<&'a str>,
+}
+
+impl Request<'_> {
+    /// `plural.group`, with `/subresource`.
+    pub(super) fn full_resource(&self) -> String {
+        let resource = self.kind.full_resource();
+        if self.subresource.is_empty() { resource } else { format!("{resource}/{}", self.subresource) }
+    }
+
+    /// The HTTP message, whose reply is asked for as `accept`.
+    pub(super) fn into_message(self, accept: &'static str) -> Result<http::Request<Body>, http::Error> {
+        let mut path = match self.verb {
+            Verb::Create => self.kind.collection_path(&self.key.namespace),
+            _ => self.kind.object_path(self.key),
+        };
+        if !self.subresource.is_empty() {
+            path.push('/');
+            path.push_str(self.subresource);
+        }
+        if let Some(manager) = self.manager {
+            path.push_str("?fieldManager=");
+            path.push_str(manager);
+        }
+        let method = match self.verb {
+            Verb::Create => http::Method::POST,
+            Verb::Update => http::Method::PUT,
+            Verb::Patch => http::Method::PATCH,
+            Verb::Delete => http::Method::DELETE,
+            Verb::Get | Verb::List | Verb::Watch => http::Method::GET,
+        };
+        http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header(ACCEPT, accept)
+            .header(CONTENT_TYPE, self.content_type)
+            .body(Body::from(self.body))
+    }
+}
+
+/// A client and the name that its errors give. Clones share the client's connections, and the fence.
+#[derive(Clone)]
+pub struct Connection {
+    name: ClusterName,
+    client: Client,
+    guard: Guard,
+}
+
+impl Connection {
+    /// A client for a configuration whose credentials are all in it. Nothing is sent yet. `headers_within` bounds the
+    /// beginning of every answer, also of a watch's.
+    ///
+    /// Fails where the credentials themselves can't be used: keys and certificates that can't be read.
+    pub fn connect(name: ClusterName, config: Config, headers_within: Duration) -> Result<Self, kube::Error> {
+        let client = stack::connect(config, headers_within)?;
+        Ok(Self { name, client, guard: Guard::None })
+    }
+
+    /// Over a client that a test has made.
+    #[cfg(test)]
+    pub(super) fn over(name: ClusterName, client: Client) -> Self {
+        Self { name, client, guard: Guard::None }
+    }
+
+    /// The same connection, for requests that are only sent while the fence is open.
+    #[must_use]
+    pub fn under(&self, fence: &Fence) -> Self {
+        self.guarded(Guard::Fence(fence.clone()))
+    }
+
+    pub(super) fn guarded(&self, guard: Guard) -> Self {
+        Self { guard, ..self.clone() }
+    }
+
+    /// Kube's client; its requests, too, are only sent while the fence is open.
+    pub fn client(&self) -> Client {
+        match self.guard.clone() {
+            Guard::None => self.client.clone(),
+            guard => guarded(self.client.clone(), move || guard.claim()),
+        }
+    }
+
+    /// Sends one request for an object and reads the reply, which is asked for as `accept`.
+    pub async fn send<T: DeserializeOwned>(
+        &self,
+        request: Request<'_>,
+        accept: &'static str,
+        deadline: Duration,
+    ) -> Result<T, Error> {
+        let resource = request.full_resource();
+        let name = request.key.name.clone();
+        let asked = Asked { cluster: &self.name, verb: request.verb, resource: &resource, name: Some(&name) };
+        let claim = self.guard.claim()?;
+        self.exchange(request.into_message(accept), &asked, deadline, claim).await
+    }
+
+    /// Sends one request, while the claim holds, and sorts what comes of it. An answer that is complete only after the deadline is none, also
+    /// when this process was stopped in between and both are there when it goes on.
+    pub(super) async fn exchange<T: DeserializeOwned>(
+        &self,
+        request: Result<http::Request<Body>, http::Error>,
+        asked: &Asked<'_>,
+        deadline: Duration,
+        claim: Option<Claim>,
+    ) -> Result<T, Error> {
+        let mut request = request.map_err(|source| Error::Rejected {
+            code: 0,
+            reason: "BadRequest".into(),
+            message: format!("failed to build the request: {source}"),
+        })?;
+        if let Some(claim) = &claim {
+            request.extensions_mut().insert(claim.clone());
+        }
+        let begun = Instant::now();
+        let answer = async {
+            let response = self.client.send(request).await.map_err(|source| asked.failed(&source))?;
+            let (parts, body) = response.into_parts();
+            let bytes = body.collect_bytes().await.map_err(|source| asked.failed(&source))?;
+            if parts.status.is_success() {
+                return serde_json::from_slice(&bytes).map_err(|source| Error::Decode { reason: source.to_string() });
+            }
+            let retry_after = parts
+                .headers
+                .get(RETRY_AFTER)
+                .and_then(|value| value.to_str().ok())
+                .and_then(|value| value.parse().ok())
+                .map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
+            let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_default();
+            let message = if status.message.is_empty() {
+                String::from_utf8_lossy(bytes.get(..bytes.len().min(200)).unwrap_or_default()).into_owned()
+            } else {
+                status.message.clone()
+            };
+            Err(asked.refused(&Status { code: parts.status.as_u16(), message, ..status }, retry_after))
+        };
+        let timely = tokio::select! {
+            biased;
+            // Looked at before every step of the exchange: what waited for a connection when the claim ran out goes no
+            // further, however many things happened at once.
+            expired = ended(claim) => Some(Err(expired.into())),
+            () = tokio::time::sleep(deadline) => None,
+            answer = answer => (begun.elapsed() < deadline).then_some(answer),
+        };
+        timely.unwrap_or_else(|| {
+            Err(Error::NoAnswer {
+                cluster: self.name.clone(),
+                reason: format!("no answer within {}", humantime::format_duration(deadline)),
+            })
+        })
+    }
+}
+
+/// Done when nothing is left of the claim; never where none is needed.
+async fn ended(claim: Option<Claim>) -> Expired {
+    match claim {
+        Some(claim) => claim.expired().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A client whose requests are only sent under a claim, which is taken when each is begun.
+pub(super) fn guarded<F>(client: Client, claim: F) -> Client
+where
+    F: Fn() -> Result<Option<Claim>, Expired> + Clone + Send + Sync + 'static,
+{
+    let namespace = client.default_namespace().to_owned();
+    let service = tower::service_fn(move |mut request: http::Request<Body>| {
+        let (client, claim) = (client.clone(), claim());
+        async move {
+            if let Some(claim) = claim? {
+                request.extensions_mut().insert(claim);
+            }
+            client.send(request).await.map_err(BoxError::from)
+        }
+    });
+    Client::new(service, namespace)
+}

@@ -1,0 +1,164 @@
+//! Who needs a watch: it lists and follows only while somebody does, and then under the claims of those who do.
+//!
+//! Streams are numbered. Whoever demands a watch trusts only a list that was begun after the demand: the watch may have
+//! run for somebody else through a time in which this process was stopped, and what was decided elsewhere until a moment
+//! ago may not have reached its cache. So a demand on a running watch makes it list again; those who use it already go on
+//! with the cache as it is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::fence::{Claim, Expired, Fence};
+use super::store::Listed;
+use super::watch::Watch;
+
+/// How far a watch is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Progress {
+    /// How many demand it.
+    wanted: usize,
+    /// The first stream that is new enough for all of them.
+    needed: u64,
+    /// The stream that was begun last.
+    begun: u64,
+    /// The last stream whose list has ended.
+    listed: u64,
+}
+
+/// The demands on one watch.
+#[derive(Default)]
+pub(super) struct Demands {
+    progress: watch::Sender<Progress>,
+    fences: Mutex<Fences>,
+}
+
+#[derive(Default)]
+struct Fences {
+    last: u64,
+    by_number: BTreeMap<u64, Option<Fence>>,
+}
+
+impl Demands {
+    /// The number of a stream that is about to be opened.
+    pub(super) fn begin(&self) -> u64 {
+        self.progress.send_modify(|progress| progress.begun += 1);
+        self.progress.borrow().begun
+    }
+
+    /// The number of the stream that was opened last.
+    #[cfg(test)]
+    pub(super) fn begun(&self) -> u64 {
+        self.progress.borrow().begun
+    }
+
+    /// The list of a stream has ended.
+    pub(super) fn listed(&self, stream: u64) {
+        self.progress.send_modify(|progress| progress.listed = progress.listed.max(stream));
+    }
+
+    /// Waits until somebody needs the watch.
+    pub(super) async fn somebody(&self) {
+        self.until(|progress| progress.wanted > 0).await;
+    }
+
+    /// Waits until nobody needs the watch.
+    pub(super) async fn nobody(&self) {
+        self.until(|progress| progress.wanted == 0).await;
+    }
+
+    /// Waits until somebody needs a newer list than this stream's.
+    pub(super) async fn newer_than(&self, stream: u64) {
+        self.until(|progress| progress.needed > stream).await;
+    }
+
+    async fn until(&self, condition: impl Fn(&Progress) -> bool) {
+        // The sender is right here, so it is never gone.
+        let _ = self.progress.subscribe().wait_for(|progress| condition(progress)).await;
+    }
+
+    /// Under which claim a request may be sent: the one that lasts longest. `None` where somebody needs none.
+    pub(super) fn claim(&self) -> Result<Option<Claim>, Expired> {
+        let fences = self.fences.lock();
+        if fences.by_number.values().any(Option::is_none) {
+            return Ok(None);
+        }
+        let longest = fences.by_number.values().flatten().max_by_key(|fence| fence.remaining());
+        match longest {
+            Some(fence) => fence.claim().map(Some),
+            None => Err(Expired { section: "nobody".into() }),
+        }
+    }
+}
+
+impl Watch {
+    /// Makes the watch run, and list anew, until the demand is dropped; under a claim, where it is made under a fence.
+    pub fn demand(self: &Arc<Self>, fence: Option<&Fence>) -> Demand {
+        let number = {
+            let mut fences = self.demands.fences.lock();
+            fences.last += 1;
+            let number = fences.last;
+            fences.by_number.insert(number, fence.cloned());
+            number
+        };
+        self.demands.progress.send_modify(|progress| {
+            progress.wanted += 1;
+            progress.needed = progress.begun + 1;
+        });
+        let needs = self.demands.progress.borrow().needed;
+        Demand { watch: Arc::clone(self), number, needs }
+    }
+
+    /// Whether nobody needs the watch.
+    pub fn is_idle(&self) -> bool {
+        self.demands.progress.borrow().wanted == 0
+    }
+
+    /// Waits until the cache shows what everybody needs who demands the watch; not where it can't, or nobody does.
+    pub(super) async fn settled(&self) {
+        let mut progress = self.demands.progress.subscribe();
+        let mut listed = self.store().listed();
+        loop {
+            let Progress { wanted, needed, listed: last, .. } = *progress.borrow_and_update();
+            let waits = match &*listed.borrow_and_update() {
+                Listed::Yes => last < needed,
+                Listed::No { reason, .. } => reason.is_none(),
+            };
+            if wanted == 0 || !waits {
+                return;
+            }
+            tokio::select! {
+                _ = progress.changed() => {}
+                _ = listed.changed() => {}
+            }
+        }
+    }
+}
+
+/// That somebody needs a watch.
+pub struct Demand {
+    watch: Arc<Watch>,
+    number: u64,
+    needs: u64,
+}
+
+impl Demand {
+    /// The watch.
+    pub fn watch(&self) -> &Arc<Watch> {
+        &self.watch
+    }
+
+    /// Whether the cache is whole, and of a list that was begun after this demand was made.
+    pub fn is_met(&self) -> bool {
+        self.watch.store().is_listed() && self.watch.demands.progress.borrow().listed >= self.needs
+    }
+}
+
+impl Drop for Demand {
+    fn drop(&mut self) {
+        self.watch.demands.fences.lock().by_number.remove(&self.number);
+        self.watch.demands.progress.send_modify(|progress| progress.wanted = progress.wanted.saturating_sub(1));
+    }
+}

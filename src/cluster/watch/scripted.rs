@@ -1,0 +1,135 @@
+//! Clusters and watches that do what a test tells them.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use kube::core::ApiResource;
+use kube::runtime::watcher::{self, Event};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tower::{BoxError, service_fn};
+
+use super::Watch;
+use crate::cluster::client::{Availability, Cluster};
+use crate::cluster::connection::Connection;
+use crate::cluster::kind::Kind;
+use crate::cluster::object::Decoded;
+use crate::config::{ClusterAccess, ClusterConfig};
+
+type Answer = dyn FnMut(&str) -> (u16, Value) + Send;
+
+/// An API server that answers as it was told to, and what it was asked: `PATCH /api/v1/namespaces/a`.
+#[derive(Clone)]
+pub(crate) struct Script {
+    asked: Arc<Mutex<Vec<String>>>,
+    answer: Arc<Mutex<Box<Answer>>>,
+}
+
+impl Script {
+    /// The requests since the last look.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut *self.asked.lock())
+    }
+
+    /// Answers from now on with a status and a body, by the request's line.
+    pub(crate) fn answer(&self, answer: impl FnMut(&str) -> (u16, Value) + Send + 'static) {
+        *self.answer.lock() = Box::new(answer);
+    }
+
+    fn client(&self) -> Client {
+        let script = self.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let script = script.clone();
+            async move {
+                let line = format!("{} {}", request.method(), request.uri().path());
+                script.asked.lock().push(line.clone());
+                let (code, body) = (script.answer.lock())(&line);
+                let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+                response.map_err(BoxError::from)
+            }
+        });
+        Client::new(service, "default")
+    }
+}
+
+impl Cluster {
+    /// A cluster that is available, and the script of its API server, which does whatever it is asked.
+    pub(crate) fn scripted(name: &str) -> (Self, Script) {
+        let nowhere = ClusterAccess::Kubeconfig { path: "/nonexistent".into(), context: None };
+        let cluster = Self::new(name.parse().expect("a name"), ClusterConfig::new(nowhere));
+        let done = json!({"metadata": {"uid": "written", "resourceVersion": "1000", "generation": 1}});
+        let script =
+            Script { asked: Arc::default(), answer: Arc::new(Mutex::new(Box::new(move |_| (200, done.clone())))) };
+        cluster.new_session(&script);
+        (cluster, script)
+    }
+
+    /// New credentials, of the same server.
+    pub(crate) fn new_session(&self, script: &Script) {
+        self.set_session(Connection::over(self.name().clone(), script.client()));
+        self.set_availability(Availability::Available);
+    }
+}
+
+/// An object as the wire has it.
+pub(crate) fn decoded(value: &Value) -> Decoded {
+    serde_json::from_str(&value.to_string()).expect("an object")
+}
+
+impl Watch {
+    /// The kind is served, and a list with the credentials of now has these objects.
+    pub(crate) async fn list(&self, objects: &[Value]) {
+        self.begin(objects).await;
+        self.end().await;
+    }
+
+    /// A list begins, and mentions these objects.
+    pub(crate) async fn begin(&self, objects: &[Value]) {
+        let id = &self.id.resource;
+        let namespaced = id.plural != "namespaces";
+        let resource = ApiResource {
+            group: id.group.clone(),
+            version: id.version.clone(),
+            api_version: format!("{}/{}", id.group, id.version),
+            kind: "Kind".into(),
+            plural: id.plural.clone(),
+        };
+        self.kind.send_replace(Some(Arc::new(Kind { resource, namespaced, status_subresource: true })));
+        self.demands.begin();
+        self.take(Event::Init, 0).await;
+        for object in objects {
+            self.take(Event::InitApply(decoded(object)), 0).await;
+        }
+    }
+
+    /// The list that has begun ends.
+    pub(crate) async fn end(&self) {
+        let epoch = self.cluster.sessions().borrow().as_ref().map_or(0, |session| session.epoch);
+        self.is_of(epoch);
+        self.take(Event::InitDone, self.demands.begun()).await;
+    }
+
+    /// The connection broke, and there is another one at once: the watch goes on where it was.
+    pub(crate) async fn resume(&self) {
+        let broken = watcher::Error::WatchFailed(kube::Error::Service("connection reset".into()));
+        assert!(self.after_error(&broken, true, &mut 0).await.is_none(), "the watch is resumed");
+    }
+
+    /// Whether somebody wants a new list.
+    pub(crate) fn is_asked_to_list(&self) -> bool {
+        self.list_again.notified().now_or_never().is_some()
+    }
+
+    /// An object was made or changed.
+    pub(crate) async fn show(&self, object: &Value) {
+        self.take(Event::Apply(decoded(object)), 0).await;
+    }
+
+    /// An object is gone.
+    pub(crate) async fn gone(&self, object: &Value) {
+        self.take(Event::Delete(decoded(object)), 0).await;
+    }
+}

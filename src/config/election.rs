@@ -1,0 +1,182 @@
+//! `[election]`: replicas of one daemon share its sections out among themselves.
+
+use std::time::Duration;
+
+use super::fault::Problem;
+use super::fields::Fields;
+use super::names::ClusterName;
+use super::setting::{PositiveDuration, Setting, Unfit, record};
+use super::source::Node;
+
+/// Leases count whole seconds; below two of them nothing of a claim is left after the margin of a request.
+const SHORTEST_LEASE: Duration = Duration::from_secs(2);
+/// A longer one is a slip of the pen: a section whose replica died would rest for all that time.
+const LONGEST_LEASE: Duration = Duration::from_hours(1);
+/// Longest identity: with its prefix it is the name of a Lease.
+const LONGEST_IDENTITY: usize = 200;
+
+/// How replicas share sections out: `[election]`. Without it, every section runs in this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElectionConfig {
+    /// Where the Leases are. Best a cluster close by: while it does not answer for longer than `lease_duration`, no
+    /// section runs.
+    pub cluster: ClusterName,
+    /// Namespace of the Leases; it has to be there. All replicas of one daemon have the same, and daemons with
+    /// different sections may share one.
+    pub namespace: String,
+    /// How long a claim lasts without being renewed, in whole seconds; `15s` by default. A replica that dies leaves its
+    /// sections resting for so long; shorter than an API server's restart makes each of those a change of holders.
+    pub lease_duration: Duration,
+    /// How often a claim is renewed; `5s` by default. At most half of `lease_duration`, so that one lost request costs
+    /// nothing.
+    pub renew_interval: Duration,
+    /// How this replica is called in the Leases; the host's name and a random suffix by default. Two processes must
+    /// never have the same.
+    pub identity: Option<String>,
+}
+
+impl ElectionConfig {
+    /// An election with the default of everything that has one.
+    pub fn new(cluster: ClusterName, namespace: impl Into<String>) -> Self {
+        Self {
+            cluster,
+            namespace: namespace.into(),
+            lease_duration: Duration::from_secs(15),
+            renew_interval: Duration::from_secs(5),
+            identity: None,
+        }
+    }
+
+    /// None where a required key has a fault.
+    pub(super) fn read(mut fields: Fields<'_>) -> Option<Self> {
+        let cluster = fields.required("cluster");
+        let namespace = fields.required::<Namespace>("namespace");
+        let complete = cluster.is_some() && namespace.is_some();
+        let namespace = namespace.map(|Namespace(name)| name).unwrap_or_default();
+        let mut election = Self::new(cluster.unwrap_or_else(ClusterName::stand_in), namespace);
+        fields.set_as::<LeaseDuration, _>("lease_duration", &mut election.lease_duration);
+        fields.set_as::<PositiveDuration, _>("renew_interval", &mut election.renew_interval);
+        election.identity = fields.optional::<Identity>("identity").map(|Identity(identity)| identity);
+        if election.renew_interval * 2 > election.lease_duration {
+            let found = format!(
+                "a renew_interval of {} beside a lease_duration of {}",
+                humantime::format_duration(election.renew_interval),
+                humantime::format_duration(election.lease_duration)
+            );
+            let allowed = "a renew_interval of at most half the lease_duration".to_owned();
+            fields.fault(Problem::Value { found, allowed, suggestion: None });
+        }
+        fields.finish();
+        complete.then_some(election)
+    }
+}
+
+struct Namespace(String);
+
+impl Setting for Namespace {
+    const ALLOWED: &'static str = "the name of a namespace";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        if super::names::is_label(text) { Ok(Self(text.to_owned())) } else { Err(Unfit::default()) }
+    }
+}
+
+struct LeaseDuration(Duration);
+
+impl Setting for LeaseDuration {
+    const ALLOWED: &'static str = "a duration of whole seconds from 2s to 1h";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        let duration = Duration::from_text(text)?;
+        let is_whole = duration.subsec_nanos() == 0;
+        if is_whole && (SHORTEST_LEASE..=LONGEST_LEASE).contains(&duration) {
+            Ok(Self(duration))
+        } else {
+            Err(Unfit::default())
+        }
+    }
+
+    fn read(node: &Node, path: &str, faults: &mut Vec<super::Fault>) -> Option<Self> {
+        match node {
+            Node::Integer(_) => Duration::read(node, path, faults).map(Self),
+            other => {
+                let outcome = other.text().ok_or_else(Unfit::default).and_then(Self::from_text);
+                record(outcome, Self::ALLOWED, node, path, faults)
+            }
+        }
+    }
+}
+
+impl From<LeaseDuration> for Duration {
+    fn from(duration: LeaseDuration) -> Self {
+        duration.0
+    }
+}
+
+struct Identity(String);
+
+impl Setting for Identity {
+    const ALLOWED: &'static str = "1 to 200 of a-z, A-Z, 0-9, -, _ and ., beginning and ending with a letter or digit";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        let is_end = |end: char| end.is_ascii_alphanumeric();
+        let fits = text.len() <= LONGEST_IDENTITY
+            && text.chars().all(|character| is_end(character) || "-_.".contains(character))
+            && text.starts_with(is_end)
+            && text.ends_with(is_end);
+        if fits { Ok(Self(text.to_owned())) } else { Err(Unfit::default()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, Error};
+    use super::*;
+
+    fn parse(keys: &str) -> Result<Config, Error> {
+        let text = format!("[clusters.edge]\nin_cluster = true\n[election]\n{keys}\n");
+        Config::parse(&text, [])
+    }
+
+    fn told(keys: &str) -> Vec<String> {
+        match parse(keys) {
+            Err(Error::Invalid(faults)) => faults.as_slice().iter().map(ToString::to_string).collect(),
+            other => panic!("faults expected, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let config = parse(
+            "cluster = \"edge\"\nnamespace = \"towline\"\nlease_duration = \"7s\"\nrenew_interval = \"2s\"\n\
+             identity = \"host-1_a.b\"",
+        );
+        let expected = ElectionConfig {
+            cluster: "edge".parse().expect("a name"),
+            namespace: "towline".to_owned(),
+            lease_duration: Duration::from_secs(7),
+            renew_interval: Duration::from_secs(2),
+            identity: Some("host-1_a.b".to_owned()),
+        };
+        assert_eq!(config.expect("a configuration").election, Some(expected));
+    }
+
+    #[test]
+    fn all_faults_of_an_election_are_told_at_once() {
+        assert_eq!(
+            told(
+                "cluster = \"egde\"\nlease_duration = \"1500ms\"\nrenew_interval = \"8s\"\nidentity = \"-\"\nname = 1"
+            ),
+            vec![
+                "election: found a renew_interval of 8s beside a lease_duration of 15s; allowed: a renew_interval of \
+                 at most half the lease_duration",
+                "election.cluster: found \"egde\"; allowed: a name under `[clusters]`: edge; did you mean `edge`?",
+                "election.identity: found \"-\"; allowed: 1 to 200 of a-z, A-Z, 0-9, -, _ and ., beginning and ending \
+                 with a letter or digit",
+                "election.lease_duration: found \"1500ms\"; allowed: a duration of whole seconds from 2s to 1h",
+                "election.name: unknown key; allowed: cluster, namespace, lease_duration, renew_interval, identity",
+                "election.namespace: missing; allowed: the name of a namespace",
+            ]
+        );
+    }
+}

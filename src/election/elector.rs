@@ -1,0 +1,329 @@
+//! The elector of one section: takes its Lease when it is this replica's turn, and makes the section run while it holds.
+//!
+//! State it owns: the term. The seat (fence and gate) is shared with the section's requests and the supervisor. Who sends
+//! to it: nobody; it follows the roll, the gate's standing and its own renewals, which run in a task of their own and
+//! wait for nothing. What it sends: writes of one Lease, and what is wanted of the gate. Restarted, it knows of no term:
+//! what ran under the last one ends first. Drained last of all that it lets run: it gives the Lease up as soon as the
+//! section has drained, by one write.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::leases::Leases;
+use super::plan::Next;
+use super::record::{self, SeatRecord, Taking};
+use super::roll::Roll;
+use super::seat::Seat;
+use crate::actor::{Backoff, BoxError, Scope, Standing};
+use crate::cluster::Error;
+
+/// After an attempt to take a section failed; the record's next change comes first, as a rule.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+/// A failed renewal is tried again after this part of the interval.
+const RENEW_RETRY_PART: u32 = 5;
+/// Whether a section is to be given up is looked at at least so often: replicas die without anything being seen.
+const LOOK: Duration = Duration::from_secs(1);
+/// A renewal that is under way when the term is given up may take so long; what it came to decides about the version.
+const LAST_RENEWAL: Duration = Duration::from_secs(1);
+
+/// What an elector works with.
+pub(super) struct Elector {
+    pub(super) identity: Arc<str>,
+    pub(super) lease_duration: Duration,
+    pub(super) renew_interval: Duration,
+    pub(super) leases: Arc<Leases>,
+    pub(super) roll: Arc<Roll>,
+    pub(super) seat: Arc<Seat>,
+}
+
+/// A term of this process.
+struct Term {
+    /// When it was taken, in the words of the record.
+    acquired: Arc<str>,
+    /// What the renewals tell.
+    renewals: watch::Receiver<Renewal>,
+    /// Ends the renewals.
+    over: DropGuard,
+}
+
+/// How far the renewals of a term are.
+#[derive(Clone, Debug)]
+enum Renewal {
+    /// The record is in our name, in this version.
+    Held(Arc<str>),
+    /// They have ended when it was in this version.
+    Stopped(Arc<str>),
+    /// Somebody else has the section.
+    Lost,
+}
+
+/// Why a term ended.
+enum End {
+    /// The claim is gone; whether the record is still in our name is to be seen.
+    Lost,
+    /// Another replica has fewer sections.
+    GivenUp,
+    /// This process ends.
+    Leaving,
+}
+
+impl Elector {
+    /// The body of the actor.
+    pub(super) async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
+        self.stop_section().await;
+        // When this process took the section last: what is still in our name then is our own.
+        let mut own = None;
+        loop {
+            scope.set_state("waiting");
+            let Some(term) = self.wait_for_turn(&scope, &mut own).await else { return Ok(()) };
+            scope.set_state("holding");
+            let section = &self.seat.section;
+            tracing::info!(%section, identity = %self.identity, "section runs here");
+            self.seat.keeper.open();
+            match self.hold(&scope, &term).await {
+                End::Lost => {
+                    tracing::warn!(%section, "the claim was lost, the section is aborted");
+                    own = Some(Arc::clone(&term.acquired));
+                    drop(term);
+                    self.stop_section().await;
+                }
+                End::GivenUp => {
+                    own = None;
+                    self.give_up(term).await;
+                }
+                End::Leaving => {
+                    self.give_up(term).await;
+                    return Ok(());
+                }
+            }
+            self.seat.ended();
+        }
+    }
+
+    async fn stop_section(&self) {
+        self.seat.fence.close();
+        self.seat.keeper.abort();
+        self.seat.keeper.closed().await;
+    }
+
+    /// Waits until the section is this replica's; `None` when the process ends.
+    async fn wait_for_turn(&self, scope: &Scope, own: &mut Option<Arc<str>>) -> Option<Term> {
+        let mut news = self.roll.news();
+        let mut failures = 0;
+        loop {
+            if scope.is_draining() || self.seat.keeper.standing() == Standing::Ended {
+                return None;
+            }
+            news.mark_unchanged();
+            let (next, record) = self.roll.next(self.seat.section.as_str(), own.as_ref());
+            let look = match next {
+                Next::Look(at) => at,
+                Next::Take => match self.take(scope, record.as_ref(), own).await {
+                    Ok(term) => return Some(term),
+                    Err(error) => {
+                        if !matches!(error, Error::Conflict { .. }) {
+                            self.seat.failed(&error);
+                            tracing::debug!(section = %self.seat.section, %error, "section was not taken");
+                        }
+                        failures += 1;
+                        Some(Instant::now() + RETRY.next_delay(failures))
+                    }
+                },
+            };
+            tokio::select! {
+                () = scope.draining() => return None,
+                _ = self.seat.keeper.stands(|standing| standing == Standing::Ended) => return None,
+                _ = news.changed() => failures = 0,
+                () = sleep_until(look) => {}
+            }
+        }
+    }
+
+    /// Takes the section, if its record is as it was seen.
+    async fn take(
+        &self,
+        scope: &Scope,
+        before: Option<&SeatRecord>,
+        own: &mut Option<Arc<str>>,
+    ) -> Result<Term, Error> {
+        let acquired: Arc<str> = record::now().into();
+        let fence = &self.seat.fence;
+        let taking = Taking { identity: &self.identity, duration: self.lease_duration, acquired: &acquired, before };
+        let sent = fence.now();
+        // Should the answer be lost, the roll tells.
+        *own = Some(Arc::clone(&acquired));
+        let version = self.leases.take(&self.seat.section, &taking).await?;
+        fence.open(sent + self.lease_duration);
+        self.seat.took();
+        let (tell, renewals) = watch::channel(Renewal::Held(Arc::clone(&version)));
+        let over = CancellationToken::new();
+        let renewer = Renewer {
+            leases: Arc::clone(&self.leases),
+            seat: Arc::clone(&self.seat),
+            identity: Arc::clone(&self.identity),
+            acquired: Arc::clone(&acquired),
+            lease_duration: self.lease_duration,
+            renew_interval: self.renew_interval,
+            version,
+            tell,
+        };
+        scope.spawn(renewer.run(over.clone()));
+        Ok(Term { acquired, renewals, over: over.drop_guard() })
+    }
+
+    /// Holds the section until the term ends.
+    async fn hold(&self, scope: &Scope, term: &Term) -> End {
+        let Ok(claim) = self.seat.fence.claim() else { return End::Lost };
+        let mut renewals = term.renewals.clone();
+        let mut news = self.roll.news();
+        let lost = async {
+            tokio::select! {
+                biased;
+                _ = claim.expired() => {}
+                _ = renewals.wait_for(|renewal| matches!(renewal, Renewal::Lost)) => {}
+            }
+        };
+        tokio::pin!(lost);
+        let end = loop {
+            news.mark_unchanged();
+            if let Some(offer) = self.roll.gives_up(self.seat.section.as_str()) {
+                tracing::info!(section = %self.seat.section, to = %offer.heir, "section is given up, another replica has fewer");
+                break End::GivenUp;
+            }
+            tokio::select! {
+                biased;
+                () = &mut lost => return End::Lost,
+                _ = self.seat.keeper.stands(|standing| standing == Standing::Ended) => break End::Leaving,
+                () = scope.draining() => break End::Leaving,
+                _ = news.changed() => {}
+                () = sleep(LOOK) => {}
+            }
+        };
+        scope.set_state("giving up");
+        self.seat.keeper.drain(Instant::now() + self.lease_duration);
+        // It is held, and renewed, until the section has drained.
+        tokio::select! {
+            biased;
+            () = lost => End::Lost,
+            _ = self.seat.keeper.closed() => end,
+        }
+    }
+
+    /// Gives the Lease up: nothing of the section runs any more.
+    async fn give_up(&self, term: Term) {
+        self.seat.fence.close();
+        let Term { acquired, mut renewals, over } = term;
+        drop(over);
+        let stopped = renewals.wait_for(|renewal| !matches!(renewal, Renewal::Held(_)));
+        let version = match timeout(LAST_RENEWAL, stopped).await {
+            Ok(Ok(renewal)) => match &*renewal {
+                Renewal::Held(version) | Renewal::Stopped(version) => Some(Arc::clone(version)),
+                Renewal::Lost => None,
+            },
+            Ok(Err(_)) | Err(_) => None,
+        };
+        let section = &self.seat.section;
+        let Some(version) = version else { return };
+        let mut released = self.leases.release(section, &version).await;
+        if matches!(released, Err(Error::Conflict { .. }))
+            && let Ok(Some(version)) = still_ours(&self.leases, &self.seat, &self.identity, &acquired).await
+        {
+            released = self.leases.release(section, &version).await;
+        }
+        match released {
+            Ok(()) => tracing::info!(%section, "section was given up"),
+            Err(error) => {
+                self.seat.failed(&error);
+                tracing::warn!(%section, %error, "section could not be given up, its Lease runs out");
+            }
+        }
+    }
+}
+
+/// The version of the record, where it is still of this term.
+async fn still_ours(
+    leases: &Leases,
+    seat: &Seat,
+    identity: &Arc<str>,
+    acquired: &Arc<str>,
+) -> Result<Option<Arc<str>>, Error> {
+    let record = leases.read(&seat.section).await?;
+    let ours =
+        record.filter(|record| record.holder.as_ref() == Some(identity) && record.acquired.as_ref() == Some(acquired));
+    Ok(ours.map(|record| record.version))
+}
+
+/// The renewals of one term: a task of its own.
+struct Renewer {
+    leases: Arc<Leases>,
+    seat: Arc<Seat>,
+    identity: Arc<str>,
+    acquired: Arc<str>,
+    lease_duration: Duration,
+    renew_interval: Duration,
+    version: Arc<str>,
+    tell: watch::Sender<Renewal>,
+}
+
+impl Renewer {
+    async fn run(mut self, over: CancellationToken) {
+        let mut due = Instant::now() + self.renew_interval;
+        loop {
+            tokio::select! {
+                () = over.cancelled() => {
+                    self.tell.send_replace(Renewal::Stopped(Arc::clone(&self.version)));
+                    return;
+                }
+                () = tokio::time::sleep_until(due) => {}
+            }
+            let began = Instant::now();
+            match self.renew().await {
+                Ok(true) => due = began + self.renew_interval,
+                Ok(false) => {
+                    self.tell.send_replace(Renewal::Lost);
+                    return;
+                }
+                Err(error) => {
+                    self.seat.failed(&error);
+                    tracing::debug!(section = %self.seat.section, %error, "claim was not renewed");
+                    due = Instant::now() + self.renew_interval / RENEW_RETRY_PART;
+                }
+            }
+        }
+    }
+
+    /// Renews once; `false` when somebody else has the section.
+    async fn renew(&mut self) -> Result<bool, Error> {
+        let sent = self.seat.fence.now();
+        let renewed = match self.leases.renew(&self.seat.section, &self.version).await {
+            // Somebody wrote the record: another replica, a person, or a renewal of ours whose answer was lost.
+            Err(Error::Conflict { .. }) => match self.still_ours().await? {
+                Some(version) => self.leases.renew(&self.seat.section, &version).await,
+                None => return Ok(false),
+            },
+            // What is not there anybody may make.
+            Err(Error::NotFound { .. }) => return Ok(false),
+            result => result,
+        };
+        self.version = renewed?;
+        self.seat.fence.extend(sent + self.lease_duration);
+        self.seat.renewed();
+        self.tell.send_replace(Renewal::Held(Arc::clone(&self.version)));
+        Ok(true)
+    }
+
+    async fn still_ours(&self) -> Result<Option<Arc<str>>, Error> {
+        still_ours(&self.leases, &self.seat, &self.identity, &self.acquired).await
+    }
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,108 @@
+//! The Leases as requests: taken, renewed, given up, each by one write that only goes through if nobody has written since.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::record::{self, Record, SeatRecord, Taking};
+use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Propagation, Request, Verb, Written};
+use crate::config::SectionName;
+
+/// The Leases of one namespace. Their requests wait behind no others.
+pub(super) struct Leases {
+    cluster: Cluster,
+    kind: Kind,
+    namespace: String,
+}
+
+impl Leases {
+    /// Each request has the deadline.
+    pub(super) fn new(cluster: &Cluster, namespace: &str, deadline: Duration) -> Self {
+        Self { cluster: cluster.urgent(deadline), kind: record::leases(), namespace: namespace.to_owned() }
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    fn key(&self, name: &str) -> ObjectKey {
+        ObjectKey::new(self.namespace.as_str(), name)
+    }
+
+    async fn write(&self, verb: Verb, name: &str, body: &Value) -> Result<Written, Error> {
+        let content_type = if verb == Verb::Patch { "application/merge-patch+json" } else { "application/json" };
+        let request = Request {
+            verb,
+            kind: &self.kind,
+            key: &self.key(name),
+            subresource: "",
+            content_type,
+            body: body.to_string().into_bytes(),
+            manager: (verb != Verb::Delete).then_some(FIELD_MANAGER),
+        };
+        self.cluster.write(request).await
+    }
+
+    /// Takes a section that is as `taking` says; the reply's version is that of the new term.
+    pub(super) async fn take(&self, section: &SectionName, taking: &Taking<'_>) -> Result<Arc<str>, Error> {
+        let name = record::section_lease(section);
+        let verb = if taking.before.is_some() { Verb::Patch } else { Verb::Create };
+        Ok(self.write(verb, &name, &taking.body(&name, &self.namespace)).await?.resource_version)
+    }
+
+    /// Renews a term whose last version is this one.
+    pub(super) async fn renew(&self, section: &SectionName, version: &str) -> Result<Arc<str>, Error> {
+        let name = record::section_lease(section);
+        Ok(self.write(Verb::Patch, &name, &record::renewal(version)).await?.resource_version)
+    }
+
+    /// Gives a term up whose last version is this one.
+    pub(super) async fn release(&self, section: &SectionName, version: &str) -> Result<(), Error> {
+        self.write(Verb::Patch, &record::section_lease(section), &record::release(version)).await.map(|_| ())
+    }
+
+    /// The record of a section as it is now.
+    pub(super) async fn read(&self, section: &SectionName) -> Result<Option<SeatRecord>, Error> {
+        let found = self.cluster.get(&self.kind, &self.key(&record::section_lease(section))).await?;
+        Ok(found.as_ref().and_then(record::read).and_then(|record| match record {
+            Record::Seat(_, record) => Some(record),
+            Record::Replica(_) => None,
+        }))
+    }
+
+    /// Says that a replica lives; makes its Lease where there is none.
+    pub(super) async fn enrol(
+        &self,
+        identity: &str,
+        duration: Duration,
+        sections: &[SectionName],
+    ) -> Result<(), Error> {
+        let name = record::replica_lease(identity);
+        let lease = record::replica(identity, &self.namespace, duration, sections);
+        match self.write(Verb::Create, &name, &lease).await {
+            // Of this identity's last process, or of a request whose answer was lost.
+            Err(Error::Conflict { exists: true, .. }) => self.write(Verb::Patch, &name, &lease).await.map(|_| ()),
+            result => result.map(|_| ()),
+        }
+    }
+
+    /// Says that a replica still lives.
+    pub(super) async fn stay(&self, identity: &str) -> Result<(), Error> {
+        self.write(Verb::Patch, &record::replica_lease(identity), &record::alive()).await.map(|_| ())
+    }
+
+    /// A replica leaves.
+    pub(super) async fn leave(&self, identity: &str) -> Result<(), Error> {
+        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
+        match self.write(Verb::Delete, &record::replica_lease(identity), &options).await {
+            Err(Error::NotFound { .. }) => Ok(()),
+            result => result.map(|_| ()),
+        }
+    }
+
+    /// Takes away the Lease of a replica that is gone, if it is still as it was seen.
+    pub(super) async fn forget(&self, lease: &Object) -> Result<(), Error> {
+        self.cluster.delete(&self.kind, lease, Propagation::Background).await.map(|_| ())
+    }
+}

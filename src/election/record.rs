@@ -1,0 +1,291 @@
+//! Leases as records: who holds a section, and which replicas there are.
+//!
+//! All of them bear the label [`LABEL`], so that one watch with one selector shows them all. A section's Lease is read
+//! and written as Kubernetes' own leader election does; a replica's says which sections it runs for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::LeaseSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::core::ApiResource;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::cluster::{Kind, Object};
+use crate::config::{ResourceId, SectionName};
+
+/// The label of every Lease of an election.
+pub(super) const LABEL: &str = "towline.dev/election";
+/// Its value on the Lease of a section.
+const SECTION: &str = "section";
+/// Its value on the Lease of a replica.
+const REPLICA: &str = "replica";
+/// The sections that a replica runs for, separated by commas.
+const SECTIONS: &str = "towline.dev/sections";
+/// What the Lease of a section is called: this and the section's name.
+pub(super) const SECTION_PREFIX: &str = "towline-";
+/// What the Lease of a replica is called: this and its identity.
+const REPLICA_PREFIX: &str = "towline-replica-";
+/// Of a Lease that does not say how long it lasts.
+const UNSAID: Duration = Duration::from_secs(15);
+
+/// The kind of Leases.
+pub(super) fn leases() -> Kind {
+    Kind {
+        resource: ApiResource {
+            group: "coordination.k8s.io".into(),
+            version: "v1".into(),
+            api_version: "coordination.k8s.io/v1".into(),
+            kind: "Lease".into(),
+            plural: "leases".into(),
+        },
+        namespaced: true,
+        status_subresource: false,
+    }
+}
+
+/// The same, as a watch names it.
+pub(super) fn leases_id() -> ResourceId {
+    ResourceId { plural: "leases".into(), version: "v1".into(), group: "coordination.k8s.io".into() }
+}
+
+/// What the Lease of a section is called.
+pub(super) fn section_lease(section: &SectionName) -> String {
+    format!("{SECTION_PREFIX}{section}")
+}
+
+/// What the Lease of a replica is called. Identities have letters and signs that names of objects must not have.
+pub(super) fn replica_lease(identity: &str) -> String {
+    let tame = |character: char| if character == '_' { '-' } else { character.to_ascii_lowercase() };
+    format!("{REPLICA_PREFIX}{}", identity.chars().map(tame).collect::<String>())
+}
+
+/// The Lease of a section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SeatRecord {
+    /// Who holds it; `None` where it was given up.
+    pub(super) holder: Option<Arc<str>>,
+    /// How long a claim lasts without being renewed.
+    pub(super) duration: Duration,
+    /// How often it changed hands.
+    pub(super) transitions: i32,
+    /// When the holder took it, in the holder's words; tells two terms of one holder apart.
+    pub(super) acquired: Option<Arc<str>>,
+    /// The Lease's UID.
+    pub(super) uid: Arc<str>,
+    /// The version of the record.
+    pub(super) version: Arc<str>,
+}
+
+/// The Lease of a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ReplicaRecord {
+    /// Who it is.
+    pub(super) identity: Arc<str>,
+    /// How long it counts as living without renewing.
+    pub(super) duration: Duration,
+    /// The sections that it runs for.
+    pub(super) sections: BTreeSet<String>,
+    /// The version of the record.
+    pub(super) version: Arc<str>,
+}
+
+/// A Lease of an election.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    /// Of this section.
+    Seat(String, SeatRecord),
+    /// Of a replica.
+    Replica(ReplicaRecord),
+}
+
+#[derive(Deserialize)]
+struct Content {
+    #[serde(default)]
+    spec: LeaseSpec,
+}
+
+/// What a Lease says; `None` where it is no record of an election.
+pub(super) fn read(object: &Object) -> Option<Record> {
+    let spec = serde_json::from_str::<Content>(object.content.as_str()).ok()?.spec;
+    let holder: Option<Arc<str>> = spec.holder_identity.filter(|holder| !holder.is_empty()).map(Into::into);
+    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    let duration = seconds.map_or(UNSAID, Duration::from_secs);
+    let version = Arc::clone(&object.resource_version);
+    match object.labels.get(LABEL).map(AsRef::as_ref) {
+        Some(SECTION) => {
+            let section = object.key.name.strip_prefix(SECTION_PREFIX)?.to_owned();
+            let record = SeatRecord {
+                holder,
+                duration,
+                transitions: spec.lease_transitions.unwrap_or_default(),
+                acquired: spec.acquire_time.map(|MicroTime(time)| micros(time).into()),
+                uid: Arc::clone(&object.uid),
+                version,
+            };
+            Some(Record::Seat(section, record))
+        }
+        Some(REPLICA) => {
+            let sections = object.annotation(SECTIONS).unwrap_or_default();
+            let sections = sections.split(',').filter(|section| !section.is_empty()).map(str::to_owned).collect();
+            Some(Record::Replica(ReplicaRecord { identity: holder?, duration, sections, version }))
+        }
+        _ => None,
+    }
+}
+
+/// The time now, as Leases have it: micro seconds, which also serve to tell terms apart.
+pub(super) fn now() -> String {
+    micros(Timestamp::now())
+}
+
+fn micros(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+/// A term that somebody is about to begin.
+pub(super) struct Taking<'a> {
+    pub(super) identity: &'a str,
+    pub(super) duration: Duration,
+    /// When, by [`now`].
+    pub(super) acquired: &'a str,
+    /// The record that it takes the place of.
+    pub(super) before: Option<&'a SeatRecord>,
+}
+
+impl Taking<'_> {
+    /// As Kubernetes counts: a change of holders.
+    pub(super) fn transitions(&self) -> i32 {
+        self.before.map_or(0, |before| {
+            let is_same = before.holder.as_deref() == Some(self.identity);
+            before.transitions.saturating_add(i32::from(!is_same))
+        })
+    }
+
+    fn spec(&self) -> Value {
+        json!({
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": self.duration.as_secs(),
+            "acquireTime": self.acquired,
+            "renewTime": self.acquired,
+            "leaseTransitions": self.transitions(),
+        })
+    }
+
+    /// The merge patch that takes the Lease over, if it is still as it was seen; or the new Lease.
+    pub(super) fn body(&self, name: &str, namespace: &str) -> Value {
+        match self.before {
+            Some(before) => json!({
+                "metadata": {"resourceVersion": &*before.version, "labels": {LABEL: SECTION}},
+                "spec": self.spec(),
+            }),
+            None => json!({
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": name, "namespace": namespace, "labels": {LABEL: SECTION}},
+                "spec": self.spec(),
+            }),
+        }
+    }
+}
+
+/// The merge patch that renews a term, if nobody has written the Lease since.
+pub(super) fn renewal(version: &str) -> Value {
+    json!({"metadata": {"resourceVersion": version}, "spec": {"renewTime": now()}})
+}
+
+/// The merge patch that gives a term up, if nobody has written the Lease since.
+pub(super) fn release(version: &str) -> Value {
+    json!({"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": null, "renewTime": now()}})
+}
+
+/// The Lease of a replica.
+pub(super) fn replica(identity: &str, namespace: &str, duration: Duration, sections: &[SectionName]) -> Value {
+    let sections: Vec<&str> = sections.iter().map(SectionName::as_str).collect();
+    let time = now();
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": replica_lease(identity),
+            "namespace": namespace,
+            "labels": {LABEL: REPLICA},
+            "annotations": {SECTIONS: sections.join(",")},
+        },
+        "spec": {
+            "holderIdentity": identity,
+            "leaseDurationSeconds": duration.as_secs(),
+            "acquireTime": time,
+            "renewTime": time,
+        },
+    })
+}
+
+/// The merge patch that says that a replica lives.
+pub(super) fn alive() -> Value {
+    json!({"spec": {"renewTime": now()}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::object::Decoded;
+
+    fn object(mut lease: Value) -> Object {
+        lease["metadata"]["uid"] = json!("lease-uid");
+        lease["metadata"]["resourceVersion"] = json!("17");
+        serde_json::from_str::<Decoded>(&lease.to_string()).expect("a lease").into_object()
+    }
+
+    #[test]
+    fn what_is_taken_is_read_again_and_counts_changes_of_holders_only() {
+        let acquired = now();
+        let mut taking =
+            Taking { identity: "a_1", duration: Duration::from_secs(7), acquired: &acquired, before: None };
+        let section: SectionName = "databases".parse().unwrap();
+        let lease = taking.body(&section_lease(&section), "towline");
+        let Some(Record::Seat(name, record)) = read(&object(lease)) else { panic!("no seat") };
+        let expected = SeatRecord {
+            holder: Some("a_1".into()),
+            duration: Duration::from_secs(7),
+            transitions: 0,
+            acquired: Some(acquired.as_str().into()),
+            uid: "lease-uid".into(),
+            version: "17".into(),
+        };
+        assert_eq!((name.as_str(), &record), ("databases", &expected));
+        taking.before = Some(&record);
+        assert_eq!(taking.transitions(), 0, "the same holder");
+        taking.identity = "b_2";
+        assert_eq!(taking.transitions(), 1);
+        let body = taking.body("", "");
+        assert_eq!(body["metadata"]["resourceVersion"], "17", "taken from whoever has it by now");
+        let given_up = SeatRecord { holder: None, transitions: 4, ..record.clone() };
+        assert_eq!(Taking { before: Some(&given_up), ..taking }.transitions(), 5);
+    }
+
+    #[test]
+    fn a_replica_is_read_with_its_sections() {
+        let sections = ["one", "two"].map(|name| name.parse().unwrap());
+        let lease = replica("Host_ab.c", "towline", Duration::from_secs(9), &sections);
+        assert_eq!(lease["metadata"]["name"], "towline-replica-host-ab.c");
+        let Some(Record::Replica(record)) = read(&object(lease)) else { panic!("no replica") };
+        assert_eq!((&*record.identity, record.duration.as_secs()), ("Host_ab.c", 9));
+        assert_eq!(record.sections, BTreeSet::from(["one".to_owned(), "two".to_owned()]));
+    }
+
+    #[test]
+    fn a_lease_of_somebody_else_is_no_record_and_an_empty_holder_none() {
+        let foreign = json!({"metadata": {"name": "towline-x", "namespace": "n"}, "spec": {"holderIdentity": "a"}});
+        assert_eq!(read(&object(foreign)), None);
+        let empty = json!({
+            "metadata": {"name": "towline-x", "namespace": "n", "labels": {LABEL: SECTION}},
+            "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
+        });
+        let Some(Record::Seat(_, record)) = read(&object(empty)) else { panic!("no seat") };
+        assert_eq!(record.holder, None);
+    }
+}

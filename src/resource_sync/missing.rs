@@ -1,0 +1,113 @@
+//! Remote objects that the cache does not hold: whether they are gone, and who says so (rule 3).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::guard::Verdict;
+use super::plan::{Absence, Observed, Remote};
+use super::reconcile::{CATCH_UP, End, PairReconciler};
+use super::section::{Mode, Section};
+use crate::cluster::{Error, Kind, Object};
+use crate::telemetry::ObjectState as PairState;
+
+/// An object that is missing in the middle of a list is looked at again after this.
+const LISTING_LOOK: Duration = Duration::from_secs(1);
+/// What the guard holds back asks again after this: deletions that counted against it grow old.
+pub(super) const GUARD_LOOK: Duration = Duration::from_mins(1);
+
+/// Whether the section's watch shows the object.
+pub(super) fn is_selected(section: &Section, remote: &Object) -> bool {
+    let labels = remote.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    section.config().selector.matches(&labels)
+}
+
+/// The remote kind and the list that the cache is of, where it is known what is missing: not in the middle of a list, nor
+/// between new credentials or a lost connection and the end of the next list, nor before the guard knows all suspects.
+fn known_missing(section: &Section) -> Option<(Arc<Kind>, u64)> {
+    let remote = &section.watches().remote;
+    if !remote.is_current() {
+        remote.become_current();
+        return None;
+    }
+    if section.is_noting() {
+        return None;
+    }
+    Some((section.remote_kind()?, remote.store().lists()))
+}
+
+impl PairReconciler {
+    /// An object that leaves the selector looks like one that is gone, and may still bear our finalizer.
+    pub(super) fn may_have_left_the_selector(&self, section: &Section, observed: &Observed) -> bool {
+        let unseen = matches!(observed.remote, Remote::Absent(Absence::SeenTerminating | Absence::Unexplained));
+        unseen
+            && section.mode() == Mode::Syncing
+            && !section.config().selector.is_empty()
+            && section.table.lock().get(&self.key).is_some_and(|pair| pair.holds_remote)
+    }
+
+    /// `Ok(None)`: the plan can go on.
+    pub(super) async fn look_behind_the_selector(
+        &mut self,
+        section: &Section,
+        observed: &mut Observed,
+    ) -> Result<Option<End>, Error> {
+        let Some((kind, list)) = known_missing(section) else {
+            return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
+        };
+        let live = section.remote_cluster().get(&kind, &observed.remote_key).await?;
+        // Who answers must be the cluster that the cache is of.
+        if known_missing(section).is_none_or(|(_, now)| now != list) {
+            return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
+        }
+        let finalizer = &section.policy().marks.finalizer;
+        section.table.lock().pair(&self.key).holds_remote =
+            live.as_ref().is_some_and(|live| live.has_finalizer(finalizer));
+        if let Some(live) = live {
+            observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
+        }
+        Ok(None)
+    }
+
+    /// Rule 3: a missing remote object is asked for, under the guard. `Ok(None)`: the plan can go on.
+    pub(super) async fn confirm_absence(
+        &mut self,
+        section: &Section,
+        observed: &mut Observed,
+        asked: &mut bool,
+    ) -> Result<Option<End>, Error> {
+        let Some((kind, list)) = known_missing(section) else {
+            return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
+        };
+        let verdict = section.guard.lock().verdict(&self.key, section.objects(), Instant::now());
+        match verdict {
+            Verdict::Held => return Ok(Some(End::Held)),
+            Verdict::Wait => return Ok(Some(End::Later(PairState::Pending, Some(GUARD_LOOK)))),
+            Verdict::Go if *asked => {
+                observed.remote = Remote::Absent(Absence::Confirmed);
+                return Ok(None);
+            }
+            // What was confirmed before it had to wait may have been so in another cluster: it is asked for again.
+            Verdict::Go | Verdict::Confirm => {}
+        }
+        let Some(live) = section.remote_cluster().get(&kind, &observed.remote_key).await? else {
+            // Who says so must be the cluster that the cache is of.
+            if known_missing(section).is_none_or(|(_, now)| now != list) {
+                return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
+            }
+            section.guard.lock().confirm(&self.key);
+            *asked = true;
+            return Ok(None);
+        };
+        if section.guard.lock().clear(&self.key) {
+            section.suspects_may_go();
+        }
+        if is_selected(section, &live) {
+            // It lives and is selected: the cache is behind and will show it.
+            return Ok(Some(End::Later(PairState::Pending, Some(CATCH_UP))));
+        }
+        observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
+        Ok(None)
+    }
+}

@@ -1,0 +1,75 @@
+//! What the watches of a section's peers tell it: that a namespace it made may go now.
+//!
+//! An owned namespace stays while another section's object is in it. Where that section runs in this process it says when
+//! it is done; where it runs in another replica, its watches do.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use super::section::Section;
+use crate::cluster::{Follower, ObjectKey, Watch};
+
+/// Which of a peer's watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Remote,
+    Local,
+}
+
+/// A section's ear at a watch of a peer's.
+pub(super) struct Overhearing {
+    pub(super) section: Arc<Section>,
+    pub(super) peer: Arc<Section>,
+    pub(super) side: Side,
+}
+
+impl Overhearing {
+    fn local_key(&self, key: &ObjectKey) -> Option<ObjectKey> {
+        match self.side {
+            Side::Remote => self.peer.mapping.local_of(key),
+            Side::Local => self.peer.mapping.remote_of(key).map(|_| key.clone()),
+        }
+    }
+
+    /// The pair that made the namespace of a peer's object, where it is ending: while it lives the namespace stays anyway.
+    fn ending_owner_beside(&self, key: &ObjectKey) -> Option<ObjectKey> {
+        let namespace = ObjectKey::new("", self.local_key(key)?.namespace);
+        let namespace = self.section.watches.namespaces.store().get(&namespace)?;
+        self.ending(self.section.owner_in(&namespace)?)
+    }
+
+    fn ending(&self, owner: ObjectKey) -> Option<ObjectKey> {
+        let remote = self.section.watches.remote.store().get(&self.section.mapping.remote_of(&owner)?);
+        remote.is_none_or(|remote| remote.deleting).then_some(owner)
+    }
+}
+
+impl Follower for Overhearing {
+    fn wants(&self, key: &ObjectKey) -> bool {
+        self.local_key(key).is_some()
+    }
+
+    fn changed<'a>(&'a self, _: &'a Watch, key: &'a ObjectKey) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if self.section.is_listed()
+                && let Some(owner) = self.ending_owner_beside(key)
+            {
+                self.section.request(owner).await;
+            }
+        })
+    }
+
+    fn listed<'a>(&'a self, _: &'a Watch, _: bool, _: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if !self.section.is_listed() {
+                return;
+            }
+            for namespace in self.section.watches.namespaces.store().objects() {
+                if let Some(owner) = self.section.owner_in(&namespace).and_then(|owner| self.ending(owner)) {
+                    self.section.request(owner).await;
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! Namespaces of ours: who deletes them, and who keeps them.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use serde_json::json;
+
+use super::{NAMESPACE, OBJECTS, Stage, local, namespace, remote, terminating};
+use crate::actor::Outcome;
+use crate::cluster::Cluster;
+
+#[tokio::test(start_paused = true)]
+async fn of_all_pairs_that_end_at_once_one_deletes_the_namespace() {
+    let stage = Stage::new("");
+    let names: Vec<String> = (0..50).map(|number| format!("o{number}")).collect();
+    let remotes: Vec<_> = names.iter().map(|name| terminating(remote(name, 5), 6)).collect();
+    let locals: Vec<_> = names.iter().map(|name| local(name, 7)).collect();
+    let ours = namespace(8, "o7", "databases");
+    stage.list(&remotes, &locals, std::slice::from_ref(&ours)).await;
+    stage.reconcile("o0").await;
+    for name in &names[1..] {
+        assert!(matches!(stage.reconcile(name).await, Outcome::RetryAfter(_)), "{name} waits");
+    }
+    assert_eq!(stage.edge.asked(), [format!("DELETE {NAMESPACE}")]);
+    // One of the same name that comes later is another one.
+    let mut second = namespace(20, "o7", "databases");
+    second["metadata"]["uid"] = json!("second");
+    stage.watches().namespaces.show(&second).await;
+    stage.reconcile("o1").await;
+    assert_eq!(stage.edge.asked(), [format!("DELETE {NAMESPACE}")]);
+    assert!(stage.hub.asked().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_could_not_be_deleted_is_another_pairs_to_delete() {
+    let stage = Stage::new("");
+    let names = ["a", "b"];
+    let remotes = names.map(|name| terminating(remote(name, 5), 6));
+    stage.list(&remotes, &names.map(|name| local(name, 7)), &[namespace(8, "a", "databases")]).await;
+    stage.edge.answer(|_| (409, json!({"code": 409, "reason": "Conflict", "message": "changed"})));
+    stage.reconcile("a").await;
+    stage.reconcile("b").await;
+    assert_eq!(stage.edge.asked(), [format!("DELETE {NAMESPACE}"), format!("DELETE {NAMESPACE}")]);
+}
+
+/// A section that made the namespace for an object that is going, and another one of which nothing is listed.
+async fn owner_and_peer(keys: &str) -> (Stage, Stage) {
+    let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
+    let mut owner = Stage::between("databases", &hub, &edge, "");
+    let mut peer = Stage::between("gadgets", &hub, &edge, keys);
+    let sections = [Arc::clone(&owner.section), Arc::clone(&peer.section)];
+    owner.begin(&sections);
+    peer.begin(&sections);
+    owner.list(&[terminating(remote("a", 5), 6)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;
+    (owner, peer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_known_of_other_namespaces_keeps_none() {
+    let (owner, _peer) = owner_and_peer("namespace_prefix = \"other-\"").await;
+    owner.reconcile("a").await;
+    assert_eq!(owner.edge.asked(), [format!("DELETE {NAMESPACE}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_made_a_namespace_is_told_when_the_others_in_it_become_known() {
+    let (mut owner, peer) = owner_and_peer("").await;
+    owner.reconcile("a").await;
+    assert_eq!(owner.edge.asked(), [format!("DELETE {OBJECTS}/a")], "the object goes, the namespace stays");
+    owner.watches().local.gone(&local("a", 1001)).await;
+    owner.reconcile("a").await;
+    assert_eq!(owner.hub.asked(), [format!("PATCH {OBJECTS}/a")], "our finalizer");
+    owner.watches().remote.gone(&terminating(remote("a", 5), 1002)).await;
+    peer.watches().local.list(&[]).await;
+    owner.section.request_asked().await;
+    owner.requested();
+    owner.reconcile("a").await;
+    assert!(owner.edge.asked().is_empty(), "the remote of the other is not known yet");
+    peer.watches().remote.list(&[]).await;
+    owner.section.asked().await;
+    owner.section.request_asked().await;
+    assert_eq!(owner.requested(), ["team/a"]);
+    owner.reconcile("a").await;
+    assert_eq!(owner.edge.asked(), [format!("DELETE {NAMESPACE}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_while_its_finalizer_is_taken_off_has_gone_the_regular_way() {
+    let stage = Stage::new("");
+    stage.list(&[terminating(remote("a", 5), 6), remote("b", 5)], &[], &[namespace(8, "first", "databases")]).await;
+    let section = Arc::clone(&stage.section);
+    stage.hub.answer(move |_| {
+        // The watch is quicker than the reply.
+        let gone = terminating(remote("a", 5), 9);
+        section.watches().remote.gone(&gone).now_or_never().expect("room in the mailbox");
+        (200, gone)
+    });
+    stage.reconcile("a").await;
+    assert_eq!(stage.hub.asked(), [format!("PATCH {OBJECTS}/a")]);
+    stage.watches().remote.show(&terminating(remote("b", 5), 10)).await;
+    stage.reconcile("a").await;
+    assert!(stage.hub.asked().is_empty(), "nothing is asked of what was seen terminating");
+    assert_eq!(stage.edge.asked(), [format!("DELETE {NAMESPACE}")]);
+}
