@@ -19,12 +19,8 @@ use crate::cli::Exit;
 use crate::cluster::WatchRegistry;
 use crate::config::{Config, DaemonConfig, SectionName};
 use crate::election::{Elected, Election};
-use crate::resource_sync::report::SyncReport;
-use crate::resource_sync::wiring::wire;
-use crate::status_sync;
-use crate::status_sync::report::StatusSyncReport;
-use crate::status_sync::wiring::WiredStatusSync;
 use crate::telemetry::{self, Admin, Section, Tree, VERSION};
+use crate::{lease, resource_sync, status_sync};
 
 /// Threads for the bodies of actors; the control lane has its own. One is enough for several times what two API servers
 /// on the same machine take, and saves the wake-ups between threads: a sixth of the CPU time of a paced load, measured.
@@ -79,30 +75,19 @@ async fn supervise(
     let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Runtime)?;
     let listening = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
-    tracing::info!(version = VERSION, admin = %listening, sections = config.sync.len(), "towline starts");
+    let count = config.sections().count();
+    tracing::info!(version = VERSION, admin = %listening, sections = count, "towline starts");
 
     let mut watches = WatchRegistry::new(&config.clusters);
-    let mut names: Vec<SectionName> = config.sync.iter().map(|section| section.name.clone()).collect();
-    names.extend(config.status_sync.iter().map(|section| section.name.clone()));
+    let names: Vec<SectionName> = config.sections().cloned().collect();
     let election = config.election.as_ref().map(|election| Election::new(election, &names, &mut watches));
-    let fence_of = |section: &SectionName| election.as_ref()?.fence(section);
-    let wired = wire(&config.sync, &mut watches, fence_of);
-    let status_sync = match &config.status_sync {
-        Some(section) => {
-            let fence = fence_of(&section.name);
-            let url = section.database.url().map_err(StartError::DatabaseUrl)?;
-            Some(status_sync::wiring::wire(section, &url, &mut watches, fence).map_err(StartError::Database)?)
-        }
-        None => None,
-    };
-    let reports: Vec<Arc<SyncReport>> = wired.iter().map(crate::resource_sync::wiring::WiredSection::report).collect();
+    let jobs = wire(&config, election.as_deref(), &mut watches)?;
     let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
     let admin = AdminChild {
         daemon: config.daemon.clone(),
         started: Instant::now(),
         metrics,
-        reports,
-        status_sync: status_sync.as_ref().map(WiredStatusSync::report),
+        sections: jobs.sections,
         election: election.clone(),
         tree: Arc::clone(&tree),
         listener: Arc::new(listener),
@@ -113,12 +98,7 @@ async fn supervise(
     // Drained in reverse: first this replica stops to count, then sections end, and each one's Lease is given up as soon
     // as it has.
     children.extend(election.iter().flat_map(|election| election.electors()));
-    let sections = wired.into_iter().map(|section| (section.name().clone(), section.into_child()));
-    let sections = sections.chain(status_sync.map(|section| (section.name().clone(), section.into_child())));
-    children.extend(sections.map(|(name, child)| match election.as_ref().and_then(|election| election.gate(&name)) {
-        Some(gate) => child.gated(gate),
-        None => child,
-    }));
+    children.extend(jobs.children);
     children.extend(election.iter().map(|election| election.membership()));
     let root = Supervisor::start("towline", children, RestartPolicy::SUBTREE);
     // Set once, here.
@@ -132,6 +112,44 @@ async fn supervise(
         () = either(&mut terminate, &mut interrupt) => {}
     }
     Ok(shut_down(&root, config.daemon.shutdown_grace, &mut terminate, &mut interrupt).await)
+}
+
+/// The sections of every job: what the admin server shows, and what runs.
+struct Jobs {
+    sections: Vec<Arc<dyn Section>>,
+    children: Vec<ChildSpec>,
+}
+
+/// Wires the sections of every job, which share watches. One that is elected is behind its gate.
+fn wire(config: &Config, election: Option<&Election>, watches: &mut WatchRegistry) -> Result<Jobs, StartError> {
+    let fence_of = |section: &SectionName| election?.fence(section);
+    let mut jobs = Jobs { sections: Vec::new(), children: Vec::new() };
+    let mut add = |section: Arc<dyn Section>, child: ChildSpec| {
+        let gate = election.and_then(|election| election.gate(section.name()));
+        jobs.children.push(match gate {
+            Some(gate) => child.gated(gate),
+            None => child,
+        });
+        jobs.sections.push(section);
+    };
+    for wired in resource_sync::wiring::wire(&config.sync, watches, fence_of) {
+        add(wired.report(), wired.into_child());
+    }
+    for wired in lease::wire(&config.lease, &host_name(), watches, fence_of) {
+        add(wired.report(), wired.into_child());
+    }
+    if let Some(section) = &config.status_sync {
+        let url = section.database.url().map_err(StartError::DatabaseUrl)?;
+        let wired = status_sync::wiring::wire(section, &url, watches, fence_of(&section.name));
+        let wired = wired.map_err(StartError::Database)?;
+        add(wired.report(), wired.into_child());
+    }
+    Ok(jobs)
+}
+
+/// What leases say who holds them, where no pod is named.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
@@ -188,8 +206,7 @@ struct AdminChild {
     daemon: DaemonConfig,
     started: Instant,
     metrics: PrometheusHandle,
-    reports: Vec<Arc<SyncReport>>,
-    status_sync: Option<Arc<StatusSyncReport>>,
+    sections: Vec<Arc<dyn Section>>,
     election: Option<Arc<Election>>,
     tree: Arc<LiveTree>,
     listener: Arc<StdListener>,
@@ -206,39 +223,30 @@ impl AdminChild {
 
     async fn serve(&self, scope: Scope) -> Result<(), BoxError> {
         let listener = TcpListener::from_std(self.listener.try_clone()?)?;
-        let (reports, tree) = (self.reports.clone(), Arc::clone(&self.tree));
+        let (sections, tree) = (self.sections.clone(), Arc::clone(&self.tree));
         let election = self.election.clone();
-        let status_sync = self.status_sync.clone();
-        let all = self.reports.iter().map(|report| Arc::clone(report) as Arc<dyn Section>);
-        let all = all.chain(status_sync.clone().map(|report| report as Arc<dyn Section>));
-        let shown = |section: Arc<dyn Section>| match &self.election {
-            Some(election) => Elected::around(election, section),
-            None => section,
+        let shown = |section: &Arc<dyn Section>| match &self.election {
+            Some(election) => Elected::around(election, Arc::clone(section)),
+            None => Arc::clone(section),
         };
         let admin = Admin {
             started: self.started,
             metrics: self.metrics.clone(),
             before_scrape: Arc::new(move || {
-                for report in &reports {
-                    report.refresh();
+                for section in &sections {
+                    section.refresh();
                     if election.is_none() {
-                        telemetry::leader_election_master_status(report.name(), true);
+                        telemetry::leader_election_master_status(section.name(), true);
                     }
                 }
                 if let Some(election) = &election {
                     election.refresh();
                 }
-                if let Some(report) = &status_sync {
-                    report.refresh();
-                    if election.is_none() {
-                        telemetry::leader_election_master_status(report.name(), true);
-                    }
-                }
                 // The tree answers by message; what it says now is in the next scrape.
                 let tree = Arc::clone(&tree);
                 tokio::spawn(async move { count_actors(&tree).await });
             }),
-            sections: all.map(shown).collect(),
+            sections: self.sections.iter().map(shown).collect(),
             tree: Arc::clone(&self.tree) as Arc<dyn Tree>,
             admin_token_file: self.daemon.admin_token_file.clone(),
         };
@@ -255,7 +263,7 @@ impl AdminChild {
 }
 
 /// The roles of actors, as metrics label them.
-const ROLES: [&str; 12] = [
+const ROLES: [&str; 13] = [
     "admin",
     "cluster",
     "session",
@@ -266,6 +274,7 @@ const ROLES: [&str; 12] = [
     "dispatcher",
     "attendant",
     "events",
+    "lease",
     "status_sync",
     "poller",
 ];

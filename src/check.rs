@@ -7,13 +7,18 @@ use crate::actor::Scope;
 use crate::cli::Exit;
 use crate::cluster::{AccessRequest, Availability, Cluster, Kind, Verb, session};
 use crate::config::{ClusterName, Config, Scope as KindScope, SyncConfig};
+use crate::lease;
 
 /// A cluster that has not answered after this counts as unreachable.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// The file itself is fine.
 pub fn fine(config: &Config) -> Exit {
-    say(&format!("the configuration is fine: {} cluster(s), {} section(s)", config.clusters.len(), config.sync.len()));
+    say(&format!(
+        "the configuration is fine: {} cluster(s), {} section(s)",
+        config.clusters.len(),
+        config.sections().count()
+    ));
     Exit::Done
 }
 
@@ -54,6 +59,13 @@ pub async fn connect(config: &Config) -> Exit {
     let mut scopes: BTreeMap<String, KindScope> = BTreeMap::new();
     for section in &config.sync {
         faults += check_section(section, &clusters, &mut scopes).await;
+    }
+    for section in &config.lease {
+        let Some(Some(cluster)) = clusters.get(&section.cluster) else { continue };
+        for fault in lease::check(section, cluster).await {
+            faults += 1;
+            say(&format!("lease {}: {fault}", section.name));
+        }
     }
     let conflicts =
         config.conflicts(|section| scopes.get(&section.resource.to_string()).copied().unwrap_or(KindScope::Namespaced));

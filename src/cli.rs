@@ -1,8 +1,9 @@
 //! The command line: what `towline` can be told, and the commands that only ask a running daemon.
 //!
-//! `run` and `check` are carried out by the application; [`Remote`] carries itself out against the admin server.
+//! `run`, `lease` and `check` are carried out by the application; [`Remote`] carries itself out against the admin server.
 
 mod client;
+mod lease;
 mod table;
 
 use std::io::Write;
@@ -15,6 +16,7 @@ use serde_json::Value;
 
 use crate::config::{InvalidName, SectionName};
 pub use client::{AdminUrl, Error, InvalidUrl};
+pub use lease::LeaseCommand;
 
 /// The command line of `towline`.
 #[derive(Debug, Parser)]
@@ -45,9 +47,19 @@ pub enum Command {
     },
     /// Run status sync alone, told by the environment: DATABASE_URL, HOH_STATUS_SYNC_INTERVAL, WATCH_NAMESPACE, POD_NAMESPACE
     StatusSync,
+    /// Renew one lease while a pod is ready, as a side-car told by flags and the variables `WATCH_NAMESPACE`, `POD_NAME`
+    /// and `POD_NAMESPACE`
+    Lease(LeaseCommand),
     /// A command for a running daemon.
     #[command(flatten)]
     Remote(Remote),
+}
+
+impl Cli {
+    /// The command line of this process. A wrong one ends it, with code 2.
+    pub fn from_process() -> Self {
+        Self::parse_from(lease::with_two_dashes(std::env::args_os()))
+    }
 }
 
 /// A command for a running daemon, sent to its admin server.

@@ -6,6 +6,7 @@
 //! ├─ cluster <name>                    one for each cluster
 //! │  ├─ session                        credentials, availability, denied permissions
 //! │  └─ watcher <kind> [selector]      list + watch -> cache; tells its followers the keys that changed
+//! ├─ lease <name>                      one for each [[lease]] section: renews its Lease while its pod is ready
 //! └─ sync <name>                       one for each [[sync]] section
 //!    ├─ dispatcher ── reconciler <key> one run at a time for a key, many keys at once, passivated when idle
 //!    ├─ attendant                      wakes what waits for a cluster or a permission
@@ -15,7 +16,8 @@
 //! ```
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
-//! point one way: [`app`] → jobs ([`resource_sync`], [`status_sync`]) → [`cluster`], [`db`] → [`actor`]; a job never imports another job.
+//! point one way: [`app`] → jobs ([`resource_sync`], [`lease`], [`status_sync`]) → [`cluster`], [`db`] → [`actor`]; a job
+//! never imports another job.
 
 pub mod actor;
 pub mod app;
@@ -25,6 +27,7 @@ pub mod cluster;
 pub mod config;
 pub mod db;
 pub mod election;
+pub mod lease;
 pub mod resource_sync;
 pub mod status_sync;
 pub mod telemetry;

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use towline::cli::{Cli, Command, Exit};
 use towline::cluster::full_text;
 use towline::config::{self, Config};
@@ -11,18 +10,18 @@ use towline::{app, check};
 fn main() -> ExitCode {
     // kube's TLS takes the process's default provider; fails only where one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match Cli::parse().command {
-        Command::Run { config } => with_config(&config, run),
-        Command::Check { config: path, connect } => {
-            with_config(&path, |config| if connect { block_on(check::connect(&config)) } else { check::fine(&config) })
+    match Cli::from_process().command {
+        Command::Run { config } => with_config(Config::load(&config), run),
+        Command::Lease(command) => with_config(
+            command.config(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
+            run,
+        ),
+        Command::Check { config: path, connect } => with_config(Config::load(&path), |config| {
+            if connect { block_on(check::connect(&config)) } else { check::fine(&config) }
+        }),
+        Command::StatusSync => {
+            with_config(Config::status_sync_alone(|name| std::env::var(name).ok()).map_err(config::Error::Invalid), run)
         }
-        Command::StatusSync => match Config::status_sync_alone(|name| std::env::var(name).ok()) {
-            Ok(config) => run(config),
-            Err(faults) => {
-                complain(&faults.to_string());
-                Exit::Usage
-            }
-        },
         Command::Remote(remote) => block_on(async {
             match remote.execute(&mut std::io::stdout()).await {
                 Ok(()) => Exit::Done,
@@ -33,8 +32,8 @@ fn main() -> ExitCode {
     .into()
 }
 
-fn with_config(path: &std::path::Path, then: impl FnOnce(Config) -> Exit) -> Exit {
-    match Config::load(path) {
+fn with_config(config: Result<Config, config::Error>, then: impl FnOnce(Config) -> Exit) -> Exit {
+    match config {
         Ok(config) => then(config),
         Err(error) => {
             let text = match &error {

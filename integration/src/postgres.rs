@@ -139,10 +139,9 @@ impl Postgres {
             "ssl_key_file=../tls.key",
             "listen_addresses=127.0.0.1",
             "shared_preload_libraries=pg_stat_statements",
-            // A machine that loses its power is no case here; a killed server loses nothing without them.
+            // A machine that loses its power is no case here; a killed server loses nothing without these two.
             "fsync=off",
             "full_page_writes=off",
-            "synchronous_commit=off",
             "autovacuum=off",
         ] {
             args.extend(["-c".into(), setting.into()]);

@@ -1,9 +1,11 @@
 //! Whether something is allowed: `SelfSubjectAccessReview`.
 
-use serde::Deserialize;
-use serde_json::json;
+use std::time::Duration;
 
-use super::{Cluster, Error, Verb};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Cluster, Connection, Error, Verb};
 
 /// A question about a permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,23 +74,44 @@ struct ReviewStatus {
     reason: String,
 }
 
-impl Cluster {
-    /// Asks the API server whether these credentials may do that.
-    pub async fn review_access(&self, request: &AccessRequest) -> Result<Decision, Error> {
-        let body = json!({
+/// Where questions are posted.
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+impl AccessRequest {
+    /// The question as the API server takes it.
+    fn review(&self) -> Value {
+        json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
             "metadata": {},
             "spec": {"resourceAttributes": {
-                "verb": request.verb.as_str(),
-                "group": request.group,
-                "resource": request.resource,
-                "subresource": request.subresource,
-                "namespace": request.namespace,
-                "name": request.name,
+                "verb": self.verb.as_str(),
+                "group": self.group,
+                "resource": self.resource,
+                "subresource": self.subresource,
+                "namespace": self.namespace,
+                "name": self.name,
             }},
-        });
-        let review: Review = self.ask("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &body).await?;
-        Ok(Decision { allowed: review.status.allowed, reason: review.status.reason })
+        })
+    }
+}
+
+impl From<Review> for Decision {
+    fn from(Review { status }: Review) -> Self {
+        Self { allowed: status.allowed, reason: status.reason }
+    }
+}
+
+impl Cluster {
+    /// Asks the API server whether these credentials may do that.
+    pub async fn review_access(&self, request: &AccessRequest) -> Result<Decision, Error> {
+        self.ask::<Review>(REVIEWS, &request.review()).await.map(Decision::from)
+    }
+}
+
+impl Connection {
+    /// Asks the API server whether these credentials may do that.
+    pub async fn review_access(&self, request: &AccessRequest, deadline: Duration) -> Result<Decision, Error> {
+        self.ask::<Review>(REVIEWS, &request.review(), deadline).await.map(Decision::from)
     }
 }

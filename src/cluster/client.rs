@@ -158,6 +158,11 @@ impl Cluster {
         self.shared.session.subscribe()
     }
 
+    /// Which set of credentials requests are sent with now, by its number.
+    pub fn epoch(&self) -> Option<u64> {
+        self.shared.session.borrow().as_ref().map(|session| session.epoch)
+    }
+
     /// Follows whether it can be worked with.
     pub fn availability(&self) -> watch::Receiver<Availability> {
         self.shared.availability.subscribe()
@@ -171,6 +176,11 @@ impl Cluster {
     /// Follows how often a denied permission was given.
     pub fn permissions_given(&self) -> watch::Receiver<u64> {
         self.shared.gates.opened()
+    }
+
+    /// How often a denied permission was given.
+    pub fn permissions(&self) -> u64 {
+        self.shared.gates.openings()
     }
 
     /// Says that a request or a watch got no answer: the actor probes.
@@ -277,9 +287,14 @@ impl Cluster {
 
     /// Reads a path that names no object (discovery, version).
     pub(super) async fn fetch<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        self.fetch_as(path, "application/json").await
+    }
+
+    /// Reads a path that names no object, as this media type.
+    pub(super) async fn fetch_as<T: DeserializeOwned>(&self, path: &str, accept: &str) -> Result<T, Error> {
         let connection = self.ready_connection()?;
         let asked = Asked { cluster: &self.shared.name, verb: Verb::Get, resource: path, name: None };
-        let request = http::Request::get(path).header(ACCEPT, "application/json").body(Body::empty());
+        let request = http::Request::get(path).header(ACCEPT, accept).body(Body::empty());
         self.exchange(&connection, request, &asked, self.shared.config.request_timeout, self.guard.claim()?).await
     }
 

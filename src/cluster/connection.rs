@@ -10,6 +10,7 @@ use kube::client::Body;
 use kube::core::Status;
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::Instant;
 use tower::BoxError;
 
@@ -96,7 +97,22 @@ impl Connection {
     ///
     /// Fails where the credentials themselves can't be used: keys and certificates that can't be read.
     pub fn connect(name: ClusterName, config: Config, headers_within: Duration) -> Result<Self, kube::Error> {
-        let client = stack::connect(config, headers_within)?;
+        Self::keeping(name, config, headers_within, stack::POOL_IDLE)
+    }
+
+    /// The same for one request now and then: a connection is kept from one to the next, so that not every one of them
+    /// costs both sides a handshake.
+    pub fn steady(name: ClusterName, config: Config, headers_within: Duration) -> Result<Self, kube::Error> {
+        Self::keeping(name, config, headers_within, stack::STEADY_POOL_IDLE)
+    }
+
+    fn keeping(
+        name: ClusterName,
+        config: Config,
+        headers_within: Duration,
+        pool_idle: Duration,
+    ) -> Result<Self, kube::Error> {
+        let client = stack::connect(config, headers_within, pool_idle)?;
         Ok(Self { name, client, guard: Guard::None })
     }
 
@@ -136,6 +152,21 @@ impl Connection {
         let asked = Asked { cluster: &self.name, verb: request.verb, resource: &resource, name: Some(&name) };
         let claim = self.guard.claim()?;
         self.exchange(request.into_message(accept), &asked, deadline, claim).await
+    }
+
+    /// Posts a question (an access review) and returns the answer.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Value,
+        deadline: Duration,
+    ) -> Result<T, Error> {
+        let asked = Asked { cluster: &self.name, verb: Verb::Create, resource: path, name: None };
+        let request = http::Request::post(path)
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Body::from(body.to_string().into_bytes()));
+        self.exchange(request, &asked, deadline, self.guard.claim()?).await
     }
 
     /// Sends one request, while the claim holds, and sorts what comes of it. An answer that is complete only after the deadline is none, also

@@ -68,17 +68,73 @@ pub(super) fn files_of(config: &ClusterConfig) -> Files {
     match &config.access {
         ClusterAccess::Kubeconfig { path, .. } => Files::of(vec![path.clone()]),
         ClusterAccess::InCluster => Files::of(vec![Path::new(SERVICE_ACCOUNT).join("ca.crt")]),
+        ClusterAccess::Inferred => match around() {
+            Around::Pod => Files::of(vec![Path::new(SERVICE_ACCOUNT).join("ca.crt")]),
+            Around::Kubeconfig(paths) => Files::of(paths),
+        },
     }
+}
+
+/// What is found around the process.
+enum Around {
+    /// It runs in a pod with a service account.
+    Pod,
+    /// It does not: what kubectl would use, in kubectl's order.
+    Kubeconfig(Vec<PathBuf>),
+}
+
+fn around() -> Around {
+    let is_set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if is_set("KUBERNETES_SERVICE_HOST").is_some() && Path::new(SERVICE_ACCOUNT).join("token").exists() {
+        return Around::Pod;
+    }
+    let listed: Vec<PathBuf> = is_set("KUBECONFIG")
+        .map(|list| std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect())
+        .unwrap_or_default();
+    if listed.is_empty() {
+        Around::Kubeconfig(is_set("HOME").map(|home| Path::new(&home).join(".kube/config")).into_iter().collect())
+    } else {
+        Around::Kubeconfig(listed)
+    }
+}
+
+/// The kubeconfigs of a list as one. As for kubectl, files that are not there are passed over, and of equal names the
+/// first counts.
+async fn load_merged(paths: Vec<PathBuf>) -> Result<Loaded, LoadError> {
+    let told = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let failed = |reason: String| LoadError::Kubeconfig { path: told.clone(), reason };
+    let before = Files::of(paths.clone());
+    let mut merged: Option<Kubeconfig> = None;
+    for path in paths.iter().filter(|path| path.exists()) {
+        let next = Kubeconfig::read_from(path).map_err(|source| failed(full_text(&source)))?;
+        merged = Some(match merged {
+            None => next,
+            Some(first) => first.merge(next).map_err(|source| failed(full_text(&source)))?,
+        });
+    }
+    let kubeconfig = merged.ok_or_else(|| failed("not in a pod, and no kubeconfig is there".into()))?;
+    let chosen = kubeconfig.current_context.clone();
+    let mut files = before;
+    files.0.extend(Files::of(referred(&kubeconfig, chosen.as_deref())).0);
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(|source| failed(full_text(&source)))?;
+    Ok(Loaded { config, files })
+}
+
+fn load_in_cluster(files: Files) -> Result<Loaded, LoadError> {
+    let config = Config::incluster().map_err(|source| LoadError::InCluster { reason: full_text(&source) })?;
+    Ok(Loaded { config, files })
 }
 
 /// Loads the credentials.
 pub(super) async fn load(config: &ClusterConfig) -> Result<Loaded, LoadError> {
     match &config.access {
-        ClusterAccess::InCluster => {
-            let files = files_of(config);
-            let config = Config::incluster().map_err(|source| LoadError::InCluster { reason: full_text(&source) })?;
-            Ok(Loaded { config, files })
-        }
+        ClusterAccess::InCluster => load_in_cluster(files_of(config)),
+        ClusterAccess::Inferred => match around() {
+            Around::Pod => load_in_cluster(files_of(config)),
+            Around::Kubeconfig(paths) => load_merged(paths).await,
+        },
         ClusterAccess::Kubeconfig { path, context } => {
             let failed = |reason: String| LoadError::Kubeconfig { path: path.display().to_string(), reason };
             let before = Files::of(vec![path.clone()]);

@@ -2,15 +2,24 @@
 //!
 //! After a 403 the same verb on the same resource in the same namespace is not sent again; the cluster's actor asks the
 //! API server (`SelfSubjectAccessReview`) with back-off whether the permission has been given, first for all namespaces,
-//! then for one that waits. When it has, everybody who waits for it goes on together.
+//! then for some that wait. When it has, everybody who waits for it goes on together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::Verb;
 use super::access::AccessRequest;
+
+/// So many of those that wait are asked about in one round, for each verb and resource.
+const A_ROUND: usize = 10;
+/// Whoever waited for a permission uses it within this.
+const USED_WITHIN: Duration = Duration::from_mins(1);
+/// What is refused though it is granted is tried again with back-off; this is longer than the longest one.
+const TRIED_AGAIN_WITHIN: Duration = Duration::from_mins(10);
 
 /// A verb on a resource (`plural.group/subresource`).
 type Gate = (Verb, String);
@@ -22,8 +31,8 @@ type Denied = (String, String);
 pub(super) struct Gates {
     closed: Mutex<BTreeMap<Gate, BTreeSet<Denied>>>,
     /// Opened because a review said so, and not used with success since. Denied again, it was not a permission that was
-    /// missing: admission (a quota, a webhook) refuses the content.
-    unproven: Mutex<BTreeSet<(Gate, Denied)>>,
+    /// missing: admission (a quota, a webhook) refuses the content. Until when that is taken for so.
+    unproven: Mutex<BTreeMap<(Gate, Denied), Instant>>,
     /// Counts the openings.
     opened: watch::Sender<u64>,
 }
@@ -47,8 +56,12 @@ impl Gates {
 
     /// Whether a denial of this can't be for lack of permission.
     pub(super) fn is_granted(&self, request: &AccessRequest) -> bool {
-        let unproven = self.unproven.lock();
-        !unproven.is_empty() && unproven.contains(&(Self::gate(request), denial(request)))
+        let mut unproven = self.unproven.lock();
+        let now = Instant::now();
+        unproven.retain(|_, until| *until > now);
+        let Some(until) = unproven.get_mut(&(Self::gate(request), denial(request))) else { return false };
+        *until = now + TRIED_AGAIN_WITHIN;
+        true
     }
 
     /// A request went through.
@@ -67,19 +80,19 @@ impl Gates {
         first
     }
 
-    /// One question for each verb and resource that is denied, and where it was denied: for all namespaces first.
+    /// One question for each verb and resource that is denied, for all namespaces, and those for some of the places where
+    /// it was denied; round after round for all of them.
     pub(super) fn questions(&self, round: usize) -> Vec<(AccessRequest, Vec<AccessRequest>)> {
         let closed = self.closed.lock();
         closed
             .iter()
             .filter_map(|((verb, resource), denied)| {
-                let (namespace, name) = denied.iter().nth(round % denied.len().max(1))?;
-                let at = |namespace: &str| AccessRequest::new(*verb, resource, namespace, name);
-                let mut narrower = Vec::new();
-                if !namespace.is_empty() {
-                    narrower.push(at(namespace));
-                }
-                Some((at(""), narrower))
+                let first = (round * A_ROUND) % denied.len().max(1);
+                let in_turn = || denied.iter().cycle().skip(first).take(denied.len().min(A_ROUND));
+                let at = |namespace: &str, name: &str| AccessRequest::new(*verb, resource, namespace, name);
+                let (_, name) = in_turn().next()?;
+                let narrower = in_turn().filter(|(namespace, _)| !namespace.is_empty());
+                Some((at("", name), narrower.map(|(namespace, name)| at(namespace, name)).collect()))
             })
             .collect()
     }
@@ -95,7 +108,8 @@ impl Gates {
                 denied.retain(|(denied_namespace, denied_name)| {
                     let stays = !((namespace.is_empty() || namespace == *denied_namespace) && name == *denied_name);
                     if !stays {
-                        unproven.insert((gate.clone(), (denied_namespace.clone(), denied_name.clone())));
+                        let denied = (denied_namespace.clone(), denied_name.clone());
+                        unproven.insert((gate.clone(), denied), Instant::now() + USED_WITHIN);
                     }
                     stays
                 });
@@ -116,6 +130,11 @@ impl Gates {
 
     pub(super) fn any_closed(&self) -> bool {
         !self.closed.lock().is_empty()
+    }
+
+    /// How many openings there were.
+    pub(super) fn openings(&self) -> u64 {
+        *self.opened.borrow()
     }
 
     /// Follows the openings.
@@ -153,6 +172,41 @@ mod tests {
         assert!(gates.is_granted(&ask));
         gates.prove(&ask);
         assert!(!gates.is_granted(&ask), "it worked since: the next denial is a new one");
+    }
+
+    #[test]
+    fn every_namespace_that_waits_is_asked_about_ten_in_a_round() {
+        let gates = Gates::default();
+        let namespaces: BTreeSet<String> = (0..25).map(|number| format!("n{number}")).collect();
+        for namespace in &namespaces {
+            gates.close(&AccessRequest::new(Verb::Create, "databases.demo.towline.dev", namespace, "orders"));
+        }
+        let asked = (0..3).flat_map(|round| {
+            let questions = gates.questions(round);
+            let [(everywhere, narrower)] = questions.as_slice() else { panic!("{questions:?}") };
+            assert_eq!((everywhere.namespace.as_str(), narrower.len()), ("", 10));
+            narrower.iter().map(|question| question.namespace.clone()).collect::<Vec<_>>()
+        });
+        assert_eq!(asked.collect::<BTreeSet<_>>(), namespaces);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_grant_that_nobody_used_says_nothing_of_a_later_denial() {
+        let gates = Gates::default();
+        let ask = AccessRequest::new(Verb::Create, "databases.demo.towline.dev", "a", "orders");
+        gates.close(&ask);
+        gates.open(&ask);
+        tokio::time::advance(USED_WITHIN / 2).await;
+        assert!(gates.is_granted(&ask));
+        // Refused all the while: every try is the same refusal.
+        for _ in 0..5 {
+            tokio::time::advance(Duration::from_mins(6)).await;
+            assert!(gates.is_granted(&ask));
+        }
+        gates.close(&ask);
+        gates.open(&ask);
+        tokio::time::advance(USED_WITHIN * 2).await;
+        assert!(!gates.is_granted(&ask));
     }
 
     #[test]

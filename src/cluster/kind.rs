@@ -53,6 +53,14 @@ impl Kind {
         }
     }
 
+    /// Leases, in their one version.
+    pub fn lease() -> Self {
+        let mut kind = Self::core("Lease", "leases", true);
+        "coordination.k8s.io".clone_into(&mut kind.resource.group);
+        "coordination.k8s.io/v1".clone_into(&mut kind.resource.api_version);
+        kind
+    }
+
     /// `plural.group`, or `plural` for the core group.
     pub fn full_resource(&self) -> String {
         if self.resource.group.is_empty() {
@@ -120,5 +128,9 @@ mod tests {
         kind.resource.group = "demo.towline.dev".into();
         assert_eq!(kind.collection_path("n"), "/apis/demo.towline.dev/v1/namespaces/n/secrets");
         assert_eq!(kind.full_resource(), "secrets.demo.towline.dev");
+        assert_eq!(
+            Kind::lease().object_path(&ObjectKey::new("n", "a")),
+            "/apis/coordination.k8s.io/v1/namespaces/n/leases/a"
+        );
     }
 }

@@ -22,6 +22,7 @@ mod error;
 mod fence;
 mod fenced;
 mod gates;
+mod held;
 mod kind;
 mod limiter;
 pub mod object;
@@ -41,7 +42,7 @@ pub use fence::{Claim, Expired, Fence};
 pub use kind::Kind;
 pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, is_at_least};
 pub use registry::WatchRegistry;
-pub use store::{Absence, Listed, Store};
+pub use store::{Absence, ListMoment, Listed, Store};
 pub use watch::{Follower, Projection, Watch, WatchId};
 
 /// What a request does, in the words of RBAC.

@@ -136,7 +136,7 @@ fn unavailable(cluster: &Cluster, reason: &str) {
     }
 }
 
-/// One round of questions: one a denied verb and resource, and a second one where the first is not enough.
+/// One round of questions: one a denied verb and resource, and those for some namespaces where that is not enough.
 async fn ask_for_permissions(cluster: &Cluster, state: &mut State) {
     let round = usize::try_from(state.asks).unwrap_or_default();
     for (everywhere, narrower) in cluster.gates().questions(round) {
@@ -149,7 +149,9 @@ async fn ask_for_permissions(cluster: &Cluster, state: &mut State) {
             if given {
                 tracing::info!(cluster = %cluster.name(), verb = %question.verb, resource = question.full_resource(), "permission is given");
                 cluster.gates().open(&question);
-                break;
+                if question.namespace.is_empty() {
+                    break;
+                }
             }
         }
     }

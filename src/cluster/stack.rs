@@ -30,10 +30,16 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 /// Data that stays unacknowledged for this long ends the connection.
 const USER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Idle connections are closed after this: a burst opens up to `max_in_flight` of them, each with its TLS buffers.
-const POOL_IDLE: Duration = Duration::from_secs(20);
+pub(super) const POOL_IDLE: Duration = Duration::from_secs(20);
+/// The same for requests that are few and come again and again: longer than their usual period, as long as Go's clients.
+pub(super) const STEADY_POOL_IDLE: Duration = Duration::from_secs(90);
 
 /// A client for one set of credentials.
-pub(super) fn connect(mut config: Config, headers_within: Duration) -> Result<Client, kube::Error> {
+pub(super) fn connect(
+    mut config: Config,
+    headers_within: Duration,
+    pool_idle: Duration,
+) -> Result<Client, kube::Error> {
     // Deadlines are ours, per request; a read timeout would end idle watches.
     config.default_retry = false;
     config.read_timeout = None;
@@ -57,7 +63,7 @@ pub(super) fn connect(mut config: Config, headers_within: Duration) -> Result<Cl
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let client: HyperClient<_, FencedBody> = HyperClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(POOL_IDLE)
+        .pool_idle_timeout(pool_idle)
         // hyper's own retry of a request on a reused connection that was closed before it was sent stays on: it never
         // resends what was written.
         .build(connector);

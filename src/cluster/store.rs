@@ -40,6 +40,11 @@ struct Contents {
     listing: Option<BTreeSet<ObjectKey>>,
     /// How many lists have ended.
     lists: u64,
+    /// How often a list may have been asked for: none was on its way when this was raised.
+    asked: u64,
+    /// The same, when the list that is going on began, and when the last one that has ended did.
+    listing_asked: u64,
+    listed_asked: u64,
     /// All events up to this version have been taken in. Events of one watch come in the order of their versions.
     high_water: u64,
 }
@@ -54,6 +59,10 @@ impl Contents {
         }
     }
 }
+
+/// A moment between two lists of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListMoment(u64);
 
 /// A cache of one kind's objects.
 pub struct Store {
@@ -88,6 +97,22 @@ impl Store {
             || contents.objects.get(key).is_some_and(|held| is_at_least(&held.resource_version, written))
     }
 
+    /// The present moment, in terms of lists.
+    pub fn moment(&self) -> ListMoment {
+        ListMoment(self.contents.read().asked)
+    }
+
+    /// Whether a list that was asked for after that moment has ended: it shows all that had been written by then.
+    pub fn has_listed_since(&self, moment: ListMoment) -> bool {
+        self.contents.read().listed_asked > moment.0
+    }
+
+    /// The next list has not been asked for yet, and none is on its way: the watcher is about to begin, or has just been
+    /// told of an error.
+    pub(super) fn may_list(&self) {
+        self.contents.write().asked += 1;
+    }
+
     /// Remembers from now on which objects were being deleted when they went; whoever asks for it must
     /// [`forget`](Self::forget) them.
     pub fn remember_terminated(&self) {
@@ -99,9 +124,9 @@ impl Store {
         self.contents.write().terminated.remove(key);
     }
 
-    /// Drops what is remembered of everything that is gone from a namespace.
-    pub fn forget_in(&self, namespace: &str) {
-        self.contents.write().terminated.retain(|key| &*key.namespace != namespace);
+    /// The keys of a namespace that are remembered as gone.
+    pub fn terminated_in(&self, namespace: &str) -> Vec<ObjectKey> {
+        self.contents.read().terminated.iter().filter(|key| &*key.namespace == namespace).cloned().collect()
     }
 
     /// All keys.
@@ -218,7 +243,9 @@ impl Store {
 
     /// A list begins: what it does not mention is gone when it ends.
     pub(super) fn begin_list(&self) {
-        self.contents.write().listing = Some(BTreeSet::new());
+        let mut contents = self.contents.write();
+        contents.listing = Some(BTreeSet::new());
+        contents.listing_asked = contents.asked;
     }
 
     /// The list has ended; returns the keys that vanished.
@@ -227,6 +254,7 @@ impl Store {
             let mut contents = self.contents.write();
             let seen = contents.listing.take().unwrap_or_default();
             contents.lists += 1;
+            contents.listed_asked = contents.listing_asked;
             // A list is one consistent state, at least as new as its newest object. Not the maximum with what was
             // before: a restored cluster counts from lower versions.
             contents.high_water = seen
@@ -302,6 +330,24 @@ mod tests {
         store.apply(object("a", 2, false));
         store.end_list();
         assert!(!store.has_caught_up(&key, "8"), "a restored cluster counts from lower versions");
+    }
+
+    #[test]
+    fn only_a_list_that_was_asked_for_later_shows_what_was_written_before() {
+        let store = Store::default();
+        store.may_list();
+        // A list that is on its way, in which a write may or may not show.
+        let before = store.moment();
+        store.begin_list();
+        let meanwhile = store.moment();
+        store.end_list();
+        assert!(!store.has_listed_since(before) && !store.has_listed_since(meanwhile));
+        store.may_list();
+        store.begin_list();
+        assert!(!store.has_listed_since(meanwhile), "it has not ended");
+        store.end_list();
+        assert!(store.has_listed_since(before) && store.has_listed_since(meanwhile));
+        assert!(!store.has_listed_since(store.moment()));
     }
 
     #[test]

@@ -12,9 +12,11 @@
 
 #[cfg(test)]
 pub(crate) mod scripted;
+#[cfg(test)]
+mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -31,6 +33,7 @@ use super::client::{Cluster, Session};
 use super::connection::guarded;
 use super::demand::Demands;
 use super::error::{Asked, Error};
+use super::fence::Claim;
 use super::kind::Kind;
 use super::object::{Decoded, Object, ObjectKey};
 use super::store::Store;
@@ -40,6 +43,8 @@ use crate::config::{ClusterName, ResourceId};
 
 /// Back-off while a kind is missing or a permission denied; the cap is the spec's.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+/// A permission that an optional watch lacks may be given at any time: asked for again after this.
+const ASK_AGAIN: Duration = Duration::from_mins(5);
 /// After as many failures in a row a watch is not resumed but begun anew.
 const RESUMES: u32 = 3;
 /// Objects a page, where the server has no streaming lists.
@@ -54,7 +59,7 @@ pub struct WatchId {
     pub cluster: ClusterName,
     /// The kind.
     pub resource: ResourceId,
-    /// Namespace, or empty for all.
+    /// The only namespace that is looked at; empty: all. A role in one namespace is enough for the former.
     pub namespace: String,
     /// Label selector, or empty.
     pub labels: String,
@@ -68,7 +73,11 @@ impl WatchId {
     /// The kind and what narrows it down, for the actor's name.
     pub fn label(&self) -> String {
         let mut label = self.resource.to_string();
-        for selector in [&self.namespace, &self.labels, &self.fields] {
+        if !self.namespace.is_empty() {
+            label.push_str(" in ");
+            label.push_str(&self.namespace);
+        }
+        for selector in [&self.labels, &self.fields] {
             if !selector.is_empty() {
                 label.push(' ');
                 label.push_str(selector);
@@ -119,6 +128,8 @@ pub struct Watch {
     projection: RwLock<Option<Projection>>,
     /// Only where it is granted; where not, nobody asks for it in vain.
     optional: AtomicBool,
+    /// How the kind is served, where that is known beforehand.
+    known_kind: OnceLock<Kind>,
     /// Who needs it.
     pub(super) demands: Demands,
 }
@@ -141,6 +152,7 @@ impl Watch {
             keep_last_applied: AtomicBool::new(false),
             projection: RwLock::default(),
             optional: AtomicBool::new(false),
+            known_kind: OnceLock::new(),
             demands: Demands::default(),
         })
     }
@@ -163,12 +175,16 @@ impl Watch {
     /// Whether the cache is whole and of the cluster that a request now goes to: between a change of credentials or a lost
     /// connection, which may lead to another cluster, and the end of the next list it is not.
     pub fn is_current(&self) -> bool {
-        let epoch = self.cluster.sessions().borrow().as_ref().map(|session| session.epoch);
         self.store.is_listed()
             && !self.store.is_listing()
             && !self.is_noting()
             && !self.lost.load(Ordering::Acquire)
-            && epoch == Some(self.listed_epoch.load(Ordering::Acquire))
+            && self.is_of_session()
+    }
+
+    /// Whether the last list was made with the credentials of now.
+    pub fn is_of_session(&self) -> bool {
+        self.cluster.epoch() == Some(self.listed_epoch.load(Ordering::Acquire))
     }
 
     /// Whether followers have yet to note what the list that just ended means.
@@ -205,8 +221,14 @@ impl Watch {
         *self.projection.write() = Some(projection);
     }
 
-    /// Makes it a watch that is only tried where list and watch are granted, by one access review for each set of
-    /// credentials.
+    /// Tells how the kind is served, which saves asking the cluster. For kinds of Kubernetes itself in a version that
+    /// every cluster serves. Before the actor starts.
+    pub fn assume_kind(&self, kind: Kind) {
+        // Told twice, it is the same.
+        let _ = self.known_kind.set(kind);
+    }
+
+    /// Makes it a watch that is only tried where list and watch are granted, by an access review now and then.
     pub fn only_if_granted(&self) {
         self.optional.store(true, Ordering::Relaxed);
     }
@@ -228,6 +250,10 @@ impl Watch {
     pub async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         let mut attempt = 0;
         let mut streaming = true;
+        if self.store.is_listed() {
+            // What the last instance had taken in it may not have told: the next list is told as a first one.
+            self.store.set_unlisted("the watcher was restarted".into(), false);
+        }
         loop {
             let end = tokio::select! {
                 () = scope.draining() => return Ok(()),
@@ -279,20 +305,30 @@ impl Watch {
         let session = self.wait_for_session(&mut sessions).await;
         self.wait_for_others().await;
         let Ok(claim) = self.demands.claim() else { return End::Unclaimed };
-        let kind = match Kind::discover(&self.cluster.holding(claim), &self.id.resource).await {
+        let kind = match self.find_kind(claim).await {
             Ok(kind) => Arc::new(kind),
             Err(Error::Unclaimed(_)) => return End::Unclaimed,
             Err(error) => return End::Void(error),
         };
         self.kind.send_replace(Some(Arc::clone(&kind)));
         let epoch = session.epoch;
-        if self.optional.load(Ordering::Relaxed) && !self.is_granted(&kind).await {
-            self.store.set_unlisted("not granted".into(), false);
-            scope.set_state("not granted");
-            let _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)).await;
-            return End::Relist;
+        if self.optional.load(Ordering::Relaxed) {
+            match self.is_granted(&kind).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.store.set_unlisted("not granted".into(), false);
+                    scope.set_state("not granted");
+                    tokio::select! {
+                        _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)) => {}
+                        () = tokio::time::sleep(ASK_AGAIN) => {}
+                    }
+                    return End::Relist;
+                }
+                Err(error) => return End::Void(error),
+            }
         }
         let number = self.demands.begin();
+        self.store.may_list();
         let mut stream = self.stream(&session, &kind, streaming);
         scope.set_state("listing");
         loop {
@@ -319,8 +355,16 @@ impl Watch {
                     if let Some(end) = self.after_error(&error, streaming, attempt).await {
                         return end;
                     }
+                    self.store.may_list();
                 }
             }
+        }
+    }
+
+    async fn find_kind(&self, claim: Option<Claim>) -> Result<Kind, Error> {
+        match self.known_kind.get() {
+            Some(kind) => Ok(kind.clone()),
+            None => Kind::discover(&self.cluster.holding(claim), &self.id.resource).await,
         }
     }
 
@@ -370,15 +414,18 @@ impl Watch {
         }
     }
 
-    async fn is_granted(&self, kind: &Kind) -> bool {
+    async fn is_granted(&self, kind: &Kind) -> Result<bool, Error> {
         let name = self.id.fields.strip_prefix("metadata.name=").unwrap_or_default();
         for verb in [Verb::List, Verb::Watch] {
-            let request = AccessRequest::new(verb, &kind.full_resource(), "", name);
-            if !self.cluster.review_access(&request).await.is_ok_and(|decision| decision.allowed) {
-                return false;
+            let request = AccessRequest::new(verb, &kind.full_resource(), &self.id.namespace, name);
+            match self.cluster.review_access(&request).await {
+                Ok(decision) if decision.allowed => {}
+                // Who may not even ask has not been given much.
+                Ok(_) | Err(Error::Forbidden { .. } | Error::NotServed { .. }) => return Ok(false),
+                Err(error) => return Err(error),
             }
         }
-        true
+        Ok(true)
     }
 
     fn stream(

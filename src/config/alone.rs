@@ -1,6 +1,5 @@
 //! `towline status-sync`: the configuration of the job alone, from the environment of the hub-of-hubs component.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::fault::{Fault, Faults, Problem};
@@ -8,8 +7,6 @@ use super::setting::Setting;
 use super::{ClusterAccess, ClusterConfig, ClusterName, Config, DatabaseSource, ElectionConfig, StatusSyncConfig};
 use crate::db::DatabaseUrl;
 
-/// What a pod's service account is known by.
-const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 /// Where the admin server listens: the component's port, for the cluster's Prometheus and probes.
 const LISTEN: ([u8; 4], u16) = ([0, 0, 0, 0], 8384);
 
@@ -67,7 +64,7 @@ impl Config {
         let mut config = Self::default();
         config.daemon.listen = LISTEN.into();
         let hub = ClusterName::stand_in();
-        config.clusters.insert(hub.clone(), ClusterConfig::new(access(&variable, |path| path.exists())));
+        config.clusters.insert(hub.clone(), ClusterConfig::new(ClusterAccess::Inferred));
         config.election = election.map(|namespace| ElectionConfig::new(hub.clone(), namespace));
         config.status_sync = url.map(|url| {
             let mut section = StatusSyncConfig::new(hub, DatabaseSource::Url(url));
@@ -77,17 +74,6 @@ impl Config {
         });
         Ok(config)
     }
-}
-
-/// The cluster around the process, or the kubeconfig that kubectl would read first.
-fn access(variable: &impl Fn(&str) -> Option<String>, exists: impl Fn(&Path) -> bool) -> ClusterAccess {
-    if variable("KUBERNETES_SERVICE_HOST").is_some() && exists(Path::new(TOKEN)) {
-        return ClusterAccess::InCluster;
-    }
-    let listed = variable("KUBECONFIG").unwrap_or_default();
-    let first = std::env::split_paths(&listed).find(|path| !path.as_os_str().is_empty() && exists(path));
-    let home = PathBuf::from(variable("HOME").unwrap_or_else(|| "/".to_owned())).join(".kube/config");
-    ClusterAccess::Kubeconfig { path: first.unwrap_or(home), context: None }
 }
 
 /// A duration as Go writes it: `300ms`, `1.5h`, `1m30s`. None where it is not one, is negative, or is beyond a year.
@@ -179,16 +165,5 @@ mod tests {
                 .join(" ")
                 .contains("DATABASE_URL: missing")
         );
-    }
-
-    #[test]
-    fn the_cluster_is_the_one_around_or_what_kubectl_would_use() {
-        let in_pod = |name: &str| (name == "KUBERNETES_SERVICE_HOST").then(|| "10.0.0.1".to_owned());
-        assert_eq!(access(&in_pod, |_| true), ClusterAccess::InCluster);
-        let listed = |name: &str| (name == "KUBECONFIG").then(|| "/gone:/there".to_owned());
-        let kubeconfig = |path: &str| ClusterAccess::Kubeconfig { path: path.into(), context: None };
-        assert_eq!(access(&listed, |path| path == Path::new("/there")), kubeconfig("/there"));
-        let home = |name: &str| (name == "HOME").then(|| "/home/u".to_owned());
-        assert_eq!(access(&home, |_| false), kubeconfig("/home/u/.kube/config"));
     }
 }

@@ -33,6 +33,9 @@ pub enum ClusterAccess {
     },
     /// The service account of the pod that the daemon runs in.
     InCluster,
+    /// The pod's service account where there is one, else what kubectl would use: the files of `KUBECONFIG`, or
+    /// `~/.kube/config`. No file says so: it is for sections that name no cluster, where no `[clusters.default]` is.
+    Inferred,
 }
 
 impl ClusterConfig {

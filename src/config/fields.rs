@@ -50,6 +50,11 @@ impl<'f> Fields<'f> {
         self.faults.push(Fault::new(self.path.clone(), problem));
     }
 
+    /// Records what is wrong with one key beside others.
+    pub(super) fn fault_at(&mut self, key: &str, problem: Problem) {
+        self.faults.push(Fault::new(self.path_of(key), problem));
+    }
+
     /// The path of a key of this table.
     fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }

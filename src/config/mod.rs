@@ -1,13 +1,13 @@
 //! The configuration: one TOML file, the environment over it, and every fault of both at once.
 //!
 //! [`Config::load`] reads the file and lays variables over it (`source`), walks the tables key by key into one struct
-//! a section (`fields`; `daemon`, `clusters`, `election`, `sync`), and checks the sections against each other (`overlap`). Each
+//! a section (`fields`; `daemon`, `clusters`, `election`, `sync`, `lease`), and checks the sections against each other (`overlap`). Each
 //! step records [`Fault`]s and goes on, so that whoever writes a file learns of all of them in one go: where, what was
 //! found, what is allowed, and what was probably meant.
 //!
 //! `TOWLINE__DAEMON__LISTEN` sets `daemon.listen`, `TOWLINE__CLUSTERS__EU_WEST__KUBECONFIG` sets it for the cluster
-//! `eu-west`, and `TOWLINE__SYNC__MY_DATABASES__DRY_RUN` for the `[[sync]]` section named `my-databases`: variables
-//! reach sections that the file has, and never make a new one. Lists are separated by commas there.
+//! `eu-west`, and `TOWLINE__SYNC__MY_DATABASES__DRY_RUN` for the `[[sync]]` section named `my-databases`
+//! (`TOWLINE__LEASE__…` likewise): variables reach sections that the file has, and never make a new one. Lists are separated by commas there.
 //!
 //! Nothing here is secret: tokens and kubeconfigs are named by their files.
 
@@ -17,12 +17,14 @@ mod daemon;
 mod election;
 mod fault;
 mod fields;
+mod lease;
 mod names;
 mod overlap;
 mod pointer;
 mod resource;
 mod selector;
 mod setting;
+mod side_car;
 mod source;
 mod status_sync;
 mod sync;
@@ -37,11 +39,13 @@ pub use clusters::{ClusterAccess, ClusterConfig};
 pub use daemon::{DaemonConfig, LogConfig, LogFormat};
 pub use election::ElectionConfig;
 pub use fault::{Error, Fault, Faults, Problem};
+pub use lease::{LeaseConfig, PodConfig};
 pub use names::{ClusterName, InvalidName, SectionName};
 pub use overlap::Scope;
 pub use pointer::{KeyPattern, SpecPointer};
 pub use resource::{InvalidResource, ResourceId};
 pub use selector::LabelSelector;
+pub use side_car::LeaseFlags;
 pub use status_sync::{DatabaseSource, StatusFamily, StatusSyncConfig, UnusableUrl};
 pub use sync::{Metadata, PropagationPolicy, SyncConfig, Unclaimed};
 
@@ -65,6 +69,8 @@ pub struct Config {
     pub election: Option<ElectionConfig>,
     /// `[[sync]]`, in the order of the file.
     pub sync: Vec<SyncConfig>,
+    /// `[[lease]]`, in the order of the file.
+    pub lease: Vec<LeaseConfig>,
     /// `[status_sync]`, where there is one.
     pub status_sync: Option<StatusSyncConfig>,
 }
@@ -79,6 +85,13 @@ impl Config {
             Some((name, value.to_string_lossy().into_owned()))
         });
         Self::parse(&text, environment)
+    }
+
+    /// The names of all sections, of whichever job.
+    pub fn sections(&self) -> impl Iterator<Item = &SectionName> {
+        let sync = self.sync.iter().map(|section| &section.name);
+        let status_sync = self.status_sync.iter().map(|section| &section.name);
+        sync.chain(self.lease.iter().map(|section| &section.name)).chain(status_sync)
     }
 
     /// Reads a TOML text with the given variables over it.
@@ -108,6 +121,7 @@ impl Config {
         let clusters = fields.take("clusters");
         let election = fields.take("election");
         let sync = fields.take("sync");
+        let lease = fields.take("lease");
         let status_sync = fields.take("status_sync");
         fields.finish();
 
@@ -121,15 +135,32 @@ impl Config {
             }
             config.election = Fields::open("election", node, faults).and_then(ElectionConfig::read);
         }
-        let sections = sync.map(|node| read_sync(node, &cluster_names, faults)).unwrap_or_default();
-        faults.extend(overlap::conflicts(&sections, &config.clusters, |_| Scope::Namespaced));
+        let mut names = BTreeMap::new();
+        let sync = SectionList { job: "sync", clusters: &["remote", "local"], known: &cluster_names }.read(
+            sync,
+            &mut names,
+            faults,
+            SyncConfig::read,
+        );
+        let lease = SectionList { job: "lease", clusters: &["cluster"], known: &cluster_names }.read(
+            lease,
+            &mut names,
+            faults,
+            LeaseConfig::read,
+        );
+        faults.extend(overlap::conflicts(&sync, &config.clusters, |_| Scope::Namespaced));
+        config.sync = sync.into_iter().map(|(_, section)| section).collect();
+        config.lease = lease.into_iter().map(|(_, section)| section).collect();
+        if let Some(section) = config.lease.iter().find(|section| section.uses_default_cluster()) {
+            let inferred = || ClusterConfig::new(ClusterAccess::Inferred);
+            config.clusters.entry(section.cluster.clone()).or_insert_with(inferred);
+        }
         if let Some(node) = status_sync {
             if let Node::Table(table) = &node {
                 check_cluster_is_known(table, "status_sync", "cluster", &cluster_names, faults);
             }
             config.status_sync = Fields::open("status_sync", node, faults).and_then(StatusSyncConfig::read);
         }
-        config.sync = sections.into_iter().map(|(_, section)| section).collect();
         config
     }
 }
@@ -151,49 +182,69 @@ fn read_clusters(node: Node, faults: &mut Vec<Fault>) -> BTreeMap<ClusterName, C
     clusters
 }
 
-/// The sections whose required keys are there, with their index in the file.
-fn read_sync(node: Node, clusters: &[String], faults: &mut Vec<Fault>) -> Vec<(usize, SyncConfig)> {
-    let Node::List(nodes) = node else {
-        let problem =
-            Problem::Value { found: node.to_string(), allowed: "sections `[[sync]]`".to_owned(), suggestion: None };
-        faults.push(Fault::new("sync", problem));
-        return Vec::new();
-    };
-    let mut sections = Vec::new();
-    let mut names: BTreeMap<String, usize> = BTreeMap::new();
-    for (index, node) in nodes.into_iter().enumerate() {
-        let path = format!("sync[{index}]");
-        if let Node::Table(table) = &node {
-            check_name_is_new(table, &path, index, &mut names, faults);
-            for side in ["remote", "local"] {
-                check_cluster_is_known(table, &path, side, clusters, faults);
+/// The sections of one job: `[[sync]]`.
+struct SectionList<'c> {
+    /// The job.
+    job: &'static str,
+    /// Its keys that name clusters.
+    clusters: &'static [&'static str],
+    /// The clusters that there are.
+    known: &'c [String],
+}
+
+impl SectionList<'_> {
+    /// The sections whose required keys are there, with their index in the file. `names` holds the path of each name of
+    /// all jobs so far.
+    fn read<S>(
+        &self,
+        node: Option<Node>,
+        names: &mut BTreeMap<String, String>,
+        faults: &mut Vec<Fault>,
+        read: impl Fn(Fields<'_>) -> Option<S>,
+    ) -> Vec<(usize, S)> {
+        let nodes = match node {
+            None => return Vec::new(),
+            Some(Node::List(nodes)) => nodes,
+            Some(other) => {
+                let allowed = format!("sections `[[{}]]`", self.job);
+                let problem = Problem::Value { found: other.to_string(), allowed, suggestion: None };
+                faults.push(Fault::new(self.job, problem));
+                return Vec::new();
+            }
+        };
+        let mut sections = Vec::new();
+        for (index, node) in nodes.into_iter().enumerate() {
+            let path = format!("{}[{index}]", self.job);
+            if let Node::Table(table) = &node {
+                check_name_is_new(table, &path, names, faults);
+                for key in self.clusters {
+                    check_cluster_is_known(table, &path, key, self.known, faults);
+                }
+            }
+            if let Some(section) = Fields::open(&path, node, faults).and_then(&read) {
+                sections.push((index, section));
             }
         }
-        if let Some(section) = Fields::open(&path, node, faults).and_then(SyncConfig::read) {
-            sections.push((index, section));
-        }
+        sections
     }
-    sections
 }
 
 fn check_name_is_new(
     table: &BTreeMap<String, Node>,
     path: &str,
-    index: usize,
-    names: &mut BTreeMap<String, usize>,
+    names: &mut BTreeMap<String, String>,
     faults: &mut Vec<Fault>,
 ) {
     let Some(name) = table.get("name").and_then(Node::text) else {
         return;
     };
+    let path = format!("{path}.name");
     match names.get(name) {
         Some(first) => {
-            let problem = Problem::Duplicate { found: format!("{name:?}"), first: format!("sync[{first}].name") };
-            faults.push(Fault::new(format!("{path}.name"), problem));
+            let problem = Problem::Duplicate { found: format!("{name:?}"), first: first.clone() };
+            faults.push(Fault::new(path, problem));
         }
-        None => {
-            names.insert(name.to_owned(), index);
-        }
+        None => drop(names.insert(name.to_owned(), path)),
     }
 }
 

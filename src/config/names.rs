@@ -165,6 +165,21 @@ text_setting! {
 }
 
 text_setting! {
+    /// The name of a Lease.
+    LeaseName, "a DNS subdomain, as leases are named", is_subdomain
+}
+
+text_setting! {
+    /// The name of a Pod.
+    PodName, "a DNS subdomain, as pods are named", is_subdomain
+}
+
+text_setting! {
+    /// The name of a namespace.
+    NamespaceName, "a DNS label, as namespaces are named", is_label
+}
+
+text_setting! {
     /// The domain of annotations and a finalizer.
     Domain, "a DNS subdomain such as \"cloud.teleport.dev\"", is_subdomain
 }

@@ -108,7 +108,8 @@ fn overlay(root: &mut BTreeMap<String, Node>, key: &str, value: String, faults: 
                 within(clusters, &cluster, |table| insert(table, rest, variable));
             });
         }
-        ["sync", section, rest @ ..] if !rest.is_empty() => match section_named(root, "sync", section) {
+        [list @ ("sync" | "lease"), section, rest @ ..] if !rest.is_empty() => match section_named(root, list, section)
+        {
             Ok(table) => insert(table, rest, variable),
             Err(problem) => faults.push(Fault::new(name, problem)),
         },

@@ -64,12 +64,25 @@ fn the_reference_file_holds_the_defaults() {
     let status_sync =
         StatusSyncConfig::new("hub".parse().expect("a name"), DatabaseSource::Url(url.parse().expect("a URL")));
     assert_eq!(config.status_sync, Some(status_sync));
+    let lease = LeaseConfig {
+        name: "heartbeat".parse().expect("a name"),
+        cluster: "edge".parse().expect("a name"),
+        lease_name: "add-on".into(),
+        lease_namespace: "edge".into(),
+        secret_name: "hub-kubeconfig".into(),
+        secret_namespace: "add-on".into(),
+        pod: None,
+        duration: LeaseConfig::DEFAULT_DURATION,
+        renew_interval: LeaseConfig::DEFAULT_DURATION / 3,
+        startup_delay: LeaseConfig::DEFAULT_STARTUP_DELAY,
+    };
+    assert_eq!(config.lease, vec![lease]);
 }
 
 #[test]
 fn the_reference_file_names_every_key() {
     let text = "zz = 1\n[daemon]\nzz = 1\n[daemon.log]\nzz = 1\n[clusters.a]\nin_cluster = true\nzz = 1\n[election]\nzz = 1\n\
-                [[sync]]\nzz = 1\n[status_sync]\nzz = 1\n";
+                [[sync]]\nzz = 1\n[[lease]]\nzz = 1\n[status_sync]\nzz = 1\n";
     let Err(Error::Invalid(faults)) = parse(text) else { panic!("each zz is a fault") };
     let reference = checked_in("towline.toml");
     let mut keys = 0;
@@ -86,7 +99,7 @@ fn the_reference_file_names_every_key() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 5 + 4 + 2 + 5 + 5 + 20 + 7, "the walk told of fewer keys than there are");
+    assert_eq!(keys, 6 + 4 + 2 + 5 + 5 + 20 + 11 + 7, "the walk told of fewer keys than there are");
 }
 
 #[test]
@@ -163,7 +176,7 @@ name = \"databases\"
             "election.cluster: missing; allowed: a name of 1 to 63 of a-z, 0-9 and -, beginning and ending with a \
              letter or digit",
             "election.namespace: missing; allowed: the name of a namespace",
-            "elections: unknown key; allowed: daemon, clusters, election, sync, status_sync; did you mean `election`?",
+            "elections: unknown key; allowed: daemon, clusters, election, sync, lease, status_sync; did you mean `election`?",
             "sync[0].local_fields[1]: found \"spec.b\"; allowed: a JSON pointer under /spec such as \
              \"/spec/replicas\"; did you mean `/spec/b`?",
             "sync[0].remote: found \"hubb\"; allowed: a name under `[clusters]`: Edge_1, hub; did you mean `hub`?",
@@ -278,4 +291,36 @@ fn a_fault_of_a_database_url_never_repeats_it() {
 fn no_other_section_is_called_as_the_one_of_which_there_is_one() {
     let faults = told(&with_section("").replace("\"databases\"", "\"status-sync\""));
     assert!(faults[0].contains("the name is that of another section"), "{faults:?}");
+}
+
+const LEASE: &str = "[[lease]]\nname = \"heartbeat\"\nlease_name = \"add-on\"\nlease_namespace = \"edge\"\n\
+                     secret_name = \"hub\"\nsecret_namespace = \"add-ons\"\n";
+
+#[test]
+fn a_lease_without_a_cluster_uses_the_default_one_or_what_is_around() {
+    let config = parse(LEASE).expect("a configuration");
+    let access = |config: &Config| config.clusters[&config.lease[0].cluster].access.clone();
+    assert_eq!(access(&config), ClusterAccess::Inferred);
+    let config = parse(&format!("[clusters.default]\nin_cluster = true\n{LEASE}")).expect("a configuration");
+    assert_eq!(access(&config), ClusterAccess::InCluster);
+    assert_eq!(
+        told(&format!("{CLUSTERS}{LEASE}cluster = \"egde\"\n")),
+        ["lease[0].cluster: found \"egde\"; allowed: a name under `[clusters]`: edge, hub; did you mean `edge`?"]
+    );
+}
+
+#[test]
+fn section_names_are_unique_over_all_jobs() {
+    let lease = LEASE.replace("heartbeat", "databases");
+    assert_eq!(
+        told(&(with_section("") + &lease)),
+        ["lease[0].name: found \"databases\" again; allowed: once (first at sync[0].name)"]
+    );
+}
+
+#[test]
+fn variables_reach_a_lease_by_its_name() {
+    let variables = [("TOWLINE__LEASE__HEARTBEAT__DURATION".to_owned(), "30s".to_owned())];
+    let config = Config::parse(LEASE, variables).expect("a configuration");
+    assert_eq!(config.lease[0].duration, std::time::Duration::from_secs(30));
 }

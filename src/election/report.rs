@@ -81,6 +81,10 @@ impl Section for Elected {
         }
     }
 
+    fn refresh(&self) {
+        self.section.refresh();
+    }
+
     fn report(&self) -> Value {
         let mut report = self.section.report();
         let part = self.seat.report(Arc::clone(&self.election.identity), self.holder(), self.election.roll.replicas());

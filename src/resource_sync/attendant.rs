@@ -2,8 +2,8 @@
 //!
 //! It also sends what a run may not send itself: a run that waited for room in its own dispatcher's mailbox would wait for
 //! itself. It follows the availability of both clusters and the permissions that were given, and asks for everything that was
-//! parked; it also looks now and then for secrets that are due to be written again. It owns nothing, so a restart loses
-//! nothing.
+//! parked; it also looks now and then for secrets that are due to be written again. It owns nothing, and what it requests is
+//! taken out only afterwards, so a restart loses nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,20 @@ use crate::actor::{BoxError, Scope};
 
 /// How often due secrets are looked for: a fraction of the refresh interval, within these bounds.
 const LOOK_FOR_SECRETS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+
+/// What an API server could not tell is asked for again after this.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Returns whether something is still to be asked for.
+async fn request_asked(section: &Section) -> bool {
+    match section.request_asked().await {
+        Ok(()) => false,
+        Err(error) => {
+            tracing::debug!(section = %section.name(), %error, "failed to look for what left the selector, trying on");
+            true
+        }
+    }
+}
 
 /// The body of the actor.
 pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError> {
@@ -28,18 +42,21 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
         refresh.map_or(LOOK_FOR_SECRETS.1, |interval| (interval / 10).clamp(LOOK_FOR_SECRETS.0, LOOK_FOR_SECRETS.1));
     let mut look = tokio::time::interval(period);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // What was asked for and parked before this looked, or while it was away.
+    let mut unanswered = request_asked(&section).await;
+    let mut may_go_on = true;
     loop {
-        // What was parked before this looked, or while it was away.
-        if section.is_available() {
+        if std::mem::take(&mut may_go_on) && section.is_available() {
             section.unpark().await;
         }
         tokio::select! {
             () = scope.draining() => return Ok(()),
-            Ok(()) = remote_availability.changed() => {}
-            Ok(()) = local_availability.changed() => {}
-            Ok(()) = remote_permissions.changed() => {}
-            Ok(()) = local_permissions.changed() => {}
-            () = section.asked() => section.request_asked().await,
+            Ok(()) = remote_availability.changed() => may_go_on = true,
+            Ok(()) = local_availability.changed() => may_go_on = true,
+            Ok(()) = remote_permissions.changed() => may_go_on = true,
+            Ok(()) = local_permissions.changed() => may_go_on = true,
+            () = section.asked() => unanswered = request_asked(&section).await,
+            () = tokio::time::sleep(ASK_AGAIN), if unanswered => unanswered = request_asked(&section).await,
             _ = look.tick(), if refresh.is_some() => section.request_due_secrets().await,
         }
     }

@@ -5,14 +5,17 @@
 
 use std::sync::Arc;
 
+use super::plan::{Namespace, Observed, Step};
 use super::section::Section;
-use crate::cluster::{ObjectKey, Store, Written};
+use crate::cluster::{ListMoment, ObjectKey, Store, Written};
 
 /// What is awaited of one object.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Awaited {
-    /// Our last write's version.
-    written: Option<Arc<str>>,
+    /// Our last write's version, and when it was acknowledged: a list of later shows it too, also where the object is gone.
+    written: Option<(Arc<str>, ListMoment)>,
+    /// The version that a refused write was made for: the cache is to show another one. Empty: that there is none.
+    stale: Option<Arc<str>>,
     /// The incarnation that we deleted: to be shown as terminating at least.
     deleted: Option<Arc<str>>,
     /// The incarnation that is gone for certain: to go from the cache.
@@ -23,8 +26,15 @@ pub(super) struct Awaited {
 
 impl Awaited {
     fn is_shown(&mut self, store: &Store, key: &ObjectKey) -> bool {
-        if self.written.as_ref().is_some_and(|written| store.has_caught_up(key, written)) {
+        if let Some((written, when)) = &self.written
+            && (store.has_caught_up(key, written) || store.has_listed_since(*when))
+        {
             self.written = None;
+        }
+        if let Some(stale) = &self.stale
+            && store.get(key).map_or(!stale.is_empty(), |held| held.resource_version != *stale)
+        {
+            self.stale = None;
         }
         if let Some(uid) = &self.deleted
             && store.get(key).is_none_or(|held| held.deleting || held.uid != *uid)
@@ -40,16 +50,21 @@ impl Awaited {
     }
 
     /// A write was acknowledged.
-    pub(super) fn wrote(&mut self, written: &Written) {
+    pub(super) fn wrote(&mut self, written: &Written, store: &Store) {
         self.unknown = false;
-        self.await_version(&written.resource_version);
+        self.await_version(&written.resource_version, store);
     }
 
     /// The cache is to show this version.
-    pub(super) fn await_version(&mut self, version: &Arc<str>) {
+    pub(super) fn await_version(&mut self, version: &Arc<str>, store: &Store) {
         if !version.is_empty() {
-            self.written = Some(Arc::clone(version));
+            self.written = Some((Arc::clone(version), store.moment()));
         }
+    }
+
+    /// A write was refused, since the object is no longer what it was made for.
+    pub(super) fn await_another(&mut self, than: Option<&Arc<str>>) {
+        self.stale = Some(than.map_or_else(|| "".into(), Arc::clone));
     }
 
     /// This incarnation is to be shown as terminating, or to go from the cache.
@@ -69,7 +84,7 @@ impl Awaited {
     }
 
     fn is_pending(&self) -> bool {
-        self.written.is_some() || self.deleted.is_some() || self.gone.is_some()
+        self.written.is_some() || self.stale.is_some() || self.deleted.is_some() || self.gone.is_some()
     }
 
     fn is_idle(&self) -> bool {
@@ -105,11 +120,19 @@ impl Awaiting {
         self.secrets.retain(|(index, side, key, written)| {
             let watches = if *side == Side::Remote { &watches.remote_secrets } else { &watches.secrets };
             // What is not watched shows nothing.
-            watches
-                .get(*index)
-                .is_some_and(|watch| watch.store().is_listed() && !watch.store().has_caught_up(key, written))
+            watches.get(*index).is_some_and(|watch| {
+                let store = watch.store();
+                (store.is_listed() || store.is_listing()) && !store.has_caught_up(key, written)
+            })
         });
         remote && local && namespace && self.secrets.is_empty()
+    }
+
+    /// The local cluster is gone for ever, and shows nothing any more.
+    pub(super) fn forget_local(&mut self) {
+        self.local.clear();
+        self.namespace.clear();
+        self.secrets.retain(|(_, side, ..)| *side == Side::Remote);
     }
 
     /// The caches have not shown it in time: they are not waited for any longer, the API servers are asked.
@@ -118,6 +141,48 @@ impl Awaiting {
         self.local.unknown |= self.local.is_pending();
         self.namespace.clear();
         self.secrets.clear();
+    }
+
+    /// What is awaited of the object that a step writes; a secret is not among them.
+    fn of(&mut self, step: &Step) -> Option<&mut Awaited> {
+        match step {
+            Step::AddFinalizer | Step::RemoveFinalizer | Step::WriteRemoteStatus | Step::NoteGenerations { .. } => {
+                Some(&mut self.remote)
+            }
+            Step::CreateLocal | Step::PatchLocal(_) | Step::ReleaseLocal(_) | Step::DeleteLocal => {
+                Some(&mut self.local)
+            }
+            Step::CreateNamespace | Step::DeleteNamespace | Step::ReleaseNamespace => Some(&mut self.namespace),
+            Step::UploadSecret(_) | Step::NoteSecretHash(_) => None,
+        }
+    }
+
+    /// Whether the outcome of a step's write is unknown.
+    pub(super) fn set_unknown(&mut self, step: &Step, unknown: bool) {
+        // A namespace or a secret that was written is written again to the same effect, or the conflict tells.
+        if !matches!(step, Step::CreateNamespace | Step::DeleteNamespace | Step::ReleaseNamespace)
+            && let Some(awaited) = self.of(step)
+        {
+            awaited.unknown = unknown;
+        }
+    }
+
+    /// A step was refused since its object has changed or is gone: the cache is to show that first.
+    pub(super) fn refused(&mut self, step: &Step, observed: &Observed) {
+        let of_namespace = match &observed.namespace {
+            Namespace::Present { object, .. } => Some(object),
+            Namespace::None | Namespace::Missing => None,
+        };
+        let acted_on = match step {
+            Step::CreateNamespace | Step::DeleteNamespace | Step::ReleaseNamespace => of_namespace,
+            Step::CreateLocal | Step::PatchLocal(_) | Step::ReleaseLocal(_) | Step::DeleteLocal => {
+                observed.local.as_ref()
+            }
+            _ => observed.remote_object(),
+        };
+        if let Some(awaited) = self.of(step) {
+            awaited.await_another(acted_on.map(|object| &object.resource_version));
+        }
     }
 
     /// A secret was written.

@@ -18,6 +18,8 @@ pub struct Marks {
     pub owner_section: Arc<str>,
     /// On a local object: UID of the remote object it came from.
     pub remote_uid: Arc<str>,
+    /// On a local object, with `mirror`: it was ours and was let go, whatever the managed fields say.
+    pub released: Arc<str>,
     /// On a remote object: the remote generation that the local object reflects.
     pub remote_generation: Arc<str>,
     /// On a remote object: the local generation that resulted.
@@ -42,6 +44,7 @@ impl Marks {
             owner_resource: mark("sync-owner-resource"),
             owner_section: mark("sync-owner-section"),
             remote_uid: mark("sync-remote-uid"),
+            released: mark("sync-released"),
             remote_generation: mark("sync-remote-generation"),
             local_generation: mark("sync-local-generation"),
             uploaded_hash: mark("last-uploaded-hash"),
@@ -59,6 +62,7 @@ impl Marks {
             &self.owner_resource,
             &self.owner_section,
             &self.remote_uid,
+            &self.released,
             &self.remote_generation,
             &self.local_generation,
             &self.uploaded_hash,

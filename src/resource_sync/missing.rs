@@ -8,12 +8,12 @@ use tokio::time::Instant;
 use super::guard::Verdict;
 use super::plan::{Absence, Observed, Remote};
 use super::reconcile::{CATCH_UP, End, PairReconciler};
-use super::section::{Mode, Section};
+use super::section::Section;
 use crate::cluster::{Error, Kind, Object};
 use crate::telemetry::ObjectState as PairState;
 
-/// An object that is missing in the middle of a list is looked at again after this.
-const LISTING_LOOK: Duration = Duration::from_secs(1);
+/// What can't be decided before the end of a list is looked at again after this.
+pub(super) const LISTING_LOOK: Duration = Duration::from_secs(1);
 /// What the guard holds back asks again after this: deletions that counted against it grow old.
 pub(super) const GUARD_LOOK: Duration = Duration::from_mins(1);
 
@@ -42,7 +42,6 @@ impl PairReconciler {
     pub(super) fn may_have_left_the_selector(&self, section: &Section, observed: &Observed) -> bool {
         let unseen = matches!(observed.remote, Remote::Absent(Absence::SeenTerminating | Absence::Unexplained));
         unseen
-            && section.mode() == Mode::Syncing
             && !section.config().selector.is_empty()
             && section.table.lock().get(&self.key).is_some_and(|pair| pair.holds_remote)
     }

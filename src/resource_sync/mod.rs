@@ -5,8 +5,8 @@
 //! holds what a section decides from (`namespaces` the part about those), `news` translates what watches tell into keys,
 //! `overhear` what peers' watches tell, `run` is a section's time at work, `awaited` is what caches have yet to show of our
 //! own writes, `reconcile` is the actor that observes, plans and does (`missing` is the part about remote objects that are
-//! not there), `execute` turns a step into a request, `attendant` wakes what waits for a cluster or a permission, `events`
-//! tells people, `report` tells operators.
+//! not there), `execute` turns a step into a request, `attendant` wakes what waits (`owed`) for a cluster or a permission,
+//! `events` tells people, `report` tells operators.
 
 pub mod attendant;
 mod awaited;
@@ -22,6 +22,7 @@ mod namespaces;
 mod news;
 pub mod observe;
 mod overhear;
+mod owed;
 pub mod patch;
 pub mod plan;
 pub mod reconcile;

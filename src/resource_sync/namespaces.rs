@@ -85,6 +85,24 @@ impl Section {
         }
     }
 
+    /// That a remote object went the regular way is dealt with here. The cache of it may be another section's too, which
+    /// has yet to delete the namespace that it made for its own local object.
+    pub(super) fn forget_terminated(&self, remote_key: &ObjectKey) {
+        let is_needed = |peer: &Arc<Self>| {
+            let namespace = peer.mapping.local_of(remote_key).and_then(|local_key| {
+                let namespaces = peer.watches.namespaces.store();
+                Some((namespaces.get(&ObjectKey::new("", Arc::clone(&local_key.namespace)))?, local_key))
+            });
+            peer.config.name != self.config.name
+                && Arc::ptr_eq(&peer.watches.remote, &self.watches.remote)
+                && namespace.is_some_and(|(namespace, key)| peer.owner_in(&namespace) == Some(key))
+        };
+        let peers = self.peers.read().clone();
+        if !peers.iter().any(is_needed) {
+            self.watches.remote.store().forget(remote_key);
+        }
+    }
+
     /// Whether the namespace's marks are this section's.
     pub(super) fn owns(&self, namespace: &Object) -> bool {
         match self.policy.marks.namespace_owner(namespace) {
@@ -120,6 +138,7 @@ impl Section {
         let (remotes, marks) = (owner.watches.remote.store(), &owner.policy.marks);
         let locals = owner.watches.local.store();
         !self.knows(&owner.watches.local)
+            || !owner.watches.local.is_of_session()
             || locals.in_namespace(namespace).iter().any(|local| {
                 let Some(remote_key) = owner.mapping.remote_of(&local.key) else { return false };
                 if Some(&local.key) == except || local.deleting {
@@ -134,13 +153,16 @@ impl Section {
     }
 
     /// Whether a living remote object of `owner`'s, other than that of `except`, maps to the local namespace. What this
-    /// section does not know counts as living.
+    /// section does not know counts as living, and so does what is paused: nothing is done for it, its deletion included.
     pub(super) fn lives_in(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
         let Some(remote_namespace) = owner.mapping.remote_namespace_of(namespace) else { return false };
         let store = owner.watches.remote.store();
         !self.knows(&owner.watches.remote)
+            || !owner.watches.remote.is_of_session()
             || store.any_in_namespace(remote_namespace, |remote| {
-                !remote.deleting && Some(&remote.key) != except && owner.mapping.local_of(&remote.key).is_some()
+                (!remote.deleting || owner.policy.marks.is_paused(remote))
+                    && Some(&remote.key) != except
+                    && owner.mapping.local_of(&remote.key).is_some()
             })
     }
 }

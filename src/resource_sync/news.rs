@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use super::plan;
 use super::section::Section;
 use crate::cluster::{Follower, ObjectKey, Watch};
-use crate::config::Unclaimed;
 
 /// What a watch is to a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +45,9 @@ impl Section {
                 let mut keys: BTreeSet<ObjectKey> = BTreeSet::new();
                 if let Some(remote_namespace) = self.mapping.remote_namespace_of(&key.name) {
                     if watch.store().get(key).is_none() {
-                        self.watches.remote.store().forget_in(remote_namespace);
+                        for key in self.watches.remote.store().terminated_in(remote_namespace) {
+                            self.forget_terminated(&key);
+                        }
                     }
                     let remotes = self.watches.remote.store().in_namespace(remote_namespace);
                     keys.extend(remotes.iter().filter_map(|remote| self.mapping.local_of(&remote.key)));
@@ -97,7 +98,7 @@ impl Section {
             Some(local) => {
                 !local.deleting
                     && !self.policy.marks.is_paused(local)
-                    && (owned || plan::is_ours(local, &self.policy) || self.policy.unclaimed == Unclaimed::Delete)
+                    && (owned || plan::is_ours(local, &self.policy) || plan::may_go_unclaimed(local, &self.policy))
             }
             None => owned,
         };
@@ -178,8 +179,11 @@ impl Follower for Following {
 
     fn note(&self, watch: &Watch, first: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
         let section = &self.section;
-        if first && matches!(self.role, Role::Remote | Role::Local) {
+        if matches!(self.role, Role::Remote | Role::Local) {
             section.became_known();
+        }
+        if first && self.role == Role::Remote {
+            section.look_for_unselected();
         }
         if !section.is_listed() {
             if self.role == Role::Remote {
@@ -187,8 +191,11 @@ impl Follower for Following {
             }
             return Vec::new();
         }
-        let first = section.begins_now() || first;
-        let keys = if first {
+        let begins = section.begins_now();
+        if begins {
+            section.look_for_unselected();
+        }
+        let keys = if first || begins {
             section.all_pairs()
         } else {
             vanished.iter().flat_map(|key| section.concerned(self.role, watch, key)).collect()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::plan::Policy;
+use super::plan::{Policy, is_ours};
 use super::settled::{Settled, fingerprint};
 use crate::cluster::{CanonicalJson, Object};
 use crate::config::{Metadata, SpecPointer};
@@ -21,7 +21,7 @@ pub struct LocalChange {
     pub labels: BTreeMap<Arc<str>, Option<Arc<str>>>,
     /// Annotations to set (`Some`) or to remove (`None`).
     pub annotations: BTreeMap<Arc<str>, Option<Arc<str>>>,
-    /// Strips the record of field managers: with `mirror` it is what says that an object is ours.
+    /// Strips the record of field managers: with `mirror` it is what says that an object is or was ours.
     pub strip_managers: bool,
     /// The change depends on what the object holds besides: it must not have changed since it was read.
     pub guarded: bool,
@@ -37,10 +37,6 @@ impl LocalChange {
         if let Some(content) = &self.content {
             local.content = content.clone();
         }
-        if self.strip_managers {
-            local.ours = None;
-            return;
-        }
         let owned = local.ours.get_or_insert_default();
         for (held, changes, owned) in [
             (&mut local.labels, &self.labels, &mut owned.labels),
@@ -55,6 +51,9 @@ impl LocalChange {
                     owned.remove(key);
                 }
             }
+        }
+        if self.strip_managers {
+            local.ours = None;
         }
     }
 
@@ -192,19 +191,31 @@ pub fn desired_metadata(remote: &Object, policy: &Policy) -> (Keys, Keys) {
     }
 }
 
-/// What takes our mark off a local object that is let go; `None`: it has none.
-pub fn release(local: &Object, policy: &Policy) -> Option<LocalChange> {
-    let mark = &policy.marks.remote_uid;
+/// What makes a local object one that is ours no more, while the section goes on; `None`: it is none of ours. What was
+/// ours stays so recorded: with `merge` in the managed fields, with `mirror`, where those say that it *is* ours, by a mark.
+pub fn let_go(local: &Object, policy: &Policy) -> Option<LocalChange> {
     match policy.metadata {
-        Metadata::Merge => local.annotations.contains_key(mark).then(|| LocalChange {
-            annotations: BTreeMap::from([(Arc::clone(mark), None)]),
+        Metadata::Merge => release(local, policy),
+        Metadata::Mirror => is_ours(local, policy).then(|| LocalChange {
+            annotations: BTreeMap::from([(Arc::clone(&policy.marks.released), Some("true".into()))]),
             guarded: true,
             ..LocalChange::default()
         }),
-        Metadata::Mirror => {
-            local.ours.is_some().then(|| LocalChange { strip_managers: true, guarded: true, ..LocalChange::default() })
-        }
     }
+}
+
+/// What takes our marks off a local object for good; `None`: it has none.
+pub fn release(local: &Object, policy: &Policy) -> Option<LocalChange> {
+    let marks = [&policy.marks.remote_uid, &policy.marks.released];
+    let held = marks.into_iter().filter(|mark| local.annotations.contains_key(*mark));
+    let annotations: BTreeMap<_, _> = held.map(|mark| (Arc::clone(mark), None)).collect();
+    let strip_managers = policy.metadata == Metadata::Mirror && local.ours.is_some();
+    (strip_managers || !annotations.is_empty()).then(|| LocalChange {
+        annotations,
+        strip_managers,
+        guarded: true,
+        ..LocalChange::default()
+    })
 }
 
 fn key_changes(

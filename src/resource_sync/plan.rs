@@ -291,7 +291,7 @@ fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explain
     }
     if let Some(local) = &observed.local {
         let ours = our_finalizer || is_ours(local, policy) || namespace_names(observed, policy);
-        if !ours && policy.unclaimed == Unclaimed::Keep {
+        if !ours && !may_go_unclaimed(local, policy) {
             return Next::Rest(Rest::Unclaimed);
         }
         if local.deleting {
@@ -316,7 +316,7 @@ fn letting_go(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     if remote.has_finalizer(&policy.marks.finalizer) {
         return Next::Do(Step::RemoveFinalizer);
     }
-    if let Some(change) = observed.local.as_deref().and_then(|local| patch::release(local, policy)) {
+    if let Some(change) = observed.local.as_deref().and_then(|local| patch::let_go(local, policy)) {
         return Next::Do(Step::ReleaseLocal(change));
     }
     // With the marks the namespace would be deleted with the last selected object, and the kept one with it. Without a
@@ -353,8 +353,15 @@ pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
 pub fn is_ours(local: &Object, policy: &Policy) -> bool {
     match policy.metadata {
         Metadata::Merge => local.annotation(&policy.marks.remote_uid).is_some(),
-        Metadata::Mirror => local.ours.is_some(),
+        Metadata::Mirror => local.ours.is_some() && local.annotation(&policy.marks.released).is_none(),
     }
+}
+
+/// Whether an object without a remote one, and not ours, is to be deleted: only what never was ours. What was let go is
+/// kept.
+pub fn may_go_unclaimed(local: &Object, policy: &Policy) -> bool {
+    let was_ours = local.ours.is_some() || local.annotation(&policy.marks.released).is_some();
+    policy.unclaimed == Unclaimed::Delete && !was_ours
 }
 
 impl Observed {

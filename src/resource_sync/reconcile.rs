@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::awaited::{Awaiting, Side};
 use super::events::PairEvent;
 use super::execute::execute;
-use super::missing::{GUARD_LOOK, is_selected};
+use super::missing::{GUARD_LOOK, LISTING_LOOK, is_selected};
 use super::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step, UPLOAD_SECRET};
 use super::section::{Mode, Section};
 use super::table::Failure;
@@ -60,6 +60,7 @@ impl ReconcilerFactory<ObjectKey> for PairReconcilers {
             metrics: Arc::clone(&self.metrics),
             key: key.clone(),
             awaiting: self.section.awaiting(key),
+            permissions: 0,
             waiting_since: None,
             last_written: BTreeMap::new(),
             rewrites: VecDeque::new(),
@@ -73,6 +74,8 @@ pub struct PairReconciler {
     metrics: Arc<SyncMetrics>,
     pub(super) key: ObjectKey,
     awaiting: Awaiting,
+    /// How many permissions had been given when this run began.
+    permissions: u64,
     waiting_since: Option<Instant>,
     /// Fingerprint of what was last written, by step.
     last_written: BTreeMap<&'static str, u64>,
@@ -113,6 +116,7 @@ impl Reconciler for PairReconciler {
     async fn reconcile(&mut self) -> Outcome {
         let section = Arc::clone(&self.section);
         let Some(remote_key) = section.mapping().remote_of(&self.key) else { return Outcome::Done };
+        self.permissions = section.permissions();
         // When the last cache has listed, every pair is asked for.
         if !section.is_listed() {
             return Outcome::Wait;
@@ -123,6 +127,12 @@ impl Reconciler for PairReconciler {
             if !section.is_available() {
                 return Outcome::Wait;
             }
+        }
+        if !section.is_of_sessions() {
+            return Outcome::RetryAfter(LISTING_LOOK);
+        }
+        if section.mode() == Mode::DetachingLocalGone {
+            self.awaiting.forget_local();
         }
         if !self.awaiting.is_shown(&section, &self.key, &remote_key) {
             let waiting_since = *self.waiting_since.get_or_insert_with(Instant::now);
@@ -152,12 +162,13 @@ impl PairReconciler {
             && let Some(kind) = section.remote_kind()
         {
             let live = section.remote_cluster().get(&kind, &observed.remote_key).await?;
+            let store = section.watches().remote.store();
             let awaited = &mut self.awaiting.remote;
             awaited.clear();
             observed.remote = if let Some(live) = live {
                 // The cache is not to be trusted before it has come as far.
                 if is_selected(section, &live) {
-                    awaited.await_version(&live.resource_version);
+                    awaited.await_version(&live.resource_version, store);
                     Remote::Present(Arc::new(live))
                 } else {
                     Remote::Absent(Absence::LeftSelector(Arc::new(live)))
@@ -177,10 +188,11 @@ impl PairReconciler {
             && let Some(kind) = section.local_kind()
         {
             let live = section.local_cluster().get(&kind, &self.key).await?;
+            let store = section.watches().local.store();
             let awaited = &mut self.awaiting.local;
             awaited.clear();
             match (&live, &observed.local) {
-                (Some(live), _) => awaited.await_version(&live.resource_version),
+                (Some(live), _) => awaited.await_version(&live.resource_version, store),
                 (None, Some(held)) => awaited.await_absence(&held.uid),
                 (None, None) => {}
             }
@@ -223,6 +235,10 @@ impl PairReconciler {
                 tracing::info!(section = %section.name(), key = %self.key, step = step.name(), "dry run");
                 return (End::Later(PairState::Pending, None), observed);
             }
+            // Credentials may have changed since the last step.
+            if !section.is_of_sessions() {
+                return (End::Later(PairState::Pending, Some(LISTING_LOOK)), observed);
+            }
             if step == Step::CreateNamespace && !section.may_create_namespace(&self.key.namespace) {
                 return (End::Later(PairState::Pending, Some(NAMESPACE_MADE)), observed);
             }
@@ -237,7 +253,12 @@ impl PairReconciler {
             if step == Step::AddFinalizer {
                 section.table.lock().pair(&self.key).holds_remote = true;
             }
-            match execute(section, &step, &observed).await {
+            // Should this run end before the answer comes, the next one knows that a write was sent.
+            self.awaiting.set_unknown(&step, true);
+            section.remember(&self.key, &self.awaiting);
+            let result = execute(section, &step, &observed).await;
+            self.awaiting.set_unknown(&step, result.as_ref().is_err_and(Error::outcome_is_unknown));
+            match result {
                 Ok(written) => {
                     if let Some(content) = written_fingerprint(&step, &observed) {
                         self.last_written.insert(step.name(), content);
@@ -260,7 +281,9 @@ impl PairReconciler {
                     secret_failure = Some((step.name(), error));
                 }
                 Err(error) => {
-                    self.note_failure(&step, &error);
+                    if matches!(error, Error::Conflict { .. } | Error::NotFound { .. }) {
+                        self.awaiting.refused(&step, &observed);
+                    }
                     match (&step, &observed.namespace) {
                         (Step::CreateNamespace, _) => section.namespace_was_not_made(&self.key.namespace),
                         (Step::DeleteNamespace, Namespace::Present { object, .. }) => {
@@ -312,12 +335,14 @@ impl PairReconciler {
 
     /// Notes what the caches have yet to show, and what a write may settle on.
     fn note(&mut self, section: &Section, step: &Step, written: &Written, observed: &Observed) {
+        let watches = section.watches();
+        let (remotes, locals, namespaces) = (watches.remote.store(), watches.local.store(), watches.namespaces.store());
         match step {
-            Step::AddFinalizer | Step::NoteGenerations { .. } => self.awaiting.remote.wrote(written),
+            Step::AddFinalizer | Step::NoteGenerations { .. } => self.awaiting.remote.wrote(written, remotes),
             Step::RemoveFinalizer => {
                 // What is not selected the watch does not show.
                 if let Remote::Present(remote) = &observed.remote {
-                    self.awaiting.remote.wrote(written);
+                    self.awaiting.remote.wrote(written, remotes);
                     if remote.deleting && remote.finalizers.len() == 1 {
                         self.awaiting.remote.await_absence(&remote.uid);
                     }
@@ -326,7 +351,7 @@ impl PairReconciler {
                 section.guard.lock().clear(&self.key);
             }
             Step::WriteRemoteStatus => {
-                self.awaiting.remote.wrote(written);
+                self.awaiting.remote.wrote(written, remotes);
                 if let Some(local) = &observed.local {
                     let mut table = section.table.lock();
                     if let Some(lag) = table.status_written(&self.key, Instant::now()) {
@@ -334,12 +359,12 @@ impl PairReconciler {
                     }
                     let settled = &mut table.pair(&self.key).settled;
                     settled.wrote_status(local, written);
-                    let shown = section.watches().remote.store().get(&observed.remote_key);
+                    let shown = remotes.get(&observed.remote_key);
                     settled.observe(shown.as_deref(), None, section.policy());
                 }
             }
             Step::CreateLocal | Step::PatchLocal(_) => {
-                self.awaiting.local.wrote(written);
+                self.awaiting.local.wrote(written, locals);
                 if let Some(lag) = section.table.lock().spec_written(&self.key, Instant::now()) {
                     self.metrics.written(Direction::Spec, lag);
                 }
@@ -348,21 +373,21 @@ impl PairReconciler {
                     let mut table = section.table.lock();
                     let settled = &mut table.pair(&self.key).settled;
                     settled.wrote_content(remote, written);
-                    let shown = section.watches().local.store().get(&self.key);
+                    let shown = locals.get(&self.key);
                     settled.observe(None, shown.as_deref(), section.policy());
                 }
             }
-            Step::ReleaseLocal(_) => self.awaiting.local.wrote(written),
+            Step::ReleaseLocal(_) => self.awaiting.local.wrote(written, locals),
             Step::DeleteLocal => {
-                self.awaiting.local.wrote(written);
+                self.awaiting.local.wrote(written, locals);
                 if let Some(local) = &observed.local {
                     self.awaiting.local.await_end(&local.uid);
                 }
                 self.went(section, observed);
             }
-            Step::CreateNamespace | Step::ReleaseNamespace => self.awaiting.namespace.wrote(written),
+            Step::CreateNamespace | Step::ReleaseNamespace => self.awaiting.namespace.wrote(written, namespaces),
             Step::DeleteNamespace => {
-                self.awaiting.namespace.wrote(written);
+                self.awaiting.namespace.wrote(written, namespaces);
                 if let Namespace::Present { object, .. } = &observed.namespace {
                     self.awaiting.namespace.await_end(&object.uid);
                 }
@@ -393,26 +418,6 @@ impl PairReconciler {
     fn went(&self, section: &Section, observed: &Observed) {
         if matches!(observed.remote, Remote::Absent(_)) {
             section.guard.lock().went(&self.key, Instant::now());
-        }
-    }
-
-    fn note_failure(&mut self, step: &Step, error: &Error) {
-        if !error.outcome_is_unknown() {
-            return;
-        }
-        match step {
-            Step::AddFinalizer | Step::RemoveFinalizer | Step::WriteRemoteStatus | Step::NoteGenerations { .. } => {
-                self.awaiting.remote.unknown = true;
-            }
-            Step::CreateLocal | Step::PatchLocal(_) | Step::ReleaseLocal(_) | Step::DeleteLocal => {
-                self.awaiting.local.unknown = true;
-            }
-            // A namespace or a secret that was written is written again to the same effect, or the conflict tells.
-            Step::CreateNamespace
-            | Step::DeleteNamespace
-            | Step::ReleaseNamespace
-            | Step::UploadSecret(_)
-            | Step::NoteSecretHash(_) => {}
         }
     }
 
@@ -452,7 +457,8 @@ impl PairReconciler {
                     let outcome = match retry {
                         Retry::WhenAllowed => {
                             section.park(self.key.clone());
-                            Outcome::Wait
+                            // It may have been given between the answer and this.
+                            if section.permissions() == self.permissions { Outcome::Wait } else { Outcome::Retry }
                         }
                         Retry::After(delay) => Outcome::RetryAfter(delay),
                         Retry::WhenClaimed => Outcome::Wait,
@@ -486,7 +492,7 @@ impl PairReconciler {
                 // Where it was there when this run began, what has been seen since is for the run that follows.
                 let is_known = matches!(observed.remote, Remote::Absent(_));
                 if !is_owner && is_known && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {
-                    section.watches().remote.store().forget(&observed.remote_key);
+                    section.forget_terminated(&observed.remote_key);
                 }
                 section.guard.lock().clear(&self.key);
                 return Outcome::Done;

@@ -75,20 +75,6 @@ impl SyncReport {
         Self { section, dispatcher, queue, metrics }
     }
 
-    /// Refreshes the gauges, before a scrape.
-    pub fn refresh(&self) {
-        let now = Instant::now();
-        let (states, oldest) = {
-            let table = self.section.table.lock();
-            (table.states(), table.oldest_pending(now))
-        };
-        self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
-        self.metrics.set_objects(|state| states.get(state.as_str()).copied().unwrap_or_default());
-        for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
-            self.metrics.set_oldest_pending(direction, age.unwrap_or_default());
-        }
-    }
-
     fn build(&self) -> Report {
         let now = Instant::now();
         let section = &self.section;
@@ -146,6 +132,19 @@ impl telemetry::Section for SyncReport {
         serde_json::to_value(self.build()).unwrap_or(Value::Null)
     }
 
+    fn refresh(&self) {
+        let now = Instant::now();
+        let (states, oldest) = {
+            let table = self.section.table.lock();
+            (table.states(), table.oldest_pending(now))
+        };
+        self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
+        self.metrics.set_objects(|state| states.get(state.as_str()).copied().unwrap_or_default());
+        for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
+            self.metrics.set_oldest_pending(direction, age.unwrap_or_default());
+        }
+    }
+
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move {
             if self.section.guard.lock().held(self.section.objects(), Instant::now()).is_none() {
@@ -170,6 +169,7 @@ impl telemetry::Section for SyncReport {
                 section.set_mode(before);
                 return Err(Refused::Unavailable { reason });
             }
+            section.look_for_unselected();
             let left = section.left_to_detach();
             tracing::info!(section = %section.name(), local_gone, objects = left, "section is being detached");
             section.request_all().await;

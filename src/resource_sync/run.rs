@@ -59,7 +59,7 @@ impl Section {
     pub fn begin(self: &Arc<Self>) -> Running {
         *self.table.lock() = super::table::Table::default();
         *self.guard.lock() = super::guard::Guard::default();
-        self.parked.lock().clear();
+        *self.parked.lock() = super::owed::Owed::default();
         self.awaiting.lock().clear();
         self.making_namespaces.lock().clear();
         *self.asked.lock() = super::section::Asked::default();

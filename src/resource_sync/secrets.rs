@@ -65,12 +65,11 @@ impl SecretView {
         if self.uploaded || self.failed {
             return false;
         }
-        self.needs_note()
-            || match &self.remote {
-                RemoteSecret::Unwatched { due } => *due,
-                RemoteSecret::Watched(None) => true,
-                RemoteSecret::Watched(Some((hash, owner))) => *hash != self.hash || *owner != self.remote_owner,
-            }
+        match &self.remote {
+            RemoteSecret::Unwatched { due } => *due || self.needs_note(),
+            RemoteSecret::Watched(None) => true,
+            RemoteSecret::Watched(Some((hash, owner))) => *hash != self.hash || *owner != self.remote_owner,
+        }
     }
 
     /// Whether the hash has to be noted on the local secret.
@@ -192,6 +191,22 @@ mod tests {
             MARK,
         );
         assert!(hash.starts_with("4bc3db4c") && hash.ends_with("e1c5"), "{hash}");
+    }
+
+    #[test]
+    fn what_the_remote_is_seen_to_hold_is_not_written_again() {
+        let object = Arc::new(secret(r#"{"metadata":{"name":"a"},"type":"T","data":{"a":"MQ=="}}"#));
+        let marks = crate::resource_sync::stage::config("databases", "databases", "");
+        let marks = Marks::new(&marks);
+        let owner: Option<Arc<str>> = Some("owner".into());
+        let view = |remote| SecretView::new(Arc::clone(&object), &marks, remote, owner.clone());
+        let held = Some((hash(&object, &marks.uploaded_hash), owner.clone()));
+        // Killed between the upload and the note.
+        let seen = view(RemoteSecret::Watched(held));
+        assert!(!seen.needs_upload() && seen.needs_note());
+        assert!(view(RemoteSecret::Watched(None)).needs_upload());
+        let unseen = view(RemoteSecret::Unwatched { due: false });
+        assert!(unseen.needs_upload() && unseen.needs_note());
     }
 
     #[test]

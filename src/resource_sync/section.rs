@@ -5,7 +5,7 @@
 //! finished its first list; when the last one has, every pair is asked for once. Pairs that wait for a cluster or for a
 //! permission are parked here and asked for again together by the section's attendant.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -19,12 +19,13 @@ use super::guard::Guard;
 use super::names::Mapping;
 use super::news::{Following, Role};
 use super::overhear::{Overhearing, Side};
+use super::owed::Owed;
 use super::plan::{Absence, Namespace, Observed, Policy, Remote};
 use super::run::Run;
 use super::secrets::{self, RemoteSecret, SecretView};
 use super::table::Table;
 use crate::actor::KeyMailbox;
-use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, Listed, ObjectKey, Watch};
+use crate::cluster::{Cluster, Error, FIELD_MANAGER, Fence, Kind, Listed, ObjectKey, Watch};
 use crate::config::{SectionName, SyncConfig};
 
 /// The configuration's default: one daemon alone follows the remote objects.
@@ -71,7 +72,7 @@ pub struct Section {
     mode: AtomicU8,
     pub(super) table: Mutex<Table>,
     pub(super) guard: Mutex<Guard>,
-    pub(super) parked: Mutex<HashSet<ObjectKey>>,
+    pub(super) parked: Mutex<Owed>,
     pub(super) awaiting: Mutex<HashMap<ObjectKey, Awaiting>>,
     /// Namespaces that are being made, since when.
     pub(super) making_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
@@ -94,9 +95,12 @@ pub struct Section {
 /// What runs asked for.
 #[derive(Default)]
 pub(super) struct Asked {
-    pub(super) keys: BTreeSet<ObjectKey>,
-    /// Everyone who waits for the guard's verdict.
-    suspects: bool,
+    pub(super) keys: Owed,
+    /// Everyone who waits for the guard's verdict: how often that was asked for, and answered.
+    suspects: u64,
+    suspects_requested: u64,
+    /// The remote objects that are not selected have to be looked through for our finalizer.
+    unselected: bool,
 }
 
 impl Section {
@@ -245,6 +249,15 @@ impl Section {
         self.needed().iter().all(|watch| run.knows(watch))
     }
 
+    /// Whether the caches are of the clusters that requests now go to: new credentials may lead to other ones, until the
+    /// next lists have ended.
+    pub(super) fn is_of_sessions(&self) -> bool {
+        let listed_before = |watch: &&Arc<Watch>| watch.store().is_listed() && !watch.is_of_session();
+        let secrets = self.watches.secrets.iter().chain(&self.watches.remote_secrets);
+        !self.needed().iter().any(listed_before)
+            && (self.mode() == Mode::DetachingLocalGone || !secrets.into_iter().any(|watch| listed_before(&watch)))
+    }
+
     /// Whether a list has just ended of which the guard does not know the suspects yet.
     pub(super) fn is_noting(&self) -> bool {
         self.needed().iter().any(|watch| watch.is_noting())
@@ -311,7 +324,7 @@ impl Section {
 
     /// A suspect was cleared: others may go now.
     pub(super) fn suspects_may_go(&self) {
-        self.asked.lock().suspects = true;
+        self.asked.lock().suspects += 1;
         self.asked_notify.notify_one();
     }
 
@@ -320,18 +333,48 @@ impl Section {
         self.asked_notify.notified().await;
     }
 
-    /// Requests what runs have asked for.
-    pub(super) async fn request_asked(&self) {
-        let asked = std::mem::take(&mut *self.asked.lock());
-        for key in asked.keys {
-            self.request(key).await;
+    /// What left the selector unseen may still bear our finalizer: it is to be looked for.
+    pub(super) fn look_for_unselected(&self) {
+        if !self.config.selector.is_empty() {
+            self.asked.lock().unselected = true;
+            self.asked_notify.notify_one();
         }
-        if asked.suspects {
+    }
+
+    /// Requests what bears our finalizer and is not selected.
+    async fn request_unselected(&self) -> Result<(), Error> {
+        let Some(kind) = self.remote_kind() else { return Ok(()) };
+        let held = self.remote_cluster().held_by(&kind, &self.policy.marks.finalizer).await?;
+        for remote_key in held {
+            if self.watches.remote.store().get(&remote_key).is_none()
+                && let Some(key) = self.mapping.local_of(&remote_key)
+            {
+                self.table.lock().pair(&key).holds_remote = true;
+                self.request(key).await;
+            }
+        }
+        self.asked.lock().unselected = false;
+        Ok(())
+    }
+
+    /// Requests what runs have asked for; an error: something could not be found out, and is still to be.
+    pub(super) async fn request_asked(&self) -> Result<(), Error> {
+        let (keys, suspects) = {
+            let asked = self.asked.lock();
+            (asked.keys.seen(), (asked.suspects != asked.suspects_requested).then_some(asked.suspects))
+        };
+        for (key, added) in keys {
+            self.request(key.clone()).await;
+            self.asked.lock().keys.requested(&key, added);
+        }
+        if let Some(suspects) = suspects {
             let waiting = self.guard.lock().waiting();
             for key in waiting {
                 self.request(key).await;
             }
+            self.asked.lock().suspects_requested = suspects;
         }
+        if self.asked.lock().unselected { self.request_unselected().await } else { Ok(()) }
     }
 
     /// Asks for a reconcile; waits while the dispatcher has no room for another key.
@@ -379,10 +422,16 @@ impl Section {
 
     /// Asks for everything that was parked.
     pub(super) async fn unpark(&self) {
-        let parked = std::mem::take(&mut *self.parked.lock());
-        for key in parked {
-            self.request(key).await;
+        let parked = self.parked.lock().seen();
+        for (key, added) in parked {
+            self.request(key.clone()).await;
+            self.parked.lock().requested(&key, added);
         }
+    }
+
+    /// How often a denied permission was given, on either side.
+    pub(super) fn permissions(&self) -> u64 {
+        self.remote_cluster().permissions() + self.local_cluster().permissions()
     }
 
     /// Tells an Event; dropped and counted when there is no room.
@@ -500,19 +549,31 @@ impl Section {
     pub(super) fn left_to_detach(&self) -> usize {
         let marks = &self.policy.marks;
         let watches = &self.watches;
+        let unselected = usize::from(self.asked.lock().unselected) + self.unselected_and_held();
         let remotes = watches.remote.store().objects();
         let held = remotes
             .iter()
             .filter(|remote| remote.has_finalizer(&marks.finalizer) && self.mapping.local_of(&remote.key).is_some());
         if self.mode() == Mode::DetachingLocalGone {
-            return held.count();
+            return unselected + held.count();
         }
         let locals = watches.local.store().objects();
         let marked = locals.iter().filter(|local| {
-            local.annotation(&marks.remote_uid).is_some() && self.mapping.remote_of(&local.key).is_some()
+            let is_marked = [&marks.remote_uid, &marks.released].iter().any(|mark| local.annotation(mark).is_some());
+            is_marked && self.mapping.remote_of(&local.key).is_some()
         });
         let namespaces = watches.namespaces.store().objects();
         let owned = namespaces.iter().filter(|namespace| self.owner_in(namespace).is_some());
-        held.count() + marked.count() + owned.count()
+        unselected + held.count() + marked.count() + owned.count()
+    }
+
+    /// How many remote objects that are not selected are known to bear our finalizer.
+    fn unselected_and_held(&self) -> usize {
+        if self.config.selector.is_empty() {
+            return 0;
+        }
+        let holding = self.table.lock().holding();
+        let remotes = holding.iter().filter_map(|key| self.mapping.remote_of(key));
+        remotes.filter(|key| self.watches.remote.store().get(key).is_none()).count()
     }
 }

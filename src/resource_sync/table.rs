@@ -99,6 +99,11 @@ impl Table {
         self.pairs.keys()
     }
 
+    /// The pairs whose remote object may bear our finalizer.
+    pub fn holding(&self) -> Vec<ObjectKey> {
+        self.pairs.iter().filter(|(_, pair)| pair.holds_remote).map(|(key, _)| key.clone()).collect()
+    }
+
     /// The pair is gone on both sides.
     pub fn forget(&mut self, key: &ObjectKey) {
         self.pairs.remove(key);

@@ -86,13 +86,6 @@ impl StatusSyncReport {
     pub fn new(name: SectionName, shared: Arc<Shared>, pollers: Vec<Arc<Poller>>) -> Self {
         Self { name, shared, pollers }
     }
-
-    /// Refreshes the gauges, before a scrape.
-    pub fn refresh(&self) {
-        self.pollers.iter().for_each(|poller| poller.refresh());
-        let pool = self.shared.database.state();
-        telemetry::db_pool_connections(pool.idle, pool.in_use, pool.max);
-    }
 }
 
 impl telemetry::Section for StatusSyncReport {
@@ -132,6 +125,12 @@ impl telemetry::Section for StatusSyncReport {
             "pool": self.shared.database.state(),
             "families": families,
         })
+    }
+
+    fn refresh(&self) {
+        self.pollers.iter().for_each(|poller| poller.refresh());
+        let pool = self.shared.database.state();
+        telemetry::db_pool_connections(pool.idle, pool.in_use, pool.max);
     }
 
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {

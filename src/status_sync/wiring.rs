@@ -11,9 +11,8 @@ use super::poller::{Poller, Shared};
 use super::report::StatusSyncReport;
 use crate::actor::{ChildSpec, KeyInbox, RestartPolicy, key_mailbox};
 use crate::cluster::{Fence, ObjectKey, WatchId, WatchRegistry};
-use crate::config::{ClusterName, ResourceId, SectionName, StatusFamily, StatusSyncConfig};
+use crate::config::{ClusterName, ResourceId, StatusFamily, StatusSyncConfig};
 use crate::db::{self, Database, DatabaseUrl};
-use crate::telemetry;
 
 /// Keys that wait for a poller, which reads them in every pause of its pass.
 const KEY_CAPACITY: usize = 1024;
@@ -80,11 +79,6 @@ fn id(cluster: &ClusterName, resource: ResourceId, namespace: &str, metadata_onl
 }
 
 impl WiredStatusSync {
-    /// Its name.
-    pub fn name(&self) -> &SectionName {
-        telemetry::Section::name(&*self.report)
-    }
-
     /// What the admin server shows of it.
     pub fn report(&self) -> Arc<StatusSyncReport> {
         Arc::clone(&self.report)

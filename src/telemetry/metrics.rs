@@ -35,6 +35,12 @@ pub(super) const SYNC_STATUS_LAG_SECONDS: &str = "towline_sync_status_lag_second
 pub(super) const SYNC_OLDEST_PENDING_SECONDS: &str = "towline_sync_oldest_pending_seconds";
 /// Fields that were taken back from another manager, by `section`.
 pub(super) const SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_sync_contended_fields_total";
+/// Whether a lease is held, by `section`.
+pub(super) const LEASE_HELD: &str = "towline_lease_held";
+/// When a lease's last renewal was acknowledged, in seconds since 1970, by `section`.
+pub(super) const LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS: &str = "towline_lease_last_renewal_timestamp_seconds";
+/// Renewals of a lease, by `section` and `outcome`.
+pub(super) const LEASE_RENEWALS_TOTAL: &str = "towline_lease_renewals_total";
 /// How long a whole pass took, by `family`.
 pub(super) const STATUS_SYNC_PASS_SECONDS: &str = "towline_status_sync_pass_seconds";
 /// Passes that failed, by `family`.
@@ -94,7 +100,7 @@ const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
 }
 
 /// Every metric of the recorder; those of the process are written by `process`.
-pub(super) const ALL: [Metric; 28] = {
+pub(super) const ALL: [Metric; 31] = {
     use Kind::{Counter, Gauge, Histogram};
     [
         metric(RECONCILE_TOTAL, Counter, "Reconciles by section and result"),
@@ -120,6 +126,13 @@ pub(super) const ALL: [Metric; 28] = {
             Counter,
             "Fields that another field manager keeps setting and that were taken back",
         ),
+        metric(LEASE_HELD, Gauge, "1 where the lease is held, 0 where it is not"),
+        metric(
+            LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS,
+            Gauge,
+            "When the last renewal was acknowledged, in seconds since 1970; 0 before the first",
+        ),
+        metric(LEASE_RENEWALS_TOTAL, Counter, "Renewals of a lease by outcome"),
         metric(STATUS_SYNC_PASS_SECONDS, Histogram, "Length of a whole pass over a family"),
         metric(STATUS_SYNC_FAILED_PASSES_TOTAL, Counter, "Passes over a family that failed"),
         metric(STATUS_SYNC_ROWS, Gauge, "Reported rows of a family at the last pass"),

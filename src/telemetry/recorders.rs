@@ -2,7 +2,7 @@
 //!
 //! Handles belong to the recorder that is installed when they are made, so [`install`](super::install) comes first.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
@@ -195,6 +195,47 @@ impl SyncMetrics {
     /// A field was taken back from another manager.
     pub fn contended_field(&self) {
         self.contended_fields.increment(1);
+    }
+}
+
+/// A lease section: `towline_lease_*`.
+#[derive(Debug)]
+pub struct LeaseMetrics {
+    held: Gauge,
+    last_renewal: Gauge,
+    success: Counter,
+    failure: Counter,
+}
+
+impl LeaseMetrics {
+    /// Makes the series of a section. All of them exist from here on, with the value 0.
+    pub fn new(section: &SectionName) -> Self {
+        let name = section.to_string();
+        let labels = [("section", name.clone())];
+        let renewals = |outcome: &'static str| counter!(names::LEASE_RENEWALS_TOTAL, "section" => name.clone(), "outcome" => outcome);
+        Self {
+            held: gauge!(names::LEASE_HELD, &labels),
+            last_renewal: gauge!(names::LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS, &labels),
+            success: renewals("success"),
+            failure: renewals("failure"),
+        }
+    }
+
+    /// A renewal was acknowledged, just now.
+    pub fn renewed(&self) {
+        self.success.increment(1);
+        // A clock before 1970 is not worth more than a wrong value.
+        self.last_renewal.set(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+    }
+
+    /// A renewal has failed, and is tried again.
+    pub fn failed(&self) {
+        self.failure.increment(1);
+    }
+
+    /// Whether the lease is held, at the time of a scrape.
+    pub fn set_held(&self, held: bool) {
+        self.held.set(if held { 1.0 } else { 0.0 });
     }
 }
 

@@ -14,7 +14,7 @@ pub trait Section: Send + Sync {
     /// Its name in the configuration.
     fn name(&self) -> &SectionName;
 
-    /// Which job it does: `sync`.
+    /// Which job it does: `sync` or `lease`.
     fn job(&self) -> &'static str;
 
     /// Whether it does it.
@@ -22,6 +22,9 @@ pub trait Section: Send + Sync {
 
     /// Its own report: a JSON object, whose keys stand beside `job` and `readiness` in `/status`.
     fn report(&self) -> Value;
+
+    /// Brings gauges that hold a state up to date, before a scrape.
+    fn refresh(&self);
 
     /// Lets go on what was held for someone to look at. The answer tells what was let go.
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>>;

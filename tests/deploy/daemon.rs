@@ -61,7 +61,7 @@ fn the_pod_serves_every_cluster_of_the_configuration() {
             assert_eq!(*access(&section.local), ClusterAccess::InCluster, "{file}");
             match access(&section.remote) {
                 ClusterAccess::Kubeconfig { path, .. } => assert_eq!(*path, kubeconfig, "{file}"),
-                other @ ClusterAccess::InCluster => panic!("{file}: {other:?}"),
+                other @ (ClusterAccess::InCluster | ClusterAccess::Inferred) => panic!("{file}: {other:?}"),
             }
         }
     }

@@ -71,6 +71,73 @@ fn an_object_that_left_and_comes_back_is_taken_up_again() {
 }
 
 #[test]
+fn what_left_the_selector_while_nobody_looked_loses_its_finalizer() {
+    run(async {
+        let mut section = Section::start_with("unseen", databases(), "selector = \"place=west\"", |mapping| {
+            mapping.selector = "place=west".to_owned();
+        })
+        .await;
+        section.make_remote_namespace("a").await;
+        section.make_remote("a", "orders", &labelled("west")).await;
+        section.in_step().await;
+        section.towline.kill9().await.unwrap();
+        // One was taken, but its local object was not made any more; another one is not ours to touch.
+        let mut taken = labelled("north");
+        taken["metadata"]["finalizers"] = json!(["example.org/theirs", FINALIZER]);
+        section.make_remote("a", "taken", &taken).await;
+        let mut theirs = labelled("north");
+        theirs["metadata"]["finalizers"] = json!(["example.org/theirs"]);
+        section.make_remote("a", "theirs", &theirs).await;
+        let since = section.mark().await;
+        section.towline.start_again().await.unwrap();
+        let remote = section.remote_has("a", "taken", |remote| remote.finalizers().len() == 1).await;
+        assert_eq!(remote.finalizers(), ["example.org/theirs"]);
+        section.quiet_with(&json!({"metadata": {"labels": {"place": "west"}}})).await;
+        let expected = (counts([("get databases", 1), ("patch databases", 1)]), counts([]));
+        assert_eq!(section.counted("a", since).await, expected);
+        for name in ["taken", "theirs"] {
+            section.patch_remote("a", name, &json!({"metadata": {"finalizers": null}})).await;
+        }
+    });
+}
+
+#[test]
+fn what_was_let_go_is_kept_though_the_unclaimed_are_deleted() {
+    run(async {
+        for metadata in ["merge", "mirror"] {
+            let name = format!("let-go-{metadata}");
+            let keys = format!("selector = \"place=west\"\nunclaimed = \"delete\"\nmetadata = \"{metadata}\"");
+            let mut section = Section::start_with(&name, databases(), &keys, |mapping| {
+                mapping.selector = "place=west".to_owned();
+            })
+            .await;
+            section.make_namespaces("a").await;
+            section.make_remote("a", "orders", &labelled("west")).await;
+            section.local_has("a", "orders", |_| true).await;
+            section.patch_remote("a", "orders", &json!({"metadata": {"labels": {"place": "north"}}})).await;
+            section.remote_has("a", "orders", |remote| remote.finalizers().is_empty()).await;
+            let is_let_go = |local: &kube::core::DynamicObject| {
+                let annotations = local.annotations();
+                let released = annotations.contains_key(&mark("sync-released"));
+                released == (metadata == "mirror") && !annotations.contains_key(&mark("sync-remote-uid"))
+            };
+            let kept = section.local_has("a", "orders", is_let_go).await;
+            section.delete_remote("a", "orders").await;
+            section.remote_gone("a", "orders").await;
+            section.towline.kill9().await.unwrap();
+            section.towline.start_again().await.unwrap();
+            // What never was ours goes, so the other one has been looked at too.
+            section.make_local("a", "stray", &labelled("west")).await;
+            section.local_gone("a", "stray").await;
+            section.patch_local("a", "orders", &json!({"spec": {"storage": "7Gi"}})).await;
+            section.make_local("a", "stray", &labelled("west")).await;
+            section.local_gone("a", "stray").await;
+            assert_eq!(section.local("a").get("orders").await.unwrap().uid(), kept.uid(), "{metadata}");
+        }
+    });
+}
+
+#[test]
 fn a_dry_run_reports_what_it_would_do_and_writes_nothing() {
     run(async {
         let section = Section::start("dry-run", databases(), "dry_run = true").await;

@@ -21,7 +21,8 @@ use crate::config::{ClusterAccess, ClusterConfig};
 
 type Answer = dyn FnMut(&str) -> (u16, Value) + Send;
 
-/// An API server that answers as it was told to, and what it was asked: `PATCH /api/v1/namespaces/a`.
+/// An API server that answers as it was told to, and what it was asked: `PATCH /api/v1/namespaces/a`. A streamed list is
+/// a `LIST`, a watch that goes on a `WATCH`. A status of 0 is no answer.
 #[derive(Clone)]
 pub(crate) struct Script {
     asked: Arc<Mutex<Vec<String>>>,
@@ -44,9 +45,18 @@ impl Script {
         let service = service_fn(move |request: Request<Body>| {
             let script = script.clone();
             async move {
-                let line = format!("{} {}", request.method(), request.uri().path());
+                let query = request.uri().query().unwrap_or_default();
+                let verb = match request.method() {
+                    _ if query.contains("sendInitialEvents=true") => "LIST",
+                    _ if query.contains("watch=true") => "WATCH",
+                    method => method.as_str(),
+                };
+                let line = format!("{verb} {}", request.uri().path());
                 script.asked.lock().push(line.clone());
                 let (code, body) = (script.answer.lock())(&line);
+                if code == 0 {
+                    futures::future::pending::<()>().await;
+                }
                 let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
                 response.map_err(BoxError::from)
             }
@@ -99,6 +109,7 @@ impl Watch {
         };
         self.kind.send_replace(Some(Arc::new(Kind { resource, namespaced, status_subresource: true })));
         self.demands.begin();
+        self.store.may_list();
         self.take(Event::Init, 0).await;
         for object in objects {
             self.take(Event::InitApply(decoded(object)), 0).await;
@@ -107,8 +118,7 @@ impl Watch {
 
     /// The list that has begun ends.
     pub(crate) async fn end(&self) {
-        let epoch = self.cluster.sessions().borrow().as_ref().map_or(0, |session| session.epoch);
-        self.is_of(epoch);
+        self.is_of(self.cluster.epoch().unwrap_or_default());
         self.take(Event::InitDone, self.demands.begun()).await;
     }
 

@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 use super::server::{Sort, Traits, is_deleting};
 use super::users::{Action, action, section, traits};
 use super::world::{Move, NAMES, NAMESPACE, UNSELECTED, World};
-use super::{FINALIZER, LOCAL_GENERATION, OWNER, PAUSED, REMOTE_GENERATION, REMOTE_UID, policy};
-use crate::config::{Metadata, Unclaimed};
+use super::{FINALIZER, LOCAL_GENERATION, OWNER, PAUSED, REMOTE_GENERATION, REMOTE_UID, object, policy};
+use crate::config::Metadata;
+use crate::resource_sync::plan::may_go_unclaimed;
 
 /// More moves than any state needs.
 const MOST_MOVES: usize = 600;
@@ -75,7 +76,7 @@ fn is_as_specified(world: &World, traits: Traits, name: &str) -> Result<(), Test
         );
         prop_assert!(!merge || marked.is_none(), "an orphan of ours: {}", at());
         prop_assert!(
-            local.is_none() || world.policy.unclaimed == Unclaimed::Keep || remote.is_some(),
+            remote.is_some() || !local.as_ref().is_some_and(|local| may_go_unclaimed(&object(local), &world.policy)),
             "unclaimed: {}",
             at()
         );
@@ -175,14 +176,10 @@ fn settles(world: &mut World, traits: Traits, choices: &[u8]) -> Result<(), Test
 
 /// Goes through a story, with so many moves after each action.
 fn live_through(world: &mut World, story: &[(Action, usize)], choices: &[u8]) {
-    // Nothing tells an object that was let go from one that never was ours.
-    let lets_go = world.policy.unclaimed == Unclaimed::Keep;
-    world.has_selector = lets_go;
+    world.has_selector = true;
     let mut choices = choices.iter().cycle();
     for (action, moves) in story {
-        if lets_go || !matches!(action, Action::Select { .. }) {
-            world.act(action);
-        }
+        world.act(action);
         for _ in 0..*moves {
             let moves = world.moves();
             if moves.is_empty() {

@@ -195,6 +195,34 @@ fn leaving_the_selector_lets_the_pair_go_and_keeps_the_local_object() {
 }
 
 #[test]
+fn what_was_let_go_is_never_taken_for_what_never_was_ours() {
+    for keys in ["metadata = \"merge\"", "metadata = \"mirror\""] {
+        let scene = unselected(&format!("unclaimed = \"delete\"\n{keys}"));
+        let scene = if keys.contains("mirror") {
+            let mirrored = Scene::mirrored("unclaimed = \"delete\"");
+            Scene { local: mirrored.local, policy: mirrored.policy, ..scene }
+        } else {
+            scene
+        };
+        let (_, after) = steps(&scene, |observed| plan::next(observed, &scene.policy));
+        let later = plan::Observed { remote: plan::Remote::Absent(Absence::Confirmed), ..after.clone() };
+        assert_eq!(plan::next(&later, &scene.policy), Next::Rest(Rest::Unclaimed), "{keys}");
+        // Selected again, it is ours again.
+        let again = Scene::in_step("").observed().remote;
+        let (mut observed, mut patched) = (plan::Observed { remote: again, ..after }, false);
+        while let Next::Do(step) = plan::next(&observed, &scene.policy) {
+            patched |= matches!(step, Step::PatchLocal(_));
+            observed = observed.after(&step, &crate::cluster::Written::default(), &scene.policy);
+        }
+        let local = observed.local.clone().expect("the local object");
+        assert!(patched && plan::is_ours(&local, &scene.policy), "{keys}");
+        let (_, detached) = steps(&scene, |observed| plan::detach(observed, &scene.policy, false));
+        let local = detached.local.expect("the local object");
+        assert!(!local.annotations.keys().any(|key| scene.policy.marks.is_mark(key)), "{keys}: {local:?}");
+    }
+}
+
+#[test]
 fn without_a_kept_object_the_namespace_is_left_to_those_who_live_in_it() {
     let mut scene = unselected("").owned_namespace();
     scene.local = Value::Null;

@@ -9,9 +9,8 @@ use super::object;
 use super::server::{Part, Refused, Sort, Who, is_deleting};
 use super::world::{NAMESPACE, World};
 use crate::cluster::Written;
-use crate::config::Unclaimed;
 use crate::resource_sync::patch::{self, replace_version};
-use crate::resource_sync::plan::{Namespace, Observed, Step};
+use crate::resource_sync::plan::{self, Namespace, Observed, Step};
 
 impl World {
     /// The requests of `execute.rs`, to these servers.
@@ -113,8 +112,8 @@ impl World {
         let local = object(&live);
         let marks = &self.policy.marks;
         assert!(!marks.is_paused(&local), "a paused object was deleted: {live}");
-        let ours = self.local.was_written_by_us(name)
-            || self.policy.unclaimed == Unclaimed::Delete
+        let ours = plan::is_ours(&local, &self.policy)
+            || plan::may_go_unclaimed(&local, &self.policy)
             || observed.remote_object().is_some_and(|remote| remote.has_finalizer(&marks.finalizer))
             || matches!(observed.namespace, Namespace::Present { ours: true, .. });
         assert!(ours, "somebody else's object was deleted: {live}");

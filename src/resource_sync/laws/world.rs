@@ -217,7 +217,7 @@ impl World {
                 && !held.deleting
                 && (paused || is_paused(held) || (!is_going && plan::is_ours(held, &self.policy)))
         };
-        let in_use = remotes.cache.iter().any(|(other, held)| other != name && !held.deleting)
+        let in_use = remotes.cache.iter().any(|(other, held)| other != name && (!held.deleting || is_paused(held)))
             || locals.cache.iter().any(|(other, held)| keeps(other, held));
         Observed {
             local_key: ObjectKey::new(NAMESPACE, name),

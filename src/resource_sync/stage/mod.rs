@@ -4,6 +4,8 @@
 
 mod absences;
 mod namespaces;
+mod sessions;
+mod waiting;
 mod writes;
 
 use std::sync::Arc;
@@ -37,7 +39,7 @@ struct Stage {
 }
 
 /// The configuration of a section with these keys, of this name and kind.
-fn config(name: &str, plural: &str, keys: &str) -> SyncConfig {
+pub(super) fn config(name: &str, plural: &str, keys: &str) -> SyncConfig {
     let text = format!(
         "[clusters.hub]\nkubeconfig = \"hub\"\n[clusters.edge]\nin_cluster = true\n[[sync]]\nname = \"{name}\"\n\
          remote = \"hub\"\nlocal = \"edge\"\nresource = \"{plural}.v1.demo.towline.dev\"\n{keys}\n"
@@ -74,6 +76,22 @@ impl Stage {
     fn begin(&mut self, sections: &[Arc<Section>]) {
         self.section.follow(sections);
         self.running = Some(self.section.begin());
+    }
+
+    /// A section over the same remote watch, with another local cluster.
+    fn following_the_same(&self, edge: &(Cluster, Script)) -> Self {
+        let unshared = Self::between("databases", &(self.section.remote_cluster().clone(), self.hub.clone()), edge, "");
+        let mut config = config("follower", "databases", "finalizer = \"sync-follower\"");
+        config.local = edge.0.name().clone();
+        let own = unshared.watches();
+        let watches = Watches {
+            remote: Arc::clone(&self.watches().remote),
+            local: Arc::clone(&own.local),
+            namespaces: Arc::clone(&own.namespaces),
+            secrets: Vec::new(),
+            remote_secrets: Vec::new(),
+        };
+        Self::over(config, watches, self.hub.clone(), edge.1.clone())
     }
 
     /// A section of its own kind between clusters that others may share; it follows nothing yet.

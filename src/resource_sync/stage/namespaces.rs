@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use serde_json::json;
 
-use super::{NAMESPACE, OBJECTS, Stage, local, namespace, remote, terminating};
+use super::{NAMESPACE, OBJECTS, Stage, key, local, namespace, remote, terminating};
 use crate::actor::Outcome;
 use crate::cluster::Cluster;
 
@@ -72,13 +72,13 @@ async fn whoever_made_a_namespace_is_told_when_the_others_in_it_become_known() {
     assert_eq!(owner.hub.asked(), [format!("PATCH {OBJECTS}/a")], "our finalizer");
     owner.watches().remote.gone(&terminating(remote("a", 5), 1002)).await;
     peer.watches().local.list(&[]).await;
-    owner.section.request_asked().await;
+    owner.section.request_asked().await.expect("nothing to be found out");
     owner.requested();
     owner.reconcile("a").await;
     assert!(owner.edge.asked().is_empty(), "the remote of the other is not known yet");
     peer.watches().remote.list(&[]).await;
     owner.section.asked().await;
-    owner.section.request_asked().await;
+    owner.section.request_asked().await.expect("nothing to be found out");
     assert_eq!(owner.requested(), ["team/a"]);
     owner.reconcile("a").await;
     assert_eq!(owner.edge.asked(), [format!("DELETE {NAMESPACE}")]);
@@ -100,5 +100,58 @@ async fn what_goes_while_its_finalizer_is_taken_off_has_gone_the_regular_way() {
     stage.watches().remote.show(&terminating(remote("b", 5), 10)).await;
     stage.reconcile("a").await;
     assert!(stage.hub.asked().is_empty(), "nothing is asked of what was seen terminating");
+    assert_eq!(stage.edge.asked(), [format!("DELETE {NAMESPACE}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lives_in_a_namespace_is_not_known_between_new_credentials_and_the_next_list() {
+    let (hub, other, edge) = (Cluster::scripted("hub"), Cluster::scripted("other"), Cluster::scripted("edge"));
+    let mut owner = Stage::between("databases", &hub, &edge, "");
+    let mut peer = Stage::between("gadgets", &other, &edge, "");
+    let sections = [Arc::clone(&owner.section), Arc::clone(&peer.section)];
+    owner.begin(&sections);
+    peer.begin(&sections);
+    peer.list(&[], &[], &[]).await;
+    owner.list(&[terminating(remote("a", 5), 6)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;
+    other.0.new_session(&other.1);
+    owner.reconcile("a").await;
+    assert_eq!(owner.edge.asked(), [format!("DELETE {OBJECTS}/a")], "the object goes, the namespace stays");
+    peer.watches().remote.list(&[]).await;
+    assert_eq!(owner.section.asked.lock().keys.keys(), ["team/a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_section_has_dealt_with_another_still_knows() {
+    let (hub, edge, other) = (Cluster::scripted("hub"), Cluster::scripted("edge"), Cluster::scripted("other"));
+    let mut owner = Stage::between("databases", &hub, &edge, "");
+    let mut follower = owner.following_the_same(&other);
+    let sections = [Arc::clone(&owner.section), Arc::clone(&follower.section)];
+    owner.begin(&sections);
+    follower.begin(&sections);
+    follower.watches().namespaces.list(&[]).await;
+    follower.watches().local.list(&[]).await;
+    owner.list(&[remote("a", 5)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;
+    owner.watches().remote.gone(&terminating(remote("a", 5), 9)).await;
+    follower.reconcile("a").await;
+    owner.reconcile("a").await;
+    assert!(owner.hub.asked().is_empty(), "it was seen terminating");
+    assert_eq!(owner.edge.asked(), [format!("DELETE {NAMESPACE}")]);
+    let key = key("a");
+    owner.watches().namespaces.gone(&namespace(1001, "a", "databases")).await;
+    assert!(!owner.watches().remote.store().absence(&key).seen_terminating, "nobody needs it any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_namespace_of_a_paused_object_is_nobodys_to_delete() {
+    let stage = Stage::new("");
+    let mut paused = terminating(remote("a", 5), 6);
+    paused["metadata"]["annotations"]["cloud.teleport.dev/paused"] = json!("true");
+    let mut theirs = local("b", 7);
+    theirs["metadata"]["annotations"] = json!({});
+    stage.list(&[paused.clone()], &[theirs], &[namespace(8, "a", "databases")]).await;
+    stage.reconcile("b").await;
+    assert!(stage.edge.asked().is_empty(), "nothing is done for a pair that is paused, by nobody");
+    stage.watches().remote.show(&terminating(remote("a", 5), 9)).await;
+    stage.reconcile("a").await;
     assert_eq!(stage.edge.asked(), [format!("DELETE {NAMESPACE}")]);
 }

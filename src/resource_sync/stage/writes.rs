@@ -1,7 +1,25 @@
 //! Our own writes, until the caches show them.
 
-use super::{OBJECTS, Stage, namespace, remote, terminating};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{OBJECTS, Stage, key, local, namespace, remote, terminating};
 use crate::actor::Outcome;
+use crate::cluster::{ObjectKey, Written};
+use crate::resource_sync::awaited::{Awaiting, Side};
+use crate::resource_sync::section::Mode;
+
+fn theirs() -> Value {
+    json!({"metadata": {"name": "team", "uid": "theirs", "resourceVersion": "1"}})
+}
+
+/// The remote spec is new.
+fn resized(version: u64, size: u64) -> Value {
+    let mut remote = remote("a", version);
+    (remote["spec"], remote["metadata"]["generation"]) = (json!({"size": size}), json!(version));
+    remote
+}
 
 #[tokio::test(start_paused = true)]
 async fn the_last_finalizer_is_taken_off_once() {
@@ -34,4 +52,91 @@ async fn where_others_hold_the_object_only_our_write_is_awaited() {
     stage.watches().remote.show(&going).await;
     assert!(matches!(stage.reconcile("a").await, Outcome::Done));
     assert_eq!(stage.hub.asked(), [format!("PATCH {OBJECTS}/a")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_was_refused_waits_for_the_change_that_refused_it() {
+    let stage = Stage::new("");
+    stage.list(&[remote("a", 5)], &[], &[theirs()]).await;
+    stage.edge.answer(|_| (409, json!({"code": 409, "reason": "AlreadyExists", "message": "it is there"})));
+    stage.reconcile("a").await;
+    assert_eq!(stage.edge.asked(), [format!("POST {OBJECTS}")]);
+    assert!(matches!(stage.reconcile("a").await, Outcome::RetryAfter(_)));
+    let mut theirs = local("a", 7);
+    (theirs["spec"], theirs["metadata"]["generation"]) = (json!({"size": 7}), json!(2));
+    stage.watches().local.show(&theirs).await;
+    stage.edge.answer(|_| (409, json!({"code": 409, "reason": "Conflict", "message": "changed"})));
+    stage.reconcile("a").await;
+    assert_eq!(stage.edge.asked(), [format!("PATCH {OBJECTS}/a")]);
+    for _ in 0..3 {
+        assert!(matches!(stage.reconcile("a").await, Outcome::RetryAfter(_)));
+    }
+    assert!(stage.edge.asked().is_empty(), "not before the cache shows another version");
+    theirs["metadata"]["resourceVersion"] = json!("8");
+    stage.watches().local.show(&theirs).await;
+    stage.reconcile("a").await;
+    assert_eq!(stage.edge.asked(), [format!("PATCH {OBJECTS}/a")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_shows_our_write_also_where_the_object_is_gone() {
+    let stage = Stage::new("");
+    stage.list(&[remote("a", 5)], &[local("a", 7)], &[theirs()]).await;
+    stage.watches().remote.show(&resized(8, 2)).await;
+    stage.reconcile("a").await;
+    assert_eq!(stage.edge.asked(), [format!("PATCH {OBJECTS}/a")]);
+    stage.watches().local.list(&[]).await;
+    let mut noted = resized(1001, 2);
+    noted["metadata"]["generation"] = json!(8);
+    stage.watches().remote.show(&noted).await;
+    stage.reconcile("a").await;
+    assert_eq!(stage.edge.asked(), [format!("POST {OBJECTS}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_ends_before_the_answer_leaves_an_unknown_outcome() {
+    let stage = Stage::new("");
+    stage.list(&[remote("a", 5)], &[local("a", 7)], &[theirs()]).await;
+    stage.watches().remote.show(&resized(8, 2)).await;
+    stage.edge.answer(|_| (0, Value::Null));
+    let run = tokio::time::timeout(Duration::from_secs(1), stage.reconcile("a")).await;
+    assert!(run.is_err() && stage.edge.asked() == [format!("PATCH {OBJECTS}/a")]);
+    stage.edge.answer(|_| (200, local("a", 9)));
+    stage.reconcile("a").await;
+    let asked = stage.edge.asked();
+    assert_eq!(asked[0], format!("GET {OBJECTS}/a"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_during_the_first_list_of_secrets_is_awaited() {
+    let stage = Stage::new("secret_names = [\"one\"]");
+    stage.list(&[remote("a", 5)], &[local("a", 7)], &[theirs()]).await;
+    let written = Written { uid: "one".into(), resource_version: "30".into(), generation: 0 };
+    let secrets = &stage.watches().remote_secrets[0];
+    let mut awaiting = Awaiting::default();
+    secrets.begin(&[]).await;
+    awaiting.wrote_secret(0, Side::Remote, ObjectKey::new("team", "one"), &written);
+    assert!(!awaiting.is_shown(&stage.section, &key("a"), &key("a")), "the list may be of before");
+    secrets.end().await;
+    assert!(!awaiting.is_shown(&stage.section, &key("a"), &key("a")), "it was");
+    let uploaded = json!({"metadata": {"name": "one", "namespace": "team", "uid": "one", "resourceVersion": "30"}});
+    secrets.show(&uploaded).await;
+    assert!(awaiting.is_shown(&stage.section, &key("a"), &key("a")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_local_cluster_that_is_gone_for_ever_is_not_waited_for() {
+    let stage = Stage::new("");
+    stage.list(&[remote("a", 5)], &[local("a", 7)], &[theirs()]).await;
+    stage.watches().remote.show(&resized(8, 2)).await;
+    stage.hub.answer(|_| (500, json!({})));
+    stage.reconcile("a").await;
+    stage.hub.answer(|_| (200, resized(9, 2)));
+    stage.section.set_mode(Mode::DetachingLocalGone);
+    stage.hub.asked();
+    stage.edge.asked();
+    stage.reconcile("a").await;
+    let patch = format!("PATCH {OBJECTS}/a");
+    assert!(stage.hub.asked().contains(&patch), "our finalizer");
+    assert!(stage.edge.asked().is_empty());
 }

@@ -23,6 +23,8 @@ struct Scripted {
 }
 
 impl Section for Scripted {
+    fn refresh(&self) {}
+
     fn name(&self) -> &SectionName {
         &self.name
     }

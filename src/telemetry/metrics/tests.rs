@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::recorders::{
-    Direction, ObjectState, ReconcileResult, SyncMetrics, WorkqueueMetrics, actors, leader_election_master_status,
-    rest_client_request,
+    Direction, LeaseMetrics, ObjectState, ReconcileResult, SyncMetrics, WorkqueueMetrics, actors,
+    leader_election_master_status, rest_client_request,
 };
 use super::super::status_sync::{StatusSyncMetrics, WriteOutcome, db_pool_connections, db_query};
 use super::super::{VERSION, process};
@@ -43,6 +43,9 @@ const CLOSED: &[(&str, &[Label])] = &[
     (SYNC_STATUS_LAG_SECONDS, &[("section", SECTION)]),
     (SYNC_OLDEST_PENDING_SECONDS, &[("section", SECTION), ("direction", DIRECTIONS)]),
     (SYNC_CONTENDED_FIELDS_TOTAL, &[("section", SECTION)]),
+    (LEASE_HELD, &[("section", SECTION)]),
+    (LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS, &[("section", SECTION)]),
+    (LEASE_RENEWALS_TOTAL, &[("section", SECTION), ("outcome", &["success", "failure"])]),
     (STATUS_SYNC_PASS_SECONDS, &[("family", FAMILY)]),
     (STATUS_SYNC_FAILED_PASSES_TOTAL, &[("family", FAMILY)]),
     (STATUS_SYNC_ROWS, &[("family", FAMILY)]),
@@ -135,6 +138,10 @@ fn rendered() -> String {
         queue.started(Duration::from_millis(30));
         queue.finished(Duration::from_millis(40), ReconcileResult::Error);
         queue.retried();
+        let lease = LeaseMetrics::new(&section);
+        lease.renewed();
+        lease.failed();
+        lease.set_held(true);
         let sync = SyncMetrics::new(&section);
         sync.set_objects(|state| if state == ObjectState::Held { 7 } else { 0 });
         sync.set_oldest_pending(Direction::Status, Duration::from_millis(1500));

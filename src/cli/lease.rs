@@ -1,0 +1,160 @@
+//! `towline lease`: the lease job alone, as a side-car, told by flags and variables instead of a file.
+//!
+//! It takes the command line of Open Cluster Management's add-on lease controller: flags with one dash or two, switches
+//! with or without a value, and three variables without a prefix. Values are taken as text here and checked where the
+//! configuration is, so that all faults are told at once, each by the name that the user wrote.
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use crate::config::{Config, Error, LeaseFlags};
+
+/// What a switch may say, as Go's flags do.
+const YES: [&str; 6] = ["1", "t", "T", "true", "TRUE", "True"];
+const NO: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
+
+/// The flags and variables of `towline lease`.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct LeaseCommand {
+    /// Lease on the hub
+    #[arg(long, value_name = "NAME")]
+    lease_name: Option<String>,
+    /// Namespace of the lease, on the hub
+    #[arg(long, value_name = "NAMESPACE")]
+    lease_namespace: Option<String>,
+    /// Secret with the hub's kubeconfig, on the managed cluster in the namespace `WATCH_NAMESPACE`
+    #[arg(long, value_name = "NAME")]
+    hub_kubeconfig_secret: Option<String>,
+    /// How long the lease is good after a renewal, in seconds [default: 60]
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    lease_duration: Option<String>,
+    /// Wait before the first action, in seconds [default: 10]
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    startup_delay: Option<String>,
+    /// Elect one among several replicas of the side-car
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          default_value = "false", value_parser = switch)]
+    leader_election: bool,
+    /// Address of the admin server [default: 0.0.0.0]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_host: Option<String>,
+    /// Port of the admin server [default: 8384]
+    #[arg(long, value_name = "PORT", allow_hyphen_values = true)]
+    metrics_port: Option<String>,
+    /// Namespace of the secret
+    #[arg(skip)]
+    watch_namespace: Option<String>,
+    /// Pod whose readiness gates the lease
+    #[arg(skip)]
+    pod_name: Option<String>,
+    /// Its namespace
+    #[arg(skip)]
+    pod_namespace: Option<String>,
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        yes if YES.contains(&yes) => Ok(true),
+        no if NO.contains(&no) => Ok(false),
+        _ => Err("allowed: true or false".to_owned()),
+    }
+}
+
+impl LeaseCommand {
+    /// The configuration that it stands for, with the variables of `environment`.
+    pub fn config(self, environment: impl Fn(&str) -> Option<String>) -> Result<Config, Error> {
+        Config::side_car(LeaseFlags {
+            lease_name: self.lease_name,
+            lease_namespace: self.lease_namespace,
+            hub_kubeconfig_secret: self.hub_kubeconfig_secret,
+            lease_duration: self.lease_duration,
+            startup_delay: self.startup_delay,
+            metrics_host: self.metrics_host,
+            metrics_port: self.metrics_port,
+            watch_namespace: environment("WATCH_NAMESPACE"),
+            pod_name: environment("POD_NAME"),
+            pod_namespace: environment("POD_NAMESPACE"),
+            leader_election: self.leader_election,
+        })
+    }
+}
+
+/// The command line with two dashes where `towline lease` may have one. Other commands' lines are left alone, and so is
+/// what is not a flag: a number with its sign, or a single letter.
+pub(super) fn with_two_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments.get(1).is_some_and(|command| command == "lease") {
+        for argument in arguments.iter_mut().skip(2) {
+            let flag = argument.to_str().and_then(|text| text.strip_prefix('-'));
+            let name = flag.filter(|name| name.len() > 1 && name.starts_with(|first: char| first.is_ascii_lowercase()));
+            if let Some(name) = name {
+                *argument = OsString::from(format!("--{name}"));
+            }
+        }
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::{Cli, Command};
+    use super::*;
+
+    fn parse(line: &str) -> Result<LeaseCommand, clap::Error> {
+        let arguments = with_two_dashes(line.split(' ').map(OsString::from));
+        match Cli::try_parse_from(arguments)?.command {
+            Command::Lease(command) => Ok(command),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn environment(name: &str) -> Option<String> {
+        [("WATCH_NAMESPACE", "add-ons"), ("POD_NAME", "add-on-0"), ("POD_NAMESPACE", "pods")]
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| (*value).to_owned())
+    }
+
+    const ONE_DASH: &str = "towline lease -lease-name add-on -lease-namespace=edge -hub-kubeconfig-secret hub \
+                            -lease-duration 30 -startup-delay=0 -leader-election -metrics-port 0 -metrics-host ::1";
+
+    #[test]
+    fn flags_have_one_dash_or_two() {
+        let one = parse(ONE_DASH).expect("a command");
+        assert_eq!(parse(&ONE_DASH.replace(" -", " --")).expect("a command"), one);
+        let config = one.config(environment).expect("a configuration");
+        let section = &config.lease[0];
+        assert_eq!((section.lease_name.as_str(), section.lease_namespace.as_str()), ("add-on", "edge"));
+        assert_eq!((section.secret_name.as_str(), section.secret_namespace.as_str()), ("hub", "add-ons"));
+        assert_eq!(
+            section.pod.as_ref().map(|pod| (pod.name.as_str(), pod.namespace.as_str())),
+            Some(("add-on-0", "pods"))
+        );
+        assert!(config.election.is_some());
+        assert_eq!(config.daemon.listen, "[::1]:0".parse().expect("an address"));
+    }
+
+    #[test]
+    fn a_switch_takes_what_gos_flags_take() {
+        let elects = |flag: &str| parse(&format!("towline lease {flag}")).map(|command| command.leader_election);
+        assert!(elects("--leader-election=1").expect("yes") && !elects("-leader-election=false").expect("no"));
+        assert_eq!(elects("--leader-election=maybe").expect_err("neither").exit_code(), 2);
+        assert!(!parse("towline lease").expect("a command").leader_election);
+    }
+
+    #[test]
+    fn negative_numbers_are_values_and_not_flags() {
+        let told = parse("towline lease --lease-duration -1").expect("a command").config(environment);
+        let Err(Error::Invalid(faults)) = told else { panic!("{told:?}") };
+        assert!(faults.to_string().contains("--lease-duration: found \"-1\""), "{faults}");
+    }
+
+    #[test]
+    fn other_commands_keep_their_dashes() {
+        let line = ["towline", "status", "-o", "json", "-output"].map(OsString::from);
+        assert_eq!(with_two_dashes(line.clone()), line);
+    }
+}

@@ -1,0 +1,140 @@
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use super::scripted::Script;
+use super::*;
+use crate::cluster::Listed;
+
+const WITHIN: Duration = Duration::from_hours(1);
+
+/// Hears of lists.
+#[derive(Default)]
+struct Ear(parking_lot::Mutex<Vec<bool>>);
+
+impl Follower for Ear {
+    fn wants(&self, _: &ObjectKey) -> bool {
+        true
+    }
+    fn changed<'a>(&'a self, _: &'a Watch, _: &'a ObjectKey) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+    fn listed<'a>(&'a self, _: &'a Watch, first: bool, _: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
+        self.0.lock().push(first);
+        Box::pin(async {})
+    }
+}
+
+/// Of secrets, one of which there is; `review` answers whether they may be watched.
+fn secrets(mut review: impl FnMut() -> (u16, bool) + Send + 'static) -> (Arc<Watch>, Script) {
+    let (cluster, script) = Cluster::scripted("hub");
+    script.answer(move |line| match line {
+        "GET /api/v1" => (200, json!({"resources": [{"name": "secrets", "kind": "Secret", "namespaced": true}]})),
+        "LIST /api/v1/secrets" => (
+            200,
+            json!({"type": "BOOKMARK", "object": {"kind": "Secret", "apiVersion": "v1",
+            "metadata": {"resourceVersion": "5", "annotations": {"k8s.io/initial-events-end": "true"}}}}),
+        ),
+        "WATCH /api/v1/secrets" => (0, json!(null)),
+        "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
+            let (code, allowed) = review();
+            (code, json!({"status": {"allowed": allowed}}))
+        }
+        other => panic!("{other} was not expected"),
+    });
+    let id = WatchId {
+        cluster: cluster.name().clone(),
+        resource: ResourceId { plural: "secrets".into(), version: "v1".into(), group: String::new() },
+        namespace: String::new(),
+        labels: String::new(),
+        fields: "metadata.name=one".into(),
+        metadata_only: false,
+    };
+    (Watch::new(id, cluster), script)
+}
+
+fn start(watch: &Arc<Watch>) -> JoinHandle<()> {
+    let watch = Arc::clone(watch);
+    tokio::spawn(async move {
+        let (scope, _stop) = Scope::standalone("watcher");
+        let _demand = watch.demand(None);
+        watch.run(scope).await.expect("it drains");
+    })
+}
+
+async fn listed(watch: &Watch) {
+    let mut listed = watch.store().listed();
+    let waited = tokio::time::timeout(WITHIN, listed.wait_for(|listed| *listed == Listed::Yes)).await;
+    assert!(waited.is_ok_and(|listed| listed.is_ok()), "the list never ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_review_that_failed_is_no_denial() {
+    let mut reviews = 0;
+    let (watch, _) = secrets(move || {
+        reviews += 1;
+        if reviews < 3 { (500, false) } else { (200, true) }
+    });
+    watch.only_if_granted();
+    let running = start(&watch);
+    listed(&watch).await;
+    running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_granted_is_asked_for_again_later() {
+    let mut reviews = 0;
+    let (watch, script) = secrets(move || {
+        reviews += 1;
+        (200, reviews > 2)
+    });
+    watch.only_if_granted();
+    let running = start(&watch);
+    let mut store = watch.store().listed();
+    let refused = Listed::No { reason: Some("not granted".into()), unreachable: false };
+    store.wait_for(|listed| *listed == refused).await.expect("the watch lives");
+    let asked = script.asked();
+    assert!(!asked.iter().any(|line| line.starts_with("LIST")), "nothing is asked for in vain: {asked:?}");
+    listed(&watch).await;
+    running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_watcher_tells_its_list_as_a_first_one() {
+    let (watch, _) = secrets(|| (500, false));
+    let ear = Arc::new(Ear::default());
+    watch.follow(Arc::clone(&ear) as Arc<dyn Follower>);
+    for restarts in 0..2 {
+        let running = start(&watch);
+        while ear.0.lock().len() <= restarts {
+            tokio::task::yield_now().await;
+        }
+        running.abort();
+        assert!(running.await.is_err_and(|error| error.is_cancelled()));
+    }
+    assert_eq!(*ear.0.lock(), [true, true], "what the first had taken it may not have told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_asked_for_after_a_lost_connection_is_made_once() {
+    let (watch, script) = secrets(|| (500, false));
+    let ear = Arc::new(Ear::default());
+    watch.follow(Arc::clone(&ear) as Arc<dyn Follower>);
+    let running = start(&watch);
+    listed(&watch).await;
+    assert!(watch.is_current());
+    watch.resume().await;
+    assert!(!watch.is_current());
+    script.asked();
+    watch.become_current();
+    watch.become_current();
+    let waited = tokio::time::timeout(WITHIN, async {
+        while !watch.is_current() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    waited.await.expect("the list never ended");
+    assert_eq!(script.asked().iter().filter(|line| line.starts_with("LIST")).count(), 1);
+    running.abort();
+}

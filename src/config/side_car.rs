@@ -1,0 +1,226 @@
+//! The configuration of a process that does one job and is told by flags and variables: no file, one section.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::fault::{Error, Fault, Faults, Problem};
+use super::fields::Fields;
+use super::setting::Setting;
+use super::source::Node;
+use super::{ClusterAccess, ClusterConfig, Config, DaemonConfig, ElectionConfig, LeaseConfig, SectionName};
+
+/// The name of a side-car's only section where the lease's can't be one.
+const SECTION: &str = "lease";
+/// What a host that is no address must be.
+const ALLOWED_HOST: &str = "an IP address such as \"0.0.0.0\"";
+
+/// What `towline lease` was given: each value as it came, none where it was not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaseFlags {
+    /// `--lease-name`
+    pub lease_name: Option<String>,
+    /// `--lease-namespace`
+    pub lease_namespace: Option<String>,
+    /// `--hub-kubeconfig-secret`
+    pub hub_kubeconfig_secret: Option<String>,
+    /// `--lease-duration`, in seconds
+    pub lease_duration: Option<String>,
+    /// `--startup-delay`, in seconds
+    pub startup_delay: Option<String>,
+    /// `--metrics-host`
+    pub metrics_host: Option<String>,
+    /// `--metrics-port`
+    pub metrics_port: Option<String>,
+    /// `WATCH_NAMESPACE`
+    pub watch_namespace: Option<String>,
+    /// `POD_NAME`
+    pub pod_name: Option<String>,
+    /// `POD_NAMESPACE`
+    pub pod_namespace: Option<String>,
+    /// `--leader-election`
+    pub leader_election: bool,
+}
+
+/// Which flag or variable gives which key.
+const SOURCES: [(&str, &str); 8] = [
+    ("lease_name", "--lease-name"),
+    ("lease_namespace", "--lease-namespace"),
+    ("secret_name", "--hub-kubeconfig-secret"),
+    ("secret_namespace", "WATCH_NAMESPACE"),
+    ("pod_name", "POD_NAME"),
+    ("pod_namespace", "POD_NAMESPACE"),
+    ("duration", "--lease-duration"),
+    ("startup_delay", "--startup-delay"),
+];
+
+impl Config {
+    /// One `[[lease]]` section, told by flags and variables. A fault's path is the flag or the variable.
+    pub fn side_car(flags: LeaseFlags) -> Result<Self, Error> {
+        let mut faults = Vec::new();
+        let listen = listen(flags.metrics_host, flags.metrics_port, &mut faults);
+        let seconds = [
+            ("duration", "--lease-duration", 1, flags.lease_duration),
+            ("startup_delay", "--startup-delay", 0, flags.startup_delay),
+        ];
+        let name = section_name(flags.lease_name.as_deref().unwrap_or_default());
+        let texts = [
+            ("lease_name", flags.lease_name),
+            ("lease_namespace", flags.lease_namespace),
+            ("secret_name", flags.hub_kubeconfig_secret),
+            ("secret_namespace", flags.watch_namespace),
+            ("pod_name", flags.pod_name),
+            ("pod_namespace", flags.pod_namespace),
+            ("name", Some(name)),
+        ];
+        let mut table = BTreeMap::new();
+        for (key, value) in texts {
+            if let Some(value) = value {
+                table.insert(key.to_owned(), Node::Text(value));
+            }
+        }
+        for (key, flag, least, value) in seconds {
+            let Some(value) = value else { continue };
+            if let Some(text) = whole_seconds(&value, least) {
+                table.insert(key.to_owned(), Node::Text(text));
+            } else {
+                faults.push(wrong(flag, &value, format!("a whole number of seconds from {least} to a year")));
+            }
+        }
+        let mut named = Vec::new();
+        let section = LeaseConfig::read(Fields::of("", table, &mut named));
+        faults.extend(named.into_iter().map(by_flag));
+        Faults::new(faults).into_result()?;
+        // Without faults the section is there.
+        let lease: Vec<LeaseConfig> = section.into_iter().collect();
+        let clusters = lease
+            .iter()
+            .map(|section| (section.cluster.clone(), ClusterConfig::new(ClusterAccess::Inferred)))
+            .collect();
+        let elected = lease.first().filter(|_| flags.leader_election);
+        let election = elected.map(|section| ElectionConfig::new(section.cluster.clone(), &section.secret_namespace));
+        let daemon = DaemonConfig { listen, ..DaemonConfig::default() };
+        Ok(Self { daemon, clusters, election, lease, ..Self::default() })
+    }
+}
+
+/// The section is called as the lease, so that side-cars with an election in one namespace don't meet.
+fn section_name(lease: &str) -> String {
+    let label = lease.replace('.', "-");
+    if label.parse::<SectionName>().is_ok() { label } else { SECTION.to_owned() }
+}
+
+/// Faults name what the user wrote, not the key that it stands for.
+fn by_flag(fault: Fault) -> Fault {
+    let name = SOURCES.iter().find(|(key, _)| *key == fault.path).map_or(fault.path.as_str(), |(_, source)| source);
+    let problem = match fault.problem {
+        Problem::Missing { .. } if name == "POD_NAME" || name == "POD_NAMESPACE" => {
+            Problem::Missing { allowed: "both POD_NAME and POD_NAMESPACE, or none".to_owned() }
+        }
+        other => other,
+    };
+    Fault::new(name, problem)
+}
+
+fn wrong(source: &str, found: &str, allowed: impl Into<String>) -> Fault {
+    Fault::new(source, Problem::Value { found: format!("{found:?}"), allowed: allowed.into(), suggestion: None })
+}
+
+/// A number of seconds as the file's durations are written.
+fn whole_seconds(text: &str, least: u64) -> Option<String> {
+    let seconds: u64 = text.parse().ok().filter(|seconds| *seconds >= least)?;
+    let written = format!("{seconds}s");
+    Duration::from_text(&written).is_ok().then_some(written)
+}
+
+fn listen(host: Option<String>, port: Option<String>, faults: &mut Vec<Fault>) -> SocketAddr {
+    let default = SocketAddr::from(([0, 0, 0, 0], 8384));
+    let mut listen = default;
+    if let Some(host) = host {
+        match host.trim_start_matches('[').trim_end_matches(']').parse() {
+            Ok(address) => listen.set_ip(address),
+            Err(_) => faults.push(wrong("--metrics-host", &host, ALLOWED_HOST)),
+        }
+    }
+    if let Some(port) = port {
+        match port.parse() {
+            Ok(number) => listen.set_port(number),
+            Err(_) => faults.push(wrong("--metrics-port", &port, "a port from 0 (any free one) to 65535")),
+        }
+    }
+    listen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags() -> LeaseFlags {
+        let text = |text: &str| Some(text.to_owned());
+        LeaseFlags {
+            lease_name: text("add-on"),
+            lease_namespace: text("edge-west"),
+            hub_kubeconfig_secret: text("hub-kubeconfig"),
+            watch_namespace: text("add-ons"),
+            ..LeaseFlags::default()
+        }
+    }
+
+    fn told(flags: LeaseFlags) -> Vec<String> {
+        match Config::side_car(flags) {
+            Err(Error::Invalid(faults)) => faults.as_slice().iter().map(ToString::to_string).collect(),
+            other => panic!("faults expected, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_make_one_section_on_the_cluster_around() {
+        let given = LeaseFlags {
+            lease_duration: Some("30".into()),
+            startup_delay: Some("0".into()),
+            metrics_port: Some("0".into()),
+            ..flags()
+        };
+        let config = Config::side_car(given).expect("a configuration");
+        assert_eq!(config.daemon.listen, "0.0.0.0:0".parse().expect("an address"));
+        assert_eq!(
+            config.clusters.values().map(|cluster| &cluster.access).collect::<Vec<_>>(),
+            [&ClusterAccess::Inferred]
+        );
+        let section = &config.lease[0];
+        assert_eq!((section.duration, section.renew_interval), (Duration::from_secs(30), Duration::from_secs(10)));
+        assert_eq!((section.startup_delay, section.secret_namespace.as_str()), (Duration::ZERO, "add-ons"));
+        assert_eq!((section.name.as_str(), config.election), ("add-on", None));
+        let config = Config::side_car(LeaseFlags { leader_election: true, ..flags() }).expect("a configuration");
+        let election = config.election.expect("an election");
+        assert_eq!((election.cluster.as_str(), election.namespace.as_str()), ("default", "add-ons"));
+        assert_eq!(config.daemon.listen, "0.0.0.0:8384".parse().expect("an address"));
+    }
+
+    #[test]
+    fn every_fault_names_the_flag_or_variable_that_has_it() {
+        let all = LeaseFlags {
+            lease_name: Some(String::new()),
+            lease_duration: Some("0".into()),
+            startup_delay: Some("soon".into()),
+            metrics_host: Some("everywhere".into()),
+            metrics_port: Some("70000".into()),
+            watch_namespace: None,
+            pod_name: Some("add-on-0".into()),
+            ..flags()
+        };
+        let told = told(all);
+        for source in [
+            "--lease-name: found \"\"",
+            "--lease-duration: found \"0\"; allowed: a whole number of seconds from 1 ",
+            "--startup-delay: found \"soon\"",
+            "--metrics-host: found \"everywhere\"",
+            "--metrics-port: found \"70000\"",
+            "WATCH_NAMESPACE: missing",
+            "POD_NAMESPACE: missing; allowed: both POD_NAME and POD_NAMESPACE, or none",
+        ] {
+            assert!(told.iter().any(|fault| fault.starts_with(source)), "{source} in {told:?}");
+        }
+        assert_eq!(told.len(), 7, "{told:?}");
+    }
+}

@@ -1,0 +1,322 @@
+//! From a Secret's data to a client's configuration, with nothing on disk and nothing of it in an error.
+//!
+//! The keys of the Secret are what lies beside the kubeconfig: a relative path in it means a key. What is referred to is
+//! put in the place of the reference. Absolute paths and paths that lead out are refused, and so is whatever would run a
+//! command. Errors name keys and fields, never a value; the parsers' own errors may quote the document, so they are left
+//! out.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Component, Path};
+
+use k8s_openapi::ByteString;
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use secrecy::SecretString;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+/// The key of the Secret that has to be there.
+const KUBECONFIG: &str = "kubeconfig";
+
+/// Why a Secret's data can't be used. It changes with the Secret alone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Error {
+    /// There is no data of the form that a Secret has.
+    #[error("the secret's data can't be read")]
+    Unreadable,
+    /// The required key is not there.
+    #[error("the secret has no key `{KUBECONFIG}`")]
+    NoKubeconfig,
+    /// It is not a kubeconfig.
+    #[error("`{KUBECONFIG}` can't be parsed")]
+    NotAKubeconfig,
+    /// A field refers to a file that is not part of the Secret.
+    #[error("`{KUBECONFIG}` refers to a file outside of the secret in `{field}`")]
+    Outside {
+        /// The kubeconfig's field.
+        field: &'static str,
+    },
+    /// A field refers to a key that the Secret does not have.
+    #[error("`{KUBECONFIG}` refers to the key `{key}` in `{field}`, which the secret does not have")]
+    NoKey {
+        /// The kubeconfig's field.
+        field: &'static str,
+        /// The key.
+        key: String,
+    },
+    /// A token file that is not text.
+    #[error("the key `{key}` is not text")]
+    NotText {
+        /// The key.
+        key: String,
+    },
+    /// Credentials that come from a command or a plug-in.
+    #[error("`{KUBECONFIG}` has `{field}`, which is refused: it runs a command or a plug-in")]
+    Runs {
+        /// The kubeconfig's field.
+        field: &'static str,
+    },
+    /// There is no complete context: a cluster with a server.
+    #[error("`{KUBECONFIG}` has no usable {what}")]
+    Incomplete {
+        /// What is missing or can't be read.
+        what: &'static str,
+    },
+    /// The keys and certificates don't make a client.
+    #[error("the certificates and keys of `{KUBECONFIG}` make no client")]
+    Unusable,
+}
+
+/// Tells equal credentials from others without telling anything of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Fingerprint([u8; 32]);
+
+/// A few digits: enough to tell two apart in a log.
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().take(4).try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+/// What a client is built from.
+#[derive(Clone)]
+pub(super) struct Credentials {
+    /// The whole configuration; refers to no file.
+    pub(super) config: Config,
+    /// Of everything that is in it.
+    pub(super) fingerprint: Fingerprint,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Credentials").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
+    }
+}
+
+/// A Secret's keys and their values.
+type Data = BTreeMap<String, ByteString>;
+
+#[derive(Deserialize)]
+struct Content {
+    #[serde(default)]
+    data: Option<Data>,
+}
+
+/// The credentials in a Secret, whose content (all but its metadata) is given as JSON.
+pub(super) async fn read(content: &str) -> Result<Credentials, Error> {
+    let content: Content = serde_json::from_str(content).map_err(|_| Error::Unreadable)?;
+    inline(&content.data.unwrap_or_default()).await
+}
+
+async fn inline(data: &Data) -> Result<Credentials, Error> {
+    let mut reader = Reader { data, hash: Sha256::new() };
+    let text = reader.take(KUBECONFIG).ok_or(Error::NoKubeconfig)?;
+    let text = std::str::from_utf8(text).map_err(|_| Error::NotAKubeconfig)?;
+    let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| Error::NotAKubeconfig)?;
+    for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        let path = cluster.certificate_authority.take();
+        if let Some(authority) = reader.follow("certificate-authority", path)? {
+            cluster.certificate_authority_data.get_or_insert(base64(authority.bytes));
+        }
+    }
+    for user in kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+        if user.exec.is_some() {
+            return Err(Error::Runs { field: "exec" });
+        }
+        if user.auth_provider.is_some() {
+            return Err(Error::Runs { field: "auth-provider" });
+        }
+        if let Some(certificate) = reader.follow("client-certificate", user.client_certificate.take())? {
+            user.client_certificate_data.get_or_insert(base64(certificate.bytes));
+        }
+        if let Some(key) = reader.follow("client-key", user.client_key.take())? {
+            user.client_key_data.get_or_insert(SecretString::from(base64(key.bytes)));
+        }
+        if let Some(token) = reader.follow("tokenFile", user.token_file.take())? {
+            let text = std::str::from_utf8(token.bytes).map_err(|_| Error::NotText { key: token.key })?;
+            user.token.get_or_insert(SecretString::from(text.trim().to_owned()));
+        }
+    }
+    let fingerprint = Fingerprint(reader.hash.finalize().into());
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(|error| Error::Incomplete { what: missing(&error) })?;
+    let authority = config.cluster_url.authority().map_or("", |authority| authority.as_str());
+    // A password in front of the host would be in every error that names the server.
+    if authority.is_empty() || authority.contains('@') {
+        return Err(Error::Incomplete { what: "server" });
+    }
+    Ok(Credentials { config, fingerprint })
+}
+
+/// What stands in the way, without the text of the error, which may quote.
+fn missing(error: &KubeconfigError) -> &'static str {
+    match error {
+        KubeconfigError::CurrentContextNotSet => "current-context",
+        KubeconfigError::LoadContext(_) => "context of the name in current-context",
+        KubeconfigError::LoadClusterOfContext(_) => "cluster of the name in its context",
+        KubeconfigError::MissingClusterUrl | KubeconfigError::ParseClusterUrl(_) => "server",
+        KubeconfigError::LoadCertificateAuthority(_) | KubeconfigError::ParseCertificates(_) => "certificate authority",
+        _ => "current context",
+    }
+}
+
+struct Reader<'d> {
+    data: &'d Data,
+    hash: Sha256,
+}
+
+/// A key that the kubeconfig refers to.
+struct Referred<'d> {
+    key: String,
+    bytes: &'d [u8],
+}
+
+impl<'d> Reader<'d> {
+    /// A key's value, counted into the fingerprint.
+    fn take(&mut self, key: &str) -> Option<&'d [u8]> {
+        let ByteString(bytes) = self.data.get(key)?;
+        for part in [key.as_bytes(), bytes] {
+            // With its length before it, nothing can be moved from one part to the next unseen.
+            self.hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            self.hash.update(part);
+        }
+        Some(bytes)
+    }
+
+    fn follow(&mut self, field: &'static str, path: Option<String>) -> Result<Option<Referred<'d>>, Error> {
+        let Some(path) = path.filter(|path| !path.is_empty()) else { return Ok(None) };
+        let key = key_of(&path).ok_or(Error::Outside { field })?;
+        match self.take(&key) {
+            Some(bytes) => Ok(Some(Referred { key, bytes })),
+            None => Err(Error::NoKey { field, key }),
+        }
+    }
+}
+
+/// The key that a relative path means; none where it leads out of the Secret's directory.
+fn key_of(path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    for component in Path::new(path).components() {
+        match component {
+            Component::CurDir => {}
+            Component::Normal(part) => parts.push(part.to_str()?),
+            // Out of it and back in is out, too: what the directory is called is not ours to know.
+            Component::ParentDir => drop(parts.pop()?),
+            Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    match parts.as_slice() {
+        [] => None,
+        parts => Some(parts.join("/")),
+    }
+}
+
+/// As a kubeconfig holds binary data.
+fn base64(bytes: &[u8]) -> String {
+    let encoded = serde_json::to_value(ByteString(bytes.to_vec())).unwrap_or_default();
+    encoded.as_str().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn kubeconfig(cluster: &Value, user: &Value) -> String {
+        json!({
+            "clusters": [{"name": "hub", "cluster": cluster}],
+            "users": [{"name": "me", "user": user}],
+            "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "me"}}],
+            "current-context": "hub",
+        })
+        .to_string()
+    }
+
+    fn data(keys: &[(&str, &str)]) -> Data {
+        keys.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect()
+    }
+
+    async fn refused(user: Value) -> Error {
+        let text = kubeconfig(&json!({"server": "https://hub:6443"}), &user);
+        inline(&data(&[("kubeconfig", &text), ("tls.key", "hunter2")])).await.expect_err("refused")
+    }
+
+    #[tokio::test]
+    async fn what_the_kubeconfig_refers_to_is_put_in_its_place() {
+        let user = json!({"client-certificate": "tls.crt", "client-key": "./tls.key", "tokenFile": "x/../token"});
+        let text = kubeconfig(&json!({"server": "https://hub:6443"}), &user);
+        let keys =
+            [("kubeconfig", text.as_str()), ("tls.crt", "c"), ("tls.key", "k"), ("token", " t\n"), ("else", "e")];
+        let credentials = inline(&data(&keys)).await.expect("credentials");
+        let user = &credentials.config.auth_info;
+        assert_eq!(user.client_certificate_data.as_deref(), Some(base64(b"c").as_str()));
+        assert_eq!(user.client_key_data.as_ref().map(|key| key.expose_secret().to_owned()), Some(base64(b"k")));
+        assert_eq!(user.token.as_ref().map(ExposeSecret::expose_secret), Some("t"));
+        assert!(user.client_certificate.is_none() && user.client_key.is_none() && user.token_file.is_none());
+        assert_eq!(credentials.config.cluster_url.to_string(), "https://hub:6443/");
+    }
+
+    #[tokio::test]
+    async fn a_secret_as_the_api_server_gives_it_is_read() {
+        let text = kubeconfig(&json!({"server": "https://hub:6443"}), &json!({"token": "t"}));
+        let content = json!({"data": {"kubeconfig": base64(text.as_bytes())}, "type": "Opaque"}).to_string();
+        assert!(read(&content).await.is_ok());
+        assert_eq!(read("{\"type\":\"Opaque\"}").await.expect_err("no data"), Error::NoKubeconfig);
+        assert_eq!(read("{\"data\":{\"kubeconfig\":3}}").await.expect_err("a number"), Error::Unreadable);
+    }
+
+    #[tokio::test]
+    async fn the_fingerprint_is_of_what_is_used_and_of_nothing_else() {
+        let text = kubeconfig(&json!({"server": "https://hub:6443"}), &json!({"tokenFile": "token"}));
+        let print = async |token: &str, other: &str| {
+            let keys = data(&[("kubeconfig", &text), ("token", token), ("cluster-name", other)]);
+            inline(&keys).await.expect("credentials").fingerprint
+        };
+        assert_eq!(print("a", "x").await, print("a", "y").await);
+        assert_ne!(print("a", "x").await, print("b", "x").await);
+    }
+
+    #[tokio::test]
+    async fn what_leads_out_or_runs_is_refused_and_named() {
+        for (path, field) in
+            [("/etc/shadow", "tokenFile"), ("../tls.key", "client-key"), ("a/../../tls.key", "client-certificate")]
+        {
+            assert_eq!(refused(json!({field: path})).await, Error::Outside { field });
+        }
+        let run =
+            json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["hunter2"]}});
+        assert_eq!(refused(run).await, Error::Runs { field: "exec" });
+        let plug_in = json!({"auth-provider": {"name": "gcp", "config": {"cmd-path": "/bin/hunter2"}}});
+        assert_eq!(refused(plug_in).await, Error::Runs { field: "auth-provider" });
+        let missing = refused(json!({"client-key": "sub/tls.key"})).await;
+        assert_eq!(missing, Error::NoKey { field: "client-key", key: "sub/tls.key".into() });
+    }
+
+    #[tokio::test]
+    async fn an_authority_outside_is_refused_too() {
+        let cluster = json!({"server": "https://hub:6443", "certificate-authority": "/etc/ca.crt"});
+        let text = kubeconfig(&cluster, &json!({}));
+        let error = inline(&data(&[("kubeconfig", &text)])).await.expect_err("refused");
+        assert_eq!(error, Error::Outside { field: "certificate-authority" });
+    }
+
+    #[tokio::test]
+    async fn errors_and_debug_tell_no_value() {
+        let broken = [
+            "users: [{name: me, user: {token: hunter2".to_owned(),
+            kubeconfig(&json!({"server": "https://me:hunter2@hub"}), &json!({"token": "hunter2"})),
+            kubeconfig(&json!({"server": "https://h", "certificate-authority-data": "hunter2"}), &json!({})),
+        ];
+        for text in broken {
+            let error = inline(&data(&[("kubeconfig", &text)])).await.expect_err("refused");
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        }
+        let text = kubeconfig(&json!({"server": "https://hub:6443"}), &json!({"token": "hunter2"}));
+        let credentials = inline(&data(&[("kubeconfig", &text)])).await.expect("credentials");
+        assert!(!format!("{credentials:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,129 @@
+//! From the configuration to actors: leases that look at the same Secret or pod share a watch, and those with equal
+//! credentials a client.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::hub::Hubs;
+use super::readiness::{PodFollower, SecretFollower};
+use super::renewal::Target;
+use super::renewer::Renewer;
+use super::report::{LeaseReport, Shown};
+use crate::actor::{ChildSpec, RestartPolicy};
+use crate::cluster::{Fence, Kind, ObjectKey, Watch, WatchId, WatchRegistry};
+use crate::config::{ClusterName, LeaseConfig, ResourceId, SectionName};
+
+/// A section that is wired and not started.
+pub struct WiredLease {
+    renewer: Arc<Renewer>,
+    report: Arc<LeaseReport>,
+}
+
+/// Wires all sections. `holder` is written into leases that no pod gates.
+/// `fence_of` gives the fence of a section that is elected.
+pub fn wire(
+    configs: &[LeaseConfig],
+    holder: &str,
+    watches: &mut WatchRegistry,
+    fence_of: impl Fn(&SectionName) -> Option<Fence>,
+) -> Vec<WiredLease> {
+    let mut wiring =
+        Wiring { started: Instant::now(), hubs: Arc::default(), secrets: BTreeMap::new(), pods: BTreeMap::new() };
+    configs.iter().map(|config| wiring.wire_one(config, holder, watches, fence_of(&config.name))).collect()
+}
+
+struct Wiring {
+    started: Instant,
+    hubs: Arc<Hubs>,
+    secrets: BTreeMap<WatchId, Arc<SecretFollower>>,
+    pods: BTreeMap<WatchId, Arc<PodFollower>>,
+}
+
+impl Wiring {
+    fn wire_one(
+        &mut self,
+        config: &LeaseConfig,
+        holder: &str,
+        watches: &mut WatchRegistry,
+        fence: Option<Fence>,
+    ) -> WiredLease {
+        let cluster = watches.canonical(&config.cluster);
+        let (secret_key, secret) = watch_one(
+            watches,
+            &cluster,
+            Kind::core("Secret", "secrets", true),
+            &config.secret_namespace,
+            &config.secret_name,
+        );
+        let hubs = &self.hubs;
+        let follower = self.secrets.entry(secret.id().clone()).or_insert_with(|| {
+            let follower = Arc::new(SecretFollower::new(secret_key, Arc::clone(hubs)));
+            secret.follow(Arc::clone(&follower) as _);
+            follower
+        });
+        let offers = follower.offers();
+        let mut sources = vec![secret];
+        let pod = config.pod.as_ref().map(|pod| {
+            let (key, watch) = watch_one(watches, &cluster, Kind::core("Pod", "pods", true), &pod.namespace, &pod.name);
+            let follower = self.pods.entry(watch.id().clone()).or_insert_with(|| {
+                let follower = Arc::new(PodFollower::new(key));
+                watch.follow(Arc::clone(&follower) as _);
+                follower
+            });
+            sources.push(watch);
+            follower.states()
+        });
+        let holder = config.pod.as_ref().map_or(holder, |pod| &pod.name).to_owned();
+        let target = Arc::new(Target::new(config.clone(), holder, fence));
+        let shown = Arc::new(Shown::new(config.name.clone()));
+        let report = LeaseReport::new(Arc::clone(&target), Arc::clone(&shown), sources.clone());
+        let demands = match &target.fence {
+            // Demanded before anything starts, they are listed once for all.
+            None => sources.iter().map(|watch| watch.demand(None)).collect(),
+            Some(_) => Vec::new(),
+        };
+        let renewer = Renewer { target, started: self.started, offers, pod, shown, sources, _demands: demands };
+        WiredLease { renewer: Arc::new(renewer), report: Arc::new(report) }
+    }
+}
+
+/// A watch of one object of a kind that every cluster serves.
+fn watch_one(
+    watches: &mut WatchRegistry,
+    cluster: &ClusterName,
+    kind: Kind,
+    namespace: &str,
+    name: &str,
+) -> (ObjectKey, Arc<Watch>) {
+    let resource = ResourceId {
+        plural: kind.resource.plural.clone(),
+        version: kind.resource.version.clone(),
+        group: kind.resource.group.clone(),
+    };
+    let watch = watches.watch(WatchId {
+        cluster: cluster.clone(),
+        resource,
+        namespace: namespace.to_owned(),
+        labels: String::new(),
+        fields: format!("metadata.name={name}"),
+        metadata_only: false,
+    });
+    watch.assume_kind(kind);
+    (ObjectKey::new(namespace, name), watch)
+}
+
+impl WiredLease {
+    /// What the admin server shows of it.
+    pub fn report(&self) -> Arc<LeaseReport> {
+        Arc::clone(&self.report)
+    }
+
+    /// The section's actor. The watches it follows belong to their clusters.
+    pub fn into_child(self) -> ChildSpec {
+        let renewer = self.renewer;
+        let name = format!("lease {}", renewer.target.config.name);
+        ChildSpec::new(name, move |scope| Arc::clone(&renewer).run(scope)).restart(RestartPolicy::ACTOR)
+    }
+}

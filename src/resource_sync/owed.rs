@@ -1,0 +1,66 @@
+//! Keys that somebody is owed a request for.
+//!
+//! Whoever requests them may be stopped at any moment, and a key may be added anew while it is being requested: so a key
+//! is only taken out after its request, and only if it was not added again since it was seen.
+
+use std::collections::BTreeMap;
+
+use crate::cluster::ObjectKey;
+
+/// The keys.
+#[derive(Debug, Default)]
+pub(super) struct Owed {
+    /// With a number of the moment in which each was added last.
+    keys: BTreeMap<ObjectKey, u64>,
+    last: u64,
+}
+
+/// When a key was added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Added(u64);
+
+impl Owed {
+    pub(super) fn insert(&mut self, key: ObjectKey) {
+        self.last += 1;
+        self.keys.insert(key, self.last);
+    }
+
+    pub(super) fn extend(&mut self, keys: impl IntoIterator<Item = ObjectKey>) {
+        keys.into_iter().for_each(|key| self.insert(key));
+    }
+
+    /// Those of now.
+    pub(super) fn seen(&self) -> Vec<(ObjectKey, Added)> {
+        self.keys.iter().map(|(key, added)| (key.clone(), Added(*added))).collect()
+    }
+
+    /// It was requested after it was seen.
+    pub(super) fn requested(&mut self, key: &ObjectKey, seen: Added) {
+        if self.keys.get(key) == Some(&seen.0) {
+            self.keys.remove(key);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> Vec<String> {
+        self.keys.keys().map(ToString::to_string).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_added_again_meanwhile_is_owed_again() {
+        let [one, two] = ["one", "two"].map(|name| ObjectKey::new("n", name));
+        let mut owed = Owed::default();
+        owed.extend([one.clone(), two.clone()]);
+        let seen = owed.seen();
+        owed.insert(one);
+        for (key, added) in seen {
+            owed.requested(&key, added);
+        }
+        assert_eq!(owed.keys(), ["n/one"]);
+    }
+}

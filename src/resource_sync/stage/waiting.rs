@@ -1,0 +1,104 @@
+//! What waits for a permission or a cluster, and who wakes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use serde_json::json;
+
+use super::{OBJECTS, Stage, key, local, remote};
+use crate::actor::{Outcome, Scope};
+use crate::cluster::Cluster;
+use crate::resource_sync::attendant::attend;
+use crate::resource_sync::section::Mode;
+
+#[tokio::test(start_paused = true)]
+async fn a_permission_that_is_given_while_its_denial_arrives_is_not_waited_for() {
+    for is_given in [true, false] {
+        let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
+        let mut stage = Stage::between("databases", &hub, &edge, "");
+        stage.begin(&[Arc::clone(&stage.section)]);
+        let mut new = remote("a", 5);
+        new["metadata"]["finalizers"] = json!([]);
+        stage.list(&[new], &[], &[]).await;
+        let (cluster, script) = hub.clone();
+        stage.hub.answer(move |_| {
+            if is_given {
+                cluster.new_session(&script);
+            }
+            (403, json!({"code": 403, "reason": "Forbidden", "message": "denied"}))
+        });
+        let outcome = stage.reconcile("a").await;
+        assert_eq!(stage.hub.asked(), [format!("PATCH {OBJECTS}/a")]);
+        assert_eq!(matches!(outcome, Outcome::Retry), is_given, "{outcome:?}");
+        assert_eq!(matches!(outcome, Outcome::Wait), !is_given, "{outcome:?}");
+    }
+}
+
+/// Runs the attendant until everything has been waited for.
+async fn attended(stage: &Stage) {
+    let (scope, _stop) = Scope::standalone("attendant");
+    let attending = attend(Arc::clone(&stage.section), scope);
+    assert!(tokio::time::timeout(Duration::from_secs(1), attending).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_cluster_is_not_woken_by_anything_else() {
+    let mut stage = Stage::new("");
+    let (scope, _stop) = Scope::standalone("attendant");
+    let mut attending = std::pin::pin!(attend(Arc::clone(&stage.section), scope));
+    assert!(attending.as_mut().now_or_never().is_none());
+    stage.section.park(key("parked"));
+    stage.section.asked.lock().keys.insert(key("asked"));
+    stage.section.suspects_may_go();
+    assert!(attending.as_mut().now_or_never().is_none());
+    assert_eq!(stage.requested(), ["team/asked"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attendant_that_is_stopped_while_it_waits_for_room_loses_nothing() {
+    let mut stage = Stage::new("");
+    for number in 0..100 {
+        stage.section.park(key(&format!("parked{number}")));
+        stage.section.asked.lock().keys.insert(key(&format!("asked{number}")));
+    }
+    let mut requested = std::collections::BTreeSet::new();
+    for _ in 0..5 {
+        attended(&stage).await;
+        requested.extend(stage.requested());
+    }
+    assert_eq!(requested.len(), 200);
+    attended(&stage).await;
+    assert!(stage.requested().is_empty(), "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_left_the_selector_unseen_is_looked_for_once() {
+    for detaching in [false, true] {
+        let mut stage = Stage::new("selector = \"place=west\"");
+        let (left, bare) = (remote("left", 5), json!({"metadata": {"name": "bare", "namespace": "team"}}));
+        let pages = [
+            json!({"metadata": {"continue": "more"}, "items": [bare, {"metadata": remote("selected", 6)["metadata"]}]}),
+            json!({"metadata": {}, "items": [{"metadata": left["metadata"]}]}),
+        ];
+        let mut pages = pages.into_iter();
+        let mut fails = true;
+        stage.hub.answer(move |line| match line {
+            "GET /apis/demo.towline.dev/v1/databases" if std::mem::take(&mut fails) => (500, json!({})),
+            "GET /apis/demo.towline.dev/v1/databases" => (200, pages.next().expect("two pages")),
+            _ => (200, left.clone()),
+        });
+        stage.list(&[remote("selected", 6)], &[local("selected", 7)], &[]).await;
+        stage.requested();
+        let (scope, _stop) = Scope::standalone("attendant");
+        let attending = attend(Arc::clone(&stage.section), scope);
+        assert!(tokio::time::timeout(Duration::from_mins(10), attending).await.is_err());
+        assert_eq!(stage.requested(), ["team/left"]);
+        assert_eq!(stage.hub.asked().len(), 3, "a failure, two pages");
+        if detaching {
+            stage.section.set_mode(Mode::Detaching);
+        }
+        stage.reconcile("left").await;
+        assert_eq!(stage.hub.asked(), [format!("GET {OBJECTS}/left"), format!("PATCH {OBJECTS}/left")]);
+    }
+}
