@@ -7,12 +7,12 @@
 //! │  ├─ session                        credentials, availability, denied permissions
 //! │  └─ watcher <kind> [selector]      list + watch -> cache; tells its followers the keys that changed
 //! ├─ lease <name>                      one for each [[lease]] section: renews its Lease while its pod is ready
+//! ├─ status_sync                       where there is `[status_sync]`
+//! │  └─ poller <family>                reads what changed in the database, rolls it up, writes differences
 //! └─ sync <name>                       one for each [[sync]] section
 //!    ├─ dispatcher ── reconciler <key> one run at a time for a key, many keys at once, passivated when idle
 //!    ├─ attendant                      wakes what waits for a cluster or a permission
 //!    └─ events                         writes Events
-//! status_sync                          where there is `[status_sync]`
-//! └─ poller <family>                   reads what changed in the database, rolls it up, writes differences
 //! ```
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
