@@ -45,7 +45,8 @@ pub enum Command {
         #[arg(long)]
         connect: bool,
     },
-    /// Run status sync alone, told by the environment: DATABASE_URL, HOH_STATUS_SYNC_INTERVAL, WATCH_NAMESPACE, POD_NAMESPACE
+    /// Run status sync alone, told by the variables `DATABASE_URL`, `HOH_STATUS_SYNC_INTERVAL`, `WATCH_NAMESPACE`
+    /// and `POD_NAMESPACE`
     StatusSync,
     /// Renew one lease while a pod is ready, as a side-car told by flags and the variables `WATCH_NAMESPACE`, `POD_NAME`
     /// and `POD_NAMESPACE`

@@ -146,7 +146,7 @@ impl Postgres {
         ] {
             args.extend(["-c".into(), setting.into()]);
         }
-        let (program, args) = self.as_owner(&self.programs.join("postgres"), args);
+        let (program, args) = Self::as_owner(&self.programs.join("postgres"), args);
         let process = Process::start(Spec {
             name: "postgres".to_owned(),
             program,
@@ -225,7 +225,7 @@ impl Postgres {
             "--pwfile".into(),
             password.into(),
         ];
-        let (program, args) = self.as_owner(&self.programs.join("initdb"), args);
+        let (program, args) = Self::as_owner(&self.programs.join("initdb"), args);
         let output = Command::new(program).args(args).current_dir("/").kill_on_drop(true).output().await;
         let output = output.map_err(|source| Error::Process { action: "run", process: "initdb".to_owned(), source })?;
         if !output.status.success() {
@@ -242,7 +242,7 @@ impl Postgres {
 
     /// The command as the user that may run it. A change of user forgets the signal that ties a child to its parent's
     /// life, so that it is set again behind it.
-    fn as_owner(&self, program: &Path, args: Vec<OsString>) -> (PathBuf, Vec<OsString>) {
+    fn as_owner(program: &Path, args: Vec<OsString>) -> (PathBuf, Vec<OsString>) {
         if !geteuid().is_root() {
             return (program.to_owned(), args);
         }

@@ -67,7 +67,7 @@ impl Config {
         config.clusters.insert(hub.clone(), ClusterConfig::new(ClusterAccess::Inferred));
         config.election = election.map(|namespace| ElectionConfig::new(hub.clone(), namespace));
         config.status_sync = url.map(|url| {
-            let mut section = StatusSyncConfig::new(hub, DatabaseSource::Url(url));
+            let mut section = StatusSyncConfig::new(hub, DatabaseSource::Url(Box::new(url)));
             section.interval = interval.flatten().unwrap_or(section.interval);
             section.watch_namespace = watched.unwrap_or_default();
             section

@@ -146,7 +146,7 @@ impl StatusSyncConfig {
     pub(super) fn read(mut fields: Fields<'_>) -> Option<Self> {
         let cluster: Option<ClusterName> = fields.required("cluster");
         let given = [fields.has("database_url"), fields.has("database_url_file")];
-        let url = fields.optional::<DatabaseUrl>("database_url").map(DatabaseSource::Url);
+        let url = fields.optional::<DatabaseUrl>("database_url").map(|url| DatabaseSource::Url(Box::new(url)));
         let file = fields.optional::<PathBuf>("database_url_file").map(DatabaseSource::File);
         let allowed = || "exactly one of `database_url` and `database_url_file`".to_owned();
         match given {
@@ -176,7 +176,7 @@ impl StatusSyncConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatabaseSource {
     /// Right here.
-    Url(DatabaseUrl),
+    Url(Box<DatabaseUrl>),
     /// In a file, as its only line. It is read when the daemon starts.
     File(PathBuf),
 }
@@ -206,7 +206,7 @@ impl DatabaseSource {
     /// The URL.
     pub fn url(&self) -> Result<DatabaseUrl, UnusableUrl> {
         match self {
-            Self::Url(url) => Ok(url.clone()),
+            Self::Url(url) => Ok(DatabaseUrl::clone(url)),
             Self::File(path) => std::fs::read_to_string(path)
                 .map_err(|source| UnusableUrl::Read { path: path.clone(), source })?
                 .trim()

@@ -61,8 +61,10 @@ fn the_reference_file_holds_the_defaults() {
     );
     assert_eq!(config.sync, vec![section]);
     let url = "postgres://towline@database.example:5432/hoh?sslmode=verify-full&pool_max_conns=8";
-    let status_sync =
-        StatusSyncConfig::new("hub".parse().expect("a name"), DatabaseSource::Url(url.parse().expect("a URL")));
+    let status_sync = StatusSyncConfig::new(
+        "hub".parse().expect("a name"),
+        DatabaseSource::Url(Box::new(url.parse().expect("a URL"))),
+    );
     assert_eq!(config.status_sync, Some(status_sync));
     let lease = LeaseConfig {
         name: "heartbeat".parse().expect("a name"),

@@ -78,7 +78,6 @@ fn unreadable(path: &Path, error: &dyn std::error::Error) -> Error {
     Error::Connect { reason: format!("failed to read {}: {error}", path.display()) }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failed(error: impl std::error::Error) -> Error {
     Error::Connect { reason: format!("failed to set up TLS: {error}") }
 }

@@ -145,7 +145,9 @@ mod tests {
         fn a_fingerprint_does_not_depend_on_the_order_of_rows(mut hashes: Vec<i64>, seed: usize) {
             let sum = |hashes: &[i64]| {
                 let mut print = Fingerprint::default();
-                hashes.iter().for_each(|hash| print.add(*hash));
+                for hash in hashes {
+                    print.add(*hash);
+                }
                 print
             };
             let before = sum(&hashes);

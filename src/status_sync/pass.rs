@@ -90,7 +90,7 @@ impl Poller {
 
     fn note_all(&self, life: &mut Life) {
         for key in std::mem::take(&mut life.noted) {
-            self.note(life, key);
+            self.note(life, &key);
         }
     }
 

@@ -43,9 +43,9 @@ pub fn mark(shape: Shape, hub_object: &ObjectKey) -> Option<Mark> {
                 return Some(Mark { label: HOSTING, value: whole, annotation: None });
             }
             let hash = Sha256::digest(&whole);
-            let digits: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+            let first = hash.iter().take(4).fold(0_u32, |all, byte| all << 8 | u32::from(*byte));
             let kept: String = whole.chars().take(LONGEST_LABEL - 9).collect();
-            Some(Mark { label: HOSTING, value: format!("{kept}-{digits}"), annotation: Some(whole) })
+            Some(Mark { label: HOSTING, value: format!("{kept}-{first:08x}"), annotation: Some(whole) })
         }
     }
 }

@@ -181,12 +181,12 @@ impl Poller {
                 () = tokio::time::sleep_until(next) => return,
                 key = life.inbox.next() => {
                     let Some(key) = key else { return };
-                    self.note(life, key);
+                    self.note(life, &key);
                 }
             }
             tokio::time::sleep(GATHER).await;
             while let Some(key) = life.inbox.try_next() {
-                self.note(life, key);
+                self.note(life, &key);
             }
             let unrest = life.table.take_unrest(Instant::now(), self.shared.interval);
             if unrest.is_empty() || !self.is_ready() || !life.is_listed() {
@@ -200,9 +200,9 @@ impl Poller {
     }
 
     /// Takes news of an object in.
-    pub(super) fn note(&self, life: &mut Life, shown: ObjectKey) {
-        let maker = self.maker_of(&shown);
-        life.table.note(&shown, maker.as_ref(), self.hub().store(), self.target.store());
+    pub(super) fn note(&self, life: &mut Life, shown: &ObjectKey) {
+        let maker = self.maker_of(shown);
+        life.table.note(shown, maker.as_ref(), self.hub().store(), self.target.store());
     }
 
     /// The hub object that a shown object says it was made for: by its controlling owner's name.
@@ -287,9 +287,9 @@ impl Poller {
     pub(super) fn choose(&self, life: &mut Life, names: Vec<(ObjectKey, Vec<RowId>)>) -> Vec<RowId> {
         let mut chosen = Vec::new();
         for (key, ids) in names {
-            let live = self.hub().store().get(&key);
-            let id = live.as_ref().and_then(|live| plan::whose(&ids, live.uid.parse().ok()));
-            let waits = match (&live, id) {
+            let hub_object = self.hub().store().get(&key);
+            let id = hub_object.as_ref().and_then(|hub_object| plan::whose(&ids, hub_object.uid.parse().ok()));
+            let waits = match (&hub_object, id) {
                 (None, _) => Some(plan::Waiting::Absent),
                 (Some(_), None) => Some(plan::Waiting::Ambiguous),
                 (Some(_), Some(_)) => None,

@@ -189,7 +189,7 @@ impl Stage {
         let payload = json!({"metadata": {"name": name, "namespace": self.name, "uid": id}, "spec": {}});
         self.execute(
             &format!("INSERT INTO spec.{table} (id, payload) VALUES ($1::text::uuid, $2::text::jsonb)"),
-            &[&id, &payload.to_string()],
+            &[id, &payload.to_string()],
         )
         .await;
     }
@@ -199,7 +199,7 @@ impl Stage {
         self.execute(
             "INSERT INTO status.compliance VALUES ($1::text::uuid, $2, $3, 'none', $4::text::status.compliance_type) \
              ON CONFLICT (leaf_hub_name, id, cluster_name) DO UPDATE SET compliance = excluded.compliance",
-            &[&id, &cluster, &leaf_hub, &word],
+            &[id, cluster, leaf_hub, word],
         )
         .await;
     }
@@ -220,7 +220,7 @@ impl Stage {
                  (leaf_hub_name, (payload -> 'metadata' ->> 'name'), (payload -> 'metadata' ->> 'namespace')) \
                  DO UPDATE SET payload = excluded.payload"
             ),
-            &[&leaf_hub, &payload.to_string()],
+            &[leaf_hub, &payload.to_string()],
         )
         .await;
     }

@@ -19,7 +19,7 @@ pub struct SubscriptionReports {
 }
 
 struct Report {
-    report_type: Option<Value>,
+    kind: Option<Value>,
     resources: Option<Value>,
     summary: Map<String, Value>,
     results: Vec<Value>,
@@ -28,15 +28,15 @@ struct Report {
 fn read(row: &StatusRow<'_>) -> Result<Report, String> {
     let mut report = object(parse(row.value)?, "the report")?.unwrap_or_default();
     let mut present = |key: &str| report.remove(key).filter(|value| !value.is_null());
-    let (report_type, resources) = (present("reportType"), present("resources"));
-    if report_type.as_ref().is_some_and(|value| !value.is_string()) {
+    let (kind, resources) = (present("reportType"), present("resources"));
+    if kind.as_ref().is_some_and(|value| !value.is_string()) {
         return Err("reportType is not a text".to_owned());
     }
     if resources.as_ref().is_some_and(|value| !value.is_array()) {
         return Err("resources is not a list".to_owned());
     }
     Ok(Report {
-        report_type,
+        kind,
         resources,
         summary: object(present("summary"), "summary")?.unwrap_or_default(),
         results: list(present("results"), "results")?,
@@ -60,7 +60,7 @@ impl RollUp for SubscriptionReports {
             Ok(report) => report,
             Err(fault) => return faults.push(fault),
         };
-        self.first.get_or_insert((report.report_type, report.resources));
+        self.first.get_or_insert((report.kind, report.resources));
         for field in SUMMED {
             let Some(value) = report.summary.get(field) else { continue };
             let number = number(value).unwrap_or_else(|| {
