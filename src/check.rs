@@ -7,7 +7,7 @@ use crate::actor::Scope;
 use crate::cli::Exit;
 use crate::cluster::{AccessRequest, Availability, Cluster, Kind, Verb, session};
 use crate::config::{ClusterName, Config, Scope as KindScope, SyncConfig};
-use crate::lease;
+use crate::{election, lease};
 
 /// A cluster that has not answered after this counts as unreachable.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -56,6 +56,12 @@ pub async fn connect(config: &Config) -> Exit {
             }
         }
     }
+    if let Some(election) = &config.election
+        && let Some(Some(cluster)) = clusters.get(&election.cluster)
+    {
+        let needed = election::VERBS.map(|verb| AccessRequest::new(verb, election::RESOURCE, &election.namespace, ""));
+        faults += check_access("election", cluster, &needed).await;
+    }
     let mut scopes: BTreeMap<String, KindScope> = BTreeMap::new();
     for section in &config.sync {
         faults += check_section(section, &clusters, &mut scopes).await;
@@ -98,26 +104,31 @@ async fn check_section(
         };
         let scope = if kind.namespaced { KindScope::Namespaced } else { KindScope::Cluster };
         scopes.insert(section.resource.to_string(), scope);
-        for request in needed(section, &kind, is_remote) {
-            match cluster.review_access(&request).await {
-                Ok(decision) if decision.allowed => {}
-                Ok(decision) => {
-                    faults += 1;
-                    let because =
-                        if decision.reason.is_empty() { String::new() } else { format!(": {}", decision.reason) };
-                    let which = if request.name.is_empty() { String::new() } else { format!(" {}", request.name) };
-                    let (verb, resource) = (request.verb, request.full_resource());
-                    say(&format!(
-                        "sync {}: cluster {name}: not allowed to {verb} {resource}{which}{because}",
-                        section.name
-                    ));
-                }
-                Err(error) => {
-                    faults += 1;
-                    say(&format!("sync {}: cluster {name}: {error}", section.name));
-                }
+        faults += check_access(&format!("sync {}", section.name), cluster, &needed(section, &kind, is_remote)).await;
+    }
+    faults
+}
+
+/// Asks for each of the permissions and says which are missing.
+async fn check_access(who: &str, cluster: &Cluster, needed: &[AccessRequest]) -> usize {
+    let mut faults = 0;
+    for request in needed {
+        let problem = match cluster.review_access(request).await {
+            Ok(decision) if decision.allowed => continue,
+            Ok(decision) => {
+                let because = if decision.reason.is_empty() { String::new() } else { format!(": {}", decision.reason) };
+                let which = if request.name.is_empty() { String::new() } else { format!(" {}", request.name) };
+                let place = if request.namespace.is_empty() {
+                    String::new()
+                } else {
+                    format!(" in namespace {}", request.namespace)
+                };
+                format!("not allowed to {} {}{which}{place}{because}", request.verb, request.full_resource())
             }
-        }
+            Err(error) => error.to_string(),
+        };
+        faults += 1;
+        say(&format!("{who}: cluster {}: {problem}", cluster.name()));
     }
     faults
 }

@@ -6,18 +6,20 @@
 //! ├─ cluster <name>                    one for each cluster
 //! │  ├─ session                        credentials, availability, denied permissions
 //! │  └─ watcher <kind> [selector]      list + watch -> cache; tells its followers the keys that changed
+//! ├─ election <section>                one Lease for each section: takes it, renews it, opens the section's gate meanwhile
 //! ├─ lease <name>                      one for each [[lease]] section: renews its Lease while its pod is ready
 //! ├─ status_sync                       where there is `[status_sync]`
 //! │  └─ poller <family>                reads what changed in the database, rolls it up, writes differences
-//! └─ sync <name>                       one for each [[sync]] section
-//!    ├─ dispatcher ── reconciler <key> one run at a time for a key, many keys at once, passivated when idle
-//!    ├─ attendant                      wakes what waits for a cluster or a permission
-//!    └─ events                         writes Events
+//! ├─ sync <name>                       one for each [[sync]] section
+//! │  ├─ dispatcher ── reconciler <key> one run at a time for a key, many keys at once, passivated when idle
+//! │  ├─ attendant                      wakes what waits for a cluster or a permission
+//! │  └─ events                         writes Events
+//! └─ membership                        says that this replica lives
 //! ```
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
-//! point one way: [`app`] → jobs ([`resource_sync`], [`lease`], [`status_sync`]) → [`cluster`], [`db`] → [`actor`]; a job
-//! never imports another job.
+//! point one way: [`app`] → jobs ([`resource_sync`], [`lease`], [`status_sync`]) → [`election`] → [`cluster`], [`db`] →
+//! [`actor`]; a job never imports another job.
 
 pub mod actor;
 pub mod app;

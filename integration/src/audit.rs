@@ -29,8 +29,8 @@ use tokio::sync::Mutex;
 
 use crate::{Error, eventually};
 
-/// The policy for `--audit-policy-file`.
-pub(crate) const POLICY: &str = "\
+/// The policy for `--audit-policy-file`: a line for each request, with no body.
+pub const POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
 rules:

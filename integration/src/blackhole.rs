@@ -3,16 +3,20 @@
 //! A forwarder listens on a loopback port of its own, and a rule of nftables drops what arrives for that port or from
 //! it. The table belongs to an `nft` process that is held for as long as the rule is (`flags owner`), so the kernel
 //! removes it when the test ends, however it ends. Nothing but that one port is touched.
+//!
+//! The forwarder itself can swallow the server's answers alone, and hang up: what was asked is done, and whoever asked
+//! never hears of it.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ChildStdin;
 use std::time::Duration;
 
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::process::{Process, Spec};
@@ -27,9 +31,19 @@ const LONGEST_CHANGE: Duration = Duration::from_secs(20);
 pub struct Link {
     address: SocketAddr,
     forwarder: JoinHandle<()>,
+    state: watch::Sender<State>,
     /// Holds the table while the link is cut. At the end of its input `nft` would end, and the table with it.
     cut: Mutex<Option<(Process, ChildStdin)>>,
     room: Room,
+}
+
+/// What the forwarder does.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    /// What the server says is swallowed.
+    mute: bool,
+    /// How often it hung up: a connection from before is over.
+    hung_up: u64,
 }
 
 impl Link {
@@ -39,7 +53,9 @@ impl Link {
         let network = |action| move |source| Error::Network { action, source };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(network("listen for a link"))?;
         let address = listener.local_addr().map_err(network("listen for a link"))?;
-        Ok(Self { address, forwarder: tokio::spawn(forward(listener, server)), cut: Mutex::new(None), room })
+        let state = watch::Sender::default();
+        let forwarder = tokio::spawn(forward(listener, server, state.clone()));
+        Ok(Self { address, forwarder, state, cut: Mutex::new(None), room })
     }
 
     /// Where clients connect instead of to the server.
@@ -87,6 +103,17 @@ impl Link {
         }
     }
 
+    /// From now on what clients say arrives, and what the server says does not. Only [`Link::hang_up`] ends that: a
+    /// connection with a gap in it is of no use.
+    pub fn mute(&self) {
+        self.state.send_modify(|state| state.mute = true);
+    }
+
+    /// Ends all connections, and lets new ones be heard.
+    pub fn hang_up(&self) {
+        self.state.send_modify(|state| *state = State { mute: false, hung_up: state.hung_up + 1 });
+    }
+
     fn table_name(&self) -> String {
         format!("towline_link_{}_{}", std::process::id(), self.address.port())
     }
@@ -115,17 +142,44 @@ fn missing_nft(detail: &str) -> Error {
     }
 }
 
-async fn forward(listener: TcpListener, server: SocketAddr) {
+async fn forward(listener: TcpListener, server: SocketAddr, state: watch::Sender<State>) {
     // Aborted with this task.
     let mut connections = JoinSet::new();
     while let Ok((mut client, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
+        let mut state = state.subscribe();
         connections.spawn(async move {
             // What goes wrong here, both ends see for themselves.
-            if let Ok(mut server) = TcpStream::connect(server).await {
-                drop((client.set_nodelay(true), server.set_nodelay(true)));
-                drop(copy_bidirectional(&mut client, &mut server).await);
+            let Ok(mut server) = TcpStream::connect(server).await else { return };
+            drop((client.set_nodelay(true), server.set_nodelay(true)));
+            let begun = state.borrow().hung_up;
+            let now = state.clone();
+            let swallowed = || {
+                let now = now.borrow();
+                now.mute || now.hung_up != begun
+            };
+            let ((client_reads, client_writes), (server_reads, server_writes)) = (client.split(), server.split());
+            let both = async {
+                tokio::join!(copy(client_reads, server_writes, || false), copy(server_reads, client_writes, swallowed))
+            };
+            tokio::select! {
+                _ = both => {}
+                _ = state.wait_for(|state| state.hung_up != begun) => {}
             }
         });
+    }
+}
+
+/// Copies until the end, and tells the other end of it; what comes while it is swallowed is lost, the end too.
+async fn copy(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, swallowed: impl Fn() -> bool) -> std::io::Result<()> {
+    let mut bytes = vec![0; 16 * 1024];
+    loop {
+        let count = from.read(&mut bytes).await?;
+        if count == 0 {
+            return if swallowed() { Ok(()) } else { to.shutdown().await };
+        }
+        if !swallowed() {
+            to.write_all(bytes.get(..count).unwrap_or_default()).await?;
+        }
     }
 }

@@ -25,7 +25,7 @@ use kube::{Client, Config};
 use parking_lot::Mutex;
 
 use crate::audit::{self, Audit};
-use crate::certificates::Certificates;
+use crate::certificates::{Certificates, ClientCertificate};
 use crate::etcd::Etcd;
 use crate::port::Port;
 use crate::process::{Process, Spec};
@@ -185,6 +185,16 @@ impl ControlPlane {
         Ok(users::kubeconfig(user, &self.options.name, address, &self.certificates.authority_pem))
     }
 
+    /// The authority that its certificate is signed by, in PEM.
+    pub fn authority_pem(&self) -> &str {
+        &self.certificates.authority_pem
+    }
+
+    /// A certificate by which it knows a user, for so long.
+    pub fn client_certificate(&self, user: &str, good_for: Duration) -> Result<ClientCertificate, Error> {
+        self.certificates.client(user, good_for)
+    }
+
     /// A client of one of [`users::USERS`], which retries nothing by itself.
     pub async fn client(&self, user: &str) -> Result<Client, Error> {
         let kubeconfig = Kubeconfig::from_yaml(&self.kubeconfig_text(user, self.address())?)?;
@@ -314,6 +324,7 @@ impl ControlPlane {
             format!("--service-account-key-file={}", self.certificates.account_public_key.display()),
             "--authorization-mode=RBAC".to_owned(),
             format!("--token-auth-file={}", file("tokens.csv")),
+            format!("--client-ca-file={}", self.certificates.authority.display()),
             // No controller makes service accounts here, and no kubelet or load balancer looks for endpoints.
             "--disable-admission-plugins=ServiceAccount".to_owned(),
             "--endpoint-reconciler-type=none".to_owned(),

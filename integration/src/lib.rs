@@ -40,6 +40,7 @@ pub mod wait;
 pub use self::arrivals::Arrivals;
 pub use self::audit::{Audit, Filter};
 pub use self::blackhole::Link;
+pub use self::certificates::ClientCertificate;
 pub use self::control_plane::{ControlPlane, Options, Storage};
 pub use self::error::Error;
 pub use self::http_client::Answer;

@@ -66,6 +66,11 @@ impl Process {
         Ok(Self { name, pid, child: Mutex::new(child), log })
     }
 
+    /// Its id.
+    pub(crate) fn id(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
     /// The way to the child's input, once.
     pub(crate) fn take_stdin(&self) -> Option<std::process::ChildStdin> {
         self.child.lock().stdin.take()

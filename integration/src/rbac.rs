@@ -223,6 +223,109 @@ pub async fn grant_election(client: &Client, namespace: &str, group: &'static st
     Ok(())
 }
 
+/// Which end of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseSide {
+    /// Where the Secret and the pod are.
+    Managed,
+    /// Where the Lease is.
+    Hub,
+}
+
+/// Grants a user in a namespace what `deploy/side-car` grants on that side, with other verbs on leases where some are
+/// given, and waits until the API server acts accordingly.
+pub async fn grant_lease(
+    client: &Client,
+    side: LeaseSide,
+    namespace: &str,
+    user: &str,
+    verbs: Option<&[&str]>,
+) -> Result<(), Error> {
+    let (file, probe) = match side {
+        LeaseSide::Managed => ("deploy/side-car/rbac.yaml", ("", "secrets", "add-on-hub-kubeconfig", "watch")),
+        LeaseSide::Hub => ("deploy/side-car/hub/rbac.yaml", ("coordination.k8s.io", "leases", "", "create")),
+    };
+    let path = repository().join(file);
+    let manifest = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+    let bad = |detail: String| Error::Manifest { what: file.to_owned(), detail };
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&manifest).map_err(|error| bad(error.to_string()))?;
+    let role = documents.first().cloned().ok_or_else(|| bad("there is no Role".to_owned()))?;
+    let mut role: Role = serde_json::from_value(role).map_err(|error| bad(error.to_string()))?;
+    if let Some(verbs) = verbs {
+        for rule in role.rules.iter_mut().flatten() {
+            rule.verbs = verbs.iter().map(|verb| (*verb).to_owned()).collect();
+        }
+    }
+    let name = format!("{}:{user}", role.metadata.name.clone().unwrap_or_default());
+    role.metadata.name = Some(name.clone());
+    let binding = RoleBinding {
+        metadata: kube::api::ObjectMeta { name: Some(name.clone()), ..Default::default() },
+        role_ref: RoleRef {
+            api_group: Some("rbac.authorization.k8s.io".to_owned()),
+            kind: "Role".to_owned(),
+            name: name.clone(),
+        },
+        subjects: Some(vec![Subject {
+            api_group: Some("rbac.authorization.k8s.io".to_owned()),
+            kind: "User".to_owned(),
+            name: user.to_owned(),
+            namespace: None,
+        }]),
+    };
+    let params = PatchParams::apply("fixture").force();
+    let action = || format!("grant {name} in {namespace}");
+    let roles: Api<Role> = Api::namespaced(client.clone(), namespace);
+    roles.patch(&name, &params, &Patch::Apply(&role)).await.map_err(Error::kubernetes(action()))?;
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
+    bindings.patch(&name, &params, &Patch::Apply(&binding)).await.map_err(Error::kubernetes(action()))?;
+    wait_for_access(client, user, namespace, probe, true).await
+}
+
+/// Takes back from a user what [`grant_lease`] has granted on the hub, and waits until the API server acts accordingly.
+pub async fn revoke_lease(client: &Client, namespace: &str, user: &str) -> Result<(), Error> {
+    let name = format!("towline-lease-hub:{user}");
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
+    let gone = bindings.delete(&name, &DeleteParams::default()).await;
+    gone.map_err(Error::kubernetes(format!("revoke {name}")))?;
+    wait_for_access(client, user, namespace, ("coordination.k8s.io", "leases", "", "create"), false).await
+}
+
+/// `probe`: group, resource, name and verb.
+async fn wait_for_access(
+    client: &Client,
+    user: &str,
+    namespace: &str,
+    probe: (&str, &str, &str, &str),
+    allowed: bool,
+) -> Result<(), Error> {
+    let (group, resource, name, verb) = probe;
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(user.to_owned()),
+            resource_attributes: Some(ResourceAttributes {
+                group: Some(group.to_owned()),
+                resource: Some(resource.to_owned()),
+                namespace: Some(namespace.to_owned()),
+                name: Some(name.to_owned()),
+                verb: Some(verb.to_owned()),
+                ..Default::default()
+            }),
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    let what = format!("{user} to be {}allowed to {verb} {resource}", if allowed { "" } else { "no longer " });
+    eventually(what, LONGEST_SPREAD, async || {
+        let answer = reviews.create(&PostParams::default(), &review).await.map_err(|error| error.to_string())?;
+        match answer.status {
+            Some(status) if status.allowed == allowed => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Grant, Side};

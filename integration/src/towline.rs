@@ -25,6 +25,7 @@ pub struct Towline {
     process: Process,
     admin: Admin,
     binary: PathBuf,
+    args: Vec<OsString>,
     env: Vec<(String, String)>,
     config: PathBuf,
     log: PathBuf,
@@ -49,9 +50,28 @@ impl Towline {
         let address = port.address();
         env.push((LISTEN.to_owned(), address.to_string()));
         let (config, log) = (room.join("towline.toml"), room.join("towline.log"));
-        let process = Process::start(spec(&binary, &env, &config, &log)).await?;
+        let args = run_args(&config);
+        let process = Process::start(spec(&binary, &args, &env, &log)).await?;
         let admin = Admin { http: Http::to(address) };
-        Ok(Self { process, admin, binary, env, config, log, address, _port: Some(port), _room: Some(room) })
+        Ok(Self { process, admin, binary, args, env, config, log, address, _port: Some(port), _room: Some(room) })
+    }
+
+    /// Runs `towline lease` with these flags, and this environment. The admin server is at a free port of loopback; both
+    /// its flags begin with these dashes.
+    pub async fn start_lease(flags: &[&str], env: &[(&str, &str)], dashes: &str) -> Result<Self, Error> {
+        let binary = programs::towline().await?;
+        let room = Room::new("lease")?;
+        let port = Port::take()?;
+        let env: Vec<_> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let address = port.address();
+        let mut args: Vec<OsString> =
+            std::iter::once("lease").chain(flags.iter().copied()).map(OsString::from).collect();
+        args.push(format!("{dashes}metrics-host={}", address.ip()).into());
+        args.push(format!("{dashes}metrics-port={}", address.port()).into());
+        let (config, log) = (room.join("none"), room.join("towline.log"));
+        let process = Process::start(spec(&binary, &args, &env, &log)).await?;
+        let admin = Admin { http: Http::to(address) };
+        Ok(Self { process, admin, binary, args, env, config, log, address, _port: Some(port), _room: Some(room) })
     }
 
     /// Runs `towline run` with a file as it is, in the working directory of this process. `listen` is the admin address
@@ -63,10 +83,11 @@ impl Towline {
         let address = port.as_ref().map_or(listen, Port::address);
         let env = if taken { vec![(LISTEN.to_owned(), address.to_string())] } else { Vec::new() };
         std::fs::write(log, "").map_err(Error::file("write", log))?;
-        let process = Process::start(spec(&binary, &env, config, log)).await?;
+        let args = run_args(config);
+        let process = Process::start(spec(&binary, &args, &env, log)).await?;
         let (config, log) = (config.to_owned(), log.to_owned());
         let admin = Admin { http: Http::to(address) };
-        Ok(Self { process, admin, binary, env, config, log, address, _port: port, _room: None })
+        Ok(Self { process, admin, binary, args, env, config, log, address, _port: port, _room: None })
     }
 
     /// Runs a command of the binary to its end: `check`, `status`, `approve`, `detach`.
@@ -81,10 +102,15 @@ impl Towline {
         command.output().await.map_err(|source| Error::Process { action: "run", process, source })
     }
 
+    /// The process's id.
+    pub fn process_id(&self) -> i32 {
+        self.process.id()
+    }
+
     /// Starts the daemon again after its end, with the same configuration file, environment and admin address.
     pub async fn start_again(&mut self) -> Result<(), Error> {
         self.kill9().await?;
-        self.process = Process::start(spec(&self.binary, &self.env, &self.config, &self.log)).await?;
+        self.process = Process::start(spec(&self.binary, &self.args, &self.env, &self.log)).await?;
         Ok(())
     }
 
@@ -176,11 +202,15 @@ impl Drop for Towline {
     }
 }
 
-fn spec(binary: &Path, env: &[(String, String)], config: &Path, log: &Path) -> Spec {
+fn run_args(config: &Path) -> Vec<OsString> {
+    vec!["run".into(), "--config".into(), config.into()]
+}
+
+fn spec(binary: &Path, args: &[OsString], env: &[(String, String)], log: &Path) -> Spec {
     Spec {
         name: "towline".to_owned(),
         program: binary.to_owned(),
-        args: vec!["run".into(), "--config".into(), config.into()],
+        args: args.to_vec(),
         env: env.to_vec(),
         log: log.to_owned(),
         piped_stdin: false,

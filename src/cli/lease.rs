@@ -32,7 +32,7 @@ pub struct LeaseCommand {
     /// Wait before the first action, in seconds [default: 10]
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
     startup_delay: Option<String>,
-    /// Elect one among several replicas of the side-car
+    /// Elect one among several replicas of the side-car, by a Lease in the pod's namespace, else the secret's
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", value_parser = switch)]
     leader_election: bool,

@@ -16,7 +16,7 @@ use tower::BoxError;
 
 use super::Verb;
 use super::error::{Asked, Error};
-use super::fence::{Claim, Expired, Fence, Guard};
+use super::fence::{Claim, Expired, Guard};
 use super::kind::Kind;
 use super::object::ObjectKey;
 use super::stack;
@@ -122,10 +122,10 @@ impl Connection {
         Self { name, client, guard: Guard::None }
     }
 
-    /// The same connection, for requests that are only sent while the fence is open.
+    /// The same connection, for requests that are only sent while this claim holds, where there is one.
     #[must_use]
-    pub fn under(&self, fence: &Fence) -> Self {
-        self.guarded(Guard::Fence(fence.clone()))
+    pub fn holding(&self, claim: Option<Claim>) -> Self {
+        self.guarded(claim.map_or(Guard::None, Guard::Claim))
     }
 
     pub(super) fn guarded(&self, guard: Guard) -> Self {

@@ -154,6 +154,18 @@ impl Demand {
     pub fn is_met(&self) -> bool {
         self.watch.store().is_listed() && self.watch.demands.progress.borrow().listed >= self.needs
     }
+
+    /// Waits until it is met.
+    pub async fn met(&self) {
+        let mut progress = self.watch.demands.progress.subscribe();
+        let mut listed = self.watch.store().listed();
+        while !self.is_met() {
+            tokio::select! {
+                _ = progress.changed() => {}
+                _ = listed.changed() => {}
+            }
+        }
+    }
 }
 
 impl Drop for Demand {

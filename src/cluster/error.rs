@@ -317,7 +317,7 @@ fn without_credentials(error: &(dyn std::error::Error + 'static)) -> Option<Stri
 }
 
 /// The first error of a type among an error and its sources.
-fn cause<'a, E: std::error::Error + 'static>(error: &'a kube::Error) -> Option<&'a E> {
+fn cause<E: std::error::Error + 'static>(error: &kube::Error) -> Option<&E> {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(inner) = source {
         if let Some(found) = inner.downcast_ref::<E>() {

@@ -115,3 +115,82 @@ impl http_body::Body for FencedBody {
         self.inner.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use http::Uri;
+    use hyper_util::client::legacy::Client as HyperClient;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::Semaphore;
+    use tokio::task::JoinHandle;
+    use tower::{ServiceBuilder, ServiceExt, service_fn};
+
+    use super::*;
+    use crate::cluster::clock::Clock;
+    use crate::cluster::fence::{Expired, Fence};
+
+    /// A request under a claim whose connection is made when the semaphore has a permit, and what arrives at the server:
+    /// all up to the blank line behind the head, or up to the end of the connection.
+    async fn request(
+        fence: &Fence,
+        connect: Arc<Semaphore>,
+    ) -> (JoinHandle<Result<Response<hyper::body::Incoming>, BoxError>>, JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connector = service_fn(move |_: Uri| {
+            let connect = Arc::clone(&connect);
+            Box::pin(async move {
+                connect.acquire().await.map_err(io::Error::other)?.forget();
+                Ok::<_, io::Error>(TokioIo::new(TcpStream::connect(address).await?))
+            })
+        });
+        let client: HyperClient<_, FencedBody> = HyperClient::builder(TokioExecutor::new()).build(connector);
+        let service = ServiceBuilder::new().layer(FenceLayer::new()).service(client);
+        let mut request = Request::post(format!("http://{address}/x")).body(Body::from(b"content".to_vec())).unwrap();
+        request.extensions_mut().insert(fence.claim().unwrap());
+        let sent = tokio::spawn(service.oneshot(request));
+        let arrived = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut arrived = Vec::new();
+            while !arrived.ends_with(b"content") && stream.read_buf(&mut arrived).await.unwrap_or(0) > 0 {}
+            String::from_utf8(arrived).unwrap()
+        });
+        (sent, arrived)
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_ends_while_the_connection_is_made_leaves_nothing_on_the_wire() {
+        let connect = Arc::new(Semaphore::new(0));
+        let fence = Fence::new("databases", Clock::Boot);
+        fence.open(fence.now() + std::time::Duration::from_hours(1));
+        let (sent, arrived) = request(&fence, Arc::clone(&connect)).await;
+        // The connector holds a clone of its own when it waits.
+        while Arc::strong_count(&connect) < 3 {
+            tokio::task::yield_now().await;
+        }
+        fence.close();
+        connect.add_permits(1);
+        let error = sent.await.unwrap().expect_err("nothing was sent");
+        let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&*error);
+        while let Some(inner) = source.filter(|inner| !inner.is::<Expired>()) {
+            source = inner.source();
+        }
+        assert!(source.is_some(), "not for the claim's sake: {error:?}");
+        assert_eq!(arrived.await.unwrap(), "", "something was written");
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_holds_lets_the_whole_request_through() {
+        let fence = Fence::new("databases", Clock::Boot);
+        fence.open(fence.now() + std::time::Duration::from_hours(1));
+        let (sent, arrived) = request(&fence, Arc::new(Semaphore::new(1))).await;
+        let arrived = arrived.await.unwrap();
+        assert!(arrived.starts_with("POST /x HTTP/1.1\r\n") && arrived.ends_with("content"), "{arrived}");
+        sent.abort();
+    }
+}

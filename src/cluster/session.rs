@@ -4,10 +4,11 @@
 //! by the clock. Restarted, it loads the credentials again. It costs nothing in the steady state: no probe is sent while
 //! nobody has a doubt.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::certificate::Validity;
 use super::client::{Availability, Cluster};
 use super::connection::Connection;
 use super::credentials::{self, Files};
@@ -26,12 +27,20 @@ const PERMISSION_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Dur
 /// Runs the actor of a cluster until it drains.
 pub async fn run(cluster: Cluster, scope: Scope) -> Result<(), BoxError> {
     let mut files = credentials::files_of(cluster.config());
-    let mut state = State { reload: true, doubt: true, probes: 0, next_probe: Instant::now(), asks: 0, next_ask: None };
+    let mut state = State {
+        reload: true,
+        certificate: None,
+        doubt: true,
+        probes: 0,
+        next_probe: Instant::now(),
+        asks: 0,
+        next_ask: None,
+    };
     let mut look = tokio::time::interval(LOOK_AT_FILES);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         if state.reload {
-            state.reload = !load(&cluster, &mut files).await;
+            load(&cluster, &mut files, &mut state).await;
             state.doubt = true;
             state.next_probe = Instant::now();
         }
@@ -69,6 +78,8 @@ pub async fn run(cluster: Cluster, scope: Scope) -> Result<(), BoxError> {
 struct State {
     /// The credentials are to be loaded (again).
     reload: bool,
+    /// Of the client certificate among them.
+    certificate: Option<Validity>,
     /// A request got no answer, or nothing is known yet.
     doubt: bool,
     probes: u32,
@@ -84,12 +95,13 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// Loads credentials and builds a client; returns whether there is one now.
-async fn load(cluster: &Cluster, files: &mut Files) -> bool {
+/// Loads credentials and builds a client; where that is not possible, they are to be loaded again.
+async fn load(cluster: &Cluster, files: &mut Files, state: &mut State) {
     *files = credentials::files_of(cluster.config());
     let built = match credentials::load(cluster.config()).await {
         Ok(loaded) => {
             *files = loaded.files;
+            state.certificate = Validity::of(&loaded.config.auth_info);
             Connection::connect(cluster.name().clone(), loaded.config, cluster.config().request_timeout)
                 .map_err(|source| full_text(&source))
         }
@@ -98,11 +110,10 @@ async fn load(cluster: &Cluster, files: &mut Files) -> bool {
     match built {
         Ok(connection) => {
             cluster.set_session(connection);
-            true
+            state.reload = false;
         }
         Err(reason) => {
             unavailable(cluster, &reason);
-            false
         }
     }
 }
@@ -114,6 +125,11 @@ async fn probe(cluster: &Cluster, state: &mut State) {
         // An answer, if not a welcome one: it is up and knows us, `/version` is just not granted.
         Err(Error::Forbidden { .. } | Error::NotServed { .. } | Error::NotFound { .. } | Error::Throttled { .. }) => {
             None
+        }
+        // The server does not say what it has against them.
+        Err(error @ Error::Unauthorized { .. }) => {
+            let fault = state.certificate.as_ref().and_then(|certificate| certificate.fault(SystemTime::now()));
+            Some(fault.map_or_else(|| error.to_string(), |fault| format!("{error}: {fault}")))
         }
         Err(error) => Some(error.to_string()),
     };

@@ -13,10 +13,11 @@ use std::time::Duration;
 use http::{Request, Response, Uri};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::{ClientBuilder, ConfigExt};
 use kube::{Client, Config};
-use tower::{BoxError, Layer, Service, ServiceBuilder};
+use tokio::net::TcpStream;
+use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
 use super::fenced::{FenceLayer, FencedBody};
 use crate::telemetry::rest_client_request;
@@ -60,6 +61,14 @@ pub(super) fn connect(
     connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     connector.set_keepalive_retries(Some(3));
     connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
+    // A request that was given up is not to arrive later: closing drops what the peer has not acknowledged yet, where the
+    // kernel would go on sending it, for minutes and perhaps into the next holder's term.
+    let connector = connector.map_response(|stream: TokioIo<TcpStream>| {
+        if let Err(error) = stream.inner().set_zero_linger() {
+            tracing::debug!(%error, "linger could not be set");
+        }
+        stream
+    });
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let client: HyperClient<_, FencedBody> = HyperClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())

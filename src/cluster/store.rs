@@ -204,8 +204,9 @@ impl Store {
     pub(super) fn clear(&self) {
         {
             let mut contents = self.contents.write();
-            let remember_terminated = contents.remember_terminated;
-            *contents = Contents { remember_terminated, ..Contents::default() };
+            // Whoever counts lists goes on counting.
+            let Contents { remember_terminated, lists, asked, .. } = *contents;
+            *contents = Contents { remember_terminated, lists, asked, ..Contents::default() };
         }
         self.listed.send_replace(Listed::No { reason: None, unreachable: false });
     }

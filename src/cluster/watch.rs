@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, select_all};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use kube::Api;
@@ -33,7 +33,6 @@ use super::client::{Cluster, Session};
 use super::connection::guarded;
 use super::demand::Demands;
 use super::error::{Asked, Error};
-use super::fence::Claim;
 use super::kind::Kind;
 use super::object::{Decoded, Object, ObjectKey};
 use super::store::Store;
@@ -123,15 +122,19 @@ pub struct Watch {
     followers: RwLock<Vec<Arc<dyn Follower>>>,
     /// Listed before this one begins to list.
     after: RwLock<Vec<Arc<Watch>>>,
+    /// Watches of kinds that this one is of use for, where they have namespaces. Empty: it is of use always.
+    beside: RwLock<Vec<Arc<Watch>>>,
     keep_last_applied: AtomicBool,
     /// Cuts objects down before they are kept.
     projection: RwLock<Option<Projection>>,
     /// Only where it is granted; where not, nobody asks for it in vain.
     optional: AtomicBool,
-    /// How the kind is served, where that is known beforehand.
-    known_kind: OnceLock<Kind>,
     /// Who needs it.
     pub(super) demands: Demands,
+    /// The stream has told something since it last failed.
+    is_live: AtomicBool,
+    /// How the kind is served, where that is known beforehand.
+    known_kind: OnceLock<Kind>,
 }
 
 impl Watch {
@@ -149,11 +152,13 @@ impl Watch {
             list_again: Notify::new(),
             followers: RwLock::default(),
             after: RwLock::default(),
+            beside: RwLock::default(),
             keep_last_applied: AtomicBool::new(false),
             projection: RwLock::default(),
             optional: AtomicBool::new(false),
-            known_kind: OnceLock::new(),
             demands: Demands::default(),
+            is_live: AtomicBool::new(false),
+            known_kind: OnceLock::new(),
         })
     }
 
@@ -198,6 +203,11 @@ impl Watch {
         if self.lost.load(Ordering::Acquire) && !self.list_asked.swap(true, Ordering::AcqRel) {
             self.list_again.notify_one();
         }
+    }
+
+    /// Whether the list has ended and the stream has told something since it last failed: what happens shows.
+    pub fn is_live(&self) -> bool {
+        self.is_live.load(Ordering::Acquire) && !self.store.is_listing()
     }
 
     /// The kind, once it was found.
@@ -246,6 +256,12 @@ impl Watch {
         self.after.read().iter().any(|first| Arc::ptr_eq(first, other) || first.waits_for(other))
     }
 
+    /// Makes this watch begin only when the kind of `other`, or of another such watch, is known to have namespaces. Before
+    /// the actors start.
+    pub fn only_beside_namespaced(&self, other: &Arc<Self>) {
+        self.beside.write().push(Arc::clone(other));
+    }
+
     /// The actor's body: follows the cluster while somebody needs it, until it drains.
     pub async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         let mut attempt = 0;
@@ -260,6 +276,7 @@ impl Watch {
                 () = self.demands.nobody() => End::Unwanted,
                 end = self.follow_cluster(&scope, streaming, &mut attempt) => end,
             };
+            self.is_live.store(false, Ordering::Release);
             match end {
                 End::Relist => {}
                 End::NoStreamingLists => streaming = false,
@@ -301,11 +318,13 @@ impl Watch {
     /// From a client to the end of what can be done with it.
     async fn follow_cluster(self: &Arc<Self>, scope: &Scope, streaming: bool, attempt: &mut u32) -> End {
         scope.set_state("connecting");
+        self.wait_until_of_use().await;
         let mut sessions = self.cluster.sessions();
         let session = self.wait_for_session(&mut sessions).await;
         self.wait_for_others().await;
         let Ok(claim) = self.demands.claim() else { return End::Unclaimed };
-        let kind = match self.find_kind(claim).await {
+        let cluster = self.cluster.holding(claim);
+        let kind = match self.find_kind(&cluster).await {
             Ok(kind) => Arc::new(kind),
             Err(Error::Unclaimed(_)) => return End::Unclaimed,
             Err(error) => return End::Void(error),
@@ -313,7 +332,7 @@ impl Watch {
         self.kind.send_replace(Some(Arc::clone(&kind)));
         let epoch = session.epoch;
         if self.optional.load(Ordering::Relaxed) {
-            match self.is_granted(&kind).await {
+            match self.is_granted(&cluster, &kind).await {
                 Ok(true) => {}
                 Ok(false) => {
                     self.store.set_unlisted("not granted".into(), false);
@@ -324,6 +343,7 @@ impl Watch {
                     }
                     return End::Relist;
                 }
+                Err(Error::Unclaimed(_)) => return End::Unclaimed,
                 Err(error) => return End::Void(error),
             }
         }
@@ -344,6 +364,7 @@ impl Watch {
                 Some(Ok(event)) => {
                     if matches!(event, Event::InitDone | Event::Apply(_) | Event::Delete(_)) {
                         *attempt = 0;
+                        self.is_live.store(true, Ordering::Release);
                     }
                     if matches!(event, Event::InitDone) {
                         self.is_of(epoch);
@@ -352,6 +373,7 @@ impl Watch {
                     self.take(event, number).await;
                 }
                 Some(Err(error)) => {
+                    self.is_live.store(false, Ordering::Release);
                     if let Some(end) = self.after_error(&error, streaming, attempt).await {
                         return end;
                     }
@@ -361,10 +383,10 @@ impl Watch {
         }
     }
 
-    async fn find_kind(&self, claim: Option<Claim>) -> Result<Kind, Error> {
+    async fn find_kind(&self, cluster: &Cluster) -> Result<Kind, Error> {
         match self.known_kind.get() {
             Some(kind) => Ok(kind.clone()),
-            None => Kind::discover(&self.cluster.holding(claim), &self.id.resource).await,
+            None => Kind::discover(cluster, &self.id.resource).await,
         }
     }
 
@@ -373,6 +395,17 @@ impl Watch {
         self.listed_epoch.store(epoch, Ordering::Release);
         self.lost.store(false, Ordering::Release);
         self.list_asked.store(false, Ordering::Release);
+    }
+
+    async fn wait_until_of_use(&self) {
+        let mut kinds: Vec<_> = self.beside.read().iter().map(|other| other.kind.subscribe()).collect();
+        if kinds.is_empty() {
+            return;
+        }
+        let has_namespaces = |kind: &Option<Arc<Kind>>| kind.as_ref().is_some_and(|kind| kind.namespaced);
+        // The senders are in the watches, which are right here.
+        let known = kinds.iter_mut().map(|kind| Box::pin(kind.wait_for(has_namespaces)));
+        drop(select_all(known).await);
     }
 
     async fn wait_for_session(&self, sessions: &mut watch::Receiver<Option<Session>>) -> Session {
@@ -414,11 +447,11 @@ impl Watch {
         }
     }
 
-    async fn is_granted(&self, kind: &Kind) -> Result<bool, Error> {
+    async fn is_granted(&self, cluster: &Cluster, kind: &Kind) -> Result<bool, Error> {
         let name = self.id.fields.strip_prefix("metadata.name=").unwrap_or_default();
         for verb in [Verb::List, Verb::Watch] {
             let request = AccessRequest::new(verb, &kind.full_resource(), &self.id.namespace, name);
-            match self.cluster.review_access(&request).await {
+            match cluster.review_access(&request).await {
                 Ok(decision) if decision.allowed => {}
                 // Who may not even ask has not been given much.
                 Ok(_) | Err(Error::Forbidden { .. } | Error::NotServed { .. }) => return Ok(false),
@@ -539,6 +572,12 @@ impl Watch {
         }
     }
 
+    /// The server has forgotten the version that the watch has come to.
+    async fn too_old(&self) {
+        tracing::info!(cluster = %self.id.cluster, resource = %self.id.resource, "watch is too old, listing again");
+        tokio::time::sleep(RETRY.next_delay(0)).await;
+    }
+
     /// Decides what an error of the stream means; `None`: the stream goes on by itself.
     async fn after_error(&self, error: &watcher::Error, streaming: bool, attempt: &mut u32) -> Option<End> {
         let resource = self.id.resource.to_string();
@@ -548,7 +587,7 @@ impl Watch {
             watcher::Error::WatchStartFailed(source) | watcher::Error::WatchFailed(source) => asked.failed(source),
             // The watch fell behind: kube's watcher lists again by itself.
             watcher::Error::WatchError(status) if status.code == 410 => {
-                tokio::time::sleep(RETRY.next_delay(0)).await;
+                self.too_old().await;
                 return None;
             }
             watcher::Error::WatchError(status) => asked.refused(status, None),
@@ -556,7 +595,7 @@ impl Watch {
         };
         match error {
             Error::Rejected { code: 410, .. } => {
-                tokio::time::sleep(RETRY.next_delay(0)).await;
+                self.too_old().await;
                 Some(End::Relist)
             }
             // Servers without streaming lists refuse one or the other of the parameters.

@@ -1,8 +1,8 @@
 //! The configuration: one TOML file, the environment over it, and every fault of both at once.
 //!
 //! [`Config::load`] reads the file and lays variables over it (`source`), walks the tables key by key into one struct
-//! a section (`fields`; `daemon`, `clusters`, `election`, `sync`, `lease`), and checks the sections against each other (`overlap`). Each
-//! step records [`Fault`]s and goes on, so that whoever writes a file learns of all of them in one go: where, what was
+//! a section (`fields`; `daemon`, `clusters`, `election`, `sync`, `lease`), and checks the sections against each other
+//! (`overlap`). Each step records [`Fault`]s and goes on, so that whoever writes a file learns of all of them in one go: where, what was
 //! found, what is allowed, and what was probably meant.
 //!
 //! `TOWLINE__DAEMON__LISTEN` sets `daemon.listen`, `TOWLINE__CLUSTERS__EU_WEST__KUBECONFIG` sets it for the cluster

@@ -98,7 +98,10 @@ impl Config {
             .map(|section| (section.cluster.clone(), ClusterConfig::new(ClusterAccess::Inferred)))
             .collect();
         let elected = lease.first().filter(|_| flags.leader_election);
-        let election = elected.map(|section| ElectionConfig::new(section.cluster.clone(), &section.secret_namespace));
+        let election = elected.map(|section| {
+            let namespace = section.pod.as_ref().map_or(&section.secret_namespace, |pod| &pod.namespace);
+            ElectionConfig::new(section.cluster.clone(), namespace)
+        });
         let daemon = DaemonConfig { listen, ..DaemonConfig::default() };
         Ok(Self { daemon, clusters, election, lease, ..Self::default() })
     }
@@ -195,6 +198,10 @@ mod tests {
         let election = config.election.expect("an election");
         assert_eq!((election.cluster.as_str(), election.namespace.as_str()), ("default", "add-ons"));
         assert_eq!(config.daemon.listen, "0.0.0.0:8384".parse().expect("an address"));
+        let (pod_name, pod_namespace) = (Some("add-on-0".into()), Some("pods".into()));
+        let beside_a_pod = LeaseFlags { leader_election: true, pod_name, pod_namespace, ..flags() };
+        let election = Config::side_car(beside_a_pod).expect("a configuration").election.expect("an election");
+        assert_eq!(election.namespace, "pods");
     }
 
     #[test]

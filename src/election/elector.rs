@@ -40,6 +40,26 @@ pub(super) struct Elector {
     pub(super) seat: Arc<Seat>,
 }
 
+/// When this process took its section, in the words of the record: a record that says so is our own, and may be taken
+/// again at once. The last time for certain, and after it those of which no answer came.
+#[derive(Default)]
+struct Own(Vec<Arc<str>>);
+
+impl Own {
+    /// As many attempts without an answer are remembered.
+    const MOST: usize = 8;
+
+    fn tried(&mut self, acquired: &Arc<str>, failure: Option<&Error>) {
+        match failure {
+            None => self.0.clear(),
+            Some(error) if !error.outcome_is_unknown() => return,
+            Some(_) if self.0.len() == Self::MOST => drop(self.0.remove(1)),
+            Some(_) => {}
+        }
+        self.0.push(Arc::clone(acquired));
+    }
+}
+
 /// A term of this process.
 struct Term {
     /// When it was taken, in the words of the record.
@@ -75,8 +95,7 @@ impl Elector {
     /// The body of the actor.
     pub(super) async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         self.stop_section().await;
-        // When this process took the section last: what is still in our name then is our own.
-        let mut own = None;
+        let mut own = Own::default();
         loop {
             scope.set_state("waiting");
             let Some(term) = self.wait_for_turn(&scope, &mut own).await else { return Ok(()) };
@@ -87,12 +106,11 @@ impl Elector {
             match self.hold(&scope, &term).await {
                 End::Lost => {
                     tracing::warn!(%section, "the claim was lost, the section is aborted");
-                    own = Some(Arc::clone(&term.acquired));
                     drop(term);
                     self.stop_section().await;
                 }
                 End::GivenUp => {
-                    own = None;
+                    own = Own::default();
                     self.give_up(term).await;
                 }
                 End::Leaving => {
@@ -111,7 +129,7 @@ impl Elector {
     }
 
     /// Waits until the section is this replica's; `None` when the process ends.
-    async fn wait_for_turn(&self, scope: &Scope, own: &mut Option<Arc<str>>) -> Option<Term> {
+    async fn wait_for_turn(&self, scope: &Scope, own: &mut Own) -> Option<Term> {
         let mut news = self.roll.news();
         let mut failures = 0;
         loop {
@@ -119,7 +137,7 @@ impl Elector {
                 return None;
             }
             news.mark_unchanged();
-            let (next, record) = self.roll.next(self.seat.section.as_str(), own.as_ref());
+            let (next, record) = self.roll.next(self.seat.section.as_str(), &own.0);
             let look = match next {
                 Next::Look(at) => at,
                 Next::Take => match self.take(scope, record.as_ref(), own).await {
@@ -144,21 +162,16 @@ impl Elector {
     }
 
     /// Takes the section, if its record is as it was seen.
-    async fn take(
-        &self,
-        scope: &Scope,
-        before: Option<&SeatRecord>,
-        own: &mut Option<Arc<str>>,
-    ) -> Result<Term, Error> {
+    async fn take(&self, scope: &Scope, before: Option<&SeatRecord>, own: &mut Own) -> Result<Term, Error> {
         let acquired: Arc<str> = record::now().into();
         let fence = &self.seat.fence;
         let taking = Taking { identity: &self.identity, duration: self.lease_duration, acquired: &acquired, before };
         let sent = fence.now();
-        // Should the answer be lost, the roll tells.
-        *own = Some(Arc::clone(&acquired));
-        let version = self.leases.take(&self.seat.section, &taking).await?;
+        let taken = self.leases.take(&self.seat.section, &taking).await;
+        own.tried(&acquired, taken.as_ref().err());
+        let version = taken?;
         fence.open(sent + self.lease_duration);
-        self.seat.took();
+        self.seat.took(&acquired);
         let (tell, renewals) = watch::channel(Renewal::Held(Arc::clone(&version)));
         let over = CancellationToken::new();
         let renewer = Renewer {
@@ -327,3 +340,6 @@ async fn sleep_until(moment: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,19 +7,32 @@ use serde_json::{Value, json};
 
 use super::record::{self, Record, SeatRecord, Taking};
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Propagation, Request, Verb, Written};
-use crate::config::SectionName;
+use crate::config::{ElectionConfig, SectionName};
+
+/// The part of a lease that a request other than a renewal may take.
+const PATIENCE: (u32, u32) = (2, 3);
 
 /// The Leases of one namespace. Their requests wait behind no others.
 pub(super) struct Leases {
-    cluster: Cluster,
+    /// For renewals: there is time for another one.
+    quick: Cluster,
+    /// For what is not worth less when it takes longer.
+    patient: Cluster,
     kind: Kind,
     namespace: String,
 }
 
 impl Leases {
-    /// Each request has the deadline.
-    pub(super) fn new(cluster: &Cluster, namespace: &str, deadline: Duration) -> Self {
-        Self { cluster: cluster.urgent(deadline), kind: record::leases(), namespace: namespace.to_owned() }
+    /// A renewal has the interval for its answer. Anything else has most of a lease: given up sooner, it would only be
+    /// asked of a slow server once more.
+    pub(super) fn new(cluster: &Cluster, config: &ElectionConfig) -> Self {
+        let (part, whole) = PATIENCE;
+        Self {
+            quick: cluster.urgent(config.renew_interval),
+            patient: cluster.urgent(config.lease_duration * part / whole),
+            kind: Kind::lease(),
+            namespace: config.namespace.clone(),
+        }
     }
 
     pub(super) fn namespace(&self) -> &str {
@@ -30,7 +43,7 @@ impl Leases {
         ObjectKey::new(self.namespace.as_str(), name)
     }
 
-    async fn write(&self, verb: Verb, name: &str, body: &Value) -> Result<Written, Error> {
+    async fn write(&self, cluster: &Cluster, verb: Verb, name: &str, body: &Value) -> Result<Written, Error> {
         let content_type = if verb == Verb::Patch { "application/merge-patch+json" } else { "application/json" };
         let request = Request {
             verb,
@@ -41,30 +54,32 @@ impl Leases {
             body: body.to_string().into_bytes(),
             manager: (verb != Verb::Delete).then_some(FIELD_MANAGER),
         };
-        self.cluster.write(request).await
+        cluster.write(request).await
     }
 
     /// Takes a section that is as `taking` says; the reply's version is that of the new term.
     pub(super) async fn take(&self, section: &SectionName, taking: &Taking<'_>) -> Result<Arc<str>, Error> {
         let name = record::section_lease(section);
         let verb = if taking.before.is_some() { Verb::Patch } else { Verb::Create };
-        Ok(self.write(verb, &name, &taking.body(&name, &self.namespace)).await?.resource_version)
+        Ok(self.write(&self.patient, verb, &name, &taking.body(&name, &self.namespace)).await?.resource_version)
     }
 
     /// Renews a term whose last version is this one.
     pub(super) async fn renew(&self, section: &SectionName, version: &str) -> Result<Arc<str>, Error> {
         let name = record::section_lease(section);
-        Ok(self.write(Verb::Patch, &name, &record::renewal(version)).await?.resource_version)
+        Ok(self.write(&self.quick, Verb::Patch, &name, &record::renewal(version)).await?.resource_version)
     }
 
     /// Gives a term up whose last version is this one.
     pub(super) async fn release(&self, section: &SectionName, version: &str) -> Result<(), Error> {
-        self.write(Verb::Patch, &record::section_lease(section), &record::release(version)).await.map(|_| ())
+        self.write(&self.patient, Verb::Patch, &record::section_lease(section), &record::release(version))
+            .await
+            .map(|_| ())
     }
 
     /// The record of a section as it is now.
     pub(super) async fn read(&self, section: &SectionName) -> Result<Option<SeatRecord>, Error> {
-        let found = self.cluster.get(&self.kind, &self.key(&record::section_lease(section))).await?;
+        let found = self.quick.get(&self.kind, &self.key(&record::section_lease(section))).await?;
         Ok(found.as_ref().and_then(record::read).and_then(|record| match record {
             Record::Seat(_, record) => Some(record),
             Record::Replica(_) => None,
@@ -80,22 +95,24 @@ impl Leases {
     ) -> Result<(), Error> {
         let name = record::replica_lease(identity);
         let lease = record::replica(identity, &self.namespace, duration, sections);
-        match self.write(Verb::Create, &name, &lease).await {
+        match self.write(&self.patient, Verb::Create, &name, &lease).await {
             // Of this identity's last process, or of a request whose answer was lost.
-            Err(Error::Conflict { exists: true, .. }) => self.write(Verb::Patch, &name, &lease).await.map(|_| ()),
+            Err(Error::Conflict { exists: true, .. }) => {
+                self.write(&self.patient, Verb::Patch, &name, &lease).await.map(|_| ())
+            }
             result => result.map(|_| ()),
         }
     }
 
     /// Says that a replica still lives.
     pub(super) async fn stay(&self, identity: &str) -> Result<(), Error> {
-        self.write(Verb::Patch, &record::replica_lease(identity), &record::alive()).await.map(|_| ())
+        self.write(&self.quick, Verb::Patch, &record::replica_lease(identity), &record::alive()).await.map(|_| ())
     }
 
     /// A replica leaves.
     pub(super) async fn leave(&self, identity: &str) -> Result<(), Error> {
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
-        match self.write(Verb::Delete, &record::replica_lease(identity), &options).await {
+        match self.write(&self.patient, Verb::Delete, &record::replica_lease(identity), &options).await {
             Err(Error::NotFound { .. }) => Ok(()),
             result => result.map(|_| ()),
         }
@@ -103,6 +120,6 @@ impl Leases {
 
     /// Takes away the Lease of a replica that is gone, if it is still as it was seen.
     pub(super) async fn forget(&self, lease: &Object) -> Result<(), Error> {
-        self.cluster.delete(&self.kind, lease, Propagation::Background).await.map(|_| ())
+        self.patient.delete(&self.kind, lease, Propagation::Background).await.map(|_| ())
     }
 }

@@ -11,6 +11,8 @@
 //! duration after it *sent* its last acknowledged renewal, which is earlier. No clocks are compared.
 
 mod elector;
+#[cfg(test)]
+mod laws;
 mod leases;
 mod membership;
 mod plan;
@@ -24,10 +26,10 @@ use std::sync::Arc;
 use self::elector::Elector;
 use self::leases::Leases;
 use self::membership::Membership;
-use self::roll::{Listening, Roll};
+use self::roll::Roll;
 use self::seat::Seat;
 use crate::actor::{ChildSpec, Gate};
-use crate::cluster::{Clock, Demand, Fence, Verb, Watch, WatchId, WatchRegistry};
+use crate::cluster::{Clock, Demand, Fence, Kind, Verb, Watch, WatchId, WatchRegistry};
 use crate::config::{ElectionConfig, SectionName};
 
 pub use report::Elected;
@@ -57,7 +59,7 @@ impl Election {
     pub fn new(config: &ElectionConfig, sections: &[SectionName], watches: &mut WatchRegistry) -> Arc<Self> {
         let identity: Arc<str> = config.identity.clone().unwrap_or_else(default_identity).into();
         let cluster = watches.canonical(&config.cluster);
-        let leases = Arc::new(Leases::new(&watches.cluster(&cluster), &config.namespace, config.renew_interval));
+        let leases = Arc::new(Leases::new(&watches.cluster(&cluster), config));
         let watch = watches.watch(WatchId {
             cluster,
             resource: record::leases_id(),
@@ -66,8 +68,8 @@ impl Election {
             fields: String::new(),
             metadata_only: false,
         });
-        let roll = Roll::new(Arc::clone(&identity), config.renew_interval / SETTLE_PART);
-        watch.follow(Arc::new(Listening(Arc::clone(&roll))));
+        watch.assume_kind(Kind::lease());
+        let roll = Roll::new(Arc::clone(&identity), config.renew_interval / SETTLE_PART, &watch);
         let seats = sections.iter().map(|section| Seat::new(section, Clock::Boot)).collect();
         let demand = watch.demand(None);
         Arc::new(Self { config: config.clone(), identity, leases, roll, watch, seats, _demand: demand })

@@ -2,7 +2,7 @@
 //! own clock, it saw them change.
 //!
 //! - A section is free when its record names nobody, or has not changed for its own duration.
-//! - A replica lives while its record changes. One whose section ran out is taken for dead at once, and one that is late
+//! - A replica lives while its record changes. One whose section ran out is taken for dead until it says something, and one that is late
 //!   with its renewal comes after all others: the records of a process that was killed run out one after the other, and it
 //!   must not count as the least loaded in between.
 //! - Every free section has an heir: free sections are dealt out in order of their names, each to the living replica with
@@ -93,17 +93,17 @@ impl View {
 
     /// The replicas that live, with how many sections each has.
     pub(super) fn loads(&self, now: Instant) -> BTreeMap<&Arc<str>, usize> {
-        let overdue: BTreeSet<&Arc<str>> = self
-            .seats
-            .values()
-            .filter(|seat| now >= seat.free_at())
-            .filter_map(|seat| seat.record.holder.as_ref())
-            .collect();
-        let lives = |seen: &Seen<ReplicaRecord>| {
-            now < seen.changed + seen.record.duration && !overdue.contains(&seen.record.identity)
+        let ran_out = |seat: &&Seen<SeatRecord>| seat.record.holder.is_some() && now >= seat.free_at();
+        let overdue: Vec<&Seen<SeatRecord>> = self.seats.values().filter(ran_out).collect();
+        let lives = |seen: &&Seen<ReplicaRecord>| {
+            // What it has said since its section ran out counts.
+            let lost_one = |seat: &&Seen<SeatRecord>| {
+                seat.record.holder.as_ref() == Some(&seen.record.identity) && seen.changed < seat.free_at()
+            };
+            now < seen.changed + seen.record.duration && !overdue.iter().any(lost_one)
         };
         let mut loads: BTreeMap<&Arc<str>, usize> =
-            self.replicas.values().filter(|seen| lives(seen)).map(|seen| (&seen.record.identity, 0)).collect();
+            self.replicas.values().filter(lives).map(|seen| (&seen.record.identity, 0)).collect();
         for section in self.seats.keys() {
             if let Some(load) = self.holder(section, now).and_then(|holder| loads.get_mut(holder)) {
                 *load += 1;

@@ -10,11 +10,10 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kube::core::ApiResource;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cluster::{Kind, Object};
+use crate::cluster::Object;
 use crate::config::{ResourceId, SectionName};
 
 /// The label of every Lease of an election.
@@ -32,22 +31,7 @@ const REPLICA_PREFIX: &str = "towline-replica-";
 /// Of a Lease that does not say how long it lasts.
 const UNSAID: Duration = Duration::from_secs(15);
 
-/// The kind of Leases.
-pub(super) fn leases() -> Kind {
-    Kind {
-        resource: ApiResource {
-            group: "coordination.k8s.io".into(),
-            version: "v1".into(),
-            api_version: "coordination.k8s.io/v1".into(),
-            kind: "Lease".into(),
-            plural: "leases".into(),
-        },
-        namespaced: true,
-        status_subresource: false,
-    }
-}
-
-/// The same, as a watch names it.
+/// The kind of Leases, as a watch names it.
 pub(super) fn leases_id() -> ResourceId {
     ResourceId { plural: "leases".into(), version: "v1".into(), group: "coordination.k8s.io".into() }
 }

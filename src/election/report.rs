@@ -81,10 +81,6 @@ impl Section for Elected {
         }
     }
 
-    fn refresh(&self) {
-        self.section.refresh();
-    }
-
     fn report(&self) -> Value {
         let mut report = self.section.report();
         let part = self.seat.report(Arc::clone(&self.election.identity), self.holder(), self.election.roll.replicas());
@@ -93,6 +89,10 @@ impl Section for Elected {
             report.insert("election".into(), serde_json::to_value(part).unwrap_or(Value::Null));
         }
         report
+    }
+
+    fn refresh(&self) {
+        self.section.refresh();
     }
 
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {

@@ -1,10 +1,11 @@
 //! The roll: what this replica has seen of all Leases of its election, for whoever decides.
 //!
-//! Written by the watch of the Leases, read by the electors. When the watch had to list again, changes may have gone
-//! unseen, so every record counts as just seen: a section is taken from a replica that is silent for the whole of a
-//! duration in which we listened.
+//! Written by the watch of the Leases, read by the electors. While the watch is broken nothing is decided, and when it is
+//! whole again every record counts as just seen: a section is taken from a replica that is silent for the whole of a
+//! duration in which we listened. So an API server that was away leaves sections with those who had them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -24,11 +25,37 @@ pub(super) struct Roll {
     view: Mutex<View>,
     /// Counts what was seen.
     seen: watch::Sender<u64>,
+    watch: Arc<Watch>,
+    /// Something may have gone unseen.
+    is_deaf: AtomicBool,
 }
 
+/// While nothing is heard, it is looked again after this.
+const DEAF_LOOK: Duration = Duration::from_millis(100);
+
 impl Roll {
-    pub(super) fn new(me: Arc<str>, settle: Duration) -> Arc<Self> {
-        Arc::new(Self { me, settle, view: Mutex::default(), seen: watch::Sender::new(0) })
+    /// A roll that follows the watch.
+    pub(super) fn new(me: Arc<str>, settle: Duration, watch: &Arc<Watch>) -> Arc<Self> {
+        let roll = Arc::new(Self {
+            me,
+            settle,
+            view: Mutex::default(),
+            seen: watch::Sender::new(0),
+            watch: Arc::clone(watch),
+            is_deaf: AtomicBool::new(true),
+        });
+        watch.follow(Arc::new(Listening(Arc::clone(&roll))));
+        roll
+    }
+
+    /// Whether what happens is heard; after a time in which it was not, everything counts as just seen.
+    fn listens(&self, view: &mut View) -> bool {
+        if !self.watch.is_live() {
+            self.is_deaf.store(true, Ordering::Relaxed);
+        } else if self.is_deaf.swap(false, Ordering::Relaxed) {
+            view.look_anew(Instant::now());
+        }
+        !self.is_deaf.load(Ordering::Relaxed)
     }
 
     /// Follows what is seen.
@@ -36,15 +63,23 @@ impl Roll {
         self.seen.subscribe()
     }
 
-    /// What to do about a section that this replica does not hold, and its record. `own` is when this process took it last,
-    /// in the words of the record: what still is in our name we may take at once.
-    pub(super) fn next(&self, section: &str, own: Option<&Arc<str>>) -> (Next, Option<SeatRecord>) {
-        let view = self.view.lock();
+    /// What to do about a section that this replica does not hold, and its record. `own` is when this process took it, in
+    /// the words of the record: what still is in our name we may take at once.
+    pub(super) fn next(&self, section: &str, own: &[Arc<str>]) -> (Next, Option<SeatRecord>) {
+        let mut view = self.view.lock();
+        let listens = self.listens(&mut view);
         let record = view.seats.get(section).map(|seat| seat.record.clone());
         let is_ours = record.as_ref().is_some_and(|record| {
-            record.holder.as_ref() == Some(&self.me) && own.is_some() && record.acquired.as_ref() == own
+            record.holder.as_ref() == Some(&self.me)
+                && record.acquired.as_ref().is_some_and(|acquired| own.contains(acquired))
         });
-        let next = if is_ours { Next::Take } else { view.next(&self.me, section, Instant::now()) };
+        let next = if is_ours {
+            Next::Take
+        } else if listens {
+            view.next(&self.me, section, Instant::now())
+        } else {
+            Next::Look(Some(Instant::now() + DEAF_LOOK))
+        };
         (next, record)
     }
 
@@ -52,6 +87,9 @@ impl Roll {
     /// once.
     pub(super) fn gives_up(&self, section: &str) -> Option<Offer> {
         let mut view = self.view.lock();
+        if !self.listens(&mut view) {
+            return None;
+        }
         let offer = view.gives_up(&self.me, Instant::now()).filter(|offer| offer.section == section)?;
         view.offer = Some(offer.clone());
         Some(offer)
@@ -79,18 +117,15 @@ impl Roll {
         forgotten
     }
 
-    fn see(&self, watch: &Watch, key: &ObjectKey) {
+    fn see(&self, key: &ObjectKey, view: &mut View) {
         let now = Instant::now();
-        let mut view = self.view.lock();
-        match watch.store().get(key).as_deref().map(record::read) {
+        match self.watch.store().get(key).as_deref().map(record::read) {
             Some(Some(Record::Seat(section, record))) => view.see_seat(&section, record, now),
             Some(Some(Record::Replica(record))) => view.see_replica(record, now),
             Some(None) => {}
-            None => lose(&mut view, key),
+            None => lose(view, key),
         }
-        self.begin(&mut view, now);
-        drop(view);
-        self.seen.send_modify(|seen| *seen += 1);
+        self.begin(view, now);
     }
 
     /// From when on this replica takes part: when it has seen itself, it has seen whoever was there before.
@@ -110,24 +145,30 @@ fn lose(view: &mut View, key: &ObjectKey) {
 }
 
 /// The roll's ear at the watch of the Leases.
-pub(super) struct Listening(pub(super) Arc<Roll>);
+struct Listening(Arc<Roll>);
 
 impl Follower for Listening {
     fn wants(&self, _: &ObjectKey) -> bool {
         true
     }
 
-    fn changed<'a>(&'a self, watch: &'a Watch, key: &'a ObjectKey) -> BoxFuture<'a, ()> {
-        Box::pin(async move { self.0.see(watch, key) })
+    fn changed<'a>(&'a self, _: &'a Watch, key: &'a ObjectKey) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let Self(roll) = self;
+            roll.see(key, &mut roll.view.lock());
+            roll.seen.send_modify(|seen| *seen += 1);
+        })
     }
 
     fn listed<'a>(&'a self, watch: &'a Watch, _: bool, vanished: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            for key in watch.store().keys().iter().chain(&vanished) {
-                self.0.see(watch, key);
+            let Self(roll) = self;
+            {
+                let mut view = roll.view.lock();
+                watch.store().keys().iter().chain(&vanished).for_each(|key| roll.see(key, &mut view));
+                view.look_anew(Instant::now());
             }
-            self.0.view.lock().look_anew(Instant::now());
-            self.0.seen.send_modify(|seen| *seen += 1);
+            roll.seen.send_modify(|seen| *seen += 1);
         })
     }
 }

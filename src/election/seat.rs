@@ -24,6 +24,7 @@ pub(super) struct Seat {
 #[derive(Default)]
 struct Term {
     since: Option<Instant>,
+    acquired: Option<Arc<str>>,
     renewals: u64,
     failures: u64,
     failure: Option<String>,
@@ -37,6 +38,9 @@ pub(super) struct SeatReport {
     holder: Option<Arc<str>>,
     /// Whether it runs here.
     held: bool,
+    /// When this replica took it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    acquired: Option<Arc<str>>,
     /// For how long it has run here.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_for_seconds: Option<u64>,
@@ -66,11 +70,18 @@ impl Seat {
         self.fence.is_held() && self.keeper.standing() == Standing::Running
     }
 
-    /// A term has begun.
-    pub(super) fn took(&self) {
+    /// A term has begun, at that time in the words of the record.
+    pub(super) fn took(&self, acquired: &Arc<str>) {
         let mut term = self.term.lock();
         term.since = Some(Instant::now());
+        term.acquired = Some(Arc::clone(acquired));
         term.failure = None;
+    }
+
+    /// When the last term was taken, in the words of the record.
+    #[cfg(test)]
+    pub(super) fn acquired(&self) -> Option<Arc<str>> {
+        self.term.lock().acquired.clone()
     }
 
     /// The term is over.
@@ -102,6 +113,7 @@ impl Seat {
             identity,
             holder,
             held,
+            acquired: term.acquired.clone(),
             held_for_seconds: term.since.filter(|_| held).map(|since| since.elapsed().as_secs()),
             claim_seconds: held.then(|| self.fence.remaining().as_secs_f64()),
             renewals: term.renewals,

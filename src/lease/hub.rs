@@ -92,7 +92,8 @@ impl Hub {
         self.fingerprint
     }
 
-    /// Sends a request when it may go out, and under a fence only while that is open. It is made at that moment, and the deadline counts from then on.
+    /// Sends a request when it may go out, and under a fence only while that is open. It is made at that moment, and the
+    /// deadline counts from then on.
     pub(super) async fn send<'r, T: DeserializeOwned>(
         &self,
         request: impl FnOnce() -> Request<'r>,
@@ -101,15 +102,17 @@ impl Hub {
         urgency: Urgency,
         fence: Option<&Fence>,
     ) -> Exchange<T> {
+        // Before it waits for its turn: what waits is not let through by the next term's claim.
+        let claim = match fence.map(Fence::claim).transpose() {
+            Ok(claim) => claim,
+            Err(expired) => return Exchange { sent: Instant::now(), answer: Err(expired.into()) },
+        };
         let _pass = match urgency {
             Urgency::InTurn => Some(self.admit().await),
             Urgency::AtOnce => None,
         };
         let sent = Instant::now();
-        let answer = match fence {
-            Some(fence) => self.connection.under(fence).send(request(), accept, deadline).await,
-            None => self.connection.send(request(), accept, deadline).await,
-        };
+        let answer = self.connection.holding(claim).send(request(), accept, deadline).await;
         self.settle(answer.as_ref().err(), sent);
         Exchange { sent, answer }
     }

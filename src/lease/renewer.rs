@@ -6,7 +6,6 @@
 //! it leaves the lease to run out by itself.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rand::Rng;
@@ -21,9 +20,6 @@ use super::report::{Shown, Waits};
 use super::turn::Method;
 use crate::actor::{BoxError, Scope};
 use crate::cluster::{Demand, Watch};
-
-/// How often a section that has just been taken looks whether its watches have been listed again. In memory.
-const LOOK_WHETHER_LISTED: Duration = Duration::from_millis(20);
 
 /// What a renewer is made of, for each of its instances.
 pub(super) struct Renewer {
@@ -80,10 +76,10 @@ impl Renewer {
                 None => Vec::new(),
             },
         };
-        while !running.demands.iter().all(Demand::is_met) {
+        for demand in &running.demands {
             tokio::select! {
                 () = scope.draining() => return Ok(()),
-                () = tokio::time::sleep(LOOK_WHETHER_LISTED) => {}
+                () = demand.met() => {}
             }
         }
         loop {

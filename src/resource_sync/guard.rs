@@ -50,6 +50,8 @@ pub struct Guard {
     open: usize,
     /// When objects went this way.
     gone: VecDeque<Instant>,
+    /// The most objects that the section had since the first of them went: those that went are some of a tenth of all.
+    most: usize,
 }
 
 impl Guard {
@@ -80,9 +82,9 @@ impl Guard {
     /// What is to be done with a suspect, in a section of `objects` objects.
     pub fn verdict(&mut self, key: &ObjectKey, objects: usize, now: Instant) -> Verdict {
         self.suspect(key.clone());
-        let limit = Self::limit(objects);
         let suspect = self.suspects.get(key).copied().unwrap_or_default();
-        let certain = self.recently_gone(now) + self.certain;
+        let (gone, limit) = self.gone_and_limit(objects, now);
+        let certain = gone + self.certain;
         if !suspect.approved && certain > limit {
             return Verdict::Held;
         }
@@ -111,9 +113,9 @@ impl Guard {
 
     /// Whether deletions are held, and how many wait.
     pub fn held(&mut self, objects: usize, now: Instant) -> Option<usize> {
-        let certain = self.recently_gone(now) + self.certain;
+        let (gone, limit) = self.gone_and_limit(objects, now);
         let waiting = self.certain + self.open;
-        (waiting > 0 && certain > Self::limit(objects)).then_some(waiting)
+        (waiting > 0 && gone + self.certain > limit).then_some(waiting)
     }
 
     /// Everyone who waits for a verdict.
@@ -134,11 +136,13 @@ impl Guard {
         ALWAYS.max(objects / 10)
     }
 
-    fn recently_gone(&mut self, now: Instant) -> usize {
+    /// How many went within the window, and how many may.
+    fn gone_and_limit(&mut self, objects: usize, now: Instant) -> (usize, usize) {
         while self.gone.front().is_some_and(|when| now.saturating_duration_since(*when) > WINDOW) {
             self.gone.pop_front();
         }
-        self.gone.len()
+        self.most = if self.gone.is_empty() { objects } else { self.most.max(objects) };
+        (self.gone.len(), Self::limit(self.most))
     }
 }
 
@@ -186,6 +190,24 @@ mod tests {
             assert!(asked <= Guard::limit(objects) + 1, "asked {asked} times");
             assert_eq!(guard.held(objects, Instant::now()).is_some(), goes == 0);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_tenth_is_of_all_that_there_were_before_the_first_went() {
+        let mut guard = Guard::default();
+        let start = Instant::now();
+        (0..20).for_each(|number| guard.suspect(key(number)));
+        for number in 0..20 {
+            assert_eq!(guard.verdict(&key(number), 200, start), Verdict::Confirm, "{number}");
+            guard.confirm(&key(number));
+        }
+        for number in 0..20 {
+            assert_eq!(guard.verdict(&key(number), 200 - number, start), Verdict::Go, "{number}");
+            guard.went(&key(number), start);
+        }
+        assert_eq!(guard.verdict(&key(20), 180, start), Verdict::Confirm);
+        guard.confirm(&key(20));
+        assert_eq!(guard.verdict(&key(20), 180, start), Verdict::Held, "the 21st of 200");
     }
 
     #[tokio::test(start_paused = true)]

@@ -69,6 +69,15 @@ impl PairReconciler {
         Ok(None)
     }
 
+    /// Notes that it is gone; returns whether that is one too many, which those that wait for a verdict have to know.
+    fn confirmed(&self, section: &Section) -> bool {
+        let (objects, now) = (section.objects(), Instant::now());
+        let mut guard = section.guard.lock();
+        let was_held = guard.held(objects, now).is_some();
+        guard.confirm(&self.key);
+        !was_held && guard.held(objects, now).is_some()
+    }
+
     /// Rule 3: a missing remote object is asked for, under the guard. `Ok(None)`: the plan can go on.
     pub(super) async fn confirm_absence(
         &mut self,
@@ -95,7 +104,9 @@ impl PairReconciler {
             if known_missing(section).is_none_or(|(_, now)| now != list) {
                 return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
             }
-            section.guard.lock().confirm(&self.key);
+            if self.confirmed(section) {
+                section.suspects_may_go();
+            }
             *asked = true;
             return Ok(None);
         };

@@ -74,13 +74,14 @@ impl Section {
 
     /// What lives in namespaces is known now: other sections whose namespaces it may have kept can go on.
     pub(super) fn became_known(&self) {
-        for peer in self.others_here() {
-            let namespaces = peer.watches.namespaces.store().objects();
-            let shared = namespaces.iter().filter(|held| self.mapping.remote_namespace_of(&held.key.name).is_some());
-            let owners: Vec<ObjectKey> = shared.filter_map(|namespace| peer.owner_in(namespace)).collect();
-            if !owners.is_empty() {
-                peer.asked.lock().keys.extend(owners);
-                peer.asked_notify.notify_one();
+        for peer in self.others_here().filter(|peer| peer.is_running()) {
+            for namespace in peer.watches.namespaces.store().objects() {
+                if self.mapping.remote_namespace_of(&namespace.key.name).is_some()
+                    && let Some(owner) = peer.owner_in(&namespace)
+                {
+                    peer.asked.lock().keys.insert(owner);
+                    peer.asked_notify.notify_one();
+                }
             }
         }
     }
@@ -94,6 +95,7 @@ impl Section {
                 Some((namespaces.get(&ObjectKey::new("", Arc::clone(&local_key.namespace)))?, local_key))
             });
             peer.config.name != self.config.name
+                && peer.is_running()
                 && Arc::ptr_eq(&peer.watches.remote, &self.watches.remote)
                 && namespace.is_some_and(|(namespace, key)| peer.owner_in(&namespace) == Some(key))
         };

@@ -182,17 +182,16 @@ impl Follower for Following {
         if matches!(self.role, Role::Remote | Role::Local) {
             section.became_known();
         }
-        if first && self.role == Role::Remote {
-            section.look_for_unselected();
-        }
         if !section.is_listed() {
             if self.role == Role::Remote {
-                vanished.iter().for_each(|key| section.forget_unattended(watch, key));
+                for key in &vanished {
+                    section.forget_unattended(watch, key);
+                }
             }
             return Vec::new();
         }
         let begins = section.begins_now();
-        if begins {
+        if begins || (first && self.role == Role::Remote) {
             section.look_for_unselected();
         }
         let keys = if first || begins {

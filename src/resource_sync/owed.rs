@@ -25,10 +25,6 @@ impl Owed {
         self.keys.insert(key, self.last);
     }
 
-    pub(super) fn extend(&mut self, keys: impl IntoIterator<Item = ObjectKey>) {
-        keys.into_iter().for_each(|key| self.insert(key));
-    }
-
     /// Those of now.
     pub(super) fn seen(&self) -> Vec<(ObjectKey, Added)> {
         self.keys.iter().map(|(key, added)| (key.clone(), Added(*added))).collect()
@@ -55,7 +51,8 @@ mod tests {
     fn what_is_added_again_meanwhile_is_owed_again() {
         let [one, two] = ["one", "two"].map(|name| ObjectKey::new("n", name));
         let mut owed = Owed::default();
-        owed.extend([one.clone(), two.clone()]);
+        owed.insert(one.clone());
+        owed.insert(two);
         let seen = owed.seen();
         owed.insert(one);
         for (key, added) in seen {

@@ -62,6 +62,7 @@ impl Section {
         *self.parked.lock() = super::owed::Owed::default();
         self.awaiting.lock().clear();
         self.making_namespaces.lock().clear();
+        self.deleting_namespaces.lock().clear();
         *self.asked.lock() = super::section::Asked::default();
         *self.counted.lock() = None;
         if self.fence.is_some() {

@@ -322,7 +322,7 @@ impl Section {
         }
     }
 
-    /// A suspect was cleared: others may go now.
+    /// A suspect was cleared, or was one too many: there is another verdict for those that wait.
     pub(super) fn suspects_may_go(&self) {
         self.asked.lock().suspects += 1;
         self.asked_notify.notify_one();

@@ -72,6 +72,8 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, fence: Option<Fenc
         .watch(WatchId { labels: config.selector.as_str().to_owned(), ..id(&config.remote, config.resource.clone()) });
     let local = watches.watch(id(&config.local, config.resource.clone()));
     let namespaces = watches.watch(WatchId { metadata_only: true, ..id(&config.local, core("namespaces")) });
+    // A cluster-scoped kind is synced without namespaces, and without the right to see them.
+    namespaces.only_beside_namespaced(&local);
     if config.metadata == crate::config::Metadata::Mirror {
         remote.keep_last_applied();
         local.keep_last_applied();

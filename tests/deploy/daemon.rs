@@ -104,6 +104,21 @@ fn no_two_daemons_run_at_once() {
 }
 
 #[test]
+fn several_replicas_share_the_sections_out_and_make_room_for_each_other() {
+    let deployment = document("deploy/overlays/replicated/replicas.yaml");
+    assert!(deployment["spec"]["replicas"].as_u64() > Some(1));
+    assert_eq!(deployment["spec"]["strategy"]["type"], "RollingUpdate");
+    let election = configuration("deploy/overlays/replicated/towline.toml").election.expect("an election");
+    let namespace = document("deploy/base/namespace.yaml")["metadata"]["name"].clone();
+    assert_eq!(namespace, election.namespace.as_str());
+    let budget = document("deploy/overlays/replicated/disruption-budget.yaml");
+    let labels = document("deploy/base/deployment.yaml")["spec"]["template"]["metadata"]["labels"].clone();
+    assert_eq!(budget["spec"]["selector"]["matchLabels"], labels);
+    let grace = configuration("deploy/overlays/replicated/towline.toml").daemon.shutdown_grace;
+    assert!(grace >= election.lease_duration, "a section that is given up may take a lease's duration to drain");
+}
+
+#[test]
 fn the_pod_may_do_nothing_that_it_does_not_need() {
     let namespace = document("deploy/base/namespace.yaml");
     assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");

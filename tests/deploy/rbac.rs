@@ -15,7 +15,7 @@ const READ: &[&str] = &["get", "list", "watch"];
 /// What a role grants, rule by rule taken apart.
 fn granted(file: &str) -> BTreeSet<Permission> {
     let role = document(file);
-    assert_eq!(role["kind"], "ClusterRole", "{file}");
+    assert!(role["kind"] == "ClusterRole" || role["kind"] == "Role", "{file}");
     let mut granted = BTreeSet::new();
     for rule in elements(&role["rules"]) {
         let keys: BTreeSet<&str> = rule.as_object().expect("a rule").keys().map(String::as_str).collect();
@@ -44,6 +44,15 @@ fn table(rows: &[(&[&str], &str, &str, &str)]) -> BTreeSet<Permission> {
                 .map(|verb| ((*verb).to_owned(), (*group).to_owned(), (*resource).to_owned(), (*name).to_owned()))
         })
         .collect()
+}
+
+#[test]
+fn the_role_of_the_election_grants_what_the_check_asks_for() {
+    let file = "deploy/base/rbac/election.yaml";
+    let (plural, group) = towline::election::RESOURCE.split_once('.').expect("a resource with its group");
+    let verbs = towline::election::VERBS.map(towline::cluster::Verb::as_str);
+    assert_eq!(granted(file), table(&[(&verbs, group, plural, "")]));
+    assert_eq!(document(file)["kind"], "Role", "Leases of other namespaces are none of its business");
 }
 
 #[test]

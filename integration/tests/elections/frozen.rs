@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::churn::Churn;
 use crate::monitor::Monitor;
 use crate::sharing::replicas;
-use crate::world::{LIMIT, SECTIONS, World, run};
+use crate::world::{Company, LIMIT, SECTIONS, World, run};
 
 #[test]
 fn a_replica_that_wakes_sends_nothing_under_its_old_claims() {
-    run(async {
+    run(Company::One, async {
         let world = World::shared("frozen", Duration::from_secs(5), Duration::from_millis(1500)).await;
         let monitor = Monitor::start(&world).await;
         let churn = Churn::start(&world, Duration::from_millis(20));

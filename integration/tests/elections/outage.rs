@@ -7,11 +7,11 @@ use integration::eventually;
 use crate::churn::Churn;
 use crate::monitor::Monitor;
 use crate::sharing::replicas;
-use crate::world::{LIMIT, World, run};
+use crate::world::{Company, LIMIT, World, run};
 
 #[test]
 fn no_section_runs_while_the_leases_are_out_of_reach_and_none_twice_afterwards() {
-    run(async {
+    run(Company::One, async {
         let world = World::own("outage", Duration::from_secs(4), Duration::from_millis(1300)).await;
         let monitor = Monitor::start(&world).await;
         let _churn = Churn::start(&world, Duration::from_millis(100));
@@ -35,6 +35,12 @@ fn no_section_runs_while_the_leases_are_out_of_reach_and_none_twice_afterwards()
         world.edge.start_api_server().await.unwrap();
 
         let all: Vec<&str> = replicas.iter().map(|replica| replica.identity.as_str()).collect();
+        eventually("every section to be taken anew", LIMIT, async || {
+            let taken = monitor.terms().await - terms;
+            if taken >= before.len() { Ok(()) } else { Err(format!("{taken} were")) }
+        })
+        .await
+        .unwrap();
         let shares = monitor.shared_out(&all, "after the outage", LIMIT).await;
         monitor.running(&shares, "after the outage").await;
         assert_eq!(monitor.holders().await, before, "sections moved though their replicas live");

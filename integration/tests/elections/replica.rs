@@ -43,7 +43,7 @@ impl Replica {
         let clusters = [("hub", hub), ("edge", edge)]
             .map(|(name, path)| format!("[clusters.{name}]\nkubeconfig = \"{}\"\n", path.display()))
             .concat();
-        let config = format!("[daemon.log]\nfilter = \"debug\"\n{clusters}{}", world.configuration());
+        let config = format!("[daemon.log]\nfilter = \"info,towline=debug\"\n{clusters}{}", world.configuration());
         let env = [("TOWLINE__ELECTION__IDENTITY", identity.as_str())];
         let towline = Towline::start(&config, &env).await.unwrap();
         Self { towline, user, identity, link }

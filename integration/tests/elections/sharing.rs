@@ -8,7 +8,7 @@ use integration::eventually;
 use crate::churn::Churn;
 use crate::monitor::Monitor;
 use crate::replica::Replica;
-use crate::world::{LIMIT, SECTIONS, World, run};
+use crate::world::{Company, LIMIT, SECTIONS, World, run};
 
 /// Starts replicas and waits until they have shared the sections out.
 pub(crate) async fn replicas(world: &World, monitor: &Monitor, count: usize) -> Vec<Replica> {
@@ -27,7 +27,7 @@ pub(crate) async fn replicas(world: &World, monitor: &Monitor, count: usize) -> 
 
 #[test]
 fn sections_are_shared_out_and_move_no_more_than_they_have_to() {
-    run(async {
+    run(Company::None, async {
         let world = World::shared("sharing", Duration::from_secs(5), Duration::from_millis(1500)).await;
         let monitor = Monitor::start(&world).await;
         let _churn = Churn::start(&world, Duration::from_millis(100));

@@ -14,6 +14,8 @@ mod churn;
 mod configuration;
 mod credentials;
 mod kinds;
+mod lists;
+mod mass_deletion;
 mod namespaces;
 mod permissions;
 mod process;

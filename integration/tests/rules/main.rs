@@ -11,6 +11,7 @@
 #[path = "../rules_world/mod.rs"]
 mod rules_world;
 
+mod check;
 mod contention;
 mod deletion;
 mod detach;
@@ -18,6 +19,7 @@ mod failure;
 mod followers;
 mod kinds;
 mod metadata;
+mod mirror;
 mod namespaces;
 mod one_cluster;
 mod pause;

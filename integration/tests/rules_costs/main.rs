@@ -15,6 +15,7 @@ mod rules_world;
 
 mod changes;
 mod rest;
+mod unknown;
 
 use tokio::sync::RwLock;
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use integration::audit::{Mark, Record};
 use integration::{ControlPlane, Filter, users};
-use kube::ResourceExt;
+use kube::api::{DeleteParams, PostParams};
+use kube::core::DynamicObject;
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::time::{Instant, interval};
 
@@ -154,4 +156,25 @@ async fn versions(section: &Section) -> Vec<Option<String>> {
         }
     }
     versions
+}
+
+#[test]
+fn a_cluster_scoped_kind_never_asks_for_namespaces() {
+    run(async {
+        let _alone = ALONE.write().await;
+        let since = mark_of(&world().await.edge).await;
+        let section = Section::start("scoped", regions(), "").await;
+        let everywhere = |client: &Client| -> Api<DynamicObject> { Api::all_with(client.clone(), &section.kind) };
+        let (hub, edge) = (everywhere(&section.hub), everywhere(&section.edge));
+        let region = section.object("east", &json!({"spec": {"location": "12E", "capacity": 7}}));
+        hub.create(&PostParams::default(), &region).await.unwrap();
+        section.in_step().await;
+        hub.delete("east", &DeleteParams::default()).await.unwrap();
+        gone(&hub, "the region on the hub", "east").await;
+        gone(&edge, "the region on the edge", "east").await;
+        let all = everything(&section.world.edge, since).await;
+        assert!(all.iter().any(|record| record.resource == "regions"), "the daemon is heard: {all:#?}");
+        let namespaces: Vec<_> = all.iter().filter(|record| record.resource == "namespaces").collect();
+        assert!(namespaces.is_empty(), "{namespaces:#?}");
+    });
 }

@@ -53,61 +53,43 @@ pub(crate) fn leaflets_manifest() -> String {
 }
 
 /// Takes any size, and prunes `status.detail`.
-pub(crate) const WIDGETS_OF_THE_HUB: &str = "
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: widgets.demo.towline.dev}
-spec:
-  group: demo.towline.dev
-  scope: Namespaced
-  names: {kind: Widget, listKind: WidgetList, plural: widgets, singular: widget}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      subresources: {status: {}}
-      schema:
-        openAPIV3Schema:
-          type: object
-          properties:
-            spec:
-              type: object
-              properties:
-                size: {type: integer}
-                onlyOnTheHub: {type: string}
-            status:
-              type: object
-              properties:
-                phase: {type: string}
-                defaulted: {type: string, default: by-the-hub}
-";
+pub(crate) fn widgets_of_the_hub() -> String {
+    widgets_manifest(
+        "size: {type: integer}, onlyOnTheHub: {type: string}",
+        "phase: {type: string}, defaulted: {type: string, default: by-the-hub}",
+    )
+}
 
 /// Takes no size above 10, prunes `spec.onlyOnTheHub` and defaults `spec.colour`.
-pub(crate) const WIDGETS_OF_THE_EDGE: &str = "
+pub(crate) fn widgets_of_the_edge() -> String {
+    widgets_manifest(
+        "size: {type: integer, maximum: 10}, colour: {type: string, default: grey}",
+        "phase: {type: string}, detail: {type: string}",
+    )
+}
+
+/// The kind with these properties of spec and status.
+fn widgets_manifest(spec: &str, status: &str) -> String {
+    format!(
+        "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: widgets.demo.towline.dev}
+metadata: {{name: widgets.demo.towline.dev}}
 spec:
   group: demo.towline.dev
   scope: Namespaced
-  names: {kind: Widget, listKind: WidgetList, plural: widgets, singular: widget}
+  names: {{kind: Widget, listKind: WidgetList, plural: widgets, singular: widget}}
   versions:
     - name: v1
       served: true
       storage: true
-      subresources: {status: {}}
+      subresources: {{status: {{}}}}
       schema:
         openAPIV3Schema:
           type: object
           properties:
-            spec:
-              type: object
-              properties:
-                size: {type: integer, maximum: 10}
-                colour: {type: string, default: grey}
-            status:
-              type: object
-              properties:
-                phase: {type: string}
-                detail: {type: string}
-";
+            spec: {{type: object, properties: {{{spec}}}}}
+            status: {{type: object, properties: {{{status}}}}}
+"
+    )
+}

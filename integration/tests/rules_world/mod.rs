@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use integration::audit::POLICY;
 use integration::rbac::{Grant, Side};
 use integration::{ControlPlane, Options, crds, users};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -62,12 +63,13 @@ pub(crate) async fn world() -> &'static World {
 
 async fn start() -> World {
     let kinds = [crds::DATABASES, crds::REGIONS, crds::QUEUES, crds::DOCUMENTS];
-    let leaflets: &'static str = Box::leak(leaflets_manifest().into_boxed_str());
-    let (loose, strict) = (WIDGETS_OF_THE_HUB, WIDGETS_OF_THE_EDGE);
+    // As long as the clusters, which end with the process.
+    let [leaflets, loose, strict]: [&'static str; 3] =
+        [leaflets_manifest(), widgets_of_the_hub(), widgets_of_the_edge()].map(|manifest| &*manifest.leak());
     let hub = Options::named("hub").with_crds(&kinds).with_crds(&[loose]);
     let mut edge = Options::named("edge").with_crds(&kinds).with_crds(&[strict, leaflets]);
     let policy = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("edge-audit-policy.yaml");
-    std::fs::write(&policy, DELETES_WITH_THEIR_BODIES).expect("the audit policy is written");
+    std::fs::write(&policy, deletes_with_their_bodies()).expect("the audit policy is written");
     // The last of two equal flags counts.
     edge.extra_flags.push(format!("--audit-policy-file={}", policy.display()));
     let (hub, edge) = tokio::join!(ControlPlane::start(hub), ControlPlane::start(edge));
@@ -82,23 +84,12 @@ async fn start() -> World {
 }
 
 /// The policy of the fixtures, but that deletes are logged with what they ask for.
-const DELETES_WITH_THEIR_BODIES: &str = "\
-apiVersion: audit.k8s.io/v1
-kind: Policy
-rules:
-- level: None
-  users: [\"system:apiserver\"]
-- level: None
-  nonResourceURLs: [\"/readyz*\", \"/livez*\", \"/healthz*\"]
-- level: Metadata
-  verbs: [watch]
-  omitStages: [RequestReceived, ResponseComplete]
-- level: Request
-  verbs: [delete]
-  omitStages: [RequestReceived, ResponseStarted]
-- level: Metadata
-  omitStages: [RequestReceived, ResponseStarted]
-";
+fn deletes_with_their_bodies() -> String {
+    let first = "- level: Metadata\n";
+    assert!(POLICY.contains(first), "a rule that the deletes come before");
+    let deletes = "- level: Request\n  verbs: [delete]\n  omitStages: [RequestReceived, ResponseStarted]\n";
+    POLICY.replacen(first, &format!("{deletes}{first}"), 1)
+}
 
 pub(crate) async fn admin(plane: &ControlPlane) -> Client {
     plane.client(users::ADMIN).await.expect("a client")

@@ -335,7 +335,8 @@ impl Section {
     }
 }
 
-async fn mark_of(plane: &ControlPlane) -> Mark {
+/// Marks the present moment in one cluster.
+pub(crate) async fn mark_of(plane: &ControlPlane) -> Mark {
     plane.audit().unwrap().mark().await.unwrap()
 }
 

@@ -57,7 +57,7 @@ async fn a_gated_child_runs_while_its_gate_is_open_and_no_longer() {
             until("it runs", || counts.running.load(SeqCst) == 1).await;
             assert_eq!((counts.begun.load(SeqCst), keeper.standing()), (round, Standing::Running));
             let asked = Instant::now();
-            keeper.drain(asked + Duration::from_secs(60));
+            keeper.drain(asked + Duration::from_mins(1));
             assert_eq!(keeper.closed().await, Standing::Waiting);
             assert_eq!(asked.elapsed().as_secs(), 3, "what was in hand was not finished");
             assert_eq!((counts.running.load(SeqCst), state(&tree).await.as_str()), (0, "waiting"));
@@ -98,7 +98,7 @@ async fn a_gate_that_is_opened_while_its_child_ends_opens_afterwards() {
         let _tree = Supervisor::start("test", vec![worker(&counts, Duration::from_secs(1), gate)], policy(0));
         keeper.open();
         until("it runs", || counts.running.load(SeqCst) == 1).await;
-        keeper.drain(Instant::now() + Duration::from_secs(60));
+        keeper.drain(Instant::now() + Duration::from_mins(1));
         sleep(Duration::from_millis(10)).await;
         keeper.open();
         until("the second instance runs", || counts.begun.load(SeqCst) == 2).await;
@@ -155,7 +155,7 @@ async fn the_keeper_learns_that_the_supervisor_ends_as_soon_as_its_own_child_has
         first.stands(|standing| standing == Standing::Running).await;
         second.stands(|standing| standing == Standing::Running).await;
         let asked = Instant::now();
-        let draining = tokio::task::spawn_local(async move { tree.drain(Duration::from_secs(60)).await });
+        let draining = tokio::task::spawn_local(async move { tree.drain(Duration::from_mins(1)).await });
         assert_eq!(closed.stands(|standing| standing == Standing::Ended).await, Standing::Ended);
         assert_eq!(asked.elapsed().as_secs(), 0, "a closed gate waited for others");
         assert_eq!(second.stands(|standing| standing == Standing::Ended).await, Standing::Ended);

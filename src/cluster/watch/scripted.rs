@@ -1,6 +1,7 @@
 //! Clusters and watches that do what a test tells them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures::FutureExt;
 use http::{Request, Response};
@@ -119,6 +120,7 @@ impl Watch {
     /// The list that has begun ends.
     pub(crate) async fn end(&self) {
         self.is_of(self.cluster.epoch().unwrap_or_default());
+        self.is_live.store(true, Ordering::Release);
         self.take(Event::InitDone, self.demands.begun()).await;
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use integration::arrivals::{Arrivals, Change};
 use integration::audit::Mark;
-use integration::{ControlPlane, Filter, Options, crds, users};
+use integration::{ControlPlane, Filter, Options, crds, eventually, users};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
@@ -70,6 +70,29 @@ impl Cluster {
         let (namespace, name) = ("default", "warm-up");
         self.create(namespace, name, database(namespace, name, "1Gi")).await?;
         self.delete(namespace, name).await.map(|_| ())
+    }
+
+    /// Waits until the cluster's own controllers act: on a database that nobody else knows, and on its end, which the
+    /// garbage collector has to allow.
+    pub(crate) async fn controllers_act(&self) -> Result<(), Error> {
+        let (namespace, name) = ("default", "probe");
+        self.create(namespace, name, database(namespace, name, "1Gi")).await?;
+        let api = self.databases(namespace);
+        eventually(format!("a status of {name} on {}", self.name), LIMIT, async || {
+            let probe = api.get(name).await.map_err(|error| error.to_string())?;
+            let phase = probe.data.pointer("/status/phase").and_then(Value::as_str);
+            if phase == Some("Ready") { Ok(()) } else { Err(format!("{phase:?}")) }
+        })
+        .await?;
+        let deleted = api.delete(name, &DeleteParams::foreground()).await;
+        deleted.map_err(Error::kubernetes(self.did(&format!("delete {namespace}/{name}"))))?;
+        eventually(format!("{name} to be gone from {}", self.name), LIMIT, async || match api.get_opt(name).await {
+            Ok(None) => Ok(()),
+            Ok(Some(probe)) => Err(format!("{:?}", probe.metadata.finalizers)),
+            Err(error) => Err(error.to_string()),
+        })
+        .await?;
+        Ok(())
     }
 
     /// The databases in a namespace, for whoever acts in this cluster.

@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
+use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -27,6 +28,8 @@ pub(crate) const WANTS_CREDENTIALS: &str = "demo.towline.dev/wants-credentials";
 const MANAGER: &str = "database-controller";
 /// After an action that failed, for example because the API server is down.
 const RETRY: Duration = Duration::from_millis(100);
+/// A watch that failed is begun anew after [`RETRY`], and then after twice as long each time, up to this.
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
 /// What a controller does.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +38,25 @@ pub(crate) enum Duty {
     RunDatabases,
     /// It makes the secret of every database that wants one.
     IssueCredentials,
+}
+
+/// The delays of a watch. kube's own take half a minute to notice that an API server is back.
+struct Soon(Duration);
+
+impl Iterator for Soon {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let delay = self.0;
+        self.0 = (delay * 2).min(LONGEST_RETRY);
+        Some(delay)
+    }
+}
+
+impl Backoff for Soon {
+    fn reset(&mut self) {
+        self.0 = RETRY;
+    }
 }
 
 /// A controller of one edge.
@@ -60,7 +82,7 @@ impl Controller {
     /// Acts on every database that is there, is new or changes, until it has succeeded; for ever.
     pub(crate) async fn run(self) {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &self.kind);
-        let changes = watcher(api, watcher::Config::default()).default_backoff().applied_objects();
+        let changes = watcher(api, watcher::Config::default()).backoff(Soon(RETRY)).applied_objects();
         let mut changes = pin!(changes);
         while let Some(change) = changes.next().await {
             // The watcher begins anew by itself, with back-off.

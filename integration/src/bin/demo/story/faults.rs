@@ -68,6 +68,9 @@ pub(super) async fn edge_back(stage: &mut Stage) -> Result<Told, Error> {
     };
     let ((), (answered, done)) = tokio::try_join!(stage.west.plane.start_api_server(), caught_up)?;
     stage.west.is_up = true;
+    // What comes next is not to wait for them.
+    stage.waits_for("west's own controllers to act again");
+    stage.west.controllers_act().await?;
     let (_, orders) = pair(stage).await?;
     let carts = stage.west.get(SHOP, CARTS).await?;
     let text = format!(

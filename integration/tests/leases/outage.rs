@@ -1,0 +1,64 @@
+//! A hub that is away, and a lease that somebody deletes.
+
+use std::time::Duration;
+
+use integration::users;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use crate::world::{LEASE, LIMIT, World, between, run};
+
+#[test]
+fn a_hub_that_comes_back_sees_a_renewal_within_two_seconds() {
+    run(async {
+        let world = Box::pin(World::with_own_hub("outage", users::TOWLINE)).await;
+        world.ready_pod().await;
+        // By a client certificate, which the new connection shows again.
+        let certificate = world.hub.client_certificate(users::TOWLINE, LIMIT * 60).unwrap();
+        let kubeconfig = world.kubeconfig(&json!({"client-certificate": "tls.crt", "client-key": "tls.key"}));
+        let keys = [
+            ("kubeconfig", kubeconfig.as_str()),
+            ("tls.crt", &certificate.certificate_pem),
+            ("tls.key", &certificate.key_pem),
+        ];
+        world.put_secret(&keys).await;
+        let side_car = world.side_car(&["--lease-duration=3"]).await;
+        world.renewed_after(Timestamp::now()).await;
+        world.hub.kill_api_server().await.unwrap();
+        // Three periods of a second.
+        let is_away = |report: &serde_json::Value| {
+            report["held"] == false && report["seconds_since_renewal"].as_f64().is_some_and(|age| age > 3.0)
+        };
+        let report = world.report(&side_car, "a hub that is away", is_away).await;
+        assert_eq!(report["readiness"]["state"], "unreachable", "{report}");
+        assert_eq!(side_car.admin().readyz().await.unwrap().status, 200, "an add-on is not unready for its hub");
+        world.hub.start_api_server().await.unwrap();
+        let returned = Timestamp::now();
+        let spec = world.renewed_after(returned).await;
+        let late = between(returned, spec.renew_time.unwrap().0);
+        assert!(late <= Duration::from_secs(2), "{late:?} after the hub was ready");
+    });
+}
+
+#[test]
+fn a_lease_that_was_deleted_is_back_with_the_next_renewal() {
+    run(async {
+        let world = World::shared("deleted", users::TOWLINE).await;
+        world.ready_pod().await;
+        world.offer(users::TOWLINE).await;
+        let side_car = world.side_car(&["--lease-duration=3"]).await;
+        world.renewed_after(Timestamp::now()).await;
+        let mark = world.mark().await;
+        world.leases().delete(LEASE, &DeleteParams::default()).await.unwrap();
+        let deleted = Timestamp::now();
+        let spec = world.renewed_after(deleted).await;
+        let late = between(deleted, spec.renew_time.clone().unwrap().0);
+        assert!(late <= Duration::from_millis(2100), "{late:?} after the deletion");
+        assert_eq!(spec.holder_identity.as_deref(), Some(crate::world::POD));
+        let requests = world.requests(mark).await;
+        let made = requests.iter().position(|request| request.verb == "create").unwrap();
+        assert_eq!((requests[made - 1].verb.as_str(), requests[made - 1].status), ("patch", 404), "in the same turn");
+        assert!(side_car.log().unwrap().lines().all(|line| !line.contains("ERROR")));
+    });
+}

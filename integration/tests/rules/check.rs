@@ -1,0 +1,78 @@
+//! `towline check`, as people run it: what a file alone shows, and what only the clusters know.
+
+use std::fs;
+
+use integration::Towline;
+
+use crate::rules_world::*;
+
+/// Exit code and everything that was said.
+async fn check(world: &World, name: &str, config: &str, connect: bool) -> (Option<i32>, String) {
+    let path = world.hub.directory().join(format!("{name}.toml"));
+    fs::write(&path, config).unwrap();
+    let args = ["check", "--config", path.to_str().unwrap()];
+    let output = Towline::command(args.into_iter().chain(connect.then_some("--connect"))).await.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+/// One section under two names.
+fn twice(section: &str, first: &str, second: &str, settings: &str) -> String {
+    let named = |name: &str| format!("name = {name:?}");
+    section.to_owned() + &section.replacen(&named(first), &(named(second) + "\n" + settings), 1)
+}
+
+#[test]
+fn sections_that_meet_are_refused_by_the_file_alone_and_every_fault_is_told_at_once() {
+    run(async {
+        let world = world().await;
+        let one = sync("meets", &databases(), "");
+        let config = clusters(world) + &twice(&one, "meets", "again", "") + "[daemon]\nlisen = \"127.0.0.1:0\"\n";
+        for connect in [false, true] {
+            let (code, told) = check(world, "meets", &config, connect).await;
+            assert_eq!(code, Some(2), "{told}");
+            for fault in [
+                "same local objects",
+                "finalizer `cloud.teleport.dev/sync-local`",
+                "writes back to the same remote objects",
+            ] {
+                let told_of = told
+                    .lines()
+                    .any(|line| line.contains("sync[1]") && line.contains("section `meets`") && line.contains(fault));
+                assert!(told_of, "nothing about {fault} in:\n{told}");
+            }
+            assert!(told.contains("daemon.lisen"), "{told}");
+            assert!(!told.contains("cluster hub:"), "no cluster is asked with a faulty file: {told}");
+        }
+        // The same objects for two clusters: apart on the local side, and each with a finalizer of its own.
+        let apart = "finalizer = \"sync-again\"\nwrite_back = false\nlocal_namespace_suffix = \"-again\"";
+        let first = one.replacen("resource =", "local_namespace_suffix = \"-first\"\nresource =", 1);
+        let config =
+            clusters(world) + &first + &one.replacen("name = \"meets\"", &format!("name = \"again\"\n{apart}"), 1);
+        let (code, told) = check(world, "apart", &config, true).await;
+        assert_eq!(code, Some(0), "{told}");
+        assert!(told.contains("the configuration is fine: 2 cluster(s), 2 section(s)"), "{told}");
+    });
+}
+
+#[test]
+fn sections_of_a_cluster_scoped_kind_meet_whatever_their_namespaces_and_only_the_clusters_tell() {
+    run(async {
+        let world = world().await;
+        let config = clusters(world) + &sync("north", &regions(), "") + &sync("south", &regions(), "");
+        let (code, told) = check(world, "scoped", &config, false).await;
+        assert_eq!(code, Some(0), "the prefixes keep namespaces apart: {told}");
+        let (code, told) = check(world, "scoped", &config, true).await;
+        assert_eq!(code, Some(1), "{told}");
+        for cluster in ["hub", "edge"] {
+            assert!(told.lines().any(|line| line == format!("cluster {cluster}: answers")), "{told}");
+        }
+        assert!(
+            told.lines().any(|line| {
+                line.contains("sync[1]") && line.contains("section `north`") && line.contains("same local objects")
+            }),
+            "{told}"
+        );
+        assert!(!told.contains("not allowed"), "nothing is amiss but that: {told}");
+    });
+}

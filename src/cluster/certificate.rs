@@ -1,0 +1,116 @@
+//! Since when and until when a client certificate is good.
+//!
+//! An API server answers a certificate that has expired like one that it has never heard of: 401, and no word about the
+//! cause. Whoever holds the certificate can tell.
+
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::ByteString;
+use kube::config::AuthInfo;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::Value;
+use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
+
+/// The span in which a client certificate is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Validity {
+    not_before: SystemTime,
+    not_after: SystemTime,
+}
+
+impl Validity {
+    /// Of the certificate that a user of a kubeconfig shows; `None` where that is none that can be read.
+    pub(super) fn of(user: &AuthInfo) -> Option<Self> {
+        let pem = match (&user.client_certificate_data, &user.client_certificate) {
+            (Some(data), _) => serde_json::from_value::<ByteString>(Value::String(data.clone())).ok()?.0,
+            (None, Some(path)) => std::fs::read(path).ok()?,
+            (None, None) => return None,
+        };
+        Self::of_pem(&pem)
+    }
+
+    /// Of the first certificate, which is the user's own; authorities may follow.
+    fn of_pem(pem: &[u8]) -> Option<Self> {
+        let der = CertificateDer::from_pem_slice(pem).ok()?;
+        let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+        let validity = certificate.validity();
+        Some(Self { not_before: time(validity.not_before)?, not_after: time(validity.not_after)? })
+    }
+
+    /// Why the certificate is not good at this time; `None` where it is.
+    pub(super) fn fault(&self, now: SystemTime) -> Option<String> {
+        if now > self.not_after {
+            return Some(format!(
+                "client certificate expired at {}",
+                humantime::format_rfc3339_seconds(self.not_after)
+            ));
+        }
+        let begins = humantime::format_rfc3339_seconds(self.not_before);
+        (now < self.not_before).then(|| format!("client certificate is not valid before {begins}"))
+    }
+}
+
+/// `None` where it is out of the range of RFC 3339 as humantime writes it: before 1970.
+fn time(time: ASN1Time) -> Option<SystemTime> {
+    let seconds = u64::try_from(time.timestamp()).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    /// Good in 2020.
+    fn pem() -> String {
+        let key = KeyPair::generate().unwrap();
+        let mut certificate = CertificateParams::new(Vec::new()).unwrap();
+        (certificate.not_before, certificate.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+        certificate.self_signed(&key).unwrap().pem()
+    }
+
+    fn at(text: &str) -> SystemTime {
+        humantime::parse_rfc3339(text).unwrap()
+    }
+
+    #[test]
+    fn a_certificate_is_good_from_its_first_second_to_its_last() {
+        let validity = Validity::of_pem(pem().as_bytes()).unwrap();
+        for good in ["2020-01-01T00:00:00Z", "2020-06-01T00:00:00Z", "2021-01-01T00:00:00Z"] {
+            assert_eq!(validity.fault(at(good)), None, "{good}");
+        }
+        let expired = validity.fault(at("2021-01-01T00:00:01Z"));
+        assert_eq!(expired.as_deref(), Some("client certificate expired at 2021-01-01T00:00:00Z"));
+        let early = validity.fault(at("2019-12-31T23:59:59Z"));
+        assert_eq!(early.as_deref(), Some("client certificate is not valid before 2020-01-01T00:00:00Z"));
+    }
+
+    #[test]
+    fn the_certificate_is_found_where_the_kubeconfig_has_it() {
+        let expected = Validity::of_pem(pem().as_bytes());
+        assert!(expected.is_some());
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("client.crt");
+        std::fs::write(&path, pem()).unwrap();
+        let data = serde_json::to_value(ByteString(pem().into_bytes())).unwrap().as_str().unwrap().to_owned();
+        let in_a_file = AuthInfo { client_certificate: Some(path.display().to_string()), ..AuthInfo::default() };
+        // As kube reads it: what is in the kubeconfig goes over the file.
+        let nowhere = Some("/nonexistent".to_owned());
+        let in_place =
+            AuthInfo { client_certificate: nowhere, client_certificate_data: Some(data), ..AuthInfo::default() };
+        assert_eq!(Validity::of(&in_a_file), expected);
+        assert_eq!(Validity::of(&in_place), expected);
+    }
+
+    #[test]
+    fn what_is_no_certificate_has_no_validity() {
+        let user = |data: &str| AuthInfo { client_certificate_data: Some(data.to_owned()), ..AuthInfo::default() };
+        assert_eq!(Validity::of(&AuthInfo::default()), None);
+        assert_eq!(Validity::of(&user("not base64!")), None);
+        assert_eq!(Validity::of(&user("AAAA")), None);
+        let absent = AuthInfo { client_certificate: Some("/nonexistent".to_owned()), ..AuthInfo::default() };
+        assert_eq!(Validity::of(&absent), None);
+    }
+}
