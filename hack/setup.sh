@@ -5,7 +5,7 @@
 # Usage: hack/setup.sh [tools|demo|test]
 #   tools  what building and linting Towline takes
 #   demo   the same, and a control plane: built once, in about five minutes, and kept
-#   test   the same, and what the tests of a failing network take (default)
+#   test   the same, a database server, and what the tests of a failing network take (default)
 set -euo pipefail
 
 readonly purpose=${1:-test}
@@ -28,12 +28,15 @@ esac
 c_compiler_works() { echo '#include <stdio.h>
 int main(void) { return puts("") < 0; }' | cc -x c - -o /dev/null 2>/dev/null; }
 have() { command -v "$1" >/dev/null; }
+# Debian keeps the server's programs off the PATH, each version's in a directory of its own.
+have_postgres() { have initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; }
 
 missing_packages() {
     c_compiler_works || echo gcc libc6-dev
     have git || echo git
     [[ $purpose == tools ]] || { have setpriv && have flock; } || echo util-linux
     [[ $purpose != test ]] || have nft || echo nftables
+    [[ $purpose != test ]] || have_postgres || echo postgresql
 }
 
 # version_reaches FOUND WANTED

@@ -20,7 +20,7 @@ use crate::cluster::WatchRegistry;
 use crate::config::{Config, DaemonConfig, SectionName};
 use crate::election::{Elected, Election};
 use crate::telemetry::{self, Admin, Section, Tree, VERSION};
-use crate::{lease, resource_sync};
+use crate::{lease, resource_sync, status_sync};
 
 /// Threads for the bodies of actors; the control lane has its own. One is enough for several times what two API servers
 /// on the same machine take, and saves the wake-ups between threads: a sixth of the CPU time of a paced load, measured.
@@ -43,6 +43,12 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// There is no usable URL of the database.
+    #[error("failed to learn where the database is")]
+    DatabaseUrl(#[source] crate::config::UnusableUrl),
+    /// What the database's URL names can't be read.
+    #[error("failed to prepare access to the database")]
+    Database(#[source] crate::db::Error),
     /// The runtime or the signal handlers can't be made.
     #[error("failed to start the runtime")]
     Runtime(#[source] std::io::Error),
@@ -75,7 +81,7 @@ async fn supervise(
     let mut watches = WatchRegistry::new(&config.clusters);
     let names: Vec<SectionName> = config.sections().cloned().collect();
     let election = config.election.as_ref().map(|election| Election::new(election, &names, &mut watches));
-    let jobs = wire(&config, election.as_deref(), &mut watches);
+    let jobs = wire(&config, election.as_deref(), &mut watches)?;
     let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
     let admin = AdminChild {
         daemon: config.daemon.clone(),
@@ -115,7 +121,7 @@ struct Jobs {
 }
 
 /// Wires the sections of every job, which share watches. One that is elected is behind its gate.
-fn wire(config: &Config, election: Option<&Election>, watches: &mut WatchRegistry) -> Jobs {
+fn wire(config: &Config, election: Option<&Election>, watches: &mut WatchRegistry) -> Result<Jobs, StartError> {
     let fence_of = |section: &SectionName| election?.fence(section);
     let mut jobs = Jobs { sections: Vec::new(), children: Vec::new() };
     let mut add = |section: Arc<dyn Section>, child: ChildSpec| {
@@ -132,7 +138,13 @@ fn wire(config: &Config, election: Option<&Election>, watches: &mut WatchRegistr
     for wired in lease::wire(&config.lease, &host_name(), watches, fence_of) {
         add(wired.report(), wired.into_child());
     }
-    jobs
+    if let Some(section) = &config.status_sync {
+        let url = section.database.url().map_err(StartError::DatabaseUrl)?;
+        let wired = status_sync::wiring::wire(section, &url, watches, fence_of(&section.name));
+        let wired = wired.map_err(StartError::Database)?;
+        add(wired.report(), wired.into_child());
+    }
+    Ok(jobs)
 }
 
 /// What leases say who holds them, where no pod is named.
@@ -251,7 +263,7 @@ impl AdminChild {
 }
 
 /// The roles of actors, as metrics label them.
-const ROLES: [&str; 11] = [
+const ROLES: [&str; 13] = [
     "admin",
     "cluster",
     "session",
@@ -263,6 +275,8 @@ const ROLES: [&str; 11] = [
     "attendant",
     "events",
     "lease",
+    "status_sync",
+    "poller",
 ];
 
 async fn count_actors(tree: &LiveTree) {

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use http::Method;
 use serde_json::Value;
 
-use crate::config::SectionName;
+use crate::config::{InvalidName, SectionName};
 pub use client::{AdminUrl, Error, InvalidUrl};
 pub use lease::LeaseCommand;
 
@@ -45,6 +45,9 @@ pub enum Command {
         #[arg(long)]
         connect: bool,
     },
+    /// Run status sync alone, told by the variables `DATABASE_URL`, `HOH_STATUS_SYNC_INTERVAL`, `WATCH_NAMESPACE`
+    /// and `POD_NAMESPACE`
+    StatusSync,
     /// Renew one lease while a pod is ready, as a side-car told by flags and the variables `WATCH_NAMESPACE`, `POD_NAME`
     /// and `POD_NAMESPACE`
     Lease(LeaseCommand),
@@ -75,6 +78,7 @@ pub enum Remote {
     /// Let a section go on with what it holds for someone to look at, such as a mass deletion
     Approve {
         /// Section of the running daemon
+        #[arg(value_parser = section_name)]
         section: SectionName,
         /// Where the daemon is and what opens it.
         #[command(flatten)]
@@ -91,6 +95,12 @@ pub enum Remote {
         #[command(flatten)]
         access: Access,
     },
+}
+
+/// A section by its name, or by its key in the file (`status_sync`) where there is one of the kind.
+fn section_name(text: &str) -> Result<SectionName, InvalidName> {
+    let own_key = text == "status_sync";
+    if own_key { "status-sync".parse() } else { text.parse() }
 }
 
 /// Where the daemon is, and what opens it for changes.
@@ -215,6 +225,11 @@ mod tests {
                 access: Access { admin: AdminUrl::default(), token_file: Some("t".into()) },
             })
         );
+        let Command::Remote(Remote::Approve { section, .. }) = parse("towline approve status_sync").expect("a command")
+        else {
+            panic!("another command");
+        };
+        assert_eq!(section.as_str(), "status-sync");
         let kind = |line: &str| parse(line).expect_err("no command").kind();
         assert_eq!(kind("towline approve"), ErrorKind::MissingRequiredArgument);
         assert_eq!(kind("towline approve Data_Bases"), ErrorKind::ValueValidation);

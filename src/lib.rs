@@ -8,6 +8,8 @@
 //! │  └─ watcher <kind> [selector]      list + watch -> cache; tells its followers the keys that changed
 //! ├─ election <section>                one Lease for each section: takes it, renews it, opens the section's gate meanwhile
 //! ├─ lease <name>                      one for each [[lease]] section: renews its Lease while its pod is ready
+//! ├─ status_sync                       where there is `[status_sync]`
+//! │  └─ poller <family>                reads what changed in the database, rolls it up, writes differences
 //! ├─ sync <name>                       one for each [[sync]] section
 //! │  ├─ dispatcher ── reconciler <key> one run at a time for a key, many keys at once, passivated when idle
 //! │  ├─ attendant                      wakes what waits for a cluster or a permission
@@ -16,7 +18,8 @@
 //! ```
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
-//! point one way: [`app`] → jobs ([`resource_sync`], [`lease`]) → [`election`] → [`cluster`] → [`actor`]; a job never imports another job.
+//! point one way: [`app`] → jobs ([`resource_sync`], [`lease`], [`status_sync`]) → [`election`] → [`cluster`], [`db`] →
+//! [`actor`]; a job never imports another job.
 
 pub mod actor;
 pub mod app;
@@ -24,7 +27,9 @@ pub mod check;
 pub mod cli;
 pub mod cluster;
 pub mod config;
+pub mod db;
 pub mod election;
 pub mod lease;
 pub mod resource_sync;
+pub mod status_sync;
 pub mod telemetry;

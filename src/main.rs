@@ -19,6 +19,9 @@ fn main() -> ExitCode {
         Command::Check { config: path, connect } => with_config(Config::load(&path), |config| {
             if connect { block_on(check::connect(&config)) } else { check::fine(&config) }
         }),
+        Command::StatusSync => {
+            with_config(Config::status_sync_alone(|name| std::env::var(name).ok()).map_err(config::Error::Invalid), run)
+        }
         Command::Remote(remote) => block_on(async {
             match remote.execute(&mut std::io::stdout()).await {
                 Ok(()) => Exit::Done,
@@ -27,13 +30,6 @@ fn main() -> ExitCode {
         }),
     }
     .into()
-}
-
-fn run(config: Config) -> Exit {
-    match app::run(config) {
-        Ok(exit) => exit,
-        Err(error) => failed(&full_text(&error)),
-    }
 }
 
 fn with_config(config: Result<Config, config::Error>, then: impl FnOnce(Config) -> Exit) -> Exit {
@@ -47,6 +43,17 @@ fn with_config(config: Result<Config, config::Error>, then: impl FnOnce(Config) 
             complain(&text);
             Exit::Usage
         }
+    }
+}
+
+fn run(config: Config) -> Exit {
+    match app::run(config) {
+        Ok(exit) => exit,
+        Err(error @ app::StartError::DatabaseUrl(_)) => {
+            complain(&full_text(&error));
+            Exit::Usage
+        }
+        Err(error) => failed(&full_text(&error)),
     }
 }
 

@@ -1,4 +1,5 @@
-//! The demo kinds, one for each thing about a kind that makes a difference.
+//! The demo kinds, one for each thing about a kind that makes a difference, and the kinds of status sync's hub, typed
+//! where a wrong value would have to be refused.
 
 use std::time::Duration;
 
@@ -17,6 +18,31 @@ pub const REGIONS: &str = include_str!("../crds/regions.yaml");
 pub const QUEUES: &str = include_str!("../crds/queues.yaml");
 /// `documents.v1.demo.towline.dev`: namespaced, a status subresource, and any content, nulls included.
 pub const DOCUMENTS: &str = include_str!("../crds/documents.yaml");
+
+/// `policies.v1.policy.open-cluster-management.io`: what leaf hubs comply with; words of compliance are an enum.
+pub const POLICIES: &str = include_str!("../crds/policies.yaml");
+/// `placementrules.v1.apps.open-cluster-management.io`.
+pub const PLACEMENT_RULES: &str = include_str!("../crds/placementrules.yaml");
+/// `placements.v1beta1.cluster.open-cluster-management.io`.
+pub const PLACEMENTS: &str = include_str!("../crds/placements.yaml");
+/// `placementdecisions.v1beta1.cluster.open-cluster-management.io`: `status.decisions` is required, and at most 100.
+pub const PLACEMENT_DECISIONS: &str = include_str!("../crds/placementdecisions.yaml");
+/// `subscriptions.v1.apps.open-cluster-management.io`.
+pub const SUBSCRIPTIONS: &str = include_str!("../crds/subscriptions.yaml");
+/// `subscriptionstatuses.v1alpha1.apps.open-cluster-management.io`: no status subresource.
+pub const SUBSCRIPTION_STATUSES: &str = include_str!("../crds/subscriptionstatuses.yaml");
+/// `subscriptionreports.v1alpha1.apps.open-cluster-management.io`: no status subresource, sums as decimal strings.
+pub const SUBSCRIPTION_REPORTS: &str = include_str!("../crds/subscriptionreports.yaml");
+/// The kinds of the hub that status sync reads and writes.
+pub const HUB_KINDS: [&str; 7] = [
+    POLICIES,
+    PLACEMENT_RULES,
+    PLACEMENTS,
+    PLACEMENT_DECISIONS,
+    SUBSCRIPTIONS,
+    SUBSCRIPTION_STATUSES,
+    SUBSCRIPTION_REPORTS,
+];
 
 /// A new kind is served within two seconds on an idle machine.
 const LONGEST_START: Duration = Duration::from_mins(1);

@@ -91,6 +91,14 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    /// The fixture's own access to a database failed.
+    #[error("failed to {action}")]
+    Database {
+        /// What was tried.
+        action: &'static str,
+        /// Why not.
+        source: tokio_postgres::Error,
+    },
     /// A kubeconfig that the fixture has written is not one.
     #[error("failed to read the kubeconfig of a fixture")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
@@ -131,6 +139,11 @@ impl Error {
     pub fn kubernetes(action: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let action = action.into();
         move |source| Self::Kubernetes { action, source: Box::new(source) }
+    }
+
+    /// For `map_err` on access to a database.
+    pub(crate) fn database(action: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
+        move |source| Self::Database { action, source }
     }
 
     /// For `map_err` on files.

@@ -7,6 +7,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`control_plane`] | etcd, API server, controller manager; killed, restarted, emptied, compacted |
+//! | [`postgres`] | the hub's database, with its schemas and accounts |
 //! | [`audit`] | requests, counted where they arrive |
 //! | [`towline`] | the daemon, killed and asked |
 //! | [`blackhole`] | a way to a server that swallows packets |
@@ -26,6 +27,7 @@ mod etcd;
 mod http_client;
 pub mod load;
 mod port;
+pub mod postgres;
 mod process;
 pub mod programs;
 pub mod rbac;
@@ -42,6 +44,7 @@ pub use self::certificates::ClientCertificate;
 pub use self::control_plane::{ControlPlane, Options, Storage};
 pub use self::error::Error;
 pub use self::http_client::Answer;
+pub use self::postgres::Postgres;
 pub use self::towline::Towline;
 pub use self::usage::Usage;
 pub use self::wait::eventually;

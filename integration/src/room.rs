@@ -32,6 +32,17 @@ impl Room {
         Ok(Self { path })
     }
 
+    /// The same at a path that is short enough for a socket's and that every user reaches, which `target` may not be.
+    pub(crate) fn brief(name: &str) -> Result<Self, Error> {
+        let rooms = std::env::temp_dir().join("towline-fixtures");
+        fs::create_dir_all(&rooms).map_err(Error::file("create", &rooms))?;
+        sweep(&rooms);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = rooms.join(format!("{}-{name}-{number}", process::id()));
+        fs::create_dir(&path).map_err(Error::file("create", &path))?;
+        Ok(Self { path })
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

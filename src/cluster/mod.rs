@@ -44,7 +44,7 @@ pub use kind::Kind;
 pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, is_at_least};
 pub use registry::WatchRegistry;
 pub use store::{Absence, ListMoment, Listed, Store};
-pub use watch::{Follower, Watch, WatchId};
+pub use watch::{Follower, Projection, Watch, WatchId};
 
 /// What a request does, in the words of RBAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]

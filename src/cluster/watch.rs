@@ -86,6 +86,9 @@ impl WatchId {
     }
 }
 
+/// Cuts an object down to what is to be kept of it.
+pub type Projection = Arc<dyn Fn(&mut Object) + Send + Sync>;
+
 /// Who is told of changes.
 pub trait Follower: Send + Sync {
     /// Whether objects of this key are of interest; what no follower wants is not kept.
@@ -122,6 +125,8 @@ pub struct Watch {
     /// Watches of kinds that this one is of use for, where they have namespaces. Empty: it is of use always.
     beside: RwLock<Vec<Arc<Watch>>>,
     keep_last_applied: AtomicBool,
+    /// Cuts objects down before they are kept.
+    projection: RwLock<Option<Projection>>,
     /// Only where it is granted; where not, nobody asks for it in vain.
     optional: AtomicBool,
     /// Who needs it.
@@ -149,6 +154,7 @@ impl Watch {
             after: RwLock::default(),
             beside: RwLock::default(),
             keep_last_applied: AtomicBool::new(false),
+            projection: RwLock::default(),
             optional: AtomicBool::new(false),
             demands: Demands::default(),
             is_live: AtomicBool::new(false),
@@ -217,6 +223,12 @@ impl Watch {
     /// Keeps kubectl's last-applied annotation in the cache.
     pub fn keep_last_applied(&self) {
         self.keep_last_applied.store(true, Ordering::Relaxed);
+    }
+
+    /// Cuts every object down as it comes in, before it is kept: for kinds whose objects are large and of which little
+    /// decides. All who share the watch get what is left. Before the actor starts.
+    pub fn project(&self, projection: Projection) {
+        *self.projection.write() = Some(projection);
     }
 
     /// Tells how the kind is served, which saves asking the cluster. For kinds of Kubernetes itself in a version that
@@ -543,6 +555,9 @@ impl Watch {
         }
         if !self.keep_last_applied.load(Ordering::Relaxed) {
             object.hidden_annotations = object.annotations.remove(LAST_APPLIED).is_some();
+        }
+        if let Some(projection) = &*self.projection.read() {
+            projection(&mut object);
         }
         Some(object)
     }

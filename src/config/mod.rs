@@ -11,6 +11,7 @@
 //!
 //! Nothing here is secret: tokens and kubeconfigs are named by their files.
 
+mod alone;
 mod clusters;
 mod daemon;
 mod election;
@@ -25,6 +26,7 @@ mod selector;
 mod setting;
 mod side_car;
 mod source;
+mod status_sync;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -44,6 +46,7 @@ pub use pointer::{KeyPattern, SpecPointer};
 pub use resource::{InvalidResource, ResourceId};
 pub use selector::LabelSelector;
 pub use side_car::LeaseFlags;
+pub use status_sync::{DatabaseSource, StatusFamily, StatusSyncConfig, UnusableUrl};
 pub use sync::{Metadata, PropagationPolicy, SyncConfig, Unclaimed};
 
 use fault::nearest;
@@ -68,6 +71,8 @@ pub struct Config {
     pub sync: Vec<SyncConfig>,
     /// `[[lease]]`, in the order of the file.
     pub lease: Vec<LeaseConfig>,
+    /// `[status_sync]`, where there is one.
+    pub status_sync: Option<StatusSyncConfig>,
 }
 
 impl Config {
@@ -85,7 +90,8 @@ impl Config {
     /// The names of all sections, of whichever job.
     pub fn sections(&self) -> impl Iterator<Item = &SectionName> {
         let sync = self.sync.iter().map(|section| &section.name);
-        sync.chain(self.lease.iter().map(|section| &section.name))
+        let status_sync = self.status_sync.iter().map(|section| &section.name);
+        sync.chain(self.lease.iter().map(|section| &section.name)).chain(status_sync)
     }
 
     /// Reads a TOML text with the given variables over it.
@@ -116,6 +122,7 @@ impl Config {
         let election = fields.take("election");
         let sync = fields.take("sync");
         let lease = fields.take("lease");
+        let status_sync = fields.take("status_sync");
         fields.finish();
 
         let cluster_names = clusters.as_ref().map(table_keys).unwrap_or_default();
@@ -147,6 +154,12 @@ impl Config {
         if let Some(section) = config.lease.iter().find(|section| section.uses_default_cluster()) {
             let inferred = || ClusterConfig::new(ClusterAccess::Inferred);
             config.clusters.entry(section.cluster.clone()).or_insert_with(inferred);
+        }
+        if let Some(node) = status_sync {
+            if let Node::Table(table) = &node {
+                check_cluster_is_known(table, "status_sync", "cluster", &cluster_names, faults);
+            }
+            config.status_sync = Fields::open("status_sync", node, faults).and_then(StatusSyncConfig::read);
         }
         config
     }

@@ -11,6 +11,9 @@ pub(super) const LONGEST_LABEL: usize = 63;
 /// Longest DNS subdomain, and so the longest object name of most kinds.
 const LONGEST_SUBDOMAIN: usize = 253;
 
+/// Names of sections of which there is one: no section that a file names is called so.
+const RESERVED: [&str; 1] = [super::status_sync::NAME];
+
 /// A text that is no name: DNS labels have 1 to 63 of `a-z`, `0-9` and `-`, and begin and end with a letter or digit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a DNS label (1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit)")]
@@ -66,6 +69,9 @@ macro_rules! label_name {
                 "a name of 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit";
 
             fn from_text(text: &str) -> Result<Self, Unfit> {
+                if RESERVED.contains(&text) {
+                    return Err(Unfit::because("the name is that of another section"));
+                }
                 text.parse().map_err(|InvalidName| {
                     let tamed = text.to_lowercase().replace(['_', '.', ' '], "-");
                     Unfit { reason: None, suggestion: is_label(&tamed).then_some(tamed) }
@@ -83,6 +89,13 @@ label_name! {
 label_name! {
     /// Name of a section of whichever job, unique in a configuration. A DNS label.
     SectionName
+}
+
+impl SectionName {
+    /// The name of the section of which there is one.
+    pub(super) fn status_sync() -> Self {
+        Self(super::status_sync::NAME.to_owned())
+    }
 }
 
 /// A DNS label of RFC 1123.

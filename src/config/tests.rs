@@ -60,6 +60,12 @@ fn the_reference_file_holds_the_defaults() {
         "databases.v1.demo.towline.dev".parse().expect("a kind"),
     );
     assert_eq!(config.sync, vec![section]);
+    let url = "postgres://towline@database.example:5432/hoh?sslmode=verify-full&pool_max_conns=8";
+    let status_sync = StatusSyncConfig::new(
+        "hub".parse().expect("a name"),
+        DatabaseSource::Url(Box::new(url.parse().expect("a URL"))),
+    );
+    assert_eq!(config.status_sync, Some(status_sync));
     let lease = LeaseConfig {
         name: "heartbeat".parse().expect("a name"),
         cluster: "edge".parse().expect("a name"),
@@ -78,7 +84,7 @@ fn the_reference_file_holds_the_defaults() {
 #[test]
 fn the_reference_file_names_every_key() {
     let text = "zz = 1\n[daemon]\nzz = 1\n[daemon.log]\nzz = 1\n[clusters.a]\nin_cluster = true\nzz = 1\n[election]\nzz = 1\n\
-                [[sync]]\nzz = 1\n[[lease]]\nzz = 1\n";
+                [[sync]]\nzz = 1\n[[lease]]\nzz = 1\n[status_sync]\nzz = 1\n";
     let Err(Error::Invalid(faults)) = parse(text) else { panic!("each zz is a fault") };
     let reference = checked_in("towline.toml");
     let mut keys = 0;
@@ -95,7 +101,7 @@ fn the_reference_file_names_every_key() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 5 + 4 + 2 + 5 + 5 + 20 + 11, "the walk told of fewer keys than there are");
+    assert_eq!(keys, 6 + 4 + 2 + 5 + 5 + 20 + 11 + 7, "the walk told of fewer keys than there are");
 }
 
 #[test]
@@ -172,7 +178,7 @@ name = \"databases\"
             "election.cluster: missing; allowed: a name of 1 to 63 of a-z, 0-9 and -, beginning and ending with a \
              letter or digit",
             "election.namespace: missing; allowed: the name of a namespace",
-            "elections: unknown key; allowed: daemon, clusters, election, sync, lease; did you mean `election`?",
+            "elections: unknown key; allowed: daemon, clusters, election, sync, lease, status_sync; did you mean `election`?",
             "sync[0].local_fields[1]: found \"spec.b\"; allowed: a JSON pointer under /spec such as \
              \"/spec/replicas\"; did you mean `/spec/b`?",
             "sync[0].remote: found \"hubb\"; allowed: a name under `[clusters]`: Edge_1, hub; did you mean `hub`?",
@@ -251,6 +257,42 @@ fn a_file_that_is_not_there_is_named() {
     let path = folder.path().join("none.toml");
     let error = Config::load(&path).expect_err("no file");
     assert!(error.to_string().ends_with("none.toml"), "{error}");
+}
+
+const STATUS_SYNC: &str = "[status_sync]\ncluster = \"hub\"\n";
+
+#[test]
+fn every_key_of_status_sync_is_read() {
+    let config = parse(&format!(
+        "{CLUSTERS}{STATUS_SYNC}database_url = \"postgres://u:hunter2@db/hoh?sslmode=require\"\ninterval = \"7s\"\n\
+         watch_namespace = \"team\"\nfamilies = [\"placements\", \"policies\"]\nmax_in_flight = 3"
+    ))
+    .expect("a configuration");
+    let section = config.status_sync.expect("the section");
+    assert_eq!(section.name.as_str(), "status-sync");
+    assert_eq!((section.cluster.as_str(), section.interval.as_secs()), ("hub", 7));
+    assert_eq!((section.watch_namespace.as_str(), section.max_in_flight.get()), ("team", 3));
+    assert_eq!(section.families, [StatusFamily::Placements, StatusFamily::Policies]);
+    assert_eq!(section.database.url().expect("a URL").place(), "db:5432/hoh");
+}
+
+#[test]
+fn a_fault_of_a_database_url_never_repeats_it() {
+    for url in ["mysql://u:hunter2@db/hoh", "postgres://u:hunter2@db/hoh?sslmode=hunter2"] {
+        let faults = told(&format!("{CLUSTERS}{STATUS_SYNC}database_url = \"{url}\"\ninterval = \"0s\""));
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert!(faults.iter().all(|fault| !fault.contains("hunter2")), "{faults:?}");
+        assert!(faults.iter().any(|fault| fault.starts_with("status_sync.interval: found \"0s\"")), "{faults:?}");
+    }
+    let missing = told(&format!("{CLUSTERS}[status_sync]\ncluster = \"hubb\""));
+    assert!(missing[1].contains("did you mean `hub`?"), "{missing:?}");
+    assert!(missing[0].starts_with("status_sync: missing; allowed: exactly one of `database_url`"), "{missing:?}");
+}
+
+#[test]
+fn no_other_section_is_called_as_the_one_of_which_there_is_one() {
+    let faults = told(&with_section("").replace("\"databases\"", "\"status-sync\""));
+    assert!(faults[0].contains("the name is that of another section"), "{faults:?}");
 }
 
 const LEASE: &str = "[[lease]]\nname = \"heartbeat\"\nlease_name = \"add-on\"\nlease_namespace = \"edge\"\n\

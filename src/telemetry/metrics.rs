@@ -41,6 +41,24 @@ pub(super) const LEASE_HELD: &str = "towline_lease_held";
 pub(super) const LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS: &str = "towline_lease_last_renewal_timestamp_seconds";
 /// Renewals of a lease, by `section` and `outcome`.
 pub(super) const LEASE_RENEWALS_TOTAL: &str = "towline_lease_renewals_total";
+/// How long a whole pass took, by `family`.
+pub(super) const STATUS_SYNC_PASS_SECONDS: &str = "towline_status_sync_pass_seconds";
+/// Passes that failed, by `family`.
+pub(super) const STATUS_SYNC_FAILED_PASSES_TOTAL: &str = "towline_status_sync_failed_passes_total";
+/// Reported rows at the last pass, by `family`.
+pub(super) const STATUS_SYNC_ROWS: &str = "towline_status_sync_rows";
+/// Hub objects at the last pass, by `family`.
+pub(super) const STATUS_SYNC_OBJECTS: &str = "towline_status_sync_objects";
+/// Writes, by `family` and `outcome`.
+pub(super) const STATUS_SYNC_WRITES_TOTAL: &str = "towline_status_sync_writes_total";
+/// Rows of the last pass that count for nothing, or not for all that they say, by `family`.
+pub(super) const STATUS_SYNC_BAD_ROWS: &str = "towline_status_sync_bad_rows";
+/// Age of the oldest change of the database that is not written yet, by `family`.
+pub(super) const STATUS_SYNC_FRESHNESS_SECONDS: &str = "towline_status_sync_freshness_seconds";
+/// Connections of the pool, by `state`.
+pub(super) const DB_POOL_CONNECTIONS: &str = "towline_db_pool_connections";
+/// From a statement's sending to its last row, by `query`.
+pub(super) const DB_QUERY_SECONDS: &str = "towline_db_query_seconds";
 /// Restarts of actors, by `actor` (the role).
 pub(super) const ACTOR_RESTARTS_TOTAL: &str = "towline_actor_restarts_total";
 /// Messages that wait, by `actor` (the receiver's role).
@@ -82,7 +100,7 @@ const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
 }
 
 /// Every metric of the recorder; those of the process are written by `process`.
-pub(super) const ALL: [Metric; 22] = {
+pub(super) const ALL: [Metric; 31] = {
     use Kind::{Counter, Gauge, Histogram};
     [
         metric(RECONCILE_TOTAL, Counter, "Reconciles by section and result"),
@@ -115,6 +133,19 @@ pub(super) const ALL: [Metric; 22] = {
             "When the last renewal was acknowledged, in seconds since 1970; 0 before the first",
         ),
         metric(LEASE_RENEWALS_TOTAL, Counter, "Renewals of a lease by outcome"),
+        metric(STATUS_SYNC_PASS_SECONDS, Histogram, "Length of a whole pass over a family"),
+        metric(STATUS_SYNC_FAILED_PASSES_TOTAL, Counter, "Passes over a family that failed"),
+        metric(STATUS_SYNC_ROWS, Gauge, "Reported rows of a family at the last pass"),
+        metric(STATUS_SYNC_OBJECTS, Gauge, "Hub objects of a family at the last pass"),
+        metric(STATUS_SYNC_WRITES_TOTAL, Counter, "Writes to the hub by family and outcome"),
+        metric(STATUS_SYNC_BAD_ROWS, Gauge, "Rows of the last pass that could not be read, in whole or in part"),
+        metric(
+            STATUS_SYNC_FRESHNESS_SECONDS,
+            Gauge,
+            "Age of the oldest change of the database that is not written yet",
+        ),
+        metric(DB_POOL_CONNECTIONS, Gauge, "Connections of the database pool by state"),
+        metric(DB_QUERY_SECONDS, Histogram, "From the sending of a statement to its last row"),
         metric(ACTOR_RESTARTS_TOTAL, Counter, "Restarts of actors by role"),
         metric(MAILBOX_DEPTH, Gauge, "Messages that wait in the mailboxes of a role"),
         metric(MAILBOX_CAPACITY, Gauge, "Messages that may wait in the mailboxes of a role"),

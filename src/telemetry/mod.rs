@@ -12,6 +12,7 @@ mod process;
 mod recorders;
 mod section;
 mod server;
+mod status_sync;
 
 pub use access::ReadToken;
 pub(crate) use access::read_token;
@@ -24,6 +25,7 @@ pub use recorders::{
 };
 pub use section::{Readiness, Refused, Section, Tree};
 pub use server::serve;
+pub use status_sync::{StatusSyncMetrics, WriteOutcome, db_pool_connections, db_query};
 
 /// The running version, as in `Cargo.toml`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

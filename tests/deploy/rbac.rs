@@ -83,6 +83,30 @@ fn the_remote_role_grants_what_the_specification_lists() {
 }
 
 #[test]
+fn the_role_of_status_sync_grants_what_the_specification_lists() {
+    let (policy, apps, cluster) =
+        ("policy.open-cluster-management.io", "apps.open-cluster-management.io", "cluster.open-cluster-management.io");
+    let made = [(cluster, "placementdecisions"), (apps, "subscriptionstatuses"), (apps, "subscriptionreports")];
+    let there = [(policy, "policies"), (apps, "placementrules"), (cluster, "placements")];
+    let mut expected = table(&[
+        (READ, apps, "subscriptions", ""),
+        (&["update"], cluster, "placements/finalizers", ""),
+        (&["update"], apps, "subscriptions/finalizers", ""),
+        (&["get", "create", "patch", "update"], "coordination.k8s.io", "leases", ""),
+        (&["create", "patch"], "events.k8s.io", "events", ""),
+    ]);
+    for (group, plural) in there.into_iter().chain(made) {
+        let status = format!("{plural}/status");
+        expected.extend(table(&[(READ, group, plural, ""), (&["patch"], group, plural, "")]));
+        expected.extend(table(&[(&["get", "patch"], group, &status, "")]));
+    }
+    for (group, plural) in made {
+        expected.extend(table(&[(&["create", "delete"], group, plural, "")]));
+    }
+    assert_eq!(granted("deploy/base/rbac/status-sync.yaml"), expected);
+}
+
+#[test]
 fn the_roles_are_for_the_configured_kinds_and_secrets() {
     let config = configuration("deploy/base/towline.toml");
     let kinds: BTreeSet<String> = config.sync.iter().map(|section| section.resource.to_string()).collect();

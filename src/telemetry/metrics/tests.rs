@@ -7,6 +7,7 @@ use super::super::recorders::{
     Direction, LeaseMetrics, ObjectState, ReconcileResult, SyncMetrics, WorkqueueMetrics, actors,
     leader_election_master_status, rest_client_request,
 };
+use super::super::status_sync::{StatusSyncMetrics, WriteOutcome, db_pool_connections, db_query};
 use super::super::{VERSION, process};
 use super::*;
 use crate::config::SectionName;
@@ -14,6 +15,7 @@ use crate::config::SectionName;
 const SECTION: &[&str] = &["databases"];
 const DIRECTIONS: &[&str] = &["spec", "status"];
 const ROLES: &[&str] = &["watcher"];
+const FAMILY: &[&str] = &["policies"];
 
 /// A label and its values.
 type Label = (&'static str, &'static [&'static str]);
@@ -44,6 +46,15 @@ const CLOSED: &[(&str, &[Label])] = &[
     (LEASE_HELD, &[("section", SECTION)]),
     (LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS, &[("section", SECTION)]),
     (LEASE_RENEWALS_TOTAL, &[("section", SECTION), ("outcome", &["success", "failure"])]),
+    (STATUS_SYNC_PASS_SECONDS, &[("family", FAMILY)]),
+    (STATUS_SYNC_FAILED_PASSES_TOTAL, &[("family", FAMILY)]),
+    (STATUS_SYNC_ROWS, &[("family", FAMILY)]),
+    (STATUS_SYNC_OBJECTS, &[("family", FAMILY)]),
+    (STATUS_SYNC_WRITES_TOTAL, &[("family", FAMILY), ("outcome", &["created", "patched", "deleted", "failed"])]),
+    (STATUS_SYNC_BAD_ROWS, &[("family", FAMILY)]),
+    (STATUS_SYNC_FRESHNESS_SECONDS, &[("family", FAMILY)]),
+    (DB_POOL_CONNECTIONS, &[("state", &["idle", "in_use", "max"])]),
+    (DB_QUERY_SECONDS, &[("query", &["detect_policies"])]),
     (ACTOR_RESTARTS_TOTAL, &[("actor", ROLES)]),
     (MAILBOX_DEPTH, &[("actor", ROLES)]),
     (MAILBOX_CAPACITY, &[("actor", ROLES)]),
@@ -140,6 +151,13 @@ fn rendered() -> String {
         rest_client_request(Some(http::StatusCode::CREATED), &http::Method::POST, "hub:6443");
         rest_client_request(None, &http::Method::GET, "hub:6443");
         leader_election_master_status(&section, true);
+        let status_sync = StatusSyncMetrics::new("policies");
+        status_sync.pass(Duration::from_millis(40));
+        status_sync.failed();
+        status_sync.written(WriteOutcome::Patched);
+        status_sync.set(100_000, 500, 1, Duration::from_secs(2));
+        db_query("detect_policies", Duration::from_millis(30));
+        db_pool_connections(1, 2, 8);
         actors("watcher", 2, 5, 16);
         actors("watcher", 2, 6, 16);
     });

@@ -59,11 +59,11 @@ pub(super) async fn not_ready(stage: &mut Stage) -> Result<Told, Error> {
         let lasts = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
         renewed(lease).is_some_and(|renewed| renewed + lasts < Timestamp::now())
     };
-    let (stale, _) = wait_for(stage, "the Lease to run out", is_stale).await?;
-    let stale = renewed(&stale);
+    let (lease, _) = wait_for(stage, "the Lease to run out", is_stale).await?;
+    let last = renewed(&lease);
     stage.waits_for("the heartbeat on the hub to be fresh");
     let ready = set_ready(stage, true).await?;
-    let (_, seen) = wait_for(stage, "the Lease to be renewed", |lease| renewed(lease) > stale).await?;
+    let (_, seen) = wait_for(stage, "the Lease to be renewed", |lease| renewed(lease) > last).await?;
     let text = "west: the pod is not ready → hub: the Lease runs out; west: ready again → hub: renewed".to_owned();
     Ok(Told { text, latency: seen.saturating_duration_since(ready) })
 }

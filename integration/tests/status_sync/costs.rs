@@ -1,0 +1,108 @@
+//! What rest costs: no request, and a number of statements that does not depend on the number of objects.
+
+use futures::{StreamExt, stream};
+use integration::postgres::READER;
+use serde_json::json;
+
+use crate::world::{Stage, run};
+
+const TABLES: [(&str, &str); 4] = [
+    ("placementrules", "placementrules"),
+    ("placements", "placements"),
+    ("subscriptions", "subscription_statuses"),
+    ("policies", "compliance"),
+];
+
+/// Hub objects with their rows: `policies` of them with a row for each of `clusters`, and of the other kinds `others`.
+async fn fill(stage: &Stage, policies: usize, clusters: usize, others: usize) {
+    for (kind, _) in TABLES {
+        let count = if kind == "policies" { policies } else { others };
+        let made = (0..count).map(|index| async move {
+            let name = format!("o{index}");
+            stage.make(kind, &name, &json!({})).await.metadata.uid.unwrap_or_default() + "/" + &name
+        });
+        let made: Vec<String> = stream::iter(made).buffer_unordered(16).collect().await;
+        let rows = format!(
+            "INSERT INTO spec.{kind} (id, payload) SELECT split_part(made, '/', 1)::uuid, jsonb_build_object('metadata', \
+             jsonb_build_object('namespace', $2, 'name', split_part(made, '/', 2))) \
+             FROM unnest(string_to_array($1, ',')) made"
+        );
+        stage.execute(&rows, &[&made.join(","), &stage.name]).await;
+    }
+    let compliance = format!(
+        "INSERT INTO status.compliance SELECT id, 'c' || lpad(c::text, 4, '0'), 'hub' || c % 3, 'none', 'compliant' \
+         FROM spec.policies, generate_series(1, {clusters}) c"
+    );
+    stage.execute(&compliance, &[]).await;
+    for (spec, table, part) in [
+        (
+            "placementrules",
+            "placementrules",
+            r#"{"status": {"decisions": [{"clusterName": "c", "clusterNamespace": "n"}]}}"#,
+        ),
+        ("placements", "placements", r#"{"status": {"numberOfSelectedClusters": 7}}"#),
+        ("placements", "placementdecisions", r#"{"status": {"decisions": [{"clusterName": "c", "reason": ""}]}}"#),
+        ("subscriptions", "subscription_statuses", r#"{"statuses": {"packages": [{"name": "p"}]}}"#),
+        ("subscriptions", "subscription_reports", r#"{"reportType": "Application", "summary": {"deployed": "1"}}"#),
+    ] {
+        let rows = format!(
+            "INSERT INTO status.{table} SELECT gen_random_uuid(), 'hub' || h, jsonb_build_object('metadata', \
+             (payload -> 'metadata') || jsonb_build_object('labels', jsonb_build_object( \
+             'cluster.open-cluster-management.io/placement', payload -> 'metadata' ->> 'name'))) || $1::text::jsonb \
+             FROM spec.{spec}, generate_series(1, 3) h"
+        );
+        stage.execute(&rows, &[part]).await;
+    }
+}
+
+/// Distinct statements of the daemon since the last reset, with their calls.
+async fn statements(stage: &Stage) -> Vec<(String, i64)> {
+    let sql = "SELECT s.query, s.calls FROM pg_stat_statements s JOIN pg_roles r ON r.oid = s.userid \
+               JOIN pg_database d ON d.oid = s.dbid WHERE r.rolname = $1::text AND d.datname = current_database()";
+    let rows = stage.sql.query(sql, &[&READER]).await.expect("statistics");
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+async fn rests(name: &str, policies: usize, clusters: usize, others: usize) {
+    let stage = Stage::new(name).await;
+    fill(&stage, policies, clusters, others).await;
+    let towline = stage.start_with("interval = \"1s\"").await;
+    let families = [
+        "policies",
+        "placementrules",
+        "placements",
+        "placementdecisions",
+        "subscription_statuses",
+        "subscription_reports",
+    ];
+    for family in families {
+        let report = stage
+            .family(&towline, family, "that nothing is left to write", |report| {
+                report["oldest_unwritten_seconds"].is_null() && report["passes"].as_u64() >= Some(2)
+            })
+            .await;
+        let objects = if family == "policies" { policies } else { others };
+        assert_eq!(report["written"], json!(objects), "{family}");
+    }
+    let since = stage.mark().await;
+    stage.sql.execute("SELECT pg_stat_statements_reset()", &[]).await.expect("a reset");
+    for family in families {
+        stage.passes(&towline, family, 3).await;
+    }
+    let found = statements(&stage).await;
+    assert_eq!(stage.requests(since).await, [].into(), "requests of passes that change nothing");
+    assert_eq!(found.len(), families.len(), "one statement a family: {found:#?}");
+    let calls: i64 = found.iter().map(|(_, calls)| *calls).max().unwrap_or_default();
+    let passes = stage.family(&towline, "policies", "anything", |_| true).await["passes"].as_i64().unwrap_or_default();
+    assert!(calls <= passes, "{calls} statements in at most {passes} passes");
+}
+
+#[test]
+fn rest_costs_no_request_and_one_statement_a_family() {
+    run(rests("rest", 500, 200, 200));
+}
+
+#[test]
+fn a_few_objects_cost_as_many_statements() {
+    run(rests("few", 10, 5, 10));
+}

@@ -1,0 +1,232 @@
+//! `[status_sync]`: what leaf hubs report in a database, rolled up on the hub.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::fault::{Fault, Problem};
+use super::fields::Fields;
+use super::setting::{PositiveDuration, Setting, Unfit, one_of};
+use super::source::Node;
+use super::{ClusterName, SectionName};
+use crate::db::{DatabaseUrl, InvalidUrl};
+
+/// Name of the section in reports and commands; there is one.
+pub(super) const NAME: &str = "status-sync";
+
+/// Status that is rolled up from a database: `[status_sync]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusSyncConfig {
+    /// Name of the section in `/status` and for `towline approve`, which also take `status_sync`: `status-sync`.
+    pub name: SectionName,
+    /// The hub: a name under `[clusters]`.
+    pub cluster: ClusterName,
+    /// The database, with `sslmode` and `pool_max_conns`: `database_url`, or the file `database_url_file`.
+    pub database: DatabaseSource,
+    /// Between the beginnings of passes; `5s` by default. Shorter is fresher and costs the database a query a family
+    /// each time.
+    pub interval: Duration,
+    /// Only hub objects of this namespace; empty, the default: of all.
+    pub watch_namespace: String,
+    /// Which families are rolled up; all by default.
+    pub families: Vec<StatusFamily>,
+    /// Most writes at the same time, over all families; 64 by default.
+    pub max_in_flight: NonZeroUsize,
+}
+
+/// A family of status: a table, and the kind on the hub that it is rolled up into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StatusFamily {
+    /// Compliance → `Policy`.
+    Policies,
+    /// → `PlacementRule`.
+    PlacementRules,
+    /// → `Placement`.
+    Placements,
+    /// → `PlacementDecision`.
+    PlacementDecisions,
+    /// → `SubscriptionStatus`.
+    SubscriptionStatuses,
+    /// → `SubscriptionReport`.
+    SubscriptionReports,
+}
+
+impl StatusFamily {
+    /// All, in the order of a report.
+    pub const ALL: [Self; 6] = [
+        Self::Policies,
+        Self::PlacementRules,
+        Self::Placements,
+        Self::PlacementDecisions,
+        Self::SubscriptionStatuses,
+        Self::SubscriptionReports,
+    ];
+
+    /// Its name in the configuration, reports and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Policies => "policies",
+            Self::PlacementRules => "placementrules",
+            Self::Placements => "placements",
+            Self::PlacementDecisions => "placementdecisions",
+            Self::SubscriptionStatuses => "subscription_statuses",
+            Self::SubscriptionReports => "subscription_reports",
+        }
+    }
+
+    /// Name of the statement that finds changes, in metrics and errors.
+    pub fn detection_name(self) -> &'static str {
+        match self {
+            Self::Policies => "detect_policies",
+            Self::PlacementRules => "detect_placementrules",
+            Self::Placements => "detect_placements",
+            Self::PlacementDecisions => "detect_placementdecisions",
+            Self::SubscriptionStatuses => "detect_subscription_statuses",
+            Self::SubscriptionReports => "detect_subscription_reports",
+        }
+    }
+
+    /// Name of the statement that reads rows, in metrics and errors.
+    pub fn rows_name(self) -> &'static str {
+        match self {
+            Self::Policies => "read_policies",
+            Self::PlacementRules => "read_placementrules",
+            Self::Placements => "read_placements",
+            Self::PlacementDecisions => "read_placementdecisions",
+            Self::SubscriptionStatuses => "read_subscription_statuses",
+            Self::SubscriptionReports => "read_subscription_reports",
+        }
+    }
+}
+
+impl Setting for StatusFamily {
+    const ALLOWED: &'static str =
+        "policies, placementrules, placements, placementdecisions, subscription_statuses or subscription_reports";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        one_of(text, &Self::ALL.map(|family| (family.as_str(), family)))
+    }
+}
+
+/// A URL holds a password: what was found is never repeated.
+impl Setting for DatabaseUrl {
+    const ALLOWED: &'static str = "a URL such as postgres://user:password@host:5432/database?sslmode=verify-full";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        text.parse().map_err(|error: InvalidUrl| Unfit::because(error.to_string()))
+    }
+
+    fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
+        let found = match node.text().map(Self::from_text) {
+            Some(Ok(url)) => return Some(url),
+            Some(Err(unfit)) => format!("a text of which {}", unfit.reason.unwrap_or_default()),
+            None => "no text".to_owned(),
+        };
+        let problem = Problem::Value { found, allowed: Self::ALLOWED.to_owned(), suggestion: None };
+        faults.push(Fault::new(path, problem));
+        None
+    }
+}
+
+impl StatusSyncConfig {
+    /// A section with the default of everything that has one.
+    pub fn new(cluster: ClusterName, database: DatabaseSource) -> Self {
+        Self {
+            name: SectionName::status_sync(),
+            cluster,
+            database,
+            interval: Duration::from_secs(5),
+            watch_namespace: String::new(),
+            families: StatusFamily::ALL.to_vec(),
+            max_in_flight: super::DEFAULT_MAX_IN_FLIGHT,
+        }
+    }
+
+    /// None where a required key has a fault.
+    pub(super) fn read(mut fields: Fields<'_>) -> Option<Self> {
+        let cluster: Option<ClusterName> = fields.required("cluster");
+        let given = [fields.has("database_url"), fields.has("database_url_file")];
+        let url = fields.optional::<DatabaseUrl>("database_url").map(|url| DatabaseSource::Url(Box::new(url)));
+        let file = fields.optional::<PathBuf>("database_url_file").map(DatabaseSource::File);
+        let allowed = || "exactly one of `database_url` and `database_url_file`".to_owned();
+        match given {
+            [false, false] => fields.fault(Problem::Missing { allowed: allowed() }),
+            [true, true] => {
+                let found = "`database_url` beside `database_url_file`".to_owned();
+                fields.fault(Problem::Value { found, allowed: allowed(), suggestion: None });
+            }
+            _ => {}
+        }
+        let database = url.or(file);
+        let complete = cluster.is_some() && database.is_some();
+        let nowhere = DatabaseSource::File(PathBuf::new());
+        let mut section = Self::new(cluster.unwrap_or_else(ClusterName::stand_in), database.unwrap_or(nowhere));
+        fields.set_as::<PositiveDuration, _>("interval", &mut section.interval);
+        if let Some(namespace) = fields.optional::<Namespace>("watch_namespace") {
+            section.watch_namespace = namespace.0;
+        }
+        fields.set("families", &mut section.families);
+        fields.set("max_in_flight", &mut section.max_in_flight);
+        fields.finish();
+        complete.then_some(section)
+    }
+}
+
+/// Where the URL of a database is: it holds a password, and may stand in a file of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DatabaseSource {
+    /// Right here.
+    Url(Box<DatabaseUrl>),
+    /// In a file, as its only line. It is read when the daemon starts.
+    File(PathBuf),
+}
+
+/// Why there is no URL.
+#[derive(Debug, thiserror::Error)]
+pub enum UnusableUrl {
+    /// The file can't be read.
+    #[error("failed to read the database's URL from {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// What stands in the file is no URL.
+    #[error("failed to understand the database's URL in {}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: InvalidUrl,
+    },
+}
+
+impl DatabaseSource {
+    /// The URL.
+    pub fn url(&self) -> Result<DatabaseUrl, UnusableUrl> {
+        match self {
+            Self::Url(url) => Ok(DatabaseUrl::clone(url)),
+            Self::File(path) => std::fs::read_to_string(path)
+                .map_err(|source| UnusableUrl::Read { path: path.clone(), source })?
+                .trim()
+                .parse()
+                .map_err(|source| UnusableUrl::Parse { path: path.clone(), source }),
+        }
+    }
+}
+
+/// A namespace, or none.
+struct Namespace(String);
+
+impl Setting for Namespace {
+    const ALLOWED: &'static str = "a namespace, or \"\" for all";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        let fits = text.len() <= 63
+            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            && !text.starts_with('-')
+            && !text.ends_with('-');
+        if fits { Ok(Self(text.to_owned())) } else { Err(Unfit::default()) }
+    }
+}

@@ -1,0 +1,227 @@
+//! The pool of connections, and the one way to run a statement.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use bb8::{ErrorSink, ManageConnection, Pool, PooledConnection, RunError};
+use bb8_postgres::PostgresConnectionManager;
+use futures::StreamExt;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row, RowStream};
+
+use super::Error;
+use super::tls::Tls;
+use super::url::{DatabaseUrl, TlsMode};
+use crate::telemetry;
+
+/// A connection is waited for so long; whoever has one may need it for as long as a pass takes, and the next try is
+/// only a back-off away.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Connections that nobody needs are closed: a burst may have opened `pool_max_conns` of them.
+const IDLE: Duration = Duration::from_mins(5);
+
+/// A database. Clones are the same pool.
+#[derive(Clone)]
+pub struct Database {
+    pool: Pool<Manager>,
+    place: String,
+    max: u32,
+    /// The last failure to connect: who waits for a connection is told of it, since the pool itself would only let the
+    /// time run out.
+    failed: watch::Sender<Option<Error>>,
+}
+
+/// How many connections there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct PoolState {
+    /// Most there can be.
+    pub max: u32,
+    /// Open and free.
+    pub idle: u32,
+    /// Open and running a statement.
+    pub in_use: u32,
+}
+
+/// A parameter of a statement. Text is cast in the statement where it needs another type, so that no type is looked up.
+#[derive(Debug)]
+pub enum Param {
+    /// `text`.
+    Text(String),
+    /// `text[]`.
+    Texts(Vec<String>),
+}
+
+impl Database {
+    /// The pool behind a URL; connects when it is first asked. Reads the certificates that the URL names.
+    pub fn new(url: &DatabaseUrl) -> Result<Self, Error> {
+        let manager = Manager::of(url)?;
+        let failed = watch::Sender::new(None);
+        let pool = Pool::builder()
+            .max_size(url.max_connections)
+            .connection_timeout(PATIENCE)
+            .idle_timeout(Some(IDLE))
+            .max_lifetime(None)
+            // A look before each use costs a round trip, and a broken connection is noticed by itself.
+            .test_on_check_out(false)
+            // What can't be reached is told at once; who asks has a back-off of his own.
+            .retry_connection(false)
+            .error_sink(Box::new(Failures(failed.clone())))
+            .build_unchecked(manager);
+        Ok(Self { pool, place: url.place(), max: url.max_connections, failed })
+    }
+
+    /// Host, port and database.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// How many connections there are now.
+    pub fn state(&self) -> PoolState {
+        let state = self.pool.state();
+        let in_use = state.connections.saturating_sub(state.idle_connections);
+        PoolState { max: self.max, idle: state.idle_connections, in_use }
+    }
+
+    /// Sends a statement and gives its rows as they come. `query` names it in metrics and errors.
+    pub async fn rows(&self, query: &'static str, text: &str, params: Vec<Param>) -> Result<Rows, Error> {
+        let connection = self.connection().await?;
+        let begun = Instant::now();
+        let typed = params.iter().map(|param| match param {
+            Param::Text(text) => (text as &(dyn ToSql + Sync), Type::TEXT),
+            Param::Texts(texts) => (texts as &(dyn ToSql + Sync), Type::TEXT_ARRAY),
+        });
+        let stream =
+            connection.query_typed_raw(text, typed).await.map_err(|error| Error::of_statement(query, &error))?;
+        Ok(Rows { query, begun, stream: Box::pin(stream), _connection: connection })
+    }
+
+    /// A connection that is open as far as anybody knows: those that broke while nobody used them are dropped.
+    async fn connection(&self) -> Result<PooledConnection<'static, Manager>, Error> {
+        let mut failed = self.failed.subscribe();
+        failed.mark_unchanged();
+        loop {
+            let taken = tokio::select! {
+                biased;
+                taken = self.pool.get_owned() => taken,
+                Ok(()) = failed.changed() => match failed.borrow_and_update().clone() {
+                    Some(error) => return Err(error),
+                    None => continue,
+                },
+            };
+            match taken {
+                Ok(connection) if connection.is_closed() => drop(connection),
+                Ok(connection) => return Ok(connection),
+                Err(RunError::User(error)) => return Err(error),
+                Err(RunError::TimedOut) => return Err(Error::PoolExhausted { seconds: PATIENCE.as_secs() }),
+            }
+        }
+    }
+}
+
+/// Takes the pool's failures to connect.
+#[derive(Debug)]
+struct Failures(watch::Sender<Option<Error>>);
+
+impl ErrorSink<Error> for Failures {
+    fn sink(&self, error: Error) {
+        self.0.send_replace(Some(error));
+    }
+
+    fn boxed_clone(&self) -> Box<dyn ErrorSink<Error>> {
+        Box::new(Self(self.0.clone()))
+    }
+}
+
+/// The rows of a running statement. The connection is the statement's until this is dropped.
+pub struct Rows {
+    query: &'static str,
+    begun: Instant,
+    stream: Pin<Box<RowStream>>,
+    _connection: PooledConnection<'static, Manager>,
+}
+
+impl Rows {
+    /// The next row; `None` at the end, which alone says that all rows were read.
+    pub async fn next(&mut self) -> Result<Option<Row>, Error> {
+        match self.stream.next().await {
+            Some(Ok(row)) => Ok(Some(row)),
+            Some(Err(error)) => Err(Error::of_statement(self.query, &error)),
+            None => {
+                telemetry::db_query(self.query, self.begun.elapsed());
+                Ok(None)
+            }
+        }
+    }
+
+    /// A column of a row.
+    pub fn column<'r, T: tokio_postgres::types::FromSql<'r>>(&self, row: &'r Row, index: usize) -> Result<T, Error> {
+        row.try_get(index).map_err(|error| Error::Decode { query: self.query, reason: error.to_string() })
+    }
+}
+
+/// Makes connections by the first way that works: `allow` and `prefer` have two.
+#[derive(Clone)]
+pub(super) struct Manager {
+    ways: Vec<PostgresConnectionManager<Tls>>,
+}
+
+impl Manager {
+    fn of(url: &DatabaseUrl) -> Result<Self, Error> {
+        let tls = Tls::of(url)?;
+        let way = |mode| {
+            let mut config = url.config.clone();
+            config.ssl_mode(mode);
+            PostgresConnectionManager::new(config, tls.clone())
+        };
+        let modes: &[SslMode] = match url.tls {
+            TlsMode::Disable => &[SslMode::Disable],
+            TlsMode::Allow => &[SslMode::Disable, SslMode::Require],
+            TlsMode::Prefer => &[SslMode::Prefer, SslMode::Disable],
+            TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull => &[SslMode::Require],
+        };
+        Ok(Self { ways: modes.iter().map(|mode| way(*mode)).collect() })
+    }
+}
+
+impl ManageConnection for Manager {
+    type Connection = Client;
+    type Error = Error;
+
+    async fn connect(&self) -> Result<Client, Error> {
+        let mut last = Error::Connect { reason: "there is no way to connect".to_owned() };
+        for way in &self.ways {
+            match way.connect().await {
+                Ok(client) => return Ok(client),
+                Err(error) => {
+                    let other_way_may_do = is_about_transport(&error);
+                    last = Error::of_connecting(&error);
+                    if !other_way_may_do {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(last)
+    }
+
+    async fn is_valid(&self, connection: &mut Client) -> Result<(), Error> {
+        connection.check_connection().await.map_err(|error| Error::of_statement("check", &error))
+    }
+
+    fn has_broken(&self, connection: &mut Client) -> bool {
+        connection.is_closed()
+    }
+}
+
+/// Whether TLS or its absence may be what the server or the handshake objects to. The server's word for "not this way"
+/// is `invalid_authorization_specification`; other words, such as for a wrong password, stand whatever the way.
+fn is_about_transport(error: &tokio_postgres::Error) -> bool {
+    match error.as_db_error() {
+        Some(refused) => *refused.code() == SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+        None => true,
+    }
+}

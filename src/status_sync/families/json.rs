@@ -1,0 +1,47 @@
+//! Reading what leaf hubs reported, which may be anything.
+
+use serde_json::{Map, Value};
+
+/// Parses a part; `null` and an absent one are the same.
+pub(super) fn parse(value: Option<&str>) -> Result<Option<Value>, String> {
+    match value.map(serde_json::from_str::<Value>) {
+        None | Some(Ok(Value::Null)) => Ok(None),
+        Some(Ok(value)) => Ok(Some(value)),
+        Some(Err(error)) => Err(format!("failed to decode: {error}")),
+    }
+}
+
+/// A list, empty where it is absent.
+pub(super) fn list(value: Option<Value>, what: &str) -> Result<Vec<Value>, String> {
+    match value {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(items)) => Ok(items),
+        Some(_) => Err(format!("{what} is not a list")),
+    }
+}
+
+/// An object, where there is one.
+pub(super) fn object(value: Option<Value>, what: &str) -> Result<Option<Map<String, Value>>, String> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Object(map)) => Ok(Some(map)),
+        Some(_) => Err(format!("{what} is not an object")),
+    }
+}
+
+/// A text of an object, empty where it is absent.
+pub(super) fn text<'v>(item: &'v Value, key: &str) -> Result<&'v str, String> {
+    match item.get(key) {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(format!("{key} is not a text")),
+    }
+}
+
+/// The name of a decision's cluster, which has to be there.
+pub(super) fn cluster_name(item: &Value) -> Result<&str, String> {
+    match text(item, "clusterName")? {
+        "" => Err("a decision without clusterName".to_owned()),
+        name => Ok(name),
+    }
+}

@@ -1,0 +1,113 @@
+//! The guard against clearing a family at one blow: a database that was emptied, restored or filled anew looks the same
+//! as one in which everything ended.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// After a hold, as many further passes have to agree.
+const AGREEING_PASSES: u32 = 3;
+/// As many may always be cleared in one pass.
+const ALWAYS: usize = 10;
+
+/// Counts what passes would clear.
+#[derive(Debug)]
+pub struct Guard<I> {
+    /// Objects that are held, with the number of passes that agreed since.
+    held: HashMap<I, u32>,
+    approved: bool,
+}
+
+impl<I> Default for Guard<I> {
+    fn default() -> Self {
+        Self { held: HashMap::new(), approved: false }
+    }
+}
+
+impl<I: Eq + Hash + Clone> Guard<I> {
+    /// Takes what a pass would clear, of a family of so many objects, and returns what it may clear.
+    pub fn admit(&mut self, candidates: Vec<I>, objects: usize) -> Vec<I> {
+        let limit = ALWAYS.max(objects / 10);
+        if candidates.len() <= limit || std::mem::take(&mut self.approved) {
+            self.held.clear();
+            return candidates;
+        }
+        let before = std::mem::take(&mut self.held);
+        let mut admitted = Vec::new();
+        for candidate in candidates {
+            let agreed = before.get(&candidate).map_or(0, |agreed| agreed + 1);
+            if agreed >= AGREEING_PASSES {
+                admitted.push(candidate.clone());
+            }
+            self.held.insert(candidate, agreed);
+        }
+        for candidate in &admitted {
+            self.held.remove(candidate);
+        }
+        admitted
+    }
+
+    /// How many are held; `None` where nothing is.
+    pub fn held(&self) -> Option<usize> {
+        (!self.held.is_empty()).then_some(self.held.len())
+    }
+
+    /// Whether an object is held.
+    pub fn holds(&self, object: &I) -> bool {
+        self.held.contains_key(object)
+    }
+
+    /// Lets the next pass clear what it finds.
+    pub fn approve(&mut self) {
+        self.approved = !self.held.is_empty();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn many(count: u32) -> Vec<u32> {
+        (0..count).collect()
+    }
+
+    #[test]
+    fn up_to_ten_or_a_tenth_are_cleared_at_once() {
+        assert_eq!(Guard::default().admit(many(10), 20).len(), 10);
+        assert_eq!(Guard::default().admit(many(50), 500).len(), 50);
+        assert_eq!(Guard::default().admit(many(51), 500).len(), 0);
+        assert_eq!(Guard::default().admit(many(11), 20).len(), 0);
+    }
+
+    #[test]
+    fn what_three_further_passes_agree_on_is_cleared() {
+        let mut guard = Guard::default();
+        for pass in 0..3 {
+            assert_eq!(guard.admit(many(20), 20).len(), 0, "pass {pass}");
+            assert_eq!(guard.held(), Some(20));
+        }
+        // One is back in between: the others have been missing all along.
+        assert_eq!(guard.admit((1..20).collect(), 20).len(), 19);
+        assert_eq!(guard.held(), None);
+    }
+
+    #[test]
+    fn an_object_that_came_back_begins_anew() {
+        let mut guard = Guard::default();
+        guard.admit(many(20), 20);
+        guard.admit((1..20).collect(), 20);
+        guard.admit(many(20), 20);
+        assert_eq!(guard.admit(many(20), 20).len(), 19);
+        assert!(guard.holds(&0));
+    }
+
+    #[test]
+    fn a_hold_ends_when_most_are_back_or_somebody_approves() {
+        let mut guard = Guard::default();
+        guard.admit(many(20), 20);
+        assert_eq!(guard.admit(many(5), 20).len(), 5);
+        guard.approve();
+        assert_eq!(guard.admit(many(20), 20).len(), 0, "nothing was held when it was approved");
+        guard.approve();
+        assert_eq!(guard.admit(many(20), 20).len(), 20);
+    }
+}

@@ -1,0 +1,405 @@
+//! One pass: what changed, its rows, what they come to, the writes.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::digest::{Digest, Fingerprint};
+use super::families::{Fields, RollUp, StatusRow};
+use super::family::begin;
+use super::plan::{self, Change, Observed, Planned};
+use super::poller::{Life, Poller};
+use super::table::{BadRows, Found, RowId};
+use super::write::{self, Written};
+use crate::actor::Scope;
+use crate::cluster::{Error as ClusterError, Object, ObjectKey, Retry, Verb};
+use crate::db::{self, Param, Rows};
+use crate::telemetry::WriteOutcome;
+
+impl Poller {
+    /// A whole pass.
+    pub(super) async fn pass(&self, scope: &Scope, life: &mut Life) -> Result<(), db::Error> {
+        let detected = self.detect(life).await?;
+        let now = Instant::now();
+        let empty = detected.rows == 0;
+        if !empty {
+            self.shared.any_rows.send_if_modified(|any| !std::mem::replace(any, true));
+        }
+        life.table.take(detected.found, now);
+        let chosen = self.choose(life, life.table.names());
+        // A database without any row may be one that is being filled: its first pass clears nothing.
+        let may_clear = !(life.first_pass && empty && !*self.shared.any_rows.borrow());
+        let (without, with): (Vec<RowId>, Vec<RowId>) =
+            chosen.into_iter().partition(|id| life.table.get(*id).is_some_and(|entry| entry.found.rows() == 0));
+        let changed: Vec<RowId> = with
+            .into_iter()
+            .filter(|id| life.table.get(*id).is_some_and(|entry| !entry.is_settled() && !entry.is_held_back(now)))
+            .collect();
+        let mut work = self.work(scope, life);
+        if may_clear {
+            work.clear(without).await;
+        }
+        if !changed.is_empty() {
+            work.read(changed).await?;
+        }
+        work.finish().await;
+        let bad = life.table.bad_rows(&detected.bad);
+        self.report.send_modify(|report| {
+            report.rows = detected.rows;
+            report.bad_rows = bad.count;
+            report.bad_row_examples = bad.examples;
+        });
+        self.note_all(life);
+        Ok(())
+    }
+
+    /// Looks at some rows again, between passes. Nothing is cleared: only a whole pass knows how much would be.
+    pub(super) async fn look_again(
+        &self,
+        scope: &Scope,
+        life: &mut Life,
+        ids: &HashSet<RowId>,
+    ) -> Result<(), db::Error> {
+        let chosen = self.choose(life, life.table.names_of(ids));
+        let now = Instant::now();
+        let changed: Vec<RowId> = chosen
+            .into_iter()
+            .filter(|id| {
+                life.table
+                    .get(*id)
+                    .is_some_and(|entry| entry.found.rows() > 0 && !entry.is_settled() && !entry.is_held_back(now))
+            })
+            .collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        for id in &changed {
+            if let Some(entry) = life.table.get_mut(*id).filter(|entry| entry.pending.is_none()) {
+                entry.mended = Some(now);
+            }
+        }
+        let mut work = self.work(scope, life);
+        work.read(changed).await?;
+        work.finish().await;
+        self.note_all(life);
+        Ok(())
+    }
+
+    fn note_all(&self, life: &mut Life) {
+        for key in std::mem::take(&mut life.noted) {
+            self.note(life, &key);
+        }
+    }
+
+    async fn detect(&self, life: &mut Life) -> Result<Detected, db::Error> {
+        let params = vec![Param::Text(self.shared.namespace.clone())];
+        let mut rows = self.shared.database.rows(self.family.detection_name(), &self.detection, params).await?;
+        let mut detected = Detected::default();
+        while let Some(row) = next_row(&mut rows, life).await? {
+            let what: &str = rows.column(&row, 0)?;
+            let id: Option<&str> = rows.column(&row, 1)?;
+            let count: i64 = rows.column(&row, 4)?;
+            match what {
+                "rows" => detected.rows = count,
+                "bad" => detected.bad.add(usize::try_from(count).unwrap_or_default(), || {
+                    format!("{}: no name or no namespace", id.unwrap_or_default())
+                }),
+                _ => {
+                    let (namespace, name): (Option<&str>, Option<&str>) =
+                        (rows.column(&row, 2)?, rows.column(&row, 3)?);
+                    let sum: &str = rows.column(&row, 5)?;
+                    match (id.and_then(|id| id.parse().ok()), namespace, name, sum.parse()) {
+                        (Some(id), Some(namespace), Some(name), Ok(sum)) => detected.found.push(Found {
+                            id,
+                            key: ObjectKey::new(namespace, name),
+                            print: Fingerprint::new(count, sum),
+                        }),
+                        _ => detected
+                            .bad
+                            .add(1, || format!("spec row {}: no name or no namespace", id.unwrap_or_default())),
+                    }
+                }
+            }
+        }
+        Ok(detected)
+    }
+}
+
+/// Waits for the next row, and meanwhile takes news in, so that no watch has to wait for a pass.
+async fn next_row(rows: &mut Rows, life: &mut Life) -> Result<Option<tokio_postgres::Row>, db::Error> {
+    loop {
+        tokio::select! {
+            biased;
+            row = rows.next() => return row,
+            key = life.inbox.next() => life.noted.extend(key),
+        }
+    }
+}
+
+/// What change detection tells.
+#[derive(Default)]
+struct Detected {
+    found: Vec<Found>,
+    rows: i64,
+    bad: BadRows,
+}
+
+/// One hub object's writes, done.
+struct Done {
+    id: RowId,
+    print: Fingerprint,
+    live: Arc<str>,
+    planned: Vec<(ObjectKey, Digest)>,
+    deleted: Vec<Arc<str>>,
+    waiting: Option<plan::Waiting>,
+    blockers: Vec<(ObjectKey, Arc<str>)>,
+    written: Vec<Written>,
+}
+
+/// The work in hand of a pass.
+pub(super) struct Work<'w> {
+    poller: &'w Poller,
+    scope: &'w Scope,
+    life: &'w mut Life,
+    tasks: JoinSet<Done>,
+}
+
+impl<'w> Work<'w> {
+    pub(super) fn new(poller: &'w Poller, scope: &'w Scope, life: &'w mut Life) -> Self {
+        Self { poller, scope, life, tasks: JoinSet::new() }
+    }
+
+    /// Serves what has no rows: what would be cleared or deleted passes the guard.
+    async fn clear(&mut self, without: Vec<RowId>) {
+        let mut candidates = Vec::new();
+        for id in without {
+            let Some(planned) = self.plan(id, Vec::new()) else { continue };
+            if planned.changes.is_empty() {
+                self.serve(id, Fingerprint::default(), planned).await;
+            } else {
+                candidates.push(id);
+            }
+        }
+        let objects = self.life.table.len();
+        let held_before = self.life.guard.held();
+        let admitted = self.life.guard.admit(candidates, objects);
+        if let (Some(held), None) = (self.life.guard.held(), held_before) {
+            let family = self.poller.family.as_str();
+            tracing::error!(family, held, objects, "most rows are gone: clearing is held until it is approved");
+        }
+        for id in admitted {
+            if let Some(planned) = self.plan(id, Vec::new()) {
+                self.serve(id, Fingerprint::default(), planned).await;
+            }
+        }
+    }
+
+    /// Reads the rows of these objects and serves each as soon as its last row is there. An object whose rows did not
+    /// all arrive is not touched.
+    async fn read(&mut self, ids: Vec<RowId>) -> Result<(), db::Error> {
+        let params = vec![Param::Texts(ids.iter().map(ToString::to_string).collect())];
+        let poller = self.poller;
+        let mut rows = poller.shared.database.rows(poller.family.rows_name(), &poller.rows, params).await?;
+        let mut current: Option<Current> = None;
+        while let Some(row) = next_row(&mut rows, self.life).await? {
+            if self.scope.is_draining() {
+                return Ok(());
+            }
+            let id: &str = rows.column(&row, 0)?;
+            let Ok(id) = id.parse::<RowId>() else { continue };
+            if current.as_ref().is_none_or(|current| current.id != id) {
+                let complete = current.replace(Current {
+                    id,
+                    print: Fingerprint::default(),
+                    roll_up: begin(poller.family),
+                    bad: BadRows::default(),
+                });
+                self.complete(complete).await;
+            }
+            let Some(current) = &mut current else { continue };
+            let (leaf_hub, name): (Option<&str>, Option<&str>) = (rows.column(&row, 1)?, rows.column(&row, 2)?);
+            let (value, hash): (Option<&str>, Option<i64>) = (rows.column(&row, 3)?, rows.column(&row, 4)?);
+            let (Some(leaf_hub), Some(hash)) = (leaf_hub, hash) else { continue };
+            current.print.add(hash);
+            let mut faults = Vec::new();
+            current.roll_up.take(&StatusRow { leaf_hub, name: name.unwrap_or_default(), value }, &mut faults);
+            for fault in faults {
+                let named = format!("{leaf_hub}/{}: {fault}", name.unwrap_or_default());
+                current.bad.add(1, || named);
+            }
+        }
+        self.complete(current).await;
+        Ok(())
+    }
+
+    async fn complete(&mut self, complete: Option<Current>) {
+        // Without rows there is nothing to do here: the next pass clears it, if it is so.
+        let Some(Current { id, print, roll_up, bad }) = complete.filter(|current| current.print.rows() > 0) else {
+            return;
+        };
+        if let Some(entry) = self.life.table.get_mut(id) {
+            entry.bad = bad;
+        }
+        let Some(planned) = self.plan(id, roll_up.finish()) else { return };
+        self.serve(id, print, planned).await;
+    }
+
+    /// Compares with what the caches show now.
+    fn plan(&self, id: RowId, desired: Vec<Fields>) -> Option<Planned> {
+        let entry = self.life.table.get(id)?;
+        let target = self.poller.target.store();
+        let hub_object = self.poller.hub().store().get(&entry.key);
+        let facts = &self.poller.facts;
+        let mut made: BTreeMap<ObjectKey, Arc<Object>> = BTreeMap::new();
+        if let Some(mark) = plan::mark(facts.shape, &entry.key) {
+            for held in target.in_namespace(&entry.key.namespace) {
+                if held.labels.get(mark.label).is_some_and(|value| **value == *mark.value) {
+                    made.insert(held.key.clone(), held);
+                }
+            }
+            for index in 0..desired.len() {
+                let key = plan::part_name(facts.shape, &entry.key, index);
+                if let Some(held) = target.get(&key) {
+                    made.insert(key, held);
+                }
+            }
+            made.retain(|_, held| !entry.has_deleted(&held.uid));
+        }
+        let accepted = |key: &ObjectKey, desired| entry.accepts(target, key, desired);
+        Some(plan::next(facts, &entry.key, desired, &Observed { hub_object, made, accepted: &accepted }))
+    }
+
+    /// Does what was planned: at once where that is nothing, else under a permit.
+    async fn serve(&mut self, id: RowId, print: Fingerprint, planned: Planned) {
+        let Some(entry) = self.life.table.get(id) else { return };
+        let Some(live) = self.poller.hub().store().get(&entry.key) else { return };
+        let deleted = planned.changes.iter().filter_map(|change| match change {
+            Change::Delete { object } => Some(Arc::clone(&object.uid)),
+            _ => None,
+        });
+        let mut done = Done {
+            id,
+            print,
+            live: Arc::clone(&live.uid),
+            deleted: deleted.collect(),
+            planned: planned.parts,
+            waiting: planned.waiting,
+            blockers: planned.blockers,
+            written: Vec::new(),
+        };
+        if planned.changes.is_empty() {
+            self.settle(done);
+            return;
+        }
+        let Some(kind) = self.poller.target.kind() else { return };
+        let Some(permit) = self.permit().await else { return };
+        let cluster = self.poller.cluster();
+        let facts = self.poller.facts;
+        self.tasks.spawn(async move {
+            done.written = write::carry_out(&cluster, &kind, &facts, &planned.changes).await;
+            drop(permit);
+            done
+        });
+    }
+
+    /// A permit, when it is this family's turn; meanwhile what is done and what is new is taken in.
+    async fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
+        let mut permit = std::pin::pin!(Arc::clone(&self.poller.shared.permits).acquire_owned());
+        loop {
+            tokio::select! {
+                biased;
+                permit = &mut permit => return permit.ok(),
+                Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => {
+                    if let Ok(done) = done {
+                        self.settle(done);
+                    }
+                }
+                key = self.life.inbox.next() => self.life.noted.extend(key),
+            }
+        }
+    }
+
+    /// Waits for the writes in hand.
+    pub(super) async fn finish(mut self) {
+        while !self.tasks.is_empty() {
+            tokio::select! {
+                biased;
+                Some(done) = self.tasks.join_next() => {
+                    if let Ok(done) = done {
+                        self.settle(done);
+                    }
+                }
+                key = self.life.inbox.next() => self.life.noted.extend(key),
+            }
+        }
+    }
+
+    /// Takes the outcome in.
+    fn settle(&mut self, done: Done) {
+        let poller = self.poller;
+        let mut failed = None;
+        for write in &done.written {
+            let outcome = match &write.result {
+                Ok(_) => outcome_of(write.verb),
+                Err(error) => {
+                    failed = Some((write, error.clone()));
+                    WriteOutcome::Failed
+                }
+            };
+            poller.metrics.written(outcome);
+        }
+        let succeeded = done.written.iter().filter(|write| write.result.is_ok()).count();
+        if succeeded > 0 {
+            poller.report.send_modify(|report| report.written += u64::try_from(succeeded).unwrap_or_default());
+        }
+        for (key, _) in &done.planned {
+            self.life.table.own(key.clone(), done.id);
+        }
+        let Some(entry) = self.life.table.get_mut(done.id) else { return };
+        if let Some((write, error)) = failed {
+            let refused = matches!(error.retry(), Retry::Backoff | Retry::After(_));
+            entry.fail(Instant::now(), refused);
+            poller.write_failed(write, &error);
+            return;
+        }
+        entry.settle(done.print, done.live, write::versions(done.planned, &done.written));
+        if !done.deleted.is_empty() {
+            entry.delete(done.deleted);
+        }
+        if let Some(waiting) = done.waiting {
+            entry.block(waiting, done.blockers);
+        }
+    }
+}
+
+impl Poller {
+    fn write_failed(&self, write: &Written, error: &ClusterError) {
+        let family = self.family.as_str();
+        if error.is_unreachable() || matches!(error.retry(), Retry::Reread) {
+            tracing::debug!(family, object = %write.key, verb = %write.verb, %error, "write failed");
+        } else {
+            tracing::warn!(family, object = %write.key, verb = %write.verb, %error, "write failed, trying on");
+        }
+        let text = format!("{} {}: {error}", write.verb, write.key);
+        self.report.send_modify(|report| report.write_failure = Some((error.kind(), text)));
+    }
+}
+
+fn outcome_of(verb: Verb) -> WriteOutcome {
+    match verb {
+        Verb::Create => WriteOutcome::Created,
+        Verb::Delete => WriteOutcome::Deleted,
+        _ => WriteOutcome::Patched,
+    }
+}
+
+/// The hub object whose rows are being read.
+struct Current {
+    id: RowId,
+    print: Fingerprint,
+    roll_up: Box<dyn RollUp>,
+    bad: BadRows,
+}

@@ -1,0 +1,344 @@
+//! The poller of a family: an actor.
+//!
+//! It owns the family's [`Table`] and is woken by the clock, by keys that watches show (its mailbox: keys merge, a full
+//! one makes the watch wait, and it is read in every pause of a pass), by notifications of the database and by an
+//! approval. It sends requests to the hub's API server in tasks of its own, each under a permit that all families share
+//! and take in turns. Restarted, it knows nothing, and compares everything anew. Drained, it reads no further and
+//! finishes the writes in hand.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::OptionFuture;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+
+use super::family::{Facts, facts};
+use super::guard::Guard;
+use super::pass::Work;
+use super::plan;
+use super::report::FamilyReport;
+use super::table::{RowId, Table};
+use crate::actor::{Backoff, BoxError, KeyInbox, Scope};
+use crate::cluster::{Availability, Cluster, Demand, Fence, Listed, ObjectKey, Watch};
+use crate::config::StatusFamily;
+use crate::db::{self, Database};
+use crate::telemetry::StatusSyncMetrics;
+
+/// Back-off of a pass that failed; a pass that works is never waited for longer than the interval.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+/// What changes together is looked at together.
+const GATHER: Duration = Duration::from_millis(10);
+
+/// What the pollers of a section share.
+pub struct Shared {
+    /// The database.
+    pub database: Database,
+    /// Bounds the writes of all families; who waits gets the next permit.
+    pub permits: Arc<Semaphore>,
+    /// Between passes.
+    pub interval: Duration,
+    /// Only this namespace; empty: all.
+    pub namespace: String,
+    /// Whether any family has seen a row of `status`: else the database may be one that is being filled.
+    pub any_rows: watch::Sender<bool>,
+    /// Counts the approvals.
+    pub approvals: watch::Sender<u64>,
+    /// Nothing is written, and nothing listed, while it is closed; where the section is elected.
+    pub fence: Option<Fence>,
+}
+
+/// A poller: what outlives its instances.
+pub struct Poller {
+    pub(super) family: StatusFamily,
+    pub(super) facts: Facts,
+    pub(super) detection: String,
+    pub(super) rows: String,
+    pub(super) shared: Arc<Shared>,
+    /// The kind that is written.
+    pub(super) target: Arc<Watch>,
+    /// The kind of the hub objects, where it is another.
+    pub(super) owner: Option<Arc<Watch>>,
+    pub(super) report: watch::Sender<FamilyReport>,
+    pub(super) metrics: StatusSyncMetrics,
+    hints: watch::Sender<u64>,
+}
+
+impl Poller {
+    /// A poller that is not started.
+    pub fn new(family: StatusFamily, shared: Arc<Shared>, target: Arc<Watch>, owner: Option<Arc<Watch>>) -> Self {
+        let facts = facts(family);
+        Self {
+            family,
+            facts,
+            detection: facts.detection(),
+            rows: facts.rows(),
+            shared,
+            target,
+            owner,
+            report: watch::Sender::new(FamilyReport::default()),
+            metrics: StatusSyncMetrics::new(family.as_str()),
+            hints: watch::Sender::new(0),
+        }
+    }
+
+    /// The family.
+    pub fn family(&self) -> StatusFamily {
+        self.family
+    }
+
+    /// Its own report, as it is now.
+    pub fn report(&self) -> FamilyReport {
+        self.report.borrow().clone()
+    }
+
+    /// Refreshes the gauges, before a scrape.
+    pub fn refresh(&self) {
+        let report = self.report.borrow();
+        let age = report.oldest_pending.map_or(Duration::ZERO, |since| since.elapsed());
+        self.metrics.set(report.rows, report.objects, report.bad_rows, age);
+    }
+
+    /// Says that the database has something new: the next pass is now.
+    pub fn hint(&self) {
+        self.hints.send_modify(|hints| *hints += 1);
+    }
+
+    /// The watches that it decides from.
+    pub fn watches(&self) -> impl Iterator<Item = &Arc<Watch>> {
+        std::iter::once(&self.target).chain(&self.owner)
+    }
+
+    /// The cluster, for writes: under the fence, where there is one.
+    pub(super) fn cluster(&self) -> Cluster {
+        let cluster = self.target.cluster();
+        self.shared.fence.as_ref().map_or_else(|| cluster.clone(), |fence| cluster.under(fence))
+    }
+
+    /// The watch of the hub objects.
+    pub(super) fn hub(&self) -> &Watch {
+        self.owner.as_ref().unwrap_or(&self.target)
+    }
+
+    /// Runs until it is drained.
+    pub async fn run(self: Arc<Self>, scope: Scope, inbox: KeyInbox<ObjectKey>) -> Result<(), BoxError> {
+        let mut approvals = self.shared.approvals.subscribe();
+        let mut hints = self.hints.subscribe();
+        let demands = self.watches().map(|watch| watch.demand(self.shared.fence.as_ref())).collect();
+        let mut life = Life {
+            table: Table::default(),
+            guard: Guard::default(),
+            inbox,
+            noted: HashSet::new(),
+            first_pass: true,
+            demands,
+        };
+        let mut failures = 0;
+        loop {
+            tokio::select! {
+                () = scope.draining() => return Ok(()),
+                () = self.wait_until_ready(&scope, &mut life) => {}
+            }
+            scope.set_state("pass");
+            let begun = Instant::now();
+            hints.mark_unchanged();
+            let outcome = self.pass(&scope, &mut life).await;
+            let took = begun.elapsed();
+            let next = match outcome {
+                Ok(()) => {
+                    failures = 0;
+                    life.first_pass = false;
+                    self.metrics.pass(took);
+                    begun + self.shared.interval
+                }
+                Err(error) => {
+                    self.failed(&error, failures);
+                    let delay = RETRY.next_delay(failures);
+                    failures = failures.saturating_add(1);
+                    Instant::now() + delay
+                }
+            };
+            self.publish(&life, outcome_text(failures), took);
+            scope.set_state("waiting");
+            tokio::select! {
+                () = scope.draining() => return Ok(()),
+                () = self.rest(&scope, &mut life, next) => {}
+                changed = approvals.changed() => {
+                    if changed.is_ok() {
+                        life.guard.approve();
+                    }
+                }
+                _ = hints.changed(), if failures == 0 => tokio::time::sleep(GATHER).await,
+            }
+        }
+    }
+
+    /// Until the next pass: what watches show to be otherwise than it should be is mended at once.
+    async fn rest(&self, scope: &Scope, life: &mut Life, next: Instant) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(next) => return,
+                key = life.inbox.next() => {
+                    let Some(key) = key else { return };
+                    self.note(life, &key);
+                }
+            }
+            tokio::time::sleep(GATHER).await;
+            while let Some(key) = life.inbox.try_next() {
+                self.note(life, &key);
+            }
+            let unrest = life.table.take_unrest(Instant::now(), self.shared.interval);
+            if unrest.is_empty() || !self.is_ready() || !life.is_listed() {
+                continue;
+            }
+            if let Err(error) = self.look_again(scope, life, &unrest).await {
+                self.failed(&error, 0);
+            }
+            self.publish(life, None, Duration::ZERO);
+        }
+    }
+
+    /// Takes news of an object in.
+    pub(super) fn note(&self, life: &mut Life, shown: &ObjectKey) {
+        let maker = self.maker_of(shown);
+        life.table.note(shown, maker.as_ref(), self.hub().store(), self.target.store());
+    }
+
+    /// The hub object that a shown object says it was made for: by its controlling owner's name.
+    fn maker_of(&self, shown: &ObjectKey) -> Option<ObjectKey> {
+        self.owner.as_ref()?;
+        let held = self.target.store().get(shown)?;
+        let controller = held.controller.as_ref()?;
+        Some(ObjectKey { namespace: Arc::clone(&shown.namespace), name: Arc::clone(&controller.name) })
+    }
+
+    fn is_ready(&self) -> bool {
+        self.target.cluster().is_available() && self.watches().all(|watch| watch.is_current())
+    }
+
+    /// A pass begins only when the cluster answers and both kinds are listed: comparing with nothing decides nothing.
+    async fn wait_until_ready(&self, scope: &Scope, life: &mut Life) {
+        while !(self.is_ready() && life.is_listed()) {
+            scope.set_state("waiting for the cluster");
+            let reason = self.not_ready_because();
+            self.report.send_modify(|report| report.waits_for = reason.map(|(reason, _)| reason));
+            let mut availability = self.target.cluster().availability();
+            let mut listed = self.target.store().listed();
+            let mut owner_listed = self.owner.as_ref().map(|watch| watch.store().listed());
+            tokio::select! {
+                _ = availability.changed() => {}
+                _ = listed.changed() => {}
+                Some(_) = OptionFuture::from(owner_listed.as_mut().map(watch::Receiver::changed)) => {}
+                key = life.inbox.next() => {
+                    // What is listed anew is compared as a whole.
+                    drop(key);
+                }
+                // A list that goes on has no bell.
+                () = tokio::time::sleep(Duration::from_millis(200)) => {}
+            }
+        }
+        self.report.send_modify(|report| report.waits_for = None);
+    }
+
+    /// Why no pass can begin, and whether it is because the cluster does not answer.
+    pub fn not_ready_because(&self) -> Option<(String, bool)> {
+        if let Availability::Unavailable { reason } = &*self.target.cluster().availability().borrow() {
+            return Some((reason.clone(), true));
+        }
+        for watch in self.watches() {
+            if let Listed::No { reason, unreachable } = &*watch.store().listed().borrow() {
+                let reason = reason.clone().unwrap_or_else(|| "the first list goes on".to_owned());
+                return Some((format!("{}: {reason}", watch.id().resource), *unreachable));
+            }
+        }
+        (!self.is_ready()).then(|| ("a list goes on".to_owned(), false))
+    }
+
+    fn failed(&self, error: &db::Error, failures: u32) {
+        if failures == 0 {
+            tracing::warn!(family = self.family.as_str(), kind = error.kind(), %error, "pass failed, trying on");
+        } else {
+            tracing::debug!(family = self.family.as_str(), kind = error.kind(), %error, "pass failed again");
+        }
+        self.metrics.failed();
+        let text = error.to_string();
+        let kind = error.kind();
+        self.report.send_modify(|report| report.failure = Some((kind, text)));
+    }
+
+    pub(super) fn publish(&self, life: &Life, done: Option<()>, took: Duration) {
+        let waiting = life.table.waiting();
+        let oldest = life.table.oldest_pending();
+        self.report.send_modify(|report| {
+            report.objects = life.table.len();
+            report.waiting = waiting;
+            report.oldest_pending = oldest;
+            report.mass_clear_held = life.guard.held();
+            if done.is_some() {
+                report.last_pass = Some(took);
+                report.passes += 1;
+                report.failure = None;
+            }
+        });
+    }
+
+    /// The rows that are served, by name; the others are noted as waiting.
+    pub(super) fn choose(&self, life: &mut Life, names: Vec<(ObjectKey, Vec<RowId>)>) -> Vec<RowId> {
+        let mut chosen = Vec::new();
+        for (key, ids) in names {
+            let hub_object = self.hub().store().get(&key);
+            let id = hub_object.as_ref().and_then(|hub_object| plan::whose(&ids, hub_object.uid.parse().ok()));
+            let waits = match (&hub_object, id) {
+                (None, _) => Some(plan::Waiting::Absent),
+                (Some(_), None) => Some(plan::Waiting::Ambiguous),
+                (Some(_), Some(_)) => None,
+            };
+            for other in ids {
+                let Some(entry) = life.table.get_mut(other) else { continue };
+                if Some(other) == id {
+                    if matches!(entry.waiting, Some(plan::Waiting::Absent | plan::Waiting::Ambiguous)) {
+                        entry.waiting = None;
+                    }
+                    life.table.check(other, self.hub().store(), self.target.store());
+                    chosen.push(other);
+                } else {
+                    entry.waiting = waits;
+                    entry.settled = None;
+                    if waits.is_none() {
+                        // Another row is the object's; this one says nothing that anybody would write.
+                        entry.pending = None;
+                    }
+                }
+            }
+        }
+        chosen
+    }
+
+    pub(super) fn work<'w>(&'w self, scope: &'w Scope, life: &'w mut Life) -> Work<'w> {
+        Work::new(self, scope, life)
+    }
+}
+
+/// `None` after a failure.
+fn outcome_text(failures: u32) -> Option<()> {
+    (failures == 0).then_some(())
+}
+
+/// What an instance knows.
+pub(super) struct Life {
+    pub(super) table: Table,
+    pub(super) guard: Guard<RowId>,
+    pub(super) inbox: KeyInbox<ObjectKey>,
+    /// Keys that came in during a pass.
+    pub(super) noted: HashSet<ObjectKey>,
+    pub(super) first_pass: bool,
+    /// That it needs its watches, with lists that are not from before it began.
+    demands: Vec<Demand>,
+}
+
+impl Life {
+    fn is_listed(&self) -> bool {
+        self.demands.iter().all(Demand::is_met)
+    }
+}

@@ -1,0 +1,151 @@
+//! What status sync shows to operators, and what they can ask of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::poller::{Poller, Shared};
+use crate::config::SectionName;
+use crate::telemetry::{self, Readiness, Refused};
+
+/// What a family shows.
+#[derive(Clone, Debug, Default)]
+pub struct FamilyReport {
+    /// Rows of `status` at the last pass.
+    pub rows: i64,
+    /// Rows of `spec`.
+    pub objects: usize,
+    /// Writes so far.
+    pub written: u64,
+    /// Rows of `spec` that are not served, by what they wait for.
+    pub waiting: BTreeMap<&'static str, usize>,
+    /// Rows that count for nothing, or not for all that they say, in the last pass.
+    pub bad_rows: usize,
+    /// Some of them.
+    pub bad_row_examples: Vec<String>,
+    /// Whole passes so far.
+    pub passes: u64,
+    /// How long the last one took.
+    pub last_pass: Option<Duration>,
+    /// Since when the oldest change is not written.
+    pub oldest_pending: Option<Instant>,
+    /// Objects whose clearing is held.
+    pub mass_clear_held: Option<usize>,
+    /// Kind and text of what the last pass failed with.
+    pub failure: Option<(&'static str, String)>,
+    /// Kind and text of the last write that failed.
+    pub write_failure: Option<(&'static str, String)>,
+    /// What no pass can begin without.
+    pub waits_for: Option<String>,
+}
+
+impl FamilyReport {
+    fn to_json(&self) -> Value {
+        let mut report = json!({
+            "rows": self.rows,
+            "objects": self.objects,
+            "written": self.written,
+            "waiting": self.waiting,
+            "bad_rows": self.bad_rows,
+            "passes": self.passes,
+            "last_pass_seconds": self.last_pass.map(|took| took.as_secs_f64()),
+            "oldest_unwritten_seconds": self.oldest_pending.map(|since| since.elapsed().as_secs_f64()),
+        });
+        let Some(map) = report.as_object_mut() else { return report };
+        if !self.bad_row_examples.is_empty() {
+            map.insert("bad_row_examples".to_owned(), json!(self.bad_row_examples));
+        }
+        if let Some(held) = self.mass_clear_held {
+            map.insert("mass_clear_held".to_owned(), json!(held));
+        }
+        if let Some(waits_for) = &self.waits_for {
+            map.insert("waits_for".to_owned(), json!(waits_for));
+        }
+        for (name, failure) in [("failure", &self.failure), ("write_failure", &self.write_failure)] {
+            if let Some((kind, text)) = failure {
+                map.insert(name.to_owned(), json!({"kind": kind, "error": text}));
+            }
+        }
+        report
+    }
+}
+
+/// Status sync as the admin server sees it.
+pub struct StatusSyncReport {
+    name: SectionName,
+    shared: Arc<Shared>,
+    pollers: Vec<Arc<Poller>>,
+}
+
+impl StatusSyncReport {
+    /// The report of these pollers.
+    pub fn new(name: SectionName, shared: Arc<Shared>, pollers: Vec<Arc<Poller>>) -> Self {
+        Self { name, shared, pollers }
+    }
+}
+
+impl telemetry::Section for StatusSyncReport {
+    fn name(&self) -> &SectionName {
+        &self.name
+    }
+
+    fn job(&self) -> &'static str {
+        "status_sync"
+    }
+
+    fn readiness(&self) -> Readiness {
+        let mut unreachable = None;
+        for poller in &self.pollers {
+            let report = poller.report();
+            match (poller.not_ready_because(), &report.failure) {
+                (Some((reason, true)), _) => unreachable = Some(reason),
+                (Some((reason, false)), _) => return Readiness::NotReady(reason),
+                (None, Some((_, error))) if report.passes == 0 => return Readiness::NotReady(error.clone()),
+                (None, None) if report.passes == 0 => {
+                    return Readiness::NotReady(format!("the first pass of {} goes on", poller.family().as_str()));
+                }
+                (None, _) => {}
+            }
+        }
+        unreachable.map_or(Readiness::Ready, Readiness::Unreachable)
+    }
+
+    fn report(&self) -> Value {
+        let families: Map<String, Value> = self
+            .pollers
+            .iter()
+            .map(|poller| (poller.family().as_str().to_owned(), poller.report().to_json()))
+            .collect();
+        json!({
+            "database": self.shared.database.place(),
+            "pool": self.shared.database.state(),
+            "families": families,
+        })
+    }
+
+    fn refresh(&self) {
+        self.pollers.iter().for_each(|poller| poller.refresh());
+        let pool = self.shared.database.state();
+        telemetry::db_pool_connections(pool.idle, pool.in_use, pool.max);
+    }
+
+    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+        Box::pin(async move {
+            let held: usize = self.pollers.iter().filter_map(|poller| poller.report().mass_clear_held).sum();
+            if held == 0 {
+                return Err(Refused::Conflict { reason: "no clearing is held".into() });
+            }
+            tracing::info!(objects = held, "mass clearing approved");
+            self.shared.approvals.send_modify(|approvals| *approvals += 1);
+            Ok(json!({"approved": held}))
+        })
+    }
+
+    fn detach(&self, _local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {
+        Box::pin(async { Err(Refused::Unsupported { job: "status_sync" }) })
+    }
+}

@@ -1,0 +1,408 @@
+//! What a poller remembers of its family: one entry a row of `spec`, a few hundred bytes each, and no row of `status`.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::digest::{Digest, Fingerprint};
+use super::plan::Waiting;
+use crate::actor::Backoff;
+use crate::cluster::{ObjectKey, Store};
+
+/// What the API server refuses is tried again after this: the same content will hardly do.
+const REFUSED: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(5));
+
+/// So many bad rows are named in the report; all are counted.
+const NAMED: usize = 5;
+
+/// The id of a row of `spec`: a UUID.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowId(u128);
+
+/// A text that is no UUID.
+#[derive(Debug)]
+pub struct NoUuid;
+
+impl FromStr for RowId {
+    type Err = NoUuid;
+
+    fn from_str(text: &str) -> Result<Self, NoUuid> {
+        let digits: String = text.chars().filter(|letter| *letter != '-').collect();
+        if text.len() != 36 || digits.len() != 32 {
+            return Err(NoUuid);
+        }
+        u128::from_str_radix(&digits, 16).map(Self).map_err(|_| NoUuid)
+    }
+}
+
+impl fmt::Display for RowId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = format!("{:032x}", self.0);
+        let part = |range| digits.get(range).unwrap_or_default();
+        write!(formatter, "{}-{}-{}-{}-{}", part(0..8), part(8..12), part(12..16), part(16..20), part(20..32))
+    }
+}
+
+impl fmt::Debug for RowId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+/// A hub object as change detection found it.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its row.
+    pub id: RowId,
+    /// Its name.
+    pub key: ObjectKey,
+    /// Its rows of `status`.
+    pub print: Fingerprint,
+}
+
+/// An object that was written, or found to be right.
+#[derive(Clone, Debug)]
+pub struct Part {
+    key: ObjectKey,
+    digest: Digest,
+    /// The version of our last write, which the cache may have yet to show.
+    written: Option<Arc<str>>,
+    /// What the API server made of our write.
+    accepted: Option<Digest>,
+}
+
+/// A row of `spec`.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its name.
+    pub key: ObjectKey,
+    /// Its rows of `status`, by the last change detection.
+    pub found: Fingerprint,
+    /// Its rows when it was last written or found to be right; none where it has to be looked at.
+    pub settled: Option<Fingerprint>,
+    /// What it waits for.
+    pub waiting: Option<Waiting>,
+    /// Since when the database says something that is not written.
+    pub pending: Option<Instant>,
+    /// UID of the hub object that it was served to.
+    live: Option<Arc<str>>,
+    parts: Vec<Part>,
+    blockers: Vec<(ObjectKey, Arc<str>)>,
+    /// UIDs of what we deleted, which the cache may have yet to show.
+    deleted: Vec<Arc<str>>,
+    /// What was wrong with its rows when they were last read.
+    pub bad: BadRows,
+    /// When someone else's edit was last mended.
+    pub mended: Option<Instant>,
+    refusals: u32,
+    not_before: Option<Instant>,
+}
+
+impl Entry {
+    fn new(found: &Found, now: Instant) -> Self {
+        Self {
+            key: found.key.clone(),
+            found: found.print,
+            settled: None,
+            waiting: None,
+            pending: Some(now),
+            live: None,
+            parts: Vec::new(),
+            blockers: Vec::new(),
+            deleted: Vec::new(),
+            bad: BadRows::default(),
+            mended: None,
+            refusals: 0,
+            not_before: None,
+        }
+    }
+
+    /// Whether it was settled with the rows that the database has, and the caches show nothing else.
+    pub fn is_settled(&self) -> bool {
+        self.settled == Some(self.found)
+    }
+
+    /// Whether a refusal still holds it back.
+    pub fn is_held_back(&self, now: Instant) -> bool {
+        self.not_before.is_some_and(|moment| now < moment)
+    }
+
+    /// Whether the object was deleted by us.
+    pub fn has_deleted(&self, uid: &str) -> bool {
+        self.deleted.iter().any(|deleted| **deleted == *uid)
+    }
+
+    /// What is accepted in the place of a digest, see [`super::plan::Observed::accepted`].
+    pub fn accepts(&self, target: &Store, key: &ObjectKey, desired: Digest) -> Option<Digest> {
+        let part = self.parts.iter().find(|part| part.key == *key && part.digest == desired)?;
+        match &part.written {
+            Some(version) if !target.has_caught_up(key, version) => {
+                Some(target.get(key).and_then(|held| Digest::held(&held)).unwrap_or(desired))
+            }
+            _ => part.accepted,
+        }
+    }
+
+    /// Whether the caches show what was settled. Takes note of what the API server made of our last write, at the very
+    /// version that shows it.
+    fn is_at_rest(&mut self, hub: &Store, target: &Store) -> bool {
+        if hub.get(&self.key).map(|live| Arc::clone(&live.uid)) != self.live {
+            return false;
+        }
+        if self.blockers.iter().any(|(key, uid)| target.get(key).is_none_or(|held| held.uid != *uid)) {
+            return false;
+        }
+        for part in &mut self.parts {
+            if part.written.as_ref().is_some_and(|version| !target.has_caught_up(&part.key, version)) {
+                continue;
+            }
+            let Some(held) = target.get(&part.key) else { return false };
+            let shown = Digest::held(&held);
+            if shown == Some(part.digest) || (shown.is_some() && shown == part.accepted) {
+                continue;
+            }
+            if part.written.as_ref().is_some_and(|version| *version == held.resource_version) {
+                part.accepted = shown;
+                continue;
+            }
+            return false;
+        }
+        true
+    }
+
+    /// The rows were read and what they say is in the cluster: by `parts`, some of which were just written.
+    pub fn settle(&mut self, print: Fingerprint, live: Arc<str>, parts: Vec<(ObjectKey, Digest, Option<Arc<str>>)>) {
+        let before = std::mem::take(&mut self.parts);
+        self.parts = parts
+            .into_iter()
+            .map(|(key, digest, written)| {
+                let same = before.iter().find(|part| part.key == key && part.digest == digest);
+                let accepted = same.and_then(|part| part.accepted).filter(|_| written.is_none());
+                let written = written.or_else(|| same.and_then(|part| part.written.clone()));
+                Part { key, digest, written, accepted }
+            })
+            .collect();
+        self.live = Some(live);
+        self.settled = Some(print);
+        self.blockers.clear();
+        self.waiting = None;
+        self.refusals = 0;
+        self.not_before = None;
+        if self.is_settled() {
+            self.pending = None;
+        }
+    }
+
+    /// It can't be served until the blockers have gone.
+    pub fn block(&mut self, waiting: Waiting, blockers: Vec<(ObjectKey, Arc<str>)>) {
+        self.waiting = Some(waiting);
+        self.blockers = blockers;
+    }
+
+    /// These objects were deleted.
+    pub fn delete(&mut self, uids: Vec<Arc<str>>) {
+        self.deleted = uids;
+    }
+
+    /// A write failed.
+    pub fn fail(&mut self, now: Instant, refused: bool) {
+        self.settled = None;
+        if refused {
+            self.not_before = Some(now + REFUSED.next_delay(self.refusals));
+            self.refusals = self.refusals.saturating_add(1);
+        }
+    }
+}
+
+/// Rows that count for nothing, or not for all that they say.
+#[derive(Clone, Debug, Default)]
+pub struct BadRows {
+    /// How many.
+    pub count: usize,
+    /// Some of them.
+    pub examples: Vec<String>,
+}
+
+impl BadRows {
+    /// Counts some, and keeps an example as long as there are few.
+    pub fn add(&mut self, count: usize, example: impl FnOnce() -> String) {
+        self.count += count;
+        if self.examples.len() < NAMED {
+            self.examples.push(example());
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        let room = NAMED.saturating_sub(self.examples.len());
+        self.examples.extend(other.examples.iter().take(room).cloned());
+    }
+}
+
+/// The entries of a family.
+#[derive(Debug, Default)]
+pub struct Table {
+    entries: HashMap<RowId, Entry>,
+    by_name: HashMap<ObjectKey, Vec<RowId>>,
+    by_part: HashMap<ObjectKey, RowId>,
+    /// What the caches have shown to be otherwise than it was settled.
+    unrest: HashSet<RowId>,
+}
+
+impl Table {
+    /// Takes the result of a complete change detection in: rows that are gone are forgotten.
+    pub fn take(&mut self, found: Vec<Found>, now: Instant) {
+        let mut before = std::mem::take(&mut self.entries);
+        self.by_name.clear();
+        for found in found {
+            let entry = match before.remove(&found.id) {
+                Some(mut entry) if entry.key == found.key => {
+                    if entry.found != found.print {
+                        entry.pending.get_or_insert(now);
+                    }
+                    entry.found = found.print;
+                    entry
+                }
+                _ => Entry::new(&found, now),
+            };
+            self.by_name.entry(found.key).or_default().push(found.id);
+            self.entries.insert(found.id, entry);
+        }
+        self.by_part.retain(|_, id| self.entries.contains_key(id));
+        self.unrest.retain(|id| self.entries.contains_key(id));
+    }
+
+    /// An entry.
+    pub fn get(&self, id: RowId) -> Option<&Entry> {
+        self.entries.get(&id)
+    }
+
+    /// An entry.
+    pub fn get_mut(&mut self, id: RowId) -> Option<&mut Entry> {
+        self.entries.get_mut(&id)
+    }
+
+    /// Every name with the rows that have it.
+    pub fn names(&self) -> Vec<(ObjectKey, Vec<RowId>)> {
+        self.by_name.iter().map(|(key, ids)| (key.clone(), ids.clone())).collect()
+    }
+
+    /// The names of some rows, with all rows that have them.
+    pub fn names_of(&self, ids: &HashSet<RowId>) -> Vec<(ObjectKey, Vec<RowId>)> {
+        let keys: HashSet<&ObjectKey> = ids.iter().filter_map(|id| Some(&self.entries.get(id)?.key)).collect();
+        keys.into_iter().filter_map(|key| Some((key.clone(), self.by_name.get(key)?.clone()))).collect()
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Remembers whose an object is, so that news of it finds its row.
+    pub fn own(&mut self, part: ObjectKey, id: RowId) {
+        self.by_part.insert(part, id);
+    }
+
+    /// Looks whether the caches show what was settled; what they don't is to be looked at again.
+    pub fn check(&mut self, id: RowId, hub: &Store, target: &Store) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if entry.settled.is_some() && !entry.is_at_rest(hub, target) {
+            entry.settled = None;
+            self.unrest.insert(id);
+        }
+    }
+
+    /// A watch has shown something new of a hub object, or of one that is made for it. `maker` is the name of the hub
+    /// object that the shown object says that it was made for.
+    pub fn note(&mut self, shown: &ObjectKey, maker: Option<&ObjectKey>, hub: &Store, target: &Store) {
+        let mut ids: HashSet<RowId> = self.by_part.get(shown).copied().into_iter().collect();
+        for key in std::iter::once(shown).chain(maker) {
+            ids.extend(self.by_name.get(key).into_iter().flatten());
+        }
+        for id in ids {
+            let appeared = self.entries.get(&id).is_some_and(|entry| {
+                matches!(entry.waiting, Some(Waiting::Absent | Waiting::Ambiguous)) && hub.get(&entry.key).is_some()
+            });
+            if appeared {
+                self.unrest.insert(id);
+            }
+            self.check(id, hub, target);
+        }
+    }
+
+    /// Takes what is to be looked at before the next pass; what was mended less than `calm` ago is left to that pass, so
+    /// that a contest with another writer costs no more than one write an interval.
+    pub fn take_unrest(&mut self, now: Instant, calm: Duration) -> HashSet<RowId> {
+        let taken = std::mem::take(&mut self.unrest);
+        taken
+            .into_iter()
+            .filter(|id| {
+                let mended = self.entries.get(id).and_then(|entry| entry.mended);
+                mended.is_none_or(|mended| now.saturating_duration_since(mended) >= calm)
+            })
+            .collect()
+    }
+
+    /// Rows by what they wait for.
+    pub fn waiting(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        for waiting in self.entries.values().filter_map(|entry| entry.waiting) {
+            *counts.entry(waiting.as_str()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// What is wrong with the rows of all entries, and with those that `others` tells of.
+    pub fn bad_rows(&self, others: &BadRows) -> BadRows {
+        let mut all = others.clone();
+        self.entries.values().filter(|entry| entry.bad.count > 0).for_each(|entry| all.merge(&entry.bad));
+        all
+    }
+
+    /// Since when the oldest change is not written. What waits for something else than us does not count.
+    pub fn oldest_pending(&self) -> Option<Instant> {
+        self.entries.values().filter(|entry| entry.waiting.is_none()).filter_map(|entry| entry.pending).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_id_is_written_as_it_is_read() {
+        let text = "0b81d5a4-8e0f-4c38-9d7a-0123456789ab";
+        assert_eq!(text.parse::<RowId>().unwrap().to_string(), text);
+        for wrong in ["", "0b81d5a4", "0b81d5a48e0f4c389d7a0123456789ab", "0b81d5a4-8e0f-4c38-9d7a-0123456789zz"] {
+            assert!(wrong.parse::<RowId>().is_err(), "{wrong}");
+        }
+    }
+
+    fn found(id: u128, name: &str, rows: i64) -> Found {
+        Found { id: RowId(id), key: ObjectKey::new("n", name), print: Fingerprint::new(rows, 7) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rows_that_are_gone_are_forgotten_and_those_renamed_begin_anew() {
+        let mut table = Table::default();
+        let now = Instant::now();
+        table.take(vec![found(1, "a", 1), found(2, "b", 1), found(3, "b", 1)], now);
+        let entry = table.get_mut(RowId(1)).unwrap();
+        entry.settle(Fingerprint::new(1, 7), "uid".into(), Vec::new());
+        assert!(entry.is_settled() && entry.pending.is_none());
+        assert_eq!(table.names().len(), 2);
+        table.take(vec![found(1, "a", 2), found(2, "c", 1)], now + Duration::from_secs(9));
+        let entry = table.get(RowId(1)).unwrap();
+        assert!(!entry.is_settled() && entry.pending == Some(now + Duration::from_secs(9)));
+        assert_eq!((table.len(), table.get(RowId(2)).unwrap().settled), (2, None));
+    }
+}

@@ -1,0 +1,104 @@
+//! From configuration to actors.
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, watch};
+
+use super::digest::projection;
+use super::family::facts;
+use super::follower::KeyFollower;
+use super::poller::{Poller, Shared};
+use super::report::StatusSyncReport;
+use crate::actor::{ChildSpec, KeyInbox, RestartPolicy, key_mailbox};
+use crate::cluster::{Fence, ObjectKey, WatchId, WatchRegistry};
+use crate::config::{ClusterName, ResourceId, StatusFamily, StatusSyncConfig};
+use crate::db::{self, Database, DatabaseUrl};
+
+/// Keys that wait for a poller, which reads them in every pause of its pass.
+const KEY_CAPACITY: usize = 1024;
+
+/// Status sync, wired and not started.
+pub struct WiredStatusSync {
+    pollers: Vec<(Arc<Poller>, KeyInbox<ObjectKey>)>,
+    report: Arc<StatusSyncReport>,
+}
+
+/// Wires the pollers and the watches that they follow. Fails where the certificates that the URL names can't be read.
+/// `fence` is the section's, where it is elected.
+pub fn wire(
+    config: &StatusSyncConfig,
+    database: &DatabaseUrl,
+    watches: &mut WatchRegistry,
+    fence: Option<Fence>,
+) -> Result<WiredStatusSync, db::Error> {
+    let shared = Arc::new(Shared {
+        database: Database::new(database)?,
+        permits: Arc::new(Semaphore::new(config.max_in_flight.get())),
+        interval: config.interval,
+        namespace: config.watch_namespace.clone(),
+        any_rows: watch::Sender::new(false),
+        approvals: watch::Sender::new(0),
+        fence,
+    });
+    let cluster = watches.canonical(&config.cluster);
+    let mut pollers = Vec::new();
+    for family in &config.families {
+        let facts = facts(*family);
+        let namespace = &config.watch_namespace;
+        let target = watches.watch(id(&cluster, facts.target(), namespace, false));
+        target.project(projection(facts));
+        let owner = facts.owner().map(|resource| {
+            // Placements are written by a family of their own; their watch has the fields of that one.
+            let written = StatusFamily::ALL.into_iter().find(|other| super::family::facts(*other).target() == resource);
+            let watch = watches.watch(id(&cluster, resource, namespace, written.is_none()));
+            if let Some(written) = written {
+                watch.project(projection(super::family::facts(written)));
+            }
+            watch
+        });
+        let (mailbox, inbox) = key_mailbox(KEY_CAPACITY);
+        for watch in std::iter::once(&target).chain(&owner) {
+            watch.follow(Arc::new(KeyFollower { namespace: namespace.clone(), mailbox: mailbox.clone() }));
+        }
+        pollers.push((Arc::new(Poller::new(*family, Arc::clone(&shared), target, owner)), inbox));
+    }
+    let all = pollers.iter().map(|(poller, _)| Arc::clone(poller)).collect();
+    let report = Arc::new(StatusSyncReport::new(config.name.clone(), shared, all));
+    Ok(WiredStatusSync { pollers, report })
+}
+
+fn id(cluster: &ClusterName, resource: ResourceId, namespace: &str, metadata_only: bool) -> WatchId {
+    WatchId {
+        cluster: cluster.clone(),
+        resource,
+        namespace: namespace.to_owned(),
+        labels: String::new(),
+        fields: String::new(),
+        metadata_only,
+    }
+}
+
+impl WiredStatusSync {
+    /// What the admin server shows of it.
+    pub fn report(&self) -> Arc<StatusSyncReport> {
+        Arc::clone(&self.report)
+    }
+
+    /// The section's branch of the tree. The watches belong to their cluster.
+    pub fn into_child(self) -> ChildSpec {
+        let pollers = self.pollers;
+        ChildSpec::supervisor("status_sync", RestartPolicy::ACTOR, move || {
+            pollers
+                .iter()
+                .map(|(poller, inbox)| {
+                    let (poller, inbox) = (Arc::clone(poller), inbox.clone());
+                    let gauge = inbox.gauge();
+                    ChildSpec::new(format!("poller {}", poller.family().as_str()), move |scope| {
+                        Arc::clone(&poller).run(scope, inbox.clone())
+                    })
+                    .gauge(gauge)
+                })
+                .collect()
+        })
+    }
+}
