@@ -57,7 +57,7 @@ impl Fleet {
         let window = options.window;
         vec![
             Self { leases: 1_000, duration: Duration::from_secs(30), window },
-            Self { leases: options.leases, duration: Duration::from_secs(60), window },
+            Self { leases: options.leases, duration: Duration::from_mins(1), window },
         ]
     }
 
