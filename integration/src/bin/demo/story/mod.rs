@@ -62,7 +62,7 @@ pub(crate) async fn play(screen: Screen, stage: &mut Stage) -> Result<(), Error>
     story.step("edge down", faults::edge_down).await?;
     story.step("edge back", faults::edge_back).await?;
     story.step("killed", faults::killed).await?;
-    story.step("taken over", replicas::taken_over).await?;
+    story.step("takeover", replicas::taken_over).await?;
     story.step("deleted", travel::deleted).await?;
     story.step("cleared", faults::cleared).await?;
     story.table();
