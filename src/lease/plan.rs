@@ -157,6 +157,8 @@ pub(super) struct Plan {
     due: Option<Instant>,
     /// Failed renewals since the last that succeeded.
     failures: u32,
+    /// How many of them, the last ones, were refused: a server that has just come back may know of no role yet.
+    refusals: u32,
     /// When the last acknowledged renewal was sent.
     acknowledged: Option<Instant>,
 }
@@ -172,6 +174,7 @@ impl Plan {
             verifying: None,
             due: None,
             failures: 0,
+            refusals: 0,
             acknowledged: None,
         }
     }
@@ -275,6 +278,7 @@ impl Plan {
                 if self.failures > 0 {
                     // What failed with the old ones is due with the new ones.
                     self.failures = 0;
+                    self.refusals = 0;
                     self.due = None;
                 }
                 return true;
@@ -296,13 +300,21 @@ impl Plan {
         match outcome {
             Ok(()) => {
                 self.failures = 0;
+                self.refusals = 0;
                 self.acknowledged = Some(sent);
                 self.due = Some(sent + self.terms.pause(chance));
             }
             Err(failure) => {
                 self.due = match failure {
-                    Failure::Hub | Failure::Unauthorized => None,
-                    Failure::Refused => Some(now + RENEWAL_BACKOFF.next_delay(self.failures).min(self.terms.interval)),
+                    Failure::Hub | Failure::Unauthorized => {
+                        self.refusals = 0;
+                        None
+                    }
+                    Failure::Refused => {
+                        let pause = RENEWAL_BACKOFF.next_delay(self.refusals).min(self.terms.interval);
+                        self.refusals = self.refusals.saturating_add(1);
+                        Some(now + pause)
+                    }
                 };
                 self.failures = self.failures.saturating_add(1);
                 if failure != Failure::Hub

@@ -54,6 +54,24 @@ async fn a_renewal_is_due_an_interval_after_the_last_was_sent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refusal_after_an_outage_is_a_first_one() {
+    let (mut plan, sent) = renewing(terms(60, 20_000));
+    let mut now = sent + millis(20_000);
+    for _ in 0..30 {
+        assert!(matches!(plan.next(ready(FIRST), now).actions[..], [Action::Renew { .. }]));
+        plan.renewed(now, Err(Failure::Hub), now, 0.5);
+        now += millis(500);
+    }
+    for longest in [100, 200, 400] {
+        assert!(matches!(plan.next(ready(FIRST), now).actions[..], [Action::Renew { .. }]));
+        plan.renewed(now, Err(Failure::Refused), now, 0.5);
+        let again = plan.next(ready(FIRST), now).until.expect("it is tried again");
+        assert!(again <= now + millis(longest), "{:?} after it was refused", again - now);
+        now = again;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_is_not_ready_cancels_and_one_that_is_again_renews_at_once() {
     let (mut plan, sent) = renewing(terms(60, 20_000));
     let due = sent + millis(20_000);
