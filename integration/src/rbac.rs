@@ -129,7 +129,6 @@ impl Grant {
 
     /// Both roles grant `patch` on the kind.
     async fn wait_for(&self, client: &Client, allowed: bool) -> Result<(), Error> {
-        let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: Some(users::TOWLINE.to_owned()).filter(|_| self.group_of_users.is_none()),
@@ -145,14 +144,7 @@ impl Grant {
             ..Default::default()
         };
         let what = format!("{} to be {}", self.granted_name(), if allowed { "granted" } else { "revoked" });
-        eventually(what, LONGEST_SPREAD, async || {
-            let answer = reviews.create(&PostParams::default(), &review).await.map_err(|error| error.to_string())?;
-            match answer.status {
-                Some(status) if status.allowed == allowed => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .await
+        wait_for_answer(client, what, &review, allowed).await
     }
 
     /// The role of this name in the manifest, with the kind and the secrets of this grant.
@@ -302,7 +294,6 @@ async fn wait_for_access(
     allowed: bool,
 ) -> Result<(), Error> {
     let (group, resource, name, verb) = probe;
-    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     let review = SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: Some(user.to_owned()),
@@ -319,8 +310,19 @@ async fn wait_for_access(
         ..Default::default()
     };
     let what = format!("{user} to be {}allowed to {verb} {resource}", if allowed { "" } else { "no longer " });
+    wait_for_answer(client, what, &review, allowed).await
+}
+
+/// Waits until the API server's authorizer answers so.
+async fn wait_for_answer(
+    client: &Client,
+    what: String,
+    review: &SubjectAccessReview,
+    allowed: bool,
+) -> Result<(), Error> {
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     eventually(what, LONGEST_SPREAD, async || {
-        let answer = reviews.create(&PostParams::default(), &review).await.map_err(|error| error.to_string())?;
+        let answer = reviews.create(&PostParams::default(), review).await.map_err(|error| error.to_string())?;
         match answer.status {
             Some(status) if status.allowed == allowed => Ok(()),
             other => Err(format!("{other:?}")),

@@ -50,11 +50,11 @@ async fn measure(options: &LeaseOptions) -> Result<Measured, Error> {
             eprintln!("{}", report::fleet_progress("daemon", &cost));
             measured.fleets.push(cost);
         }
-        let seconds = outage::hub_return(&world, options).await?;
+        let seconds = outage::hub_return(&world).await?;
         eprintln!("  hub back: renewed after {seconds:.2} s");
         measured.hub_return_seconds.push(seconds);
         for rotation in outage::Rotation::ALL {
-            let gap = rotation.measure(&world, options).await?;
+            let gap = rotation.measure(&world).await?;
             eprintln!(
                 "  {}: longest gap {:.2} s at a period of {:.2} s",
                 gap.rotation, gap.longest_seconds, gap.period_seconds

@@ -10,7 +10,6 @@ use kube::Api;
 use serde::Serialize;
 
 use super::world::{LONGEST_STEP, World, lease_name};
-use crate::options::LeaseOptions;
 
 /// The period is a third of it.
 const DURATION: Duration = Duration::from_secs(15);
@@ -18,7 +17,7 @@ const DURATION: Duration = Duration::from_secs(15);
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// From the hub's first answer after an outage of three periods to the first renewal.
-pub(crate) async fn hub_return(world: &World, _options: &LeaseOptions) -> Result<f64, Error> {
+pub(crate) async fn hub_return(world: &World) -> Result<f64, Error> {
     let _towline = start(world).await?;
     world.hub.kill_api_server().await?;
     let killed = Timestamp::now();
@@ -78,7 +77,7 @@ impl Rotation {
         }
     }
 
-    pub(crate) async fn measure(self, world: &World, _options: &LeaseOptions) -> Result<Gap, Error> {
+    pub(crate) async fn measure(self, world: &World) -> Result<Gap, Error> {
         let towline = start(world).await?;
         let rotated = async {
             if self == Self::NewBroken {
