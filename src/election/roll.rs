@@ -83,8 +83,7 @@ impl Roll {
         (next, record)
     }
 
-    /// Whether this replica is to give the section up, now; and when to ask again, should nothing be seen. A yes is given
-    /// once.
+    /// For whom this replica is to give the section up, now. A yes is given once.
     pub(super) fn gives_up(&self, section: &str) -> Option<Offer> {
         let mut view = self.view.lock();
         if !self.listens(&mut view) {

@@ -143,7 +143,8 @@ async fn inline(data: &Data) -> Result<Credentials, Error> {
         }
         if let Some(token) = reader.follow("tokenFile", user.token_file.take())? {
             let text = std::str::from_utf8(token.bytes).map_err(|_| Error::NotText { key: token.key })?;
-            user.token.get_or_insert(SecretString::from(text.trim().to_owned()));
+            // Of the two, the file is the one that is rotated, and the one that kubectl takes.
+            user.token = Some(SecretString::from(text.trim().to_owned()));
         }
     }
     let fingerprint = Fingerprint(reader.hash.finalize().into());
@@ -251,6 +252,15 @@ mod tests {
     async fn refused(user: Value) -> Error {
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &user);
         inline(&data(&[("kubeconfig", &text), ("tls.key", "hunter2")])).await.expect_err("refused")
+    }
+
+    #[tokio::test]
+    async fn a_token_file_goes_before_a_token() {
+        let user = json!({"token": "old", "tokenFile": "token"});
+        let text = kubeconfig(&json!({"server": "https://hub:6443"}), &user);
+        let credentials = inline(&data(&[("kubeconfig", &text), ("token", "rotated")])).await.expect("credentials");
+        let token = credentials.config.auth_info.token.expect("a token");
+        assert_eq!(token.expose_secret(), "rotated");
     }
 
     #[tokio::test]
