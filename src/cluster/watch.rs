@@ -347,21 +347,25 @@ impl Watch {
                 Err(error) => return End::Void(error),
             }
         }
+        self.demands.gathered().await;
         let number = self.demands.begin();
         self.store.may_list();
         let mut stream = self.stream(&session, &kind, streaming);
         scope.set_state("listing");
+        let mut is_listing = true;
         loop {
             let next = tokio::select! {
                 biased;
                 _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)) => return End::Relist,
                 () = self.list_again.notified() => return End::Relist,
-                () = self.demands.newer_than(number) => return End::Relist,
+                // Not in the middle of a list: who came first would wait for as long as others come.
+                () = self.demands.newer_than(number), if !is_listing => return End::Relist,
                 next = stream.next() => next,
             };
             match next {
                 None => return End::Relist,
                 Some(Ok(event)) => {
+                    is_listing = matches!(event, Event::Init | Event::InitApply(_));
                     if matches!(event, Event::InitDone | Event::Apply(_) | Event::Delete(_)) {
                         *attempt = 0;
                         self.is_live.store(true, Ordering::Release);
@@ -373,6 +377,7 @@ impl Watch {
                     self.take(event, number).await;
                 }
                 Some(Err(error)) => {
+                    is_listing = false;
                     self.is_live.store(false, Ordering::Release);
                     if let Some(end) = self.after_error(&error, streaming, attempt).await {
                         return end;
