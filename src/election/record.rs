@@ -77,6 +77,20 @@ pub(super) struct ReplicaRecord {
     pub(super) version: Arc<str>,
 }
 
+impl SeatRecord {
+    /// Whether the other differs by having been written later at most: a renewal.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        Self { version: Arc::clone(&other.version), ..self.clone() } == *other
+    }
+}
+
+impl ReplicaRecord {
+    /// Whether the other differs by having been written later at most: a renewal.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        self.identity == other.identity && self.duration == other.duration && self.sections == other.sections
+    }
+}
+
 /// A Lease of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use serde_json::{Value, json};
 use tokio::task::LocalSet;
 
+use tokio::time::sleep;
+
 use super::*;
 use crate::actor::{ChildSpec, RestartPolicy, Supervisor, SupervisorHandle};
 use crate::cluster::watch::scripted::Script;
@@ -58,7 +60,7 @@ impl Scene {
             lease_duration: config.lease_duration,
             renew_interval: config.renew_interval,
             leases: Arc::new(Leases::new(&cluster, &config)),
-            roll,
+            roll: Arc::clone(&roll),
             seat: Arc::clone(&seat),
         });
         let (drains_for, runs) = (Arc::new(parking_lot::Mutex::new(Duration::ZERO)), Arc::new(AtomicBool::new(false)));
@@ -75,7 +77,8 @@ impl Scene {
             }
         });
         let electing = ChildSpec::new("election databases", move |scope| Arc::clone(&elector).run(scope));
-        let children = vec![electing, section.gated(seat.gate.clone())];
+        let looking = ChildSpec::new("roll", move |scope| Arc::clone(&roll).run(scope));
+        let children = vec![looking, electing, section.gated(seat.gate.clone())];
         let tree = Supervisor::start("test", children, RestartPolicy::ACTOR);
         Self { script, watch, seat, tree, drains_for, runs, version: 100 }
     }
