@@ -25,8 +25,10 @@ use crate::cluster::Error;
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 /// A failed renewal is tried again after this part of the interval.
 const RENEW_RETRY_PART: u32 = 5;
-/// A renewal that is under way when the term is given up may take so long; what it came to decides about the version.
+/// A renewal that is under way when the term is given up is waited for so long: what it came to tells the version.
 const LAST_RENEWAL: Duration = Duration::from_secs(1);
+/// As often the record may turn out to have been renewed just before it is given up.
+const RELEASES: usize = 3;
 
 /// What an elector works with.
 pub(super) struct Elector {
@@ -229,28 +231,44 @@ impl Elector {
         let Term { acquired, mut renewals, over } = term;
         drop(over);
         let stopped = renewals.wait_for(|renewal| !matches!(renewal, Renewal::Held(_)));
-        let version = match timeout(LAST_RENEWAL, stopped).await {
-            Ok(Ok(renewal)) => match &*renewal {
-                Renewal::Held(version) | Renewal::Stopped(version) => Some(Arc::clone(version)),
-                Renewal::Lost => None,
-            },
-            Ok(Err(_)) | Err(_) => None,
+        // One that takes longer goes through before what follows, or not at all: both name the version they are based on.
+        drop(timeout(LAST_RENEWAL, stopped).await);
+        let version = match &*renewals.borrow() {
+            Renewal::Held(version) | Renewal::Stopped(version) => Some(Arc::clone(version)),
+            Renewal::Lost => None,
         };
         let section = &self.seat.section;
-        let Some(version) = version else { return };
-        let mut released = self.leases.release(section, &version).await;
-        if matches!(released, Err(Error::Conflict { .. }))
-            && let Ok(Some(version)) = still_ours(&self.leases, &self.seat, &self.identity, &acquired).await
-        {
-            released = self.leases.release(section, &version).await;
-        }
+        let released = match version {
+            Some(version) => self.release(version, &acquired).await,
+            None => Ok(false),
+        };
         match released {
-            Ok(()) => tracing::info!(%section, "section was given up"),
+            Ok(true) => tracing::info!(%section, "section was given up"),
+            Ok(false) => tracing::warn!(%section, "section was to be given up, and its Lease is somebody else's"),
             Err(error) => {
                 self.seat.failed(&error);
                 tracing::warn!(%section, %error, "section could not be given up, its Lease runs out");
             }
         }
+    }
+
+    /// Writes that nobody holds the section; `false` where the record is no longer of this term.
+    async fn release(&self, mut version: Arc<str>, acquired: &Arc<str>) -> Result<bool, Error> {
+        let section = &self.seat.section;
+        let mut result = self.leases.release(section, &version).await;
+        for _ in 1..RELEASES {
+            match result {
+                Err(Error::Conflict { .. }) => {}
+                Err(Error::NotFound { .. }) => return Ok(false),
+                result => return result.map(|()| true),
+            }
+            let Some(newer) = still_ours(&self.leases, &self.seat, &self.identity, acquired).await? else {
+                return Ok(false);
+            };
+            version = newer;
+            result = self.leases.release(section, &version).await;
+        }
+        result.map(|()| true)
     }
 }
 

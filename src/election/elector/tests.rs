@@ -221,3 +221,49 @@ async fn a_lease_is_given_up_by_one_write_as_soon_as_the_section_has_drained() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_given_up_also_while_a_renewal_gets_no_answer() {
+    scene(async |mut scene| {
+        scene.takes_the_section().await;
+        // The renewal gets no answer; what comes after it goes through.
+        let is_first = Arc::new(AtomicBool::new(true));
+        scene.script.answer(move |_| {
+            let code = if is_first.swap(false, SeqCst) { 0 } else { 200 };
+            (code, json!({"metadata": {"uid": "lease-uid", "resourceVersion": "2000"}}))
+        });
+        sleep(Duration::from_millis(5_500)).await;
+        assert_eq!(scene.script.asked(), [format!("PATCH {LEASE}")], "the renewal is under way");
+        let asked = Instant::now();
+        assert!(scene.tree.clone().drain(Duration::from_secs(30)).await.unfinished.is_empty());
+        assert_eq!(scene.script.asked(), [format!("PATCH {LEASE}")], "the Lease was left to run out");
+        assert!(asked.elapsed() < Duration::from_secs(2), "it took {:?}", asked.elapsed());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_renewed_by_a_request_without_an_answer_is_given_up_in_its_newer_version() {
+    scene(async |mut scene| {
+        scene.takes_the_section().await;
+        let mut mine = scene.seat_of("me", scene.seat.acquired().expect("it is held").as_ref());
+        mine["metadata"]["resourceVersion"] = json!("2001");
+        let patches = Arc::new(parking_lot::Mutex::new(0));
+        scene.script.answer(move |line| {
+            if line.starts_with("GET") {
+                return (200, mine.clone());
+            }
+            *patches.lock() += 1;
+            match *patches.lock() {
+                1 => (0, json!(null)),
+                2 => (409, json!({"kind": "Status", "code": 409, "reason": "Conflict"})),
+                _ => (200, json!({"metadata": {"uid": "lease-uid", "resourceVersion": "2002"}})),
+            }
+        });
+        sleep(Duration::from_millis(5_500)).await;
+        scene.script.asked();
+        assert!(scene.tree.clone().drain(Duration::from_secs(30)).await.unfinished.is_empty());
+        assert_eq!(scene.script.asked(), [format!("PATCH {LEASE}"), format!("GET {LEASE}"), format!("PATCH {LEASE}")]);
+    })
+    .await;
+}
