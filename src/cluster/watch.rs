@@ -100,8 +100,10 @@ pub trait Follower: Send + Sync {
     fn note(&self, _watch: &Watch, _first: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
         vanished
     }
-    /// All followers have noted the end of the list. Returns when there is room for the news.
+    /// All followers have noted the end of the list, and demands are met. Returns when there is room for the news.
     fn listed<'a>(&'a self, watch: &'a Watch, first: bool, noted: Vec<ObjectKey>) -> BoxFuture<'a, ()>;
+    /// Nobody demands the watch any more, and its cache was emptied: what was kept of it is to go, too.
+    fn forget(&self) {}
 }
 
 /// A watch: its cache and its followers.
@@ -282,6 +284,7 @@ impl Watch {
                 End::NoStreamingLists => streaming = false,
                 End::Unwanted => {
                     self.store.clear();
+                    self.followers.read().iter().for_each(|follower| follower.forget());
                     attempt = 0;
                     scope.set_state("idle");
                     tokio::select! {
@@ -537,7 +540,6 @@ impl Watch {
                 let first = !self.store.is_listed();
                 self.noting.store(true, Ordering::Release);
                 let vanished = self.store.end_list();
-                self.demands.listed(stream);
                 let followers = self.followers.read().clone();
                 let mut noted = Vec::with_capacity(followers.len());
                 for follower in followers {
@@ -546,6 +548,9 @@ impl Watch {
                     noted.push((follower, theirs));
                 }
                 self.noting.store(false, Ordering::Release);
+                // Not before: whoever waits for this list must not find what a follower had noted of an earlier one. Not
+                // later: a follower may be waiting for room with somebody who waits for this list.
+                self.demands.listed(stream);
                 for (follower, theirs) in noted {
                     follower.listed(self, first, theirs).await;
                 }
