@@ -17,6 +17,8 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::cluster::field_with_password;
+
 /// The key of the Secret that has to be there.
 const KUBECONFIG: &str = "kubeconfig";
 
@@ -154,10 +156,11 @@ fn inline(data: &Data) -> Result<Credentials, Error> {
         .now_or_never()
         .ok_or(Error::Unusable)?
         .map_err(|error| Error::Incomplete { what: missing(&error) })?;
-    let authority = config.cluster_url.authority().map_or("", |authority| authority.as_str());
-    // A password in front of the host would be in every error that names the server.
-    if authority.is_empty() || authority.contains('@') {
+    if config.cluster_url.authority().is_none() {
         return Err(Error::Incomplete { what: "server" });
+    }
+    if let Some(what) = field_with_password(&config) {
+        return Err(Error::Incomplete { what });
     }
     Ok(Credentials { config, fingerprint })
 }
@@ -330,6 +333,7 @@ mod tests {
         let broken = [
             "users: [{name: me, user: {token: hunter2".to_owned(),
             kubeconfig(&json!({"server": "https://me:hunter2@hub"}), &json!({"token": "hunter2"})),
+            kubeconfig(&json!({"server": "https://hub", "proxy-url": "http://me:hunter2@proxy"}), &json!({})),
             kubeconfig(&json!({"server": "https://h", "certificate-authority-data": "hunter2"}), &json!({})),
         ];
         for text in broken {
