@@ -263,11 +263,12 @@ impl AdminChild {
 }
 
 /// The roles of actors, as metrics label them.
-const ROLES: [&str; 13] = [
+const ROLES: [&str; 14] = [
     "admin",
     "cluster",
     "session",
     "watcher",
+    "roll",
     "election",
     "membership",
     "sync",
