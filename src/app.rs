@@ -263,7 +263,7 @@ impl AdminChild {
 }
 
 /// The roles of actors, as metrics label them.
-const ROLES: [&str; 13] = [
+const ROLES: [&str; 14] = [
     "admin",
     "cluster",
     "session",
@@ -277,6 +277,7 @@ const ROLES: [&str; 13] = [
     "lease",
     "status_sync",
     "poller",
+    "listener",
 ];
 
 async fn count_actors(tree: &LiveTree) {

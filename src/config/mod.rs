@@ -79,12 +79,7 @@ impl Config {
     /// Reads a file with the environment of this process over it.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
-        // A name that is not text is none of ours, and a value that is not text gets a fault as the wrong value it is.
-        let environment = std::env::vars_os().filter_map(|(name, value)| {
-            let name = name.into_string().ok()?;
-            Some((name, value.to_string_lossy().into_owned()))
-        });
-        Self::parse(&text, environment)
+        Self::parse(&text, environment())
     }
 
     /// The names of all sections, of whichever job.
@@ -151,18 +146,29 @@ impl Config {
         faults.extend(overlap::conflicts(&sync, &config.clusters, |_| Scope::Namespaced));
         config.sync = sync.into_iter().map(|(_, section)| section).collect();
         config.lease = lease.into_iter().map(|(_, section)| section).collect();
-        if let Some(section) = config.lease.iter().find(|section| section.uses_default_cluster()) {
-            let inferred = || ClusterConfig::new(ClusterAccess::Inferred);
-            config.clusters.entry(section.cluster.clone()).or_insert_with(inferred);
-        }
         if let Some(node) = status_sync {
             if let Node::Table(table) = &node {
                 check_cluster_is_known(table, "status_sync", "cluster", &cluster_names, faults);
             }
             config.status_sync = Fields::open("status_sync", node, faults).and_then(StatusSyncConfig::read);
         }
+        let default = ClusterName::default();
+        let mut hubs = config.lease.iter().map(|section| &section.cluster);
+        if hubs.any(|cluster| *cluster == default)
+            || config.status_sync.as_ref().is_some_and(|section| section.cluster == default)
+        {
+            let inferred = || ClusterConfig::new(ClusterAccess::Inferred);
+            config.clusters.entry(default).or_insert_with(inferred);
+        }
         config
     }
+}
+
+/// The environment of this process. A name that is not text is none of ours, and a value that is not text gets a fault as
+/// the wrong value it is.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
 }
 
 /// The clusters without faults. A faulty one is still known by name, see [`table_keys`].

@@ -101,7 +101,7 @@ fn the_reference_file_names_every_key() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 6 + 4 + 2 + 5 + 5 + 20 + 11 + 7, "the walk told of fewer keys than there are");
+    assert_eq!(keys, 6 + 4 + 2 + 5 + 5 + 20 + 11 + 8, "the walk told of fewer keys than there are");
 }
 
 #[test]
@@ -274,6 +274,23 @@ fn every_key_of_status_sync_is_read() {
     assert_eq!((section.watch_namespace.as_str(), section.max_in_flight.get()), ("team", 3));
     assert_eq!(section.families, [StatusFamily::Placements, StatusFamily::Policies]);
     assert_eq!(section.database.url().expect("a URL").place(), "db:5432/hoh");
+}
+
+#[test]
+fn status_sync_without_a_cluster_takes_the_one_around_it() {
+    let url = "[status_sync]\ndatabase_url_file = \"/url\"\n";
+    let config = parse(url).expect("a configuration");
+    let section = config.status_sync.expect("the section");
+    assert_eq!(config.clusters[&section.cluster].access, ClusterAccess::Inferred);
+    let named = format!("[clusters.default]\nin_cluster = true\n{url}");
+    let config = parse(&named).expect("a configuration");
+    let section = config.status_sync.expect("the section");
+    assert_eq!(config.clusters[&section.cluster].access, ClusterAccess::InCluster);
+    assert_eq!(told(&format!("{url}cluster = \"hub\"\n")).len(), 1);
+    assert!(
+        told(&format!("{url}families = []\n"))[0]
+            .starts_with("status_sync.families: found none; allowed: at least one")
+    );
 }
 
 #[test]

@@ -110,6 +110,14 @@ impl DatabaseUrl {
         self.tls
     }
 
+    /// How long making a connection may take in all: `connect_timeout` for reaching each of the hosts, and once more
+    /// for the rest.
+    pub(super) fn longest_connecting(&self) -> Duration {
+        let each = self.config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
+        let hosts = u32::try_from(self.config.get_hosts().len()).unwrap_or(1).max(1);
+        each.saturating_mul(hosts.saturating_add(1))
+    }
+
     /// `pool_max_conns`: most connections of the pool.
     pub fn max_connections(&self) -> u32 {
         self.max_connections

@@ -214,9 +214,9 @@ impl Facts {
         )
     }
 
-    /// Table of schema `status`.
-    pub fn status_table(&self) -> &'static str {
-        self.status
+    /// The tables that it reads, of schema `spec` and of schema `status`.
+    pub fn tables(&self) -> [String; 2] {
+        [format!("spec.{}", self.spec), format!("status.{}", self.status)]
     }
 
     fn is_compliance(&self) -> bool {

@@ -22,8 +22,11 @@ use crate::telemetry::WriteOutcome;
 impl Poller {
     /// A whole pass.
     pub(super) async fn pass(&self, scope: &Scope, life: &mut Life) -> Result<(), db::Error> {
+        let begun = Instant::now();
         let detected = self.detect(life).await?;
         let now = Instant::now();
+        life.detection = now - begun;
+        let counts = life.counts(begun, self.shared.interval);
         let empty = detected.rows == 0;
         if !empty {
             self.shared.any_rows.send_if_modified(|any| !std::mem::replace(any, true));
@@ -40,7 +43,7 @@ impl Poller {
             .collect();
         let mut work = self.work(scope, life);
         if may_clear {
-            work.clear(without).await;
+            work.clear(without, counts).await;
         }
         if !changed.is_empty() {
             work.read(changed).await?;
@@ -172,8 +175,8 @@ impl<'w> Work<'w> {
         Self { poller, scope, life, tasks: JoinSet::new() }
     }
 
-    /// Serves what has no rows: what would be cleared or deleted passes the guard.
-    async fn clear(&mut self, without: Vec<RowId>) {
+    /// Serves what has no rows: what would be cleared or deleted passes the guard. `counts` as the guard takes it.
+    async fn clear(&mut self, without: Vec<RowId>, counts: bool) {
         let mut candidates = Vec::new();
         for id in without {
             let Some(planned) = self.plan(id, Vec::new()) else { continue };
@@ -185,7 +188,7 @@ impl<'w> Work<'w> {
         }
         let objects = self.life.table.len();
         let held_before = self.life.guard.held();
-        let admitted = self.life.guard.admit(candidates, objects);
+        let admitted = self.life.guard.admit(candidates, objects, counts);
         if let (Some(held), None) = (self.life.guard.held(), held_before) {
             let family = self.poller.family.as_str();
             tracing::error!(family, held, objects, "most rows are gone: clearing is held until it is approved");

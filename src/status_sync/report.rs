@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
+use super::listener::Listener;
 use super::poller::{Poller, Shared};
 use crate::config::SectionName;
 use crate::telemetry::{self, Readiness, Refused};
@@ -79,12 +80,18 @@ pub struct StatusSyncReport {
     name: SectionName,
     shared: Arc<Shared>,
     pollers: Vec<Arc<Poller>>,
+    listener: Option<Arc<Listener>>,
 }
 
 impl StatusSyncReport {
-    /// The report of these pollers.
-    pub fn new(name: SectionName, shared: Arc<Shared>, pollers: Vec<Arc<Poller>>) -> Self {
-        Self { name, shared, pollers }
+    /// The report of these pollers, and of the listener where there is one.
+    pub fn new(
+        name: SectionName,
+        shared: Arc<Shared>,
+        pollers: Vec<Arc<Poller>>,
+        listener: Option<Arc<Listener>>,
+    ) -> Self {
+        Self { name, shared, pollers, listener }
     }
 }
 
@@ -120,15 +127,20 @@ impl telemetry::Section for StatusSyncReport {
             .iter()
             .map(|poller| (poller.family().as_str().to_owned(), poller.report().to_json()))
             .collect();
-        json!({
+        let mut report = json!({
             "database": self.shared.database.place(),
             "pool": self.shared.database.state(),
             "families": families,
-        })
+        });
+        if let (Some(listener), Some(map)) = (&self.listener, report.as_object_mut()) {
+            map.insert("notify".to_owned(), listener.report().to_json());
+        }
+        report
     }
 
     fn refresh(&self) {
         self.pollers.iter().for_each(|poller| poller.refresh());
+        self.listener.iter().for_each(|listener| listener.refresh());
         let pool = self.shared.database.state();
         telemetry::db_pool_connections(pool.idle, pool.in_use, pool.max);
     }

@@ -16,6 +16,7 @@ mod decisions;
 mod faults;
 mod fields;
 mod kills;
+mod notify;
 mod policies;
 mod sums;
 mod tls;
