@@ -58,6 +58,10 @@ use source::Node;
 /// server admits at once (600 by default).
 const DEFAULT_MAX_IN_FLIGHT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
+/// What is told of a configuration without sections.
+pub const NOTHING_RUNS: &str =
+    "nothing will run: the configuration has no section; there can be [[sync]], [[lease]] and [status_sync]";
+
 /// Everything that a daemon is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
@@ -129,6 +133,7 @@ impl Config {
                 check_cluster_is_known(table, "election", "cluster", &cluster_names, faults);
             }
             config.election = Fields::open("election", node, faults).and_then(ElectionConfig::read);
+            offer_clusters(faults.iter_mut(), "election.cluster", &cluster_names);
         }
         let mut names = BTreeMap::new();
         let sync = SectionList { job: "sync", clusters: &["remote", "local"], known: &cluster_names }.read(
@@ -227,8 +232,12 @@ impl SectionList<'_> {
                     check_cluster_is_known(table, &path, key, self.known, faults);
                 }
             }
+            let before = faults.len();
             if let Some(section) = Fields::open(&path, node, faults).and_then(&read) {
                 sections.push((index, section));
+            }
+            for key in self.clusters {
+                offer_clusters(faults.iter_mut().skip(before), &format!("{path}.{key}"), self.known);
             }
         }
         sections
@@ -269,13 +278,26 @@ fn check_cluster_is_known(
     if clusters.iter().any(|cluster| cluster == name) {
         return;
     }
-    let allowed = match clusters {
-        [] => "a name under `[clusters]`, of which there are none".to_owned(),
-        present => format!("a name under `[clusters]`: {}", present.join(", ")),
-    };
+    let allowed = allowed_clusters(clusters);
     let suggestion = nearest(name, clusters.iter().map(String::as_str));
     let problem = Problem::Value { found: node.to_string(), allowed, suggestion };
     faults.push(Fault::new(format!("{path}.{side}"), problem));
+}
+
+/// A missing cluster is told with those that there are.
+fn offer_clusters<'f>(faults: impl Iterator<Item = &'f mut Fault>, path: &str, clusters: &[String]) {
+    for fault in faults.filter(|fault| fault.path == path) {
+        if let Problem::Missing { allowed } = &mut fault.problem {
+            *allowed = allowed_clusters(clusters);
+        }
+    }
+}
+
+fn allowed_clusters(clusters: &[String]) -> String {
+    match clusters {
+        [] => "a name under `[clusters]`, of which there are none".to_owned(),
+        present => format!("a name under `[clusters]`: {}", present.join(", ")),
+    }
 }
 
 fn table_keys(node: &Node) -> Vec<String> {

@@ -74,10 +74,10 @@ pub enum InvalidUrl {
     #[error("it does not begin with postgres:// or postgresql://")]
     Scheme,
     /// A parameter that is not `name=value`, or badly escaped.
-    #[error("its parameters are not name=value, or badly escaped")]
+    #[error("its parameters, behind the ?, are not all of the form name=value, or one is badly escaped (% is %25)")]
     Parameters,
     /// A parameter with a value that it can't have.
-    #[error("{parameter} is not {allowed}")]
+    #[error("its parameter {parameter} is not {allowed}")]
     Value {
         /// The parameter's name.
         parameter: &'static str,
@@ -85,7 +85,7 @@ pub enum InvalidUrl {
         allowed: &'static str,
     },
     /// No host.
-    #[error("it names no host")]
+    #[error("it names no host between // and the database")]
     NoHost,
     /// The driver's objection.
     #[error("{0}")]
