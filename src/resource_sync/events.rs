@@ -10,7 +10,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
 use super::section::Section;
 use crate::actor::{BoxError, Inbox, Mailbox, Scope};
-use crate::cluster::{FIELD_MANAGER, Object, ObjectKey};
+use crate::cluster::{FIELD_MANAGER, Object, ObjectKey, other_managers};
 
 /// Events that wait to be written; a section that fails as a whole needs no more of them to be understood.
 pub const EVENT_CAPACITY: usize = 256;
@@ -129,27 +129,11 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
     }
 }
 
-/// Which other managers the object has, newest first. The caches drop `managedFields`, so this reads the object.
+/// Which other managers the object has, as the Event says it.
 async fn contenders(client: &kube::Client, resource: &kube::core::ApiResource, key: &ObjectKey) -> String {
-    let api: kube::Api<kube::core::DynamicObject> = if key.namespace.is_empty() {
-        kube::Api::all_with(client.clone(), resource)
-    } else {
-        kube::Api::namespaced_with(client.clone(), &key.namespace, resource)
-    };
-    let Ok(object) = api.get_metadata(&key.name).await else {
+    let Some(names) = other_managers(client, resource, key, "").await else {
         return "another field manager keeps changing fields that the remote object sets".into();
     };
-    let mut others: Vec<_> = object
-        .metadata
-        .managed_fields
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|entry| entry.subresource.is_none())
-        .filter_map(|entry| Some((entry.time.map(|time| time.0), entry.manager?)))
-        .filter(|(_, manager)| !manager.starts_with(FIELD_MANAGER))
-        .collect();
-    others.sort_by(|one, other| other.cmp(one));
-    let names: Vec<String> = others.into_iter().map(|(_, manager)| manager).collect();
     format!(
         "field manager {} keeps changing fields that the remote object sets; they are set back",
         if names.is_empty() { "(unknown)".to_owned() } else { names.join(", ") }

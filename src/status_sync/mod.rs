@@ -4,8 +4,12 @@
 //! [`guard`] and [`digest`] they hold every rule of the specification. [`family`] says what a family is: its kinds, its
 //! fields, its two statements. [`poller`] is the actor, one a family, `pass` its pass, [`pace`] when the next one is,
 //! [`table`] what it remembers, `follower` what tells it of changes on the hub, [`listener`] what tells it of changes of
-//! the database, by [`triggers`]; `write` is how a change becomes requests, [`report`] what operators see.
+//! the database, by [`triggers`]; `write` is how a change becomes requests, [`contest`] and `contention` tell of other writers,
+//! [`check()`] is for `towline check --connect`, [`report`] what operators see.
 
+mod check;
+mod contention;
+pub mod contest;
 pub mod digest;
 pub mod families;
 pub mod family;
@@ -18,6 +22,9 @@ pub mod plan;
 pub mod poller;
 pub mod report;
 pub mod table;
+pub mod tally;
 pub mod triggers;
 pub mod wiring;
 mod write;
+
+pub use check::check;

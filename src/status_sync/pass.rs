@@ -7,15 +7,17 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::contention::Contention;
 use super::digest::{Digest, Fingerprint};
 use super::families::{Fields, RollUp, StatusRow};
-use super::family::begin;
+use super::family::{Home, begin};
 use super::plan::{self, Change, Observed, Planned};
 use super::poller::{Life, Poller};
-use super::table::{BadRows, Found, RowId};
+use super::table::{Entry, Found, RowId};
+use super::tally::Tally;
 use super::write::{self, Written};
 use crate::actor::Scope;
-use crate::cluster::{Error as ClusterError, Object, ObjectKey, Retry, Verb};
+use crate::cluster::{Error as ClusterError, Kind, Object, ObjectKey, Retry, Verb};
 use crate::db::{self, Param, Rows};
 use crate::telemetry::WriteOutcome;
 
@@ -147,7 +149,7 @@ async fn next_row(rows: &mut Rows, life: &mut Life) -> Result<Option<tokio_postg
 struct Detected {
     found: Vec<Found>,
     rows: i64,
-    bad: BadRows,
+    bad: Tally,
 }
 
 /// One hub object's writes, done.
@@ -159,6 +161,7 @@ struct Done {
     deleted: Vec<Arc<str>>,
     waiting: Option<plan::Waiting>,
     blockers: Vec<(ObjectKey, Arc<str>)>,
+    foreign: Vec<ObjectKey>,
     written: Vec<Written>,
 }
 
@@ -218,7 +221,7 @@ impl<'w> Work<'w> {
                     id,
                     print: Fingerprint::default(),
                     roll_up: begin(poller.family),
-                    bad: BadRows::default(),
+                    bad: Tally::default(),
                 });
                 self.complete(complete).await;
             }
@@ -291,6 +294,7 @@ impl<'w> Work<'w> {
             planned: planned.parts,
             waiting: planned.waiting,
             blockers: planned.blockers,
+            foreign: planned.foreign,
             written: Vec::new(),
         };
         if planned.changes.is_empty() {
@@ -301,7 +305,11 @@ impl<'w> Work<'w> {
         let Some(permit) = self.permit().await else { return };
         let cluster = self.poller.cluster();
         let facts = self.poller.facts;
+        let contention = self.life.table.get_mut(id).and_then(|entry| self.poller.contention(entry, &kind));
         self.tasks.spawn(async move {
+            if let Some(contention) = contention {
+                contention.tell().await;
+            }
             done.written = write::carry_out(&cluster, &kind, &facts, &planned.changes).await;
             drop(permit);
             done
@@ -368,12 +376,17 @@ impl<'w> Work<'w> {
             poller.write_failed(write, &error);
             return;
         }
+        let taken_back = entry.contest.settled(!done.written.is_empty(), Instant::now(), poller.shared.interval);
         entry.settle(done.print, done.live, write::versions(done.planned, &done.written));
         if !done.deleted.is_empty() {
             entry.delete(done.deleted);
         }
         if let Some(waiting) = done.waiting {
-            entry.block(waiting, done.blockers);
+            entry.block(waiting, done.blockers, done.foreign);
+        }
+        if taken_back {
+            poller.metrics.contended_field();
+            poller.report.send_modify(|report| report.contended += 1);
         }
     }
 }
@@ -391,6 +404,26 @@ impl Poller {
     }
 }
 
+impl Poller {
+    /// What is to be told of an object that somebody keeps editing, where it is time to.
+    fn contention(&self, entry: &mut Entry, kind: &Arc<Kind>) -> Option<Contention> {
+        let object = entry.contest.object()?.clone();
+        if !entry.contest.is_due(Instant::now(), self.shared.interval) {
+            return None;
+        }
+        entry.contest.told();
+        let subresource = if self.facts.home == Home::Status && kind.status_subresource { "status" } else { "" };
+        Some(Contention {
+            family: self.family,
+            cluster: self.cluster(),
+            kind: Arc::clone(kind),
+            subresource,
+            object,
+            report: self.report.clone(),
+        })
+    }
+}
+
 fn outcome_of(verb: Verb) -> WriteOutcome {
     match verb {
         Verb::Create => WriteOutcome::Created,
@@ -404,5 +437,5 @@ struct Current {
     id: RowId,
     print: Fingerprint,
     roll_up: Box<dyn RollUp>,
-    bad: BadRows,
+    bad: Tally,
 }

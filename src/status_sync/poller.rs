@@ -275,10 +275,12 @@ impl Poller {
 
     pub(super) fn publish(&self, life: &Life, done: Option<()>, took: Duration) {
         let waiting = life.table.waiting();
+        let foreign = life.table.foreign();
         let oldest = life.table.oldest_pending();
         self.report.send_modify(|report| {
             report.objects = life.table.len();
             report.waiting = waiting;
+            report.foreign = foreign;
             report.oldest_pending = oldest;
             report.mass_clear_held = life.guard.held();
             if done.is_some() {

@@ -83,9 +83,9 @@ impl StatusSyncMetrics {
         counter.increment(1);
     }
 
-    /// Fields were taken back from another manager.
-    pub fn contended(&self, fields: usize) {
-        self.contended_fields.increment(fields as u64);
+    /// A field was taken back from another manager.
+    pub fn contended_field(&self) {
+        self.contended_fields.increment(1);
     }
 
     /// How many hub objects wait for each reason, at the time of a scrape.

@@ -161,7 +161,8 @@ fn rendered() -> String {
         status_sync.failed();
         status_sync.written(WriteOutcome::Patched);
         status_sync.set(100_000, 500, 1, Duration::from_secs(2));
-        status_sync.contended(2);
+        status_sync.contended_field();
+        status_sync.contended_field();
         status_sync.set_waiting(str::len);
         let listener = ListenerMetrics::new();
         listener.notified();
