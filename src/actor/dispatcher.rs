@@ -1,21 +1,25 @@
 //! The keyed dispatcher: one run at a time for one key, many keys at once.
 //!
 //! State it owns: a [`Schedule`] and the reconcilers of the keys that are not running. Who sends to it: whoever holds
-//! its [`KeyMailbox`](super::KeyMailbox). What it sends: nothing; each run is a task that owns its reconciler and gives it back. Full
+//! its [`KeyMailbox`](super::KeyMailbox). What it sends: nothing; each run is a future that owns its reconciler and gives it back. Runs
+//! are polled by the dispatcher itself: a task for each would cost more than most runs do. Full
 //! mailbox: the dispatcher stops taking keys while `waiting` keys are ready, the mailbox fills, senders wait. Restart:
 //! keys that were taken and not dealt with go back to the inbox, so a new instance finds them; reconcilers are made
 //! anew. Drain: no more keys are taken, runs under way finish, ready keys stay undone.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
-use tracing::Instrument;
 
 use super::exit::panic_message;
 use super::schedule::{Next, Schedule, Start, Verdict};
@@ -165,12 +169,15 @@ where
     Dispatcher::new(factory, observer, limits).run(scope, inbox).await
 }
 
-/// What a run's task gives back.
+/// What a run gives back.
 struct Ran<R> {
     reconciler: R,
     outcome: Outcome,
     took: Duration,
 }
+
+/// A run's key, and what it gives back or the payload of its panic.
+type Ended<K, R> = (K, Result<Ran<R>, Box<dyn Any + Send>>);
 
 struct Instance<K: Key, F: ReconcilerFactory<K>, O> {
     dispatcher: Dispatcher<F, O>,
@@ -179,8 +186,7 @@ struct Instance<K: Key, F: ReconcilerFactory<K>, O> {
     inbox: KeyInbox<K>,
     /// Reconcilers of keys that are not running.
     resting: HashMap<K, F::Reconciler>,
-    runs: JoinSet<Ran<F::Reconciler>>,
-    keys_of_runs: HashMap<Id, K>,
+    runs: FuturesUnordered<BoxFuture<'static, Ended<K, F::Reconciler>>>,
     /// Whether keys are still taken from the inbox.
     open: bool,
 }
@@ -194,8 +200,7 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
             schedule: Schedule::new(permits, idle, backoff, rand::random()),
             inbox,
             resting: HashMap::new(),
-            runs: JoinSet::new(),
-            keys_of_runs: HashMap::new(),
+            runs: FuturesUnordered::new(),
             open: true,
         }
     }
@@ -211,9 +216,6 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
         let mut alarm_set = false;
         loop {
             let now = Instant::now();
-            while let Some(ended) = self.runs.try_join_next_with_id() {
-                self.run_ended(ended, now);
-            }
             for key in self.schedule.advance(now) {
                 self.resting.remove(&key);
                 self.dispatcher.observer.passivated(&key);
@@ -241,7 +243,7 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
             let may_take = self.may_take();
             tokio::select! {
                 () = &mut draining, if !is_draining => {}
-                Some(ended) = self.runs.join_next_with_id() => self.run_ended(ended, Instant::now()),
+                Some(ended) = self.runs.next() => self.run_ended(ended, Instant::now()),
                 key = self.inbox.next(), if may_take => match key {
                     Some(key) => self.take(&key, Instant::now()),
                     None => self.open = false,
@@ -266,30 +268,26 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
             self.dispatcher.observer.started(&key, waited);
             let resting = self.resting.remove(&key);
             let factory = Arc::clone(&self.dispatcher.factory);
-            let (work, run_key) = (self.scope.work(), key.clone());
-            let run = async move {
-                let _work = work;
-                let started = Instant::now();
-                let mut reconciler = resting.unwrap_or_else(|| factory.create(&run_key));
-                let outcome = reconciler.reconcile().await;
-                Ran { reconciler, outcome, took: started.elapsed() }
-            };
-            let task = self.runs.spawn(run.in_current_span());
-            self.keys_of_runs.insert(task.id(), key);
+            let work = self.scope.work();
+            self.runs.push(Box::pin(async move {
+                let run = async {
+                    let _work = work;
+                    let started = Instant::now();
+                    let mut reconciler = resting.unwrap_or_else(|| factory.create(&key));
+                    let outcome = reconciler.reconcile().await;
+                    Ran { reconciler, outcome, took: started.elapsed() }
+                };
+                // What a panic leaves behind is dropped with the run.
+                let ran = AssertUnwindSafe(run).catch_unwind().await;
+                (key, ran)
+            }));
         }
     }
 
-    fn run_ended(&mut self, ended: Result<(Id, Ran<F::Reconciler>), JoinError>, now: Instant) {
+    fn run_ended(&mut self, (key, ran): Ended<K, F::Reconciler>, now: Instant) {
         let observer = &self.dispatcher.observer;
-        let id = match &ended {
-            Ok((id, _)) => *id,
-            Err(lost) => lost.id(),
-        };
-        let Some(key) = self.keys_of_runs.remove(&id) else {
-            return;
-        };
-        let verdict = match ended {
-            Ok((_, ran)) => {
+        let verdict = match ran {
+            Ok(ran) => {
                 observer.finished(&key, ran.took, &ran.outcome);
                 self.resting.insert(key.clone(), ran.reconciler);
                 match ran.outcome {
@@ -298,11 +296,8 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
                     Outcome::RetryAfter(delay) => Verdict::RetryAfter(delay),
                 }
             }
-            Err(lost) => {
-                let message = match lost.try_into_panic() {
-                    Ok(payload) => panic_message(payload.as_ref()),
-                    Err(lost) => lost.to_string(),
-                };
+            Err(payload) => {
+                let message = panic_message(payload.as_ref());
                 tracing::error!(message, "a reconciler panicked");
                 observer.panicked(&key, &message);
                 Verdict::Retry

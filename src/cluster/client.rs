@@ -321,18 +321,19 @@ impl Cluster {
         let claim = self.guard.claim()?;
         let connection = self.ready_connection()?;
         let full = request.full_resource();
-        let access = AccessRequest::new(request.verb, &full, &request.key.namespace, &request.key.name);
-        let name = request.key.name.clone();
-        let asked = Asked { cluster: &self.shared.name, verb: request.verb, resource: &full, name: Some(&name) };
-        if self.urgent.is_none() && self.shared.gates.is_closed(&access) {
+        let (verb, key) = (request.verb, request.key);
+        // Made only where something was denied: every request comes by here.
+        let access = || AccessRequest::new(verb, &full, &key.namespace, &key.name);
+        let asked = Asked { cluster: &self.shared.name, verb, resource: &full, name: Some(&key.name) };
+        if self.urgent.is_none() && self.shared.gates.any_closed() && self.shared.gates.is_closed(&access()) {
             return Err(Error::Forbidden {
                 cluster: self.shared.name.clone(),
-                verb: request.verb,
+                verb,
                 resource: full.clone(),
                 message: "denied before, looked at again with back-off".into(),
             });
         }
-        let (verb, message) = (request.verb, request.into_message(accept));
+        let message = request.into_message(accept);
         if let Some(deadline) = self.urgent {
             return self.exchange(&connection, message, &asked, deadline, claim).await;
         }
@@ -346,11 +347,11 @@ impl Cluster {
         };
         self.shared.limiter.done(permit, answer);
         match result {
-            Err(Error::Forbidden { message, .. }) if self.shared.gates.is_granted(&access) => {
+            Err(Error::Forbidden { message, .. }) if self.shared.gates.is_granted(&access()) => {
                 Err(Error::Rejected { code: 403, reason: "Forbidden".into(), message })
             }
             Err(Error::Forbidden { .. }) => {
-                if self.shared.gates.close(&access) {
+                if self.shared.gates.close(&access()) {
                     tracing::warn!(
                         cluster = %self.shared.name, verb = %verb, resource = %full, "permission is missing"
                     );
@@ -360,7 +361,9 @@ impl Cluster {
                 result
             }
             Ok(_) => {
-                self.shared.gates.prove(&access);
+                if self.shared.gates.any_unproven() {
+                    self.shared.gates.prove(&access());
+                }
                 result
             }
             Err(_) => result,

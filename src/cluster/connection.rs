@@ -6,20 +6,21 @@
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::core::Status;
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
-use tower::BoxError;
+use tower::{BoxError, ServiceExt};
 
 use super::Verb;
 use super::error::{Asked, Error};
 use super::fence::{Claim, Expired, Guard};
 use super::kind::Kind;
 use super::object::ObjectKey;
-use super::stack;
+use super::stack::{self, Transport};
 use crate::config::ClusterName;
 
 /// A reply without the body of the object: identity, version and generation are enough to go on after a write.
@@ -87,6 +88,7 @@ impl Request<'_> {
 #[derive(Clone)]
 pub struct Connection {
     name: ClusterName,
+    transport: Transport,
     client: Client,
     guard: Guard,
 }
@@ -112,14 +114,14 @@ impl Connection {
         headers_within: Duration,
         pool_idle: Duration,
     ) -> Result<Self, kube::Error> {
-        let client = stack::connect(config, headers_within, pool_idle)?;
-        Ok(Self { name, client, guard: Guard::None })
+        let (transport, client) = stack::connect(config, headers_within, pool_idle)?;
+        Ok(Self { name, transport, client, guard: Guard::None })
     }
 
     /// Over a client that a test has made.
     #[cfg(test)]
     pub(super) fn over(name: ClusterName, client: Client) -> Self {
-        Self { name, client, guard: Guard::None }
+        Self { name, transport: stack::through(client.clone()), client, guard: Guard::None }
     }
 
     /// The same connection, for requests that are only sent while this claim holds, where there is one.
@@ -188,9 +190,10 @@ impl Connection {
         }
         let begun = Instant::now();
         let answer = async {
-            let response = self.client.send(request).await.map_err(|source| asked.failed(&source))?;
+            let sent = self.transport.clone().oneshot(request).await;
+            let response = sent.map_err(|source| asked.failed(&of_kube(source)))?;
             let (parts, body) = response.into_parts();
-            let bytes = body.collect_bytes().await.map_err(|source| asked.failed(&source))?;
+            let bytes = body.collect().await.map_err(|source| asked.failed(&of_kube(source)))?.to_bytes();
             if parts.status.is_success() {
                 return serde_json::from_slice(&bytes).map_err(|source| Error::Decode { reason: source.to_string() });
             }
@@ -223,6 +226,11 @@ impl Connection {
             })
         })
     }
+}
+
+/// An error of the transport, as kube's client gives it.
+fn of_kube(error: BoxError) -> kube::Error {
+    error.downcast::<kube::Error>().map_or_else(kube::Error::Service, |error| *error)
 }
 
 /// Done when nothing is left of the claim; never where none is needed.

@@ -64,6 +64,11 @@ impl Gates {
         true
     }
 
+    /// Whether there is anything to prove.
+    pub(super) fn any_unproven(&self) -> bool {
+        !self.unproven.lock().is_empty()
+    }
+
     /// A request went through.
     pub(super) fn prove(&self, request: &AccessRequest) {
         let mut unproven = self.unproven.lock();

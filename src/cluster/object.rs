@@ -156,17 +156,18 @@ pub fn is_at_least(seen: &str, written: &str) -> bool {
     }
 }
 
-/// An [`Object`] on its way from the wire, with the metadata that kube's watcher asks for.
+/// An [`Object`] on its way from the wire, with the metadata that kube's watcher asks for. Boxed, since it is handed on from
+/// one stage of the stream to the next a dozen times.
 #[derive(Clone, Debug)]
 pub struct Decoded {
-    meta: ObjectMeta,
-    object: Object,
+    meta: Box<ObjectMeta>,
+    object: Box<Object>,
 }
 
 impl Decoded {
     /// The object itself.
     pub fn into_object(self) -> Object {
-        self.object
+        *self.object
     }
 }
 
@@ -274,18 +275,18 @@ fn assemble(metadata: RawMeta, content: CanonicalJson, status: Option<CanonicalJ
             }
         }
     }
-    let meta = ObjectMeta {
+    let meta = Box::new(ObjectMeta {
         name: Some(metadata.name.to_string()),
         namespace: (!metadata.namespace.is_empty()).then(|| metadata.namespace.to_string()),
         resource_version: Some(metadata.resource_version.to_string()),
         ..ObjectMeta::default()
-    };
+    });
     let controller = metadata
         .owner_references
         .into_iter()
         .find(|owner| owner.controller == Some(true))
         .map(|owner| ControllerRef { uid: owner.uid, name: owner.name });
-    let object = Object {
+    let object = Box::new(Object {
         key: ObjectKey { namespace: metadata.namespace, name: metadata.name },
         uid: metadata.uid,
         resource_version: metadata.resource_version,
@@ -299,7 +300,7 @@ fn assemble(metadata: RawMeta, content: CanonicalJson, status: Option<CanonicalJ
         ours: owned,
         content,
         status,
-    };
+    });
     Decoded { meta, object }
 }
 

@@ -11,16 +11,20 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response, Uri};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Bytes;
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use kube::client::{ClientBuilder, ConfigExt};
+use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
 use tokio::net::TcpStream;
+use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
 use super::fenced::{FenceLayer, FencedBody};
-use crate::telemetry::rest_client_request;
+use crate::telemetry::RestClientMetrics;
 
 /// A TCP connection is made within this or not at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,22 +39,46 @@ pub(super) const POOL_IDLE: Duration = Duration::from_secs(20);
 /// The same for requests that are few and come again and again: longer than their usual period, as long as Go's clients.
 pub(super) const STEADY_POOL_IDLE: Duration = Duration::from_secs(90);
 
-/// A client for one set of credentials.
+/// What a request goes through on its way to the API server. A clone of it is cheap, and sends at once, where kube's client
+/// hands every request to a task of its own.
+pub(super) type Transport = BoxCloneSyncService<Request<Body>, Response<Answer>, BoxError>;
+
+/// The body of an answer, of whichever client.
+type Answer = UnsyncBoxBody<Bytes, BoxError>;
+
+fn answer<B>(response: Response<B>) -> Response<Answer>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    response.map(|body| body.map_err(Into::into).boxed_unsync())
+}
+
+/// A transport through kube's client.
+pub(super) fn through(client: Client) -> Transport {
+    let send = move |request| {
+        let client = client.clone();
+        async move { client.send(request).await.map(answer).map_err(BoxError::from) }
+    };
+    BoxCloneSyncService::new(tower::service_fn(send))
+}
+
+/// A transport for one set of credentials, and a client over it for what kube does itself.
 pub(super) fn connect(
     mut config: Config,
     headers_within: Duration,
     pool_idle: Duration,
-) -> Result<Client, kube::Error> {
+) -> Result<(Transport, Client), kube::Error> {
     // Deadlines are ours, per request; a read timeout would end idle watches.
     config.default_retry = false;
     config.read_timeout = None;
     config.write_timeout = None;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    let count = CountLayer { host: host.into(), headers_within };
+    let count = CountLayer { requests: Arc::new(RestClientMetrics::new(host)), headers_within };
     if config.proxy_url.is_some() {
         let builder = ClientBuilder::try_from(config)?.with_layer(&ConsistentListLayer);
-        return Ok(builder.with_layer(&FenceLayer::once()).with_layer(&count).build());
+        let client = builder.with_layer(&FenceLayer::once()).with_layer(&count).build();
+        return Ok((through(client.clone()), client));
     }
 
     let mut connector = HttpConnector::new();
@@ -84,7 +112,8 @@ pub(super) fn connect(
         .layer(config.extra_headers_layer()?)
         .layer(FenceLayer::new())
         .service(client);
-    Ok(Client::new(service, config.default_namespace))
+    let transport = BoxCloneSyncService::new(service.map_response(answer));
+    Ok((transport.clone(), Client::new(transport, config.default_namespace)))
 }
 
 /// kube's watcher asks for a streamed list with `resourceVersion=0`, which an API server may answer from a cache that
@@ -141,7 +170,7 @@ fn consistent(uri: &Uri) -> Option<Uri> {
 /// headers come at once).
 #[derive(Clone)]
 struct CountLayer {
-    host: Arc<str>,
+    requests: Arc<RestClientMetrics>,
     headers_within: Duration,
 }
 
@@ -149,14 +178,14 @@ impl<S> Layer<S> for CountLayer {
     type Service = Count<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Count { inner, host: Arc::clone(&self.host), headers_within: self.headers_within }
+        Count { inner, requests: Arc::clone(&self.requests), headers_within: self.headers_within }
     }
 }
 
 #[derive(Clone)]
 struct Count<S> {
     inner: S,
-    host: Arc<str>,
+    requests: Arc<RestClientMetrics>,
     headers_within: Duration,
 }
 
@@ -176,14 +205,14 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let method = request.method().clone();
-        let (host, within) = (Arc::clone(&self.host), self.headers_within);
+        let (requests, within) = (Arc::clone(&self.requests), self.headers_within);
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = match tokio::time::timeout(within, answer).await {
                 Ok(answer) => answer.map_err(Into::into),
                 Err(elapsed) => Err(BoxError::from(elapsed)),
             };
-            rest_client_request(answer.as_ref().ok().map(Response::status), &method, &host);
+            requests.answered(answer.as_ref().ok().map(Response::status), &method);
             answer
         })
     }

@@ -20,8 +20,8 @@ pub use admin::Admin;
 pub use logging::{InstallLog, install as install_log};
 pub use metrics::{InstallMetrics, install as install_metrics};
 pub use recorders::{
-    Direction, LeaseMetrics, ObjectState, ReconcileResult, SyncMetrics, WorkqueueMetrics, actors,
-    leader_election_master_status, rest_client_request,
+    Direction, LeaseMetrics, ObjectState, ReconcileResult, RestClientMetrics, SyncMetrics, WorkqueueMetrics, actors,
+    leader_election_master_status,
 };
 pub use section::{Readiness, Refused, Section, Tree};
 pub use server::serve;

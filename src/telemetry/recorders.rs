@@ -5,6 +5,7 @@
 use std::time::{Duration, SystemTime};
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use parking_lot::Mutex;
 
 use super::metrics as names;
 use crate::config::SectionName;
@@ -239,16 +240,40 @@ impl LeaseMetrics {
     }
 }
 
-/// A request to an API server was answered with a status code, or with none where it failed before that. `host` is the
-/// server's, of which there is one a cluster.
-pub fn rest_client_request(code: Option<http::StatusCode>, method: &http::Method, host: &str) {
-    // What client-go says of a request without an answer.
-    let code = code.map_or_else(|| "<error>".to_owned(), |code| code.as_str().to_owned());
-    counter!(
-        names::REST_CLIENT_REQUESTS_TOTAL,
-        "code" => code, "method" => method.to_string(), "host" => host.to_owned()
-    )
-    .increment(1);
+/// The requests to one API server: `rest_client_requests_total`.
+#[derive(Debug)]
+pub struct RestClientMetrics {
+    host: String,
+    /// One for each method and status that was seen; a handful.
+    totals: Mutex<Vec<(Answered, Counter)>>,
+}
+
+/// A method, and the status of the answer where there was one.
+type Answered = (http::Method, Option<http::StatusCode>);
+
+impl RestClientMetrics {
+    /// Of the server with this address, of which there is one a cluster.
+    pub fn new(host: impl Into<String>) -> Self {
+        Self { host: host.into(), totals: Mutex::default() }
+    }
+
+    /// A request was answered with a status code, or with none where it failed before that.
+    pub fn answered(&self, code: Option<http::StatusCode>, method: &http::Method) {
+        let mut totals = self.totals.lock();
+        if let Some((_, total)) = totals.iter().find(|((with, known), _)| with == method && *known == code) {
+            total.increment(1);
+            return;
+        }
+        let total = counter!(
+            names::REST_CLIENT_REQUESTS_TOTAL,
+            // What client-go says of a request without an answer.
+            "code" => code.map_or_else(|| "<error>".to_owned(), |code| code.as_str().to_owned()),
+            "method" => method.to_string(),
+            "host" => self.host.clone()
+        );
+        total.increment(1);
+        totals.push(((method.clone(), code), total));
+    }
 }
 
 /// Whether a section runs in this process.

@@ -12,8 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use towline::telemetry::{
-    self, Admin, Direction, LeaseMetrics, ReconcileResult, SyncMetrics, Tree, WorkqueueMetrics, actors,
-    leader_election_master_status, rest_client_request,
+    self, Admin, Direction, LeaseMetrics, ReconcileResult, RestClientMetrics, SyncMetrics, Tree, WorkqueueMetrics,
+    actors, leader_election_master_status,
 };
 
 /// The labels of one series, with their values.
@@ -80,7 +80,7 @@ fn record_everything_once() {
     sync.written(Direction::Spec, Duration::ZERO);
     sync.written(Direction::Status, Duration::ZERO);
     LeaseMetrics::new(&section).renewed();
-    rest_client_request(None, &http::Method::GET, "hub:6443");
+    RestClientMetrics::new("hub:6443").answered(None, &http::Method::GET);
     leader_election_master_status(&section, true);
     actors("watcher", 0, 0, 1);
 }

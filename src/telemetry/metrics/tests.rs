@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::recorders::{
-    Direction, LeaseMetrics, ObjectState, ReconcileResult, SyncMetrics, WorkqueueMetrics, actors,
-    leader_election_master_status, rest_client_request,
+    Direction, LeaseMetrics, ObjectState, ReconcileResult, RestClientMetrics, SyncMetrics, WorkqueueMetrics, actors,
+    leader_election_master_status,
 };
 use super::super::status_sync::{ListenerMetrics, StatusSyncMetrics, WriteOutcome, db_pool_connections, db_query};
 use super::super::{VERSION, process};
@@ -153,8 +153,9 @@ fn rendered() -> String {
         sync.written(Direction::Spec, Duration::from_millis(5));
         sync.written(Direction::Status, Duration::from_mins(10));
         sync.contended_field();
-        rest_client_request(Some(http::StatusCode::CREATED), &http::Method::POST, "hub:6443");
-        rest_client_request(None, &http::Method::GET, "hub:6443");
+        let requests = RestClientMetrics::new("hub:6443");
+        requests.answered(Some(http::StatusCode::CREATED), &http::Method::POST);
+        requests.answered(None, &http::Method::GET);
         leader_election_master_status(&section, true);
         let status_sync = StatusSyncMetrics::new("policies", &["foreign"]);
         status_sync.pass(Duration::from_millis(40));
