@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
 use super::section::Section;
 use crate::actor::{BoxError, Inbox, Mailbox, Scope};
-use crate::cluster::{FIELD_MANAGER, Object, ObjectKey};
+use crate::cluster::{FIELD_MANAGER, Object, ObjectKey, other_managers};
 
 /// Events that wait to be written; a section that fails as a whole needs no more of them to be understood.
 pub const EVENT_CAPACITY: usize = 256;
@@ -141,34 +140,17 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
     }
 }
 
-/// Which other managers the object has, newest first. The caches drop `managedFields`, so this reads the object.
+/// Which other managers the object has, as the Event says it.
 ///
 /// Right after a rewrite of ours the other manager owns none of the fields, and is not among them: it comes again, while
 /// we hold back, so this looks again.
 async fn contenders(client: &kube::Client, resource: &kube::core::ApiResource, key: &ObjectKey) -> String {
-    let api: kube::Api<kube::core::DynamicObject> = if key.namespace.is_empty() {
-        kube::Api::all_with(client.clone(), resource)
-    } else {
-        kube::Api::namespaced_with(client.clone(), &key.namespace, resource)
-    };
     for _ in 0..LOOKS {
-        let Ok(object) = api.get_metadata(&key.name).await else { break };
-        let others = other_managers(object.metadata.managed_fields.unwrap_or_default());
-        if !others.is_empty() {
-            return format!("field manager {}", others.join(", "));
+        let Some(names) = other_managers(client, resource, key, "").await else { break };
+        if !names.is_empty() {
+            return format!("field manager {}", names.join(", "));
         }
         tokio::time::sleep(BETWEEN_LOOKS).await;
     }
     "another field manager".to_owned()
-}
-
-fn other_managers(entries: Vec<ManagedFieldsEntry>) -> Vec<String> {
-    let mut others: Vec<_> = entries
-        .into_iter()
-        .filter(|entry| entry.subresource.is_none())
-        .filter_map(|entry| Some((entry.time.map(|time| time.0), entry.manager?)))
-        .filter(|(_, manager)| !manager.starts_with(FIELD_MANAGER))
-        .collect();
-    others.sort_by(|one, other| other.cmp(one));
-    others.into_iter().map(|(_, manager)| manager).collect()
 }
