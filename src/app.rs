@@ -17,7 +17,7 @@ use crate::actor::{
 };
 use crate::cli::Exit;
 use crate::cluster::WatchRegistry;
-use crate::config::{Config, DaemonConfig, SectionName};
+use crate::config::{Config, DaemonConfig, NOTHING_RUNS, SectionName};
 use crate::election::{Elected, Election};
 use crate::telemetry::{self, Admin, Section, Tree, VERSION};
 use crate::{lease, resource_sync, status_sync};
@@ -77,6 +77,9 @@ async fn supervise(
     let listening = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
     let count = config.sections().count();
     tracing::info!(version = VERSION, admin = %listening, sections = count, "towline starts");
+    if count == 0 {
+        tracing::warn!("{NOTHING_RUNS}");
+    }
 
     let mut watches = WatchRegistry::new(&config.clusters);
     let names: Vec<SectionName> = config.sections().cloned().collect();
@@ -278,6 +281,7 @@ const ROLES: [&str; 14] = [
     "lease",
     "status_sync",
     "poller",
+    "listener",
 ];
 
 async fn count_actors(tree: &LiveTree) {

@@ -6,14 +6,17 @@ use std::time::Duration;
 use crate::actor::Scope;
 use crate::cli::Exit;
 use crate::cluster::{AccessRequest, Availability, Cluster, Kind, Verb, session};
-use crate::config::{ClusterName, Config, Scope as KindScope, SyncConfig};
-use crate::{election, lease};
+use crate::config::{self, ClusterName, Config, Scope as KindScope, SyncConfig};
+use crate::{election, lease, status_sync};
 
 /// A cluster that has not answered after this counts as unreachable.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// The file itself is fine.
 pub fn fine(config: &Config) -> Exit {
+    if config.sections().next().is_none() {
+        say(config::NOTHING_RUNS);
+    }
     say(&format!(
         "the configuration is fine: {} cluster(s), {} section(s)",
         config.clusters.len(),
@@ -22,7 +25,8 @@ pub fn fine(config: &Config) -> Exit {
     Exit::Done
 }
 
-/// Asks every cluster that a section refers to: does it answer, does it serve the kind, are the permissions there.
+/// Asks every cluster and database that a section refers to: does it answer, does it have the kinds and tables, are the
+/// permissions there.
 pub async fn connect(config: &Config) -> Exit {
     let mut faults = 0_usize;
     let mut clusters: BTreeMap<ClusterName, Option<Cluster>> = BTreeMap::new();
@@ -73,6 +77,13 @@ pub async fn connect(config: &Config) -> Exit {
             say(&format!("lease {}: {fault}", section.name));
         }
     }
+    if let Some(section) = &config.status_sync {
+        let cluster = clusters.get(&section.cluster).and_then(Option::as_ref);
+        for fault in status_sync::check(section, cluster).await {
+            faults += 1;
+            say(&format!("{}: {fault}", section.name));
+        }
+    }
     let conflicts =
         config.conflicts(|section| scopes.get(&section.resource.to_string()).copied().unwrap_or(KindScope::Namespaced));
     if !conflicts.is_empty() {
@@ -98,7 +109,8 @@ async fn check_section(
             Ok(kind) => kind,
             Err(error) => {
                 faults += 1;
-                say(&format!("sync {}: cluster {name}: {error}", section.name));
+                let text = error.to_string();
+                say(&format!("sync {}: cluster {name}: kind {}: {}", section.name, section.resource, text.trim_end()));
                 continue;
             }
         };
@@ -115,16 +127,7 @@ async fn check_access(who: &str, cluster: &Cluster, needed: &[AccessRequest]) ->
     for request in needed {
         let problem = match cluster.review_access(request).await {
             Ok(decision) if decision.allowed => continue,
-            Ok(decision) => {
-                let because = if decision.reason.is_empty() { String::new() } else { format!(": {}", decision.reason) };
-                let which = if request.name.is_empty() { String::new() } else { format!(" {}", request.name) };
-                let place = if request.namespace.is_empty() {
-                    String::new()
-                } else {
-                    format!(" in namespace {}", request.namespace)
-                };
-                format!("not allowed to {} {}{which}{place}{because}", request.verb, request.full_resource())
-            }
+            Ok(decision) => request.denied(&decision.reason),
             Err(error) => error.to_string(),
         };
         faults += 1;

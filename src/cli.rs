@@ -7,7 +7,7 @@ mod lease;
 mod table;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -20,7 +20,12 @@ pub use lease::LeaseCommand;
 
 /// The command line of `towline`.
 #[derive(Debug, Parser)]
-#[command(name = "towline", version, about = "Keeps many Kubernetes clusters and a hub in step")]
+#[command(
+    name = "towline",
+    version,
+    about = "Keeps many Kubernetes clusters and a hub in step: syncs resources between clusters, renews leases on a hub, \
+             rolls up status from a hub's database"
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -31,29 +36,70 @@ pub struct Cli {
 #[derive(Debug, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// Run every section of a configuration until a signal ends it
-    Run {
-        /// Configuration file
-        #[arg(long, value_name = "FILE", env = "TOWLINE_CONFIG")]
-        config: PathBuf,
-    },
+    Run(ConfigFile),
     /// Tell all faults of a configuration
-    Check {
-        /// Configuration file
-        #[arg(long, value_name = "FILE", env = "TOWLINE_CONFIG")]
-        config: PathBuf,
-        /// Also tell which clusters can't be reached, and which permissions are missing
-        #[arg(long)]
-        connect: bool,
-    },
-    /// Run status sync alone, told by the variables `DATABASE_URL`, `HOH_STATUS_SYNC_INTERVAL`, `WATCH_NAMESPACE`
-    /// and `POD_NAMESPACE`
-    StatusSync,
-    /// Renew one lease while a pod is ready, as a side-car told by flags and the variables `WATCH_NAMESPACE`, `POD_NAME`
-    /// and `POD_NAMESPACE`
+    Check(CheckCommand),
+    /// Run status sync alone, told by the environment
+    #[command(after_help = STATUS_SYNC_VARIABLES)]
+    StatusSync(StatusSyncCommand),
+    /// Renew one lease while a pod is ready, as a side-car told by flags and the environment
+    #[command(after_help = lease::VARIABLES)]
     Lease(LeaseCommand),
     /// A command for a running daemon.
     #[command(flatten)]
     Remote(Remote),
+}
+
+/// What `towline status-sync --help` says of the environment.
+const STATUS_SYNC_VARIABLES: &str = "\
+Required variable:
+  DATABASE_URL              postgres://user:password@host:5432/database?sslmode=verify-full&pool_max_conns=8
+
+Further variables:
+  HOH_STATUS_SYNC_INTERVAL  Between passes, as Go writes durations [default: 5s]
+  WATCH_NAMESPACE           Only hub objects of this namespace [default: of all]
+  POD_NAMESPACE             Namespace of the Lease by which replicas elect one [default: no election]
+  TOWLINE__STATUS_SYNC__*   Further keys of the section: TOWLINE__STATUS_SYNC__NOTIFY=true
+  TOWLINE__DAEMON__*        Keys of [daemon]: TOWLINE__DAEMON__LISTEN [default: 0.0.0.0:8384]
+
+The hub is the cluster that it runs in, else what kubectl would use.";
+
+/// The configuration file of a command.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct ConfigFile {
+    /// Configuration file
+    #[arg(value_name = "FILE", required_unless_present = "config")]
+    file: Option<PathBuf>,
+    /// The same as an option
+    #[arg(long, value_name = "FILE", env = "TOWLINE_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+impl ConfigFile {
+    /// The file: the one of the command line goes over the variable's.
+    pub fn path(&self) -> &Path {
+        // One of them is there, or the command line was refused.
+        self.file.as_deref().or(self.config.as_deref()).unwrap_or(Path::new(""))
+    }
+}
+
+/// `towline check`.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct CheckCommand {
+    /// What is checked.
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// Also tell which clusters and databases can't be reached, and which kinds, tables and permissions are missing
+    #[arg(long)]
+    pub connect: bool,
+}
+
+/// `towline status-sync`.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct StatusSyncCommand {
+    /// Remove the triggers that `notify` makes, and their function, from the database and end
+    #[arg(long)]
+    pub remove_triggers: bool,
 }
 
 impl Cli {
@@ -191,17 +237,35 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_the_daemon_itself_take_a_file() {
-        assert_eq!(parse("towline run --config a.toml").expect("a command"), Command::Run { config: "a.toml".into() });
-        assert_eq!(
-            parse("towline check --config a.toml --connect").expect("a command"),
-            Command::Check { config: "a.toml".into(), connect: true }
-        );
+    fn commands_of_the_daemon_itself_take_a_file_as_an_option_or_as_it_is() {
+        for line in ["towline run --config a.toml", "towline run a.toml", "towline run a.toml --config b.toml"] {
+            let Ok(Command::Run(file)) = parse(line) else { panic!("{line}") };
+            assert_eq!(file.path(), Path::new("a.toml"), "{line}");
+        }
+        for line in ["towline check --config a.toml --connect", "towline check --connect a.toml"] {
+            let Ok(Command::Check(command)) = parse(line) else { panic!("{line}") };
+            assert_eq!((command.file.path(), command.connect), (Path::new("a.toml"), true), "{line}");
+        }
         let config = Cli::command()
             .find_subcommand("run")
             .and_then(|run| run.get_arguments().find(|argument| argument.get_id() == "config").cloned())
             .expect("an argument");
         assert_eq!(config.get_env(), Some("TOWLINE_CONFIG".as_ref()));
+    }
+
+    #[test]
+    fn the_help_of_the_single_jobs_says_what_they_require() {
+        let help =
+            |name: &str| Cli::command().find_subcommand_mut(name).expect("a command").render_long_help().to_string();
+        for required in ["--lease-name", "--lease-namespace", "--hub-kubeconfig-secret", "WATCH_NAMESPACE"] {
+            let help = help("lease");
+            let (_, told) = help.split_once("Required:").expect("what is required");
+            assert!(told.split("\n\n").next().expect("a paragraph").contains(required), "{required} in {told}");
+        }
+        let help = help("status-sync");
+        let (_, told) = help.split_once("Required variable:").expect("what is required");
+        assert!(told.trim_start().starts_with("DATABASE_URL"), "{told}");
+        assert!(help.contains("--remove-triggers"), "{help}");
     }
 
     #[test]

@@ -5,23 +5,24 @@ use std::process::ExitCode;
 use towline::cli::{Cli, Command, Exit};
 use towline::cluster::full_text;
 use towline::config::{self, Config};
+use towline::status_sync::triggers;
 use towline::{app, check};
 
 fn main() -> ExitCode {
     // kube's TLS takes the process's default provider; fails only where one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match Cli::from_process().command {
-        Command::Run { config } => with_config(Config::load(&config), run),
+        Command::Run(file) => with_config(Config::load(file.path()), run),
         Command::Lease(command) => with_config(
             command.config(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
             run,
         ),
-        Command::Check { config: path, connect } => with_config(Config::load(&path), |config| {
-            if connect { block_on(check::connect(&config)) } else { check::fine(&config) }
+        Command::Check(command) => with_config(Config::load(command.file.path()), |config| {
+            if command.connect { block_on(check::connect(&config)) } else { check::fine(&config) }
         }),
-        Command::StatusSync => {
-            with_config(Config::status_sync_alone(|name| std::env::var(name).ok()).map_err(config::Error::Invalid), run)
-        }
+        Command::StatusSync(command) => with_config(Config::status_sync_alone(config::environment()), |config| {
+            if command.remove_triggers { block_on(remove_triggers(config)) } else { run(config) }
+        }),
         Command::Remote(remote) => block_on(async {
             match remote.execute(&mut std::io::stdout()).await {
                 Ok(()) => Exit::Done,
@@ -55,6 +56,30 @@ fn run(config: Config) -> Exit {
         }
         Err(error) => failed(&full_text(&error)),
     }
+}
+
+/// `towline status-sync --remove-triggers`.
+async fn remove_triggers(config: Config) -> Exit {
+    let Some(section) = config.status_sync else { return Exit::Usage };
+    let removed = match section.database.url() {
+        Ok(url) => triggers::remove_by(&url).await,
+        Err(error) => {
+            complain(&full_text(&error));
+            return Exit::Usage;
+        }
+    };
+    match removed {
+        Ok(removed) => {
+            say(&removed.to_string());
+            Exit::Done
+        }
+        Err(error) => failed(&full_text(&error)),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the command's output")]
+fn say(text: &str) {
+    println!("{text}");
 }
 
 fn failed(text: &str) -> Exit {

@@ -74,6 +74,21 @@ impl Towline {
         Ok(Self { process, admin, binary, args, env, config, log, address, _port: Some(port), _room: Some(room) })
     }
 
+    /// Runs `towline status-sync` with this environment. The admin server is at a free port of loopback.
+    pub async fn start_status_sync(env: &[(&str, &str)]) -> Result<Self, Error> {
+        let binary = programs::towline().await?;
+        let room = Room::new("status-sync")?;
+        let port = Port::take()?;
+        let mut env: Vec<_> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let address = port.address();
+        env.push((LISTEN.to_owned(), address.to_string()));
+        let args: Vec<OsString> = vec!["status-sync".into()];
+        let (config, log) = (room.join("none"), room.join("towline.log"));
+        let process = Process::start(spec(&binary, &args, &env, &log)).await?;
+        let admin = Admin { http: Http::to(address) };
+        Ok(Self { process, admin, binary, args, env, config, log, address, _port: Some(port), _room: Some(room) })
+    }
+
     /// Runs `towline run` with a file as it is, in the working directory of this process. `listen` is the admin address
     /// that the file names; where somebody else has it, a free port takes its place. The log is begun anew.
     pub async fn start_file(config: &Path, listen: SocketAddr, log: &Path) -> Result<Self, Error> {
@@ -96,8 +111,17 @@ impl Towline {
         I: IntoIterator,
         I::Item: Into<OsString>,
     {
+        Self::command_with(args, &[]).await
+    }
+
+    /// The same with further variables.
+    pub async fn command_with<I>(args: I, env: &[(&str, &str)]) -> Result<Output, Error>
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
         let mut command = tokio::process::Command::new(programs::towline().await?);
-        command.args(args.into_iter().map(Into::into)).kill_on_drop(true);
+        command.args(args.into_iter().map(Into::into)).envs(env.iter().copied()).kill_on_drop(true);
         let process = "a towline command".to_owned();
         command.output().await.map_err(|source| Error::Process { action: "run", process, source })
     }

@@ -35,7 +35,10 @@ pub enum Error {
     #[error("the admin token has characters that can't be sent")]
     TokenCharacters,
     /// Nothing listens there, or not in time.
-    #[error("failed to connect to the daemon at {admin}")]
+    #[error(
+        "failed to connect to a daemon at {admin} (it listens where its `daemon.listen` says; `--admin URL` names another \
+         address)"
+    )]
     Connect {
         /// Where it was looked for.
         admin: AdminUrl,
@@ -253,7 +256,9 @@ mod tests {
         drop(listener);
         let admin = address.parse().expect("an address");
         let error = ask(&admin, &Method::GET, "/status", None).await.expect_err("nobody there");
-        assert_eq!(error.to_string(), format!("failed to connect to the daemon at http://{address}"));
+        let told = error.to_string();
+        assert!(told.starts_with(&format!("failed to connect to a daemon at http://{address} (")), "{told}");
+        assert!(told.contains("--admin"), "{told}");
     }
 
     #[tokio::test]

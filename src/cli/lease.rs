@@ -14,6 +14,15 @@ use crate::config::{Config, Error, LeaseFlags};
 const YES: [&str; 6] = ["1", "t", "T", "true", "TRUE", "True"];
 const NO: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 
+/// What `towline lease --help` says of what it needs.
+pub(super) const VARIABLES: &str = "\
+Required: --lease-name, --lease-namespace, --hub-kubeconfig-secret, and the variable WATCH_NAMESPACE.
+
+Variables:
+  WATCH_NAMESPACE  Namespace of the secret
+  POD_NAME         Pod whose readiness gates the lease [default: none, the lease is always renewed]
+  POD_NAMESPACE    Its namespace; both or none";
+
 /// The flags and variables of `towline lease`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct LeaseCommand {

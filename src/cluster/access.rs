@@ -48,6 +48,14 @@ impl AccessRequest {
         }
     }
 
+    /// What a refusal comes to, for people; `reason` is the authorizer's, or empty.
+    pub fn denied(&self, reason: &str) -> String {
+        let which = if self.name.is_empty() { String::new() } else { format!(" {}", self.name) };
+        let place = if self.namespace.is_empty() { String::new() } else { format!(" in namespace {}", self.namespace) };
+        let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        format!("not allowed to {} {}{which}{place}{because}", self.verb, self.full_resource())
+    }
+
     /// `plural.group/subresource`.
     pub fn full_resource(&self) -> String {
         let mut text = self.resource.clone();

@@ -19,6 +19,11 @@ pub(super) enum LoadError {
     Kubeconfig { path: String, reason: String },
     #[error("failed to load the pod's service account: {reason}")]
     InCluster { reason: String },
+    #[error(
+        "failed to load the pod's service account: this process is not in a pod (KUBERNETES_SERVICE_HOST is not set); \
+         outside of one, name a `kubeconfig` in the place of `in_cluster = true`"
+    )]
+    NotInCluster,
 }
 
 /// The field of a kubeconfig whose URL has a user or a password in front of the host: it would be in every error that names
@@ -139,6 +144,9 @@ async fn usable(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> Result<C
 }
 
 fn load_in_cluster(files: Files) -> Result<Loaded, LoadError> {
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
+        return Err(LoadError::NotInCluster);
+    }
     let config = Config::incluster().map_err(|source| LoadError::InCluster { reason: full_text(&source) })?;
     Ok(Loaded { config, files })
 }

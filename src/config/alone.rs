@@ -1,79 +1,90 @@
 //! `towline status-sync`: the configuration of the job alone, from the environment of the hub-of-hubs component.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::fault::{Fault, Faults, Problem};
+use super::fault::{Error, Fault, Faults, Problem};
 use super::setting::Setting;
-use super::{ClusterAccess, ClusterConfig, ClusterName, Config, DatabaseSource, ElectionConfig, StatusSyncConfig};
+use super::source::{self, Node};
+use super::{ClusterAccess, ClusterConfig, ClusterName, Config, ElectionConfig};
 use crate::db::DatabaseUrl;
 
 /// Where the admin server listens: the component's port, for the cluster's Prometheus and probes.
-const LISTEN: ([u8; 4], u16) = ([0, 0, 0, 0], 8384);
+const LISTEN: &str = "0.0.0.0:8384";
+/// The variables with Towline's own prefix that count here too: the process's, and the section's further keys.
+const OWN: [&str; 2] = ["TOWLINE__DAEMON__", "TOWLINE__STATUS_SYNC__"];
+/// The component's variables, and the key of the section that each stands for.
+const SOURCES: [(&str, &str); 2] = [("DATABASE_URL", "database_url"), ("WATCH_NAMESPACE", "watch_namespace")];
 
 impl Config {
     /// The configuration of status sync alone: `DATABASE_URL`, `HOH_STATUS_SYNC_INTERVAL` (a Go duration),
-    /// `WATCH_NAMESPACE`, and `POD_NAMESPACE`, which names the namespace of the Lease. The hub is the cluster that the
-    /// process runs in, or else what kubectl would use.
-    pub fn status_sync_alone(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Faults> {
+    /// `WATCH_NAMESPACE`, and `POD_NAMESPACE`, which names the namespace of the Lease. Over them lie
+    /// `TOWLINE__STATUS_SYNC__NOTIFY` and the like, and `TOWLINE__DAEMON__…`. The hub is the cluster that the process
+    /// runs in, or else what kubectl would use.
+    pub fn status_sync_alone(environment: impl IntoIterator<Item = (String, String)>) -> Result<Self, Error> {
+        let variables: BTreeMap<String, String> = environment.into_iter().collect();
+        let set = |name: &str| variables.get(name).filter(|value| !value.is_empty());
         let mut faults = Vec::new();
-        let mut fault = |name: &str, found: Option<String>, allowed: &str| {
-            let allowed = allowed.to_owned();
-            let problem = match found {
-                Some(found) => Problem::Value { found, allowed, suggestion: None },
-                None => Problem::Missing { allowed },
-            };
-            faults.push(Fault::new(name, problem));
-        };
-        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let url = match set("DATABASE_URL") {
-            None => {
-                fault("DATABASE_URL", None, DatabaseUrl::ALLOWED);
-                None
+        let own = variables.clone().into_iter().filter(|(name, _)| OWN.iter().any(|prefix| name.starts_with(prefix)));
+        let mut root = source::read("", own, &mut faults)?;
+        let mut daemon = take_table(&mut root, "daemon");
+        daemon.entry("listen".to_owned()).or_insert_with(|| Node::Text(LISTEN.to_owned()));
+        root.insert("daemon".to_owned(), Node::Table(daemon));
+
+        let mut section = take_table(&mut root, "status_sync");
+        let mut named = BTreeMap::new();
+        let has_url = section.contains_key("database_url") || section.contains_key("database_url_file");
+        for (name, key) in SOURCES {
+            let is_given = section.contains_key(key) || key == "database_url" && has_url;
+            if let Some(value) = set(name).filter(|_| !is_given) {
+                section.insert(key.to_owned(), Node::Text(value.clone()));
+                named.insert(format!("status_sync.{key}"), name);
             }
-            Some(text) => match text.parse::<DatabaseUrl>() {
-                Ok(url) => Some(url),
-                Err(error) => {
-                    fault("DATABASE_URL", Some(format!("a text of which {error}")), DatabaseUrl::ALLOWED);
-                    None
-                }
-            },
-        };
-        let interval = set("HOH_STATUS_SYNC_INTERVAL").map(|text| {
-            let interval = go_duration(&text).filter(|interval| !interval.is_zero());
-            if interval.is_none() {
+        }
+        if !has_url && set("DATABASE_URL").is_none() {
+            faults.push(Fault::new("DATABASE_URL", Problem::Missing { allowed: DatabaseUrl::ALLOWED.to_owned() }));
+            // In its place, so that the same is not told twice.
+            section.insert("database_url_file".to_owned(), Node::Text("none".to_owned()));
+        }
+        if let Some(text) = set("HOH_STATUS_SYNC_INTERVAL").filter(|_| !section.contains_key("interval")) {
+            if let Some(interval) = go_duration(text).filter(|interval| !interval.is_zero()) {
+                let interval = humantime::format_duration(interval).to_string();
+                section.insert("interval".to_owned(), Node::Text(interval));
+            } else {
                 let allowed = "a Go duration above zero such as 5s or 1m30s";
-                fault("HOH_STATUS_SYNC_INTERVAL", Some(format!("{text:?}")), allowed);
+                faults.push(wrong("HOH_STATUS_SYNC_INTERVAL", text, allowed));
             }
-            interval
-        });
-        let namespace = |name: &str, fault: &mut dyn FnMut(&str, Option<String>, &str)| {
-            let namespace = set(name)?;
-            if super::names::is_label(&namespace) {
-                return Some(namespace);
-            }
-            fault(name, Some(format!("{namespace:?}")), "the name of a namespace");
-            None
-        };
-        let watched = namespace("WATCH_NAMESPACE", &mut fault);
-        let election = namespace("POD_NAMESPACE", &mut fault);
-        let faults = Faults::new(faults);
-        if !faults.is_empty() {
-            return Err(faults);
+        }
+        root.insert("status_sync".to_owned(), Node::Table(section));
+        let election = set("POD_NAMESPACE");
+        if let Some(namespace) = election.filter(|namespace| !super::names::is_label(namespace)) {
+            faults.push(wrong("POD_NAMESPACE", namespace, "the name of a namespace"));
         }
 
-        let mut config = Self::default();
-        config.daemon.listen = LISTEN.into();
-        let hub = ClusterName::stand_in();
-        config.clusters.insert(hub.clone(), ClusterConfig::new(ClusterAccess::Inferred));
-        config.election = election.map(|namespace| ElectionConfig::new(hub.clone(), namespace));
-        config.status_sync = url.map(|url| {
-            let mut section = StatusSyncConfig::new(hub, DatabaseSource::Url(Box::new(url)));
-            section.interval = interval.flatten().unwrap_or(section.interval);
-            section.watch_namespace = watched.unwrap_or_default();
-            section
-        });
+        let mut walked = Vec::new();
+        let mut config = Self::walk(root, &mut walked);
+        // Faults name what the user wrote.
+        faults.extend(walked.into_iter().map(|fault| match named.get(&fault.path) {
+            Some(name) => Fault::new(*name, fault.problem),
+            None => fault,
+        }));
+        Faults::new(faults).into_result()?;
+        let hub = config.status_sync.as_ref().map_or_else(ClusterName::default, |section| section.cluster.clone());
+        config.clusters.entry(hub.clone()).or_insert_with(|| ClusterConfig::new(ClusterAccess::Inferred));
+        config.election = election.map(|namespace| ElectionConfig::new(hub, namespace));
         Ok(config)
     }
+}
+
+fn take_table(root: &mut BTreeMap<String, Node>, key: &str) -> BTreeMap<String, Node> {
+    match root.remove(key) {
+        Some(Node::Table(table)) => table,
+        _ => BTreeMap::new(),
+    }
+}
+
+fn wrong(name: &str, found: &str, allowed: &str) -> Fault {
+    Fault::new(name, Problem::Value { found: format!("{found:?}"), allowed: allowed.to_owned(), suggestion: None })
 }
 
 /// A duration as Go writes it: `300ms`, `1.5h`, `1m30s`. None where it is not one, is negative, or is beyond a year.
@@ -112,8 +123,11 @@ mod tests {
     const URL: (&str, &str) = ("DATABASE_URL", "postgres://u:hunter2@db/hoh?sslmode=require");
 
     fn alone(variables: &[(&str, &str)]) -> Result<Config, Vec<String>> {
-        let find = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        Config::status_sync_alone(find).map_err(|faults| faults.as_slice().iter().map(ToString::to_string).collect())
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Config::status_sync_alone(variables).map_err(|error| match error {
+            Error::Invalid(faults) => faults.as_slice().iter().map(ToString::to_string).collect(),
+            other => panic!("{other:?}"),
+        })
     }
 
     #[test]
@@ -150,14 +164,42 @@ mod tests {
     }
 
     #[test]
+    fn further_keys_have_towline_s_own_names_and_go_over_the_component_s() {
+        let config = alone(&[
+            URL,
+            ("HOH_STATUS_SYNC_INTERVAL", "7s"),
+            ("TOWLINE__DAEMON__LISTEN", "127.0.0.1:3"),
+            ("TOWLINE__STATUS_SYNC__NOTIFY", "true"),
+            ("TOWLINE__STATUS_SYNC__FAMILIES", "policies"),
+            ("TOWLINE__SYNC__OTHER__DRY_RUN", "true"),
+        ]);
+        let config = config.expect("a configuration");
+        let section = config.status_sync.expect("the section");
+        assert!(section.notify && section.families.len() == 1 && section.interval == Duration::from_secs(7));
+        assert_eq!(config.daemon.listen.port(), 3);
+        let file = ("TOWLINE__STATUS_SYNC__DATABASE_URL_FILE", "/url");
+        let over = alone(&[URL, file, ("TOWLINE__STATUS_SYNC__INTERVAL", "9s")]).expect("a configuration");
+        let section = over.status_sync.expect("the section");
+        assert_eq!(section.database, crate::config::DatabaseSource::File("/url".into()));
+        assert_eq!(section.interval, Duration::from_secs(9));
+        assert_eq!(alone(&[URL, ("TOWLINE__STATUS_SYNC__NOTIFI", "true")]).expect_err("a fault").len(), 1);
+    }
+
+    #[test]
     fn every_fault_is_told_and_no_secret_with_it() {
         let faults = alone(&[
             ("DATABASE_URL", "mysql://u:hunter2@db/hoh"),
             ("HOH_STATUS_SYNC_INTERVAL", "-5s"),
             ("WATCH_NAMESPACE", "No_Name"),
+            ("POD_NAMESPACE", "-"),
         ])
         .expect_err("faults");
-        assert_eq!(faults.len(), 3, "{faults:?}");
+        assert_eq!(faults.len(), 4, "{faults:?}");
+        for (fault, name) in
+            faults.iter().zip(["DATABASE_URL", "HOH_STATUS_SYNC_INTERVAL", "POD_NAMESPACE", "WATCH_NAMESPACE"])
+        {
+            assert!(fault.starts_with(&format!("{name}: found ")), "{fault}");
+        }
         assert!(!faults.join(" ").contains("hunter2"), "{faults:?}");
         assert!(
             alone(&[("HOH_STATUS_SYNC_INTERVAL", "0s")])

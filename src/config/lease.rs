@@ -8,10 +8,6 @@ use super::names::{LeaseName, NamespaceName, PodName, SecretName};
 use super::setting::{PositiveDuration, Setting, Unfit};
 use super::{ClusterName, SectionName};
 
-/// The managed cluster of a section that names none: `[clusters.default]`, and where that is not configured what is
-/// found around the process.
-const DEFAULT_CLUSTER: &str = "default";
-
 /// A Lease on a hub that is renewed while a pod is ready: `[[lease]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseConfig {
@@ -77,7 +73,7 @@ impl LeaseConfig {
         fields.finish();
         Some(Self {
             name: name?,
-            cluster: cluster.or_else(|| DEFAULT_CLUSTER.parse().ok())?,
+            cluster: cluster.unwrap_or_default(),
             lease_name: lease_name?.into(),
             lease_namespace: lease_namespace?.into(),
             secret_name: secret_name?.into(),
@@ -87,11 +83,6 @@ impl LeaseConfig {
             renew_interval,
             startup_delay,
         })
-    }
-
-    /// Whether the section's managed cluster is the one for sections that name none.
-    pub(super) fn uses_default_cluster(&self) -> bool {
-        self.cluster.as_str() == DEFAULT_CLUSTER
     }
 }
 

@@ -58,6 +58,10 @@ use source::Node;
 /// server admits at once (600 by default).
 const DEFAULT_MAX_IN_FLIGHT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
+/// What is told of a configuration without sections.
+pub const NOTHING_RUNS: &str =
+    "nothing will run: the configuration has no section; there can be [[sync]], [[lease]] and [status_sync]";
+
 /// Everything that a daemon is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
@@ -79,12 +83,7 @@ impl Config {
     /// Reads a file with the environment of this process over it.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
-        // A name that is not text is none of ours, and a value that is not text gets a fault as the wrong value it is.
-        let environment = std::env::vars_os().filter_map(|(name, value)| {
-            let name = name.into_string().ok()?;
-            Some((name, value.to_string_lossy().into_owned()))
-        });
-        Self::parse(&text, environment)
+        Self::parse(&text, environment())
     }
 
     /// The names of all sections, of whichever job.
@@ -134,6 +133,7 @@ impl Config {
                 check_cluster_is_known(table, "election", "cluster", &cluster_names, faults);
             }
             config.election = Fields::open("election", node, faults).and_then(ElectionConfig::read);
+            offer_clusters(faults.iter_mut(), "election.cluster", &cluster_names);
         }
         let mut names = BTreeMap::new();
         let sync = SectionList { job: "sync", clusters: &["remote", "local"], known: &cluster_names }.read(
@@ -154,18 +154,29 @@ impl Config {
         faults.extend(overlap::conflicts(&sync, &config.clusters, |_| Scope::Namespaced));
         config.sync = sync.into_iter().map(|(_, section)| section).collect();
         config.lease = lease.into_iter().map(|(_, section)| section).collect();
-        if let Some(section) = config.lease.iter().find(|section| section.uses_default_cluster()) {
-            let inferred = || ClusterConfig::new(ClusterAccess::Inferred);
-            config.clusters.entry(section.cluster.clone()).or_insert_with(inferred);
-        }
         if let Some(node) = status_sync {
             if let Node::Table(table) = &node {
                 check_cluster_is_known(table, "status_sync", "cluster", &cluster_names, faults);
             }
             config.status_sync = Fields::open("status_sync", node, faults).and_then(StatusSyncConfig::read);
         }
+        let default = ClusterName::default();
+        let mut hubs = config.lease.iter().map(|section| &section.cluster);
+        if hubs.any(|cluster| *cluster == default)
+            || config.status_sync.as_ref().is_some_and(|section| section.cluster == default)
+        {
+            let inferred = || ClusterConfig::new(ClusterAccess::Inferred);
+            config.clusters.entry(default).or_insert_with(inferred);
+        }
         config
     }
+}
+
+/// The environment of this process. A name that is not text is none of ours, and a value that is not text gets a fault as
+/// the wrong value it is.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
 }
 
 /// The clusters without faults. A faulty one is still known by name, see [`table_keys`].
@@ -224,8 +235,12 @@ impl SectionList<'_> {
                     check_cluster_is_known(table, &path, key, self.known, faults);
                 }
             }
+            let before = faults.len();
             if let Some(section) = Fields::open(&path, node, faults).and_then(&read) {
                 sections.push((index, section));
+            }
+            for key in self.clusters {
+                offer_clusters(faults.iter_mut().skip(before), &format!("{path}.{key}"), self.known);
             }
         }
         sections
@@ -277,13 +292,26 @@ fn check_cluster_is_known(
     if clusters.iter().any(|cluster| cluster == name) {
         return;
     }
-    let allowed = match clusters {
-        [] => "a name under `[clusters]`, of which there are none".to_owned(),
-        present => format!("a name under `[clusters]`: {}", present.join(", ")),
-    };
+    let allowed = allowed_clusters(clusters);
     let suggestion = nearest(name, clusters.iter().map(String::as_str));
     let problem = Problem::Value { found: node.to_string(), allowed, suggestion };
     faults.push(Fault::new(format!("{path}.{side}"), problem));
+}
+
+/// A missing cluster is told with those that there are.
+fn offer_clusters<'f>(faults: impl Iterator<Item = &'f mut Fault>, path: &str, clusters: &[String]) {
+    for fault in faults.filter(|fault| fault.path == path) {
+        if let Problem::Missing { allowed } = &mut fault.problem {
+            *allowed = allowed_clusters(clusters);
+        }
+    }
+}
+
+fn allowed_clusters(clusters: &[String]) -> String {
+    match clusters {
+        [] => "a name under `[clusters]`, of which there are none".to_owned(),
+        present => format!("a name under `[clusters]`: {}", present.join(", ")),
+    }
 }
 
 fn table_keys(node: &Node) -> Vec<String> {

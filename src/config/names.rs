@@ -91,6 +91,14 @@ label_name! {
     SectionName
 }
 
+/// The cluster of sections that name none: `[clusters.default]`, and where that is not configured what is found around
+/// the process.
+impl Default for ClusterName {
+    fn default() -> Self {
+        Self("default".to_owned())
+    }
+}
+
 impl SectionName {
     /// The name of the section of which there is one.
     pub(super) fn status_sync() -> Self {

@@ -119,6 +119,9 @@ impl Setting for PathBuf {
     const ALLOWED: &'static str = "the path of a file";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
+        if text == "~" || text.starts_with("~/") {
+            return Err(Unfit::because("~ is not expanded: the path has to be written in full"));
+        }
         String::from_text(text).map(PathBuf::from)
     }
 }
@@ -272,6 +275,17 @@ mod tests {
         assert!(read::<Duration>(&variable("30")).expect_err("no unit").ends_with("did you mean `30s`?"));
         assert!(read::<PositiveDuration>(&Node::Integer(30)).is_err());
         assert_eq!(read::<Duration>(&text("1h 30m")), Ok(Duration::from_mins(90)));
+    }
+
+    #[test]
+    fn a_path_of_the_shell_s_is_told_and_one_with_a_tilde_in_it_is_fine() {
+        assert_eq!(
+            read::<PathBuf>(&text("~/.kube/config")),
+            Err("at: found \"~/.kube/config\", where ~ is not expanded: the path has to be written in full; allowed: \
+                 the path of a file"
+                .to_owned())
+        );
+        assert_eq!(read::<PathBuf>(&text("/a/~b")), Ok("/a/~b".into()));
     }
 
     #[test]

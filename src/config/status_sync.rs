@@ -19,7 +19,8 @@ pub(super) const NAME: &str = "status-sync";
 pub struct StatusSyncConfig {
     /// Name of the section in `/status` and for `towline approve`, which also take `status_sync`: `status-sync`.
     pub name: SectionName,
-    /// The hub: a name under `[clusters]`.
+    /// The hub: a name under `[clusters]`. Where none is named: `[clusters.default]` if that is configured, else the
+    /// cluster that the daemon runs in, else what kubectl would use.
     pub cluster: ClusterName,
     /// The database, with `sslmode` and `pool_max_conns`: `database_url`, or the file `database_url_file`.
     pub database: DatabaseSource,
@@ -32,6 +33,10 @@ pub struct StatusSyncConfig {
     pub families: Vec<StatusFamily>,
     /// Most writes at the same time, over all families; 64 by default.
     pub max_in_flight: NonZeroUsize,
+    /// Make triggers in the database and listen, so that a change is written within 100 ms instead of at the next pass;
+    /// `false` by default. Costs a connection beside the pool, and the database a notification for each writing
+    /// statement and a change detection for each burst of them. Passes at the interval go on.
+    pub notify: bool,
 }
 
 /// A family of status: a table, and the kind on the hub that it is rolled up into.
@@ -119,7 +124,10 @@ impl Setting for DatabaseUrl {
     fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
         let found = match node.text().map(Self::from_text) {
             Some(Ok(url)) => return Some(url),
-            Some(Err(unfit)) => format!("a text of which {}", unfit.reason.unwrap_or_default()),
+            Some(Err(unfit)) => {
+                let reason = unfit.reason.unwrap_or_default();
+                format!("a text that can't be used: {reason} (the text is not shown, as it may hold a password)")
+            }
             None => "no text".to_owned(),
         };
         let problem = Problem::Value { found, allowed: Self::ALLOWED.to_owned(), suggestion: None };
@@ -139,12 +147,14 @@ impl StatusSyncConfig {
             watch_namespace: String::new(),
             families: StatusFamily::ALL.to_vec(),
             max_in_flight: super::DEFAULT_MAX_IN_FLIGHT,
+            notify: false,
         }
     }
 
     /// None where a required key has a fault.
     pub(super) fn read(mut fields: Fields<'_>) -> Option<Self> {
-        let cluster: Option<ClusterName> = fields.required("cluster");
+        let names_none = !fields.has("cluster");
+        let cluster = fields.optional("cluster").or_else(|| names_none.then(ClusterName::default));
         let given = [fields.has("database_url"), fields.has("database_url_file")];
         let url = fields.optional::<DatabaseUrl>("database_url").map(|url| DatabaseSource::Url(Box::new(url)));
         let file = fields.optional::<PathBuf>("database_url_file").map(DatabaseSource::File);
@@ -166,7 +176,12 @@ impl StatusSyncConfig {
             section.watch_namespace = namespace.0;
         }
         fields.set("families", &mut section.families);
+        if section.families.is_empty() {
+            let allowed = format!("at least one of {}", StatusFamily::ALLOWED);
+            fields.fault_at("families", Problem::Value { found: "none".to_owned(), allowed, suggestion: None });
+        }
         fields.set("max_in_flight", &mut section.max_in_flight);
+        fields.set("notify", &mut section.notify);
         fields.finish();
         complete.then_some(section)
     }

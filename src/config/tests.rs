@@ -101,7 +101,7 @@ fn the_reference_file_names_every_key() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 6 + 4 + 2 + 5 + 5 + 20 + 11 + 7, "the walk told of fewer keys than there are");
+    assert_eq!(keys, 6 + 4 + 2 + 5 + 5 + 20 + 11 + 8, "the walk told of fewer keys than there are");
 }
 
 #[test]
@@ -175,8 +175,7 @@ name = \"databases\"
             "daemon.log.format: found \"yaml\"; allowed: text or json",
             "daemon.shutdown_grace: found 30; allowed: a duration of at most a year such as \"30s\" or \"1h 30m\"; did \
              you mean `30s`?",
-            "election.cluster: missing; allowed: a name of 1 to 63 of a-z, 0-9 and -, beginning and ending with a \
-             letter or digit",
+            "election.cluster: missing; allowed: a name under `[clusters]`: Edge_1, hub",
             "election.namespace: missing; allowed: the name of a namespace",
             "elections: unknown key; allowed: daemon, clusters, election, sync, lease, status_sync; did you mean `election`?",
             "sync[0].local_fields[1]: found \"spec.b\"; allowed: a JSON pointer under /spec such as \
@@ -185,11 +184,9 @@ name = \"databases\"
             "sync[0].resource: found \"databases\", where the version is missing; allowed: plural.version.group such \
              as \"databases.v1.demo.towline.dev\", or plural.version for the core group",
             "sync[0].unclaimed: found \"deleted\"; allowed: keep or delete; did you mean `delete`?",
-            "sync[1].local: missing; allowed: a name of 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter \
-             or digit",
+            "sync[1].local: missing; allowed: a name under `[clusters]`: Edge_1, hub",
             "sync[1].name: found \"databases\" again; allowed: once (first at sync[0].name)",
-            "sync[1].remote: missing; allowed: a name of 1 to 63 of a-z, 0-9 and -, beginning and ending with a \
-             letter or digit",
+            "sync[1].remote: missing; allowed: a name under `[clusters]`: Edge_1, hub",
             "sync[1].resource: missing; allowed: plural.version.group such as \"databases.v1.demo.towline.dev\", or \
              plural.version for the core group",
         ]
@@ -277,9 +274,33 @@ fn every_key_of_status_sync_is_read() {
 }
 
 #[test]
+fn a_missing_cluster_of_a_section_is_told_with_the_clusters_that_there_are() {
+    let text = with_section("").replace("remote = \"hub\"\n", "");
+    assert_eq!(told(&text), ["sync[0].remote: missing; allowed: a name under `[clusters]`: edge, hub"]);
+}
+
+#[test]
+fn status_sync_without_a_cluster_takes_the_one_around_it() {
+    let url = "[status_sync]\ndatabase_url_file = \"/url\"\n";
+    let config = parse(url).expect("a configuration");
+    let section = config.status_sync.expect("the section");
+    assert_eq!(config.clusters[&section.cluster].access, ClusterAccess::Inferred);
+    let named = format!("[clusters.default]\nin_cluster = true\n{url}");
+    let config = parse(&named).expect("a configuration");
+    let section = config.status_sync.expect("the section");
+    assert_eq!(config.clusters[&section.cluster].access, ClusterAccess::InCluster);
+    assert_eq!(told(&format!("{url}cluster = \"hub\"\n")).len(), 1);
+    assert!(
+        told(&format!("{url}families = []\n"))[0]
+            .starts_with("status_sync.families: found none; allowed: at least one")
+    );
+}
+
+#[test]
 fn a_fault_of_a_database_url_never_repeats_it() {
     for url in ["mysql://u:hunter2@db/hoh", "postgres://u:hunter2@db/hoh?sslmode=hunter2"] {
         let faults = told(&format!("{CLUSTERS}{STATUS_SYNC}database_url = \"{url}\"\ninterval = \"0s\""));
+        assert!(faults.iter().any(|fault| fault.contains("found a text that can't be used: ")), "{faults:?}");
         assert_eq!(faults.len(), 2, "{faults:?}");
         assert!(faults.iter().all(|fault| !fault.contains("hunter2")), "{faults:?}");
         assert!(faults.iter().any(|fault| fault.starts_with("status_sync.interval: found \"0s\"")), "{faults:?}");

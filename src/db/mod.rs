@@ -2,14 +2,18 @@
 //!
 //! A [`DatabaseUrl`] is what the configuration names, with everything that libpq's URL can say about TLS. A
 //! [`Database`] is the pool behind it: every statement goes through it, is named for metrics, and every error is sorted
-//! once ([`Error`]). Statements are sent unprepared with typed parameters, and their columns are of built-in types:
-//! nothing is looked up in the catalogue.
+//! once ([`Error`]). What lasts as long as a connection does has one of its own, beside the pool ([`Session`]).
+//! Statements are sent unprepared with typed parameters, and their columns are of built-in types: nothing is looked up
+//! in the catalogue.
 
 mod error;
+mod manager;
 mod pool;
+mod session;
 mod tls;
 mod url;
 
 pub use error::Error;
-pub use pool::{Database, Param, PoolState, Rows};
+pub use pool::{Database, Param, PoolState, Rows, column};
+pub use session::{Messages, Session};
 pub use url::{DatabaseUrl, InvalidUrl, TlsMode};

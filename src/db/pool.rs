@@ -3,19 +3,17 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use bb8::{ErrorSink, ManageConnection, Pool, PooledConnection, RunError};
-use bb8_postgres::PostgresConnectionManager;
+use bb8::{ErrorSink, Pool, PooledConnection, RunError};
 use futures::StreamExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_postgres::config::SslMode;
-use tokio_postgres::error::SqlState;
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row, RowStream};
+use tokio_postgres::types::{FromSql, ToSql, Type};
+use tokio_postgres::{Row, RowStream};
 
 use super::Error;
-use super::tls::Tls;
-use super::url::{DatabaseUrl, TlsMode};
+use super::manager::Manager;
+use super::session::{Messages, Session};
+use super::url::DatabaseUrl;
 use crate::telemetry;
 
 /// A connection is waited for so long; whoever has one may need it for as long as a pass takes, and the next try is
@@ -28,6 +26,8 @@ const IDLE: Duration = Duration::from_mins(5);
 #[derive(Clone)]
 pub struct Database {
     pool: Pool<Manager>,
+    /// Makes connections outside of the pool.
+    manager: Manager,
     place: String,
     max: u32,
     /// The last failure to connect: who waits for a connection is told of it, since the pool itself would only let the
@@ -70,8 +70,8 @@ impl Database {
             // What can't be reached is told at once; who asks has a back-off of his own.
             .retry_connection(false)
             .error_sink(Box::new(Failures(failed.clone())))
-            .build_unchecked(manager);
-        Ok(Self { pool, place: url.place(), max: url.max_connections, failed })
+            .build_unchecked(manager.clone());
+        Ok(Self { pool, manager, place: url.place(), max: url.max_connections, failed })
     }
 
     /// Host, port and database.
@@ -90,13 +90,17 @@ impl Database {
     pub async fn rows(&self, query: &'static str, text: &str, params: Vec<Param>) -> Result<Rows, Error> {
         let connection = self.connection().await?;
         let begun = Instant::now();
-        let typed = params.iter().map(|param| match param {
-            Param::Text(text) => (text as &(dyn ToSql + Sync), Type::TEXT),
-            Param::Texts(texts) => (texts as &(dyn ToSql + Sync), Type::TEXT_ARRAY),
-        });
-        let stream =
-            connection.query_typed_raw(text, typed).await.map_err(|error| Error::of_statement(query, &error))?;
+        let stream = connection
+            .query_typed_raw(text, typed(&params))
+            .await
+            .map_err(|error| Error::of_statement(query, &error))?;
         Ok(Rows { query, begun, stream: Box::pin(stream), _connection: connection })
+    }
+
+    /// Opens a connection outside of the pool, for what lasts as long as a connection does. `purpose` stands behind the
+    /// application's name, where the database shows its connections.
+    pub async fn session(&self, purpose: &str) -> Result<(Session, Messages), Error> {
+        self.manager.open(purpose).await
     }
 
     /// A connection that is open as far as anybody knows: those that broke while nobody used them are dropped.
@@ -120,6 +124,14 @@ impl Database {
             }
         }
     }
+}
+
+/// Parameters with their types.
+pub(super) fn typed(params: &[Param]) -> impl ExactSizeIterator<Item = (&(dyn ToSql + Sync), Type)> {
+    params.iter().map(|param| match param {
+        Param::Text(text) => (text as &(dyn ToSql + Sync), Type::TEXT),
+        Param::Texts(texts) => (texts as &(dyn ToSql + Sync), Type::TEXT_ARRAY),
+    })
 }
 
 /// Takes the pool's failures to connect.
@@ -158,70 +170,12 @@ impl Rows {
     }
 
     /// A column of a row.
-    pub fn column<'r, T: tokio_postgres::types::FromSql<'r>>(&self, row: &'r Row, index: usize) -> Result<T, Error> {
-        row.try_get(index).map_err(|error| Error::Decode { query: self.query, reason: error.to_string() })
+    pub fn column<'r, T: FromSql<'r>>(&self, row: &'r Row, index: usize) -> Result<T, Error> {
+        column(self.query, row, index)
     }
 }
 
-/// Makes connections by the first way that works: `allow` and `prefer` have two.
-#[derive(Clone)]
-pub(super) struct Manager {
-    ways: Vec<PostgresConnectionManager<Tls>>,
-}
-
-impl Manager {
-    fn of(url: &DatabaseUrl) -> Result<Self, Error> {
-        let tls = Tls::of(url)?;
-        let way = |mode| {
-            let mut config = url.config.clone();
-            config.ssl_mode(mode);
-            PostgresConnectionManager::new(config, tls.clone())
-        };
-        let modes: &[SslMode] = match url.tls {
-            TlsMode::Disable => &[SslMode::Disable],
-            TlsMode::Allow => &[SslMode::Disable, SslMode::Require],
-            TlsMode::Prefer => &[SslMode::Prefer, SslMode::Disable],
-            TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull => &[SslMode::Require],
-        };
-        Ok(Self { ways: modes.iter().map(|mode| way(*mode)).collect() })
-    }
-}
-
-impl ManageConnection for Manager {
-    type Connection = Client;
-    type Error = Error;
-
-    async fn connect(&self) -> Result<Client, Error> {
-        let mut last = Error::Connect { reason: "there is no way to connect".to_owned() };
-        for way in &self.ways {
-            match way.connect().await {
-                Ok(client) => return Ok(client),
-                Err(error) => {
-                    let other_way_may_do = is_about_transport(&error);
-                    last = Error::of_connecting(&error);
-                    if !other_way_may_do {
-                        break;
-                    }
-                }
-            }
-        }
-        Err(last)
-    }
-
-    async fn is_valid(&self, connection: &mut Client) -> Result<(), Error> {
-        connection.check_connection().await.map_err(|error| Error::of_statement("check", &error))
-    }
-
-    fn has_broken(&self, connection: &mut Client) -> bool {
-        connection.is_closed()
-    }
-}
-
-/// Whether TLS or its absence may be what the server or the handshake objects to. The server's word for "not this way"
-/// is `invalid_authorization_specification`; other words, such as for a wrong password, stand whatever the way.
-fn is_about_transport(error: &tokio_postgres::Error) -> bool {
-    match error.as_db_error() {
-        Some(refused) => *refused.code() == SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
-        None => true,
-    }
+/// A column of a row of the statement `query`.
+pub fn column<'r, T: FromSql<'r>>(query: &'static str, row: &'r Row, index: usize) -> Result<T, Error> {
+    row.try_get(index).map_err(|error| Error::Decode { query, reason: error.to_string() })
 }

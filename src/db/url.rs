@@ -74,10 +74,10 @@ pub enum InvalidUrl {
     #[error("it does not begin with postgres:// or postgresql://")]
     Scheme,
     /// A parameter that is not `name=value`, or badly escaped.
-    #[error("its parameters are not name=value, or badly escaped")]
+    #[error("its parameters, behind the ?, are not all of the form name=value, or one is badly escaped (% is %25)")]
     Parameters,
     /// A parameter with a value that it can't have.
-    #[error("{parameter} is not {allowed}")]
+    #[error("its parameter {parameter} is not {allowed}")]
     Value {
         /// The parameter's name.
         parameter: &'static str,
@@ -85,7 +85,7 @@ pub enum InvalidUrl {
         allowed: &'static str,
     },
     /// No host.
-    #[error("it names no host")]
+    #[error("it names no host between // and the database")]
     NoHost,
     /// The driver's objection.
     #[error("{0}")]
@@ -108,6 +108,14 @@ impl DatabaseUrl {
     /// `sslmode`.
     pub fn tls(&self) -> TlsMode {
         self.tls
+    }
+
+    /// How long making a connection may take in all: `connect_timeout` for reaching each of the hosts, and once more
+    /// for the rest.
+    pub(super) fn longest_connecting(&self) -> Duration {
+        let each = self.config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
+        let hosts = u32::try_from(self.config.get_hosts().len()).unwrap_or(1).max(1);
+        each.saturating_mul(hosts.saturating_add(1))
     }
 
     /// `pool_max_conns`: most connections of the pool.

@@ -18,7 +18,7 @@ pub async fn check(config: &LeaseConfig, cluster: &Cluster) -> Vec<String> {
     for request in on_the_managed_cluster(config) {
         match cluster.review_access(&request).await {
             Ok(decision) if decision.allowed => {}
-            Ok(decision) => faults.push(format!("cluster {name}: {}", denied(&request, &decision.reason))),
+            Ok(decision) => faults.push(format!("cluster {name}: {}", request.denied(&decision.reason))),
             Err(error) => faults.push(format!("cluster {name}: {error}")),
         }
     }
@@ -57,12 +57,12 @@ async fn on_the_hub(config: &LeaseConfig, hub: &Connection) -> Vec<String> {
         match (verb, allowed) {
             (Verb::Patch | Verb::Update, true) => renews = Some(verb),
             (Verb::Patch | Verb::Update, false) | (_, true) => {}
-            (_, false) => faults.push(format!("hub: {}", denied(&request, ""))),
+            (_, false) => faults.push(format!("hub: {}", request.denied(""))),
         }
     }
     if renews.is_none() {
         let namespace = &config.lease_namespace;
-        faults.push(format!("hub: not allowed to patch or update leases.coordination.k8s.io in {namespace}"));
+        faults.push(format!("hub: not allowed to patch or update leases.coordination.k8s.io in namespace {namespace}"));
     }
     faults
 }
@@ -74,11 +74,4 @@ fn on_the_managed_cluster(config: &LeaseConfig) -> Vec<AccessRequest> {
         READ.map(|verb| AccessRequest::new(verb, resource, namespace, name))
     };
     std::iter::once(secret).chain(pod).flat_map(read).collect()
-}
-
-fn denied(request: &AccessRequest, reason: &str) -> String {
-    let (verb, resource) = (request.verb, request.full_resource());
-    let which = if request.name.is_empty() { String::new() } else { format!(" {}", request.name) };
-    let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    format!("not allowed to {verb} {resource}{which} in {}{because}", request.namespace)
 }

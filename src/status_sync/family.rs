@@ -214,9 +214,22 @@ impl Facts {
         )
     }
 
-    /// Table of schema `status`.
-    pub fn status_table(&self) -> &'static str {
-        self.status
+    /// The tables that it reads, of schema `spec` and of schema `status`.
+    pub fn tables(&self) -> [String; 2] {
+        [format!("spec.{}", self.spec), format!("status.{}", self.status)]
+    }
+
+    /// The columns that are read of [`tables`](Self::tables), each with its type where only that one will do.
+    pub fn columns(&self) -> [&'static [(&'static str, Option<&'static str>)]; 2] {
+        const UUID: Option<&str> = Some("uuid");
+        const JSON: Option<&str> = Some("jsonb");
+        let spec: &[_] = &[("id", UUID), ("payload", JSON), ("deleted", Some("boolean"))];
+        let status: &[_] = if self.is_compliance() {
+            &[("id", UUID), ("cluster_name", None), ("leaf_hub_name", None), ("compliance", None)]
+        } else {
+            &[("id", None), ("leaf_hub_name", None), ("payload", JSON)]
+        };
+        [spec, status]
     }
 
     fn is_compliance(&self) -> bool {

@@ -24,8 +24,10 @@ impl<I> Default for Guard<I> {
 }
 
 impl<I: Eq + Hash + Clone> Guard<I> {
-    /// Takes what a pass would clear, of a family of so many objects, and returns what it may clear.
-    pub fn admit(&mut self, candidates: Vec<I>, objects: usize) -> Vec<I> {
+    /// Takes what a pass would clear, of a family of so many objects, and returns what it may clear. `counts` where the
+    /// pass can be one of those that agree: passes that notifications asked for come within moments, and agree on
+    /// whatever is between two transactions of one who fills the tables anew.
+    pub fn admit(&mut self, candidates: Vec<I>, objects: usize, counts: bool) -> Vec<I> {
         let limit = ALWAYS.max(objects / 10);
         if candidates.len() <= limit || std::mem::take(&mut self.approved) {
             self.held.clear();
@@ -34,7 +36,7 @@ impl<I: Eq + Hash + Clone> Guard<I> {
         let before = std::mem::take(&mut self.held);
         let mut admitted = Vec::new();
         for candidate in candidates {
-            let agreed = before.get(&candidate).map_or(0, |agreed| agreed + 1);
+            let agreed = before.get(&candidate).map_or(0, |agreed| agreed + u32::from(counts));
             if agreed >= AGREEING_PASSES {
                 admitted.push(candidate.clone());
             }
@@ -72,42 +74,54 @@ mod tests {
 
     #[test]
     fn up_to_ten_or_a_tenth_are_cleared_at_once() {
-        assert_eq!(Guard::default().admit(many(10), 20).len(), 10);
-        assert_eq!(Guard::default().admit(many(50), 500).len(), 50);
-        assert_eq!(Guard::default().admit(many(51), 500).len(), 0);
-        assert_eq!(Guard::default().admit(many(11), 20).len(), 0);
+        assert_eq!(Guard::default().admit(many(10), 20, true).len(), 10);
+        assert_eq!(Guard::default().admit(many(50), 500, true).len(), 50);
+        assert_eq!(Guard::default().admit(many(51), 500, true).len(), 0);
+        assert_eq!(Guard::default().admit(many(11), 20, true).len(), 0);
     }
 
     #[test]
     fn what_three_further_passes_agree_on_is_cleared() {
         let mut guard = Guard::default();
         for pass in 0..3 {
-            assert_eq!(guard.admit(many(20), 20).len(), 0, "pass {pass}");
+            assert_eq!(guard.admit(many(20), 20, true).len(), 0, "pass {pass}");
             assert_eq!(guard.held(), Some(20));
         }
         // One is back in between: the others have been missing all along.
-        assert_eq!(guard.admit((1..20).collect(), 20).len(), 19);
+        assert_eq!(guard.admit((1..20).collect(), 20, true).len(), 19);
         assert_eq!(guard.held(), None);
+    }
+
+    #[test]
+    fn passes_within_moments_of_each_other_agree_on_nothing() {
+        let mut guard = Guard::default();
+        for _ in 0..50 {
+            assert_eq!(guard.admit(many(20), 20, false).len(), 0);
+        }
+        for _ in 0..2 {
+            assert_eq!(guard.admit(many(20), 20, true).len(), 0);
+        }
+        assert_eq!(guard.admit(many(20), 20, true).len(), 20);
     }
 
     #[test]
     fn an_object_that_came_back_begins_anew() {
         let mut guard = Guard::default();
-        guard.admit(many(20), 20);
-        guard.admit((1..20).collect(), 20);
-        guard.admit(many(20), 20);
-        assert_eq!(guard.admit(many(20), 20).len(), 19);
+        guard.admit(many(20), 20, true);
+        guard.admit((1..20).collect(), 20, true);
+        guard.admit(many(20), 20, true);
+        assert_eq!(guard.admit(many(20), 20, true).len(), 19);
         assert!(guard.holds(&0));
     }
 
     #[test]
     fn a_hold_ends_when_most_are_back_or_somebody_approves() {
         let mut guard = Guard::default();
-        guard.admit(many(20), 20);
-        assert_eq!(guard.admit(many(5), 20).len(), 5);
+        guard.admit(many(20), 20, true);
+        assert_eq!(guard.admit(many(5), 20, true).len(), 5);
         guard.approve();
-        assert_eq!(guard.admit(many(20), 20).len(), 0, "nothing was held when it was approved");
+        assert_eq!(guard.admit(many(20), 20, true).len(), 0, "nothing was held when it was approved");
         guard.approve();
-        assert_eq!(guard.admit(many(20), 20).len(), 20);
+        assert_eq!(guard.admit(many(20), 20, true).len(), 20);
     }
 }

@@ -7,23 +7,28 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::contention::Contention;
 use super::digest::{Digest, Fingerprint};
 use super::families::{Fields, RollUp, StatusRow};
-use super::family::begin;
+use super::family::{Home, begin};
 use super::plan::{self, Change, Observed, Planned};
 use super::poller::{Life, Poller};
-use super::table::{BadRows, Found, RowId};
+use super::table::{Entry, Found, RowId};
+use super::tally::Tally;
 use super::write::{self, Written};
 use crate::actor::Scope;
-use crate::cluster::{Error as ClusterError, Object, ObjectKey, Retry, Verb};
+use crate::cluster::{Error as ClusterError, Kind, Object, ObjectKey, Retry, Verb};
 use crate::db::{self, Param, Rows};
 use crate::telemetry::WriteOutcome;
 
 impl Poller {
     /// A whole pass.
     pub(super) async fn pass(&self, scope: &Scope, life: &mut Life) -> Result<(), db::Error> {
+        let begun = Instant::now();
         let detected = self.detect(life).await?;
         let now = Instant::now();
+        life.detection = now - begun;
+        let counts = life.counts(begun, self.shared.interval);
         let empty = detected.rows == 0;
         if !empty {
             self.shared.any_rows.send_if_modified(|any| !std::mem::replace(any, true));
@@ -40,7 +45,7 @@ impl Poller {
             .collect();
         let mut work = self.work(scope, life);
         if may_clear {
-            work.clear(without).await;
+            work.clear(without, counts).await;
         }
         if !changed.is_empty() {
             work.read(changed).await?;
@@ -144,7 +149,7 @@ async fn next_row(rows: &mut Rows, life: &mut Life) -> Result<Option<tokio_postg
 struct Detected {
     found: Vec<Found>,
     rows: i64,
-    bad: BadRows,
+    bad: Tally,
 }
 
 /// One hub object's writes, done.
@@ -156,6 +161,7 @@ struct Done {
     deleted: Vec<Arc<str>>,
     waiting: Option<plan::Waiting>,
     blockers: Vec<(ObjectKey, Arc<str>)>,
+    foreign: Vec<ObjectKey>,
     written: Vec<Written>,
 }
 
@@ -172,8 +178,8 @@ impl<'w> Work<'w> {
         Self { poller, scope, life, tasks: JoinSet::new() }
     }
 
-    /// Serves what has no rows: what would be cleared or deleted passes the guard.
-    async fn clear(&mut self, without: Vec<RowId>) {
+    /// Serves what has no rows: what would be cleared or deleted passes the guard. `counts` as the guard takes it.
+    async fn clear(&mut self, without: Vec<RowId>, counts: bool) {
         let mut candidates = Vec::new();
         for id in without {
             let Some(planned) = self.plan(id, Vec::new()) else { continue };
@@ -185,7 +191,7 @@ impl<'w> Work<'w> {
         }
         let objects = self.life.table.len();
         let held_before = self.life.guard.held();
-        let admitted = self.life.guard.admit(candidates, objects);
+        let admitted = self.life.guard.admit(candidates, objects, counts);
         if let (Some(held), None) = (self.life.guard.held(), held_before) {
             let family = self.poller.family.as_str();
             tracing::error!(family, held, objects, "most rows are gone: clearing is held until it is approved");
@@ -215,7 +221,7 @@ impl<'w> Work<'w> {
                     id,
                     print: Fingerprint::default(),
                     roll_up: begin(poller.family),
-                    bad: BadRows::default(),
+                    bad: Tally::default(),
                 });
                 self.complete(complete).await;
             }
@@ -288,6 +294,7 @@ impl<'w> Work<'w> {
             planned: planned.parts,
             waiting: planned.waiting,
             blockers: planned.blockers,
+            foreign: planned.foreign,
             written: Vec::new(),
         };
         if planned.changes.is_empty() {
@@ -298,7 +305,11 @@ impl<'w> Work<'w> {
         let Some(permit) = self.permit().await else { return };
         let cluster = self.poller.cluster();
         let facts = self.poller.facts;
+        let contention = self.life.table.get_mut(id).and_then(|entry| self.poller.contention(entry, &kind));
         self.tasks.spawn(async move {
+            if let Some(contention) = contention {
+                contention.tell().await;
+            }
             done.written = write::carry_out(&cluster, &kind, &facts, &planned.changes).await;
             drop(permit);
             done
@@ -365,12 +376,17 @@ impl<'w> Work<'w> {
             poller.write_failed(write, &error);
             return;
         }
+        let taken_back = entry.contest.settled(!done.written.is_empty(), Instant::now(), poller.shared.interval);
         entry.settle(done.print, done.live, write::versions(done.planned, &done.written));
         if !done.deleted.is_empty() {
             entry.delete(done.deleted);
         }
         if let Some(waiting) = done.waiting {
-            entry.block(waiting, done.blockers);
+            entry.block(waiting, done.blockers, done.foreign);
+        }
+        if taken_back {
+            poller.metrics.contended_field();
+            poller.report.send_modify(|report| report.contended += 1);
         }
     }
 }
@@ -388,6 +404,26 @@ impl Poller {
     }
 }
 
+impl Poller {
+    /// What is to be told of an object that somebody keeps editing, where it is time to.
+    fn contention(&self, entry: &mut Entry, kind: &Arc<Kind>) -> Option<Contention> {
+        let object = entry.contest.object()?.clone();
+        if !entry.contest.is_due(Instant::now(), self.shared.interval) {
+            return None;
+        }
+        entry.contest.told();
+        let subresource = if self.facts.home == Home::Status && kind.status_subresource { "status" } else { "" };
+        Some(Contention {
+            family: self.family,
+            cluster: self.cluster(),
+            kind: Arc::clone(kind),
+            subresource,
+            object,
+            report: self.report.clone(),
+        })
+    }
+}
+
 fn outcome_of(verb: Verb) -> WriteOutcome {
     match verb {
         Verb::Create => WriteOutcome::Created,
@@ -401,5 +437,5 @@ struct Current {
     id: RowId,
     print: Fingerprint,
     roll_up: Box<dyn RollUp>,
-    bad: BadRows,
+    bad: Tally,
 }

@@ -154,6 +154,8 @@ pub struct Planned {
     pub waiting: Option<Waiting>,
     /// The objects that stand in the way, with their UIDs.
     pub blockers: Vec<(ObjectKey, Arc<str>)>,
+    /// Those of them that belong to others.
+    pub foreign: Vec<ObjectKey>,
     /// What the objects are to be.
     pub parts: Vec<(ObjectKey, Digest)>,
 }
@@ -193,8 +195,12 @@ pub fn next(facts: &Facts, hub_object: &ObjectKey, desired: Vec<Fields>, observe
                 compare(&mut planned, held, fields, observed);
             }
             Some(held) => {
-                let leaving = held.deleting || is_an_orphan(held, &mark, hub_object);
-                planned.waiting = Some(if leaving { Waiting::Leaving } else { Waiting::Foreign });
+                if held.deleting || is_an_orphan(held, &mark, hub_object) {
+                    planned.waiting.get_or_insert(Waiting::Leaving);
+                } else {
+                    planned.waiting = Some(Waiting::Foreign);
+                    planned.foreign.push(key.clone());
+                }
                 planned.blockers.push((key, Arc::clone(&held.uid)));
             }
         }

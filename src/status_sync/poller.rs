@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::family::{Facts, facts};
 use super::guard::Guard;
+use super::pace::{GATHER, Pace};
 use super::pass::Work;
 use super::plan;
 use super::report::FamilyReport;
@@ -28,8 +29,6 @@ use crate::telemetry::StatusSyncMetrics;
 
 /// Back-off of a pass that failed; a pass that works is never waited for longer than the interval.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
-/// What changes together is looked at together.
-const GATHER: Duration = Duration::from_millis(10);
 
 /// What the pollers of a section share.
 pub struct Shared {
@@ -78,7 +77,7 @@ impl Poller {
             target,
             owner,
             report: watch::Sender::new(FamilyReport::default()),
-            metrics: StatusSyncMetrics::new(family.as_str()),
+            metrics: StatusSyncMetrics::new(family.as_str(), &plan::Waiting::ALL.map(plan::Waiting::as_str)),
             hints: watch::Sender::new(0),
         }
     }
@@ -98,9 +97,10 @@ impl Poller {
         let report = self.report.borrow();
         let age = report.oldest_pending.map_or(Duration::ZERO, |since| since.elapsed());
         self.metrics.set(report.rows, report.objects, report.bad_rows, age);
+        self.metrics.set_waiting(|reason| report.waiting.get(reason).copied().unwrap_or_default());
     }
 
-    /// Says that the database has something new: the next pass is now.
+    /// Says that the database has something new: the next pass is as soon as the pace allows.
     pub fn hint(&self) {
         self.hints.send_modify(|hints| *hints += 1);
     }
@@ -132,6 +132,8 @@ impl Poller {
             inbox,
             noted: HashSet::new(),
             first_pass: true,
+            detection: Duration::ZERO,
+            counted: None,
             demands,
         };
         let mut failures = 0;
@@ -142,43 +144,47 @@ impl Poller {
             }
             scope.set_state("pass");
             let begun = Instant::now();
+            // What is told from here on may be too late for this pass.
             hints.mark_unchanged();
             let outcome = self.pass(&scope, &mut life).await;
-            let took = begun.elapsed();
-            let next = match outcome {
+            let ended = Instant::now();
+            let mut pace = match outcome {
                 Ok(()) => {
                     failures = 0;
                     life.first_pass = false;
-                    self.metrics.pass(took);
-                    begun + self.shared.interval
+                    self.metrics.pass(ended - begun);
+                    Pace::after_pass(begun, ended, life.detection, self.shared.interval)
                 }
                 Err(error) => {
                     self.failed(&error, failures);
                     let delay = RETRY.next_delay(failures);
                     failures = failures.saturating_add(1);
-                    Instant::now() + delay
+                    Pace::after_failure(ended, delay)
                 }
             };
-            self.publish(&life, outcome_text(failures), took);
+            self.publish(&life, outcome_text(failures), ended - begun);
             scope.set_state("waiting");
             tokio::select! {
                 () = scope.draining() => return Ok(()),
-                () = self.rest(&scope, &mut life, next) => {}
+                () = self.rest(&scope, &mut life, &mut pace, &mut hints) => {}
                 changed = approvals.changed() => {
                     if changed.is_ok() {
                         life.guard.approve();
                     }
                 }
-                _ = hints.changed(), if failures == 0 => tokio::time::sleep(GATHER).await,
             }
         }
     }
 
     /// Until the next pass: what watches show to be otherwise than it should be is mended at once.
-    async fn rest(&self, scope: &Scope, life: &mut Life, next: Instant) {
+    async fn rest(&self, scope: &Scope, life: &mut Life, pace: &mut Pace, hints: &mut watch::Receiver<u64>) {
         loop {
             tokio::select! {
-                () = tokio::time::sleep_until(next) => return,
+                () = tokio::time::sleep_until(pace.next()) => return,
+                Ok(()) = hints.changed() => {
+                    *pace = pace.hinted(Instant::now());
+                    continue;
+                }
                 key = life.inbox.next() => {
                     let Some(key) = key else { return };
                     self.note(life, &key);
@@ -269,10 +275,12 @@ impl Poller {
 
     pub(super) fn publish(&self, life: &Life, done: Option<()>, took: Duration) {
         let waiting = life.table.waiting();
+        let foreign = life.table.foreign();
         let oldest = life.table.oldest_pending();
         self.report.send_modify(|report| {
             report.objects = life.table.len();
             report.waiting = waiting;
+            report.foreign = foreign;
             report.oldest_pending = oldest;
             report.mass_clear_held = life.guard.held();
             if done.is_some() {
@@ -333,11 +341,24 @@ pub(super) struct Life {
     /// Keys that came in during a pass.
     pub(super) noted: HashSet<ObjectKey>,
     pub(super) first_pass: bool,
+    /// How long the last change detection took.
+    pub(super) detection: Duration,
+    /// When the last pass began that could agree to a clearing that is held.
+    counted: Option<Instant>,
     /// That it needs its watches, with lists that are not from before it began.
     demands: Vec<Demand>,
 }
 
 impl Life {
+    /// Whether a pass that begins now can be one of those that agree: they are at least an interval apart.
+    pub(super) fn counts(&mut self, now: Instant, interval: Duration) -> bool {
+        let counts = self.counted.is_none_or(|before| now.saturating_duration_since(before) >= interval);
+        if counts {
+            self.counted = Some(now);
+        }
+        counts
+    }
+
     fn is_listed(&self) -> bool {
         self.demands.iter().all(Demand::is_met)
     }

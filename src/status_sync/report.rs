@@ -8,7 +8,9 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
+use super::listener::Listener;
 use super::poller::{Poller, Shared};
+use super::tally::Tally;
 use crate::config::SectionName;
 use crate::telemetry::{self, Readiness, Refused};
 
@@ -27,6 +29,12 @@ pub struct FamilyReport {
     pub bad_rows: usize,
     /// Some of them.
     pub bad_row_examples: Vec<String>,
+    /// Objects of others that have names which ours would have: they are left alone.
+    pub foreign: Tally,
+    /// Fields that were taken back from another writer, so far.
+    pub contended: u64,
+    /// Objects that somebody keeps editing, with who does.
+    pub contenders: Tally,
     /// Whole passes so far.
     pub passes: u64,
     /// How long the last one took.
@@ -51,6 +59,7 @@ impl FamilyReport {
             "written": self.written,
             "waiting": self.waiting,
             "bad_rows": self.bad_rows,
+            "contended_fields": self.contended,
             "passes": self.passes,
             "last_pass_seconds": self.last_pass.map(|took| took.as_secs_f64()),
             "oldest_unwritten_seconds": self.oldest_pending.map(|since| since.elapsed().as_secs_f64()),
@@ -58,6 +67,11 @@ impl FamilyReport {
         let Some(map) = report.as_object_mut() else { return report };
         if !self.bad_row_examples.is_empty() {
             map.insert("bad_row_examples".to_owned(), json!(self.bad_row_examples));
+        }
+        for (name, tally) in [("foreign", &self.foreign), ("contenders", &self.contenders)] {
+            if tally.count > 0 {
+                map.insert(name.to_owned(), json!({"objects": tally.count, "examples": tally.examples}));
+            }
         }
         if let Some(held) = self.mass_clear_held {
             map.insert("mass_clear_held".to_owned(), json!(held));
@@ -79,12 +93,18 @@ pub struct StatusSyncReport {
     name: SectionName,
     shared: Arc<Shared>,
     pollers: Vec<Arc<Poller>>,
+    listener: Option<Arc<Listener>>,
 }
 
 impl StatusSyncReport {
-    /// The report of these pollers.
-    pub fn new(name: SectionName, shared: Arc<Shared>, pollers: Vec<Arc<Poller>>) -> Self {
-        Self { name, shared, pollers }
+    /// The report of these pollers, and of the listener where there is one.
+    pub fn new(
+        name: SectionName,
+        shared: Arc<Shared>,
+        pollers: Vec<Arc<Poller>>,
+        listener: Option<Arc<Listener>>,
+    ) -> Self {
+        Self { name, shared, pollers, listener }
     }
 }
 
@@ -120,15 +140,20 @@ impl telemetry::Section for StatusSyncReport {
             .iter()
             .map(|poller| (poller.family().as_str().to_owned(), poller.report().to_json()))
             .collect();
-        json!({
+        let mut report = json!({
             "database": self.shared.database.place(),
             "pool": self.shared.database.state(),
             "families": families,
-        })
+        });
+        if let (Some(listener), Some(map)) = (&self.listener, report.as_object_mut()) {
+            map.insert("notify".to_owned(), listener.report().to_json());
+        }
+        report
     }
 
     fn refresh(&self) {
         self.pollers.iter().for_each(|poller| poller.refresh());
+        self.listener.iter().for_each(|listener| listener.refresh());
         let pool = self.shared.database.state();
         telemetry::db_pool_connections(pool.idle, pool.in_use, pool.max);
     }

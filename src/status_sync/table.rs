@@ -8,16 +8,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::contest::Contest;
 use super::digest::{Digest, Fingerprint};
 use super::plan::Waiting;
+use super::tally::Tally;
 use crate::actor::Backoff;
 use crate::cluster::{ObjectKey, Store};
 
 /// What the API server refuses is tried again after this: the same content will hardly do.
 const REFUSED: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(5));
-
-/// So many bad rows are named in the report; all are counted.
-const NAMED: usize = 5;
 
 /// The id of a row of `spec`: a UUID.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -95,9 +94,13 @@ pub struct Entry {
     /// UIDs of what we deleted, which the cache may have yet to show.
     deleted: Vec<Arc<str>>,
     /// What was wrong with its rows when they were last read.
-    pub bad: BadRows,
+    pub bad: Tally,
     /// When someone else's edit was last mended.
     pub mended: Option<Instant>,
+    /// The contest with another writer, where there is one.
+    pub contest: Contest,
+    /// The names that objects of others have.
+    foreign: Vec<ObjectKey>,
     refusals: u32,
     not_before: Option<Instant>,
 }
@@ -114,8 +117,10 @@ impl Entry {
             parts: Vec::new(),
             blockers: Vec::new(),
             deleted: Vec::new(),
-            bad: BadRows::default(),
+            bad: Tally::default(),
             mended: None,
+            contest: Contest::default(),
+            foreign: Vec::new(),
             refusals: 0,
             not_before: None,
         }
@@ -169,6 +174,7 @@ impl Entry {
                 part.accepted = shown;
                 continue;
             }
+            self.contest.edited(&part.key);
             return false;
         }
         true
@@ -189,6 +195,7 @@ impl Entry {
         self.live = Some(live);
         self.settled = Some(print);
         self.blockers.clear();
+        self.foreign.clear();
         self.waiting = None;
         self.refusals = 0;
         self.not_before = None;
@@ -197,10 +204,11 @@ impl Entry {
         }
     }
 
-    /// It can't be served until the blockers have gone.
-    pub fn block(&mut self, waiting: Waiting, blockers: Vec<(ObjectKey, Arc<str>)>) {
+    /// It can't be served until the blockers have gone, of which some belong to others.
+    pub fn block(&mut self, waiting: Waiting, blockers: Vec<(ObjectKey, Arc<str>)>, foreign: Vec<ObjectKey>) {
         self.waiting = Some(waiting);
         self.blockers = blockers;
+        self.foreign = foreign;
     }
 
     /// These objects were deleted.
@@ -215,31 +223,6 @@ impl Entry {
             self.not_before = Some(now + REFUSED.next_delay(self.refusals));
             self.refusals = self.refusals.saturating_add(1);
         }
-    }
-}
-
-/// Rows that count for nothing, or not for all that they say.
-#[derive(Clone, Debug, Default)]
-pub struct BadRows {
-    /// How many.
-    pub count: usize,
-    /// Some of them.
-    pub examples: Vec<String>,
-}
-
-impl BadRows {
-    /// Counts some, and keeps an example as long as there are few.
-    pub fn add(&mut self, count: usize, example: impl FnOnce() -> String) {
-        self.count += count;
-        if self.examples.len() < NAMED {
-            self.examples.push(example());
-        }
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.count += other.count;
-        let room = NAMED.saturating_sub(self.examples.len());
-        self.examples.extend(other.examples.iter().take(room).cloned());
     }
 }
 
@@ -362,9 +345,20 @@ impl Table {
     }
 
     /// What is wrong with the rows of all entries, and with those that `others` tells of.
-    pub fn bad_rows(&self, others: &BadRows) -> BadRows {
+    pub fn bad_rows(&self, others: &Tally) -> Tally {
         let mut all = others.clone();
         self.entries.values().filter(|entry| entry.bad.count > 0).for_each(|entry| all.merge(&entry.bad));
+        all
+    }
+
+    /// The objects of others that have names which ours would have.
+    pub fn foreign(&self) -> Tally {
+        let mut all = Tally::default();
+        let mut keys: Vec<&ObjectKey> = self.entries.values().flat_map(|entry| &entry.foreign).collect();
+        keys.sort_unstable();
+        for key in keys {
+            all.add(1, || key.to_string());
+        }
         all
     }
 

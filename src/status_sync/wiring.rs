@@ -7,6 +7,7 @@ use tokio::sync::{Semaphore, watch};
 use super::digest::projection;
 use super::family::facts;
 use super::follower::KeyFollower;
+use super::listener::Listener;
 use super::poller::{Poller, Shared};
 use super::report::StatusSyncReport;
 use crate::actor::{ChildSpec, KeyInbox, RestartPolicy, key_mailbox};
@@ -20,6 +21,7 @@ const KEY_CAPACITY: usize = 1024;
 /// Status sync, wired and not started.
 pub struct WiredStatusSync {
     pollers: Vec<(Arc<Poller>, KeyInbox<ObjectKey>)>,
+    listener: Option<Arc<Listener>>,
     report: Arc<StatusSyncReport>,
 }
 
@@ -62,9 +64,10 @@ pub fn wire(
         }
         pollers.push((Arc::new(Poller::new(*family, Arc::clone(&shared), target, owner)), inbox));
     }
-    let all = pollers.iter().map(|(poller, _)| Arc::clone(poller)).collect();
-    let report = Arc::new(StatusSyncReport::new(config.name.clone(), shared, all));
-    Ok(WiredStatusSync { pollers, report })
+    let all: Vec<Arc<Poller>> = pollers.iter().map(|(poller, _)| Arc::clone(poller)).collect();
+    let listener = config.notify.then(|| Arc::new(Listener::new(shared.database.clone(), &all)));
+    let report = Arc::new(StatusSyncReport::new(config.name.clone(), shared, all, listener.clone()));
+    Ok(WiredStatusSync { pollers, listener, report })
 }
 
 fn id(cluster: &ClusterName, resource: ResourceId, namespace: &str, metadata_only: bool) -> WatchId {
@@ -86,19 +89,21 @@ impl WiredStatusSync {
 
     /// The section's branch of the tree. The watches belong to their cluster.
     pub fn into_child(self) -> ChildSpec {
-        let pollers = self.pollers;
+        let Self { pollers, listener, .. } = self;
         ChildSpec::supervisor("status_sync", RestartPolicy::ACTOR, move || {
-            pollers
-                .iter()
-                .map(|(poller, inbox)| {
-                    let (poller, inbox) = (Arc::clone(poller), inbox.clone());
-                    let gauge = inbox.gauge();
-                    ChildSpec::new(format!("poller {}", poller.family().as_str()), move |scope| {
-                        Arc::clone(&poller).run(scope, inbox.clone())
-                    })
-                    .gauge(gauge)
+            let listener = listener
+                .clone()
+                .map(|listener| ChildSpec::new("listener", move |scope| Arc::clone(&listener).run(scope)));
+            let pollers = pollers.iter().map(|(poller, inbox)| {
+                let (poller, inbox) = (Arc::clone(poller), inbox.clone());
+                let gauge = inbox.gauge();
+                ChildSpec::new(format!("poller {}", poller.family().as_str()), move |scope| {
+                    Arc::clone(&poller).run(scope, inbox.clone())
                 })
-                .collect()
+                .gauge(gauge)
+            });
+            // The pollers first, so that there is somebody to tell.
+            pollers.chain(listener).collect()
         })
     }
 }

@@ -55,6 +55,16 @@ pub(super) const STATUS_SYNC_WRITES_TOTAL: &str = "towline_status_sync_writes_to
 pub(super) const STATUS_SYNC_BAD_ROWS: &str = "towline_status_sync_bad_rows";
 /// Age of the oldest change of the database that is not written yet, by `family`.
 pub(super) const STATUS_SYNC_FRESHNESS_SECONDS: &str = "towline_status_sync_freshness_seconds";
+/// Hub objects that are not served, by `family` and `reason`.
+pub(super) const STATUS_SYNC_WAITING: &str = "towline_status_sync_waiting";
+/// Fields that were taken back from another manager, by `family`.
+pub(super) const STATUS_SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_status_sync_contended_fields_total";
+/// Whether the database is listened to, where `notify = true`.
+pub(super) const STATUS_SYNC_LISTENING: &str = "towline_status_sync_listening";
+/// Tables that don't tell of changes, where `notify = true`.
+pub(super) const STATUS_SYNC_MISSING_TRIGGERS: &str = "towline_status_sync_missing_triggers";
+/// Notifications of the database, where `notify = true`.
+pub(super) const STATUS_SYNC_NOTIFICATIONS_TOTAL: &str = "towline_status_sync_notifications_total";
 /// Connections of the pool, by `state`.
 pub(super) const DB_POOL_CONNECTIONS: &str = "towline_db_pool_connections";
 /// From a statement's sending to its last row, by `query`.
@@ -100,7 +110,7 @@ const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
 }
 
 /// Every metric of the recorder; those of the process are written by `process`.
-pub(super) const ALL: [Metric; 31] = {
+pub(super) const ALL: [Metric; 36] = {
     use Kind::{Counter, Gauge, Histogram};
     [
         metric(RECONCILE_TOTAL, Counter, "Reconciles by section and result"),
@@ -144,6 +154,15 @@ pub(super) const ALL: [Metric; 31] = {
             Gauge,
             "Age of the oldest change of the database that is not written yet",
         ),
+        metric(STATUS_SYNC_WAITING, Gauge, "Hub objects that are not served, by family and reason"),
+        metric(
+            STATUS_SYNC_CONTENDED_FIELDS_TOTAL,
+            Counter,
+            "Fields that another field manager keeps setting and that were taken back",
+        ),
+        metric(STATUS_SYNC_LISTENING, Gauge, "1 where changes of the database are listened for, 0 where they are not"),
+        metric(STATUS_SYNC_MISSING_TRIGGERS, Gauge, "Tables without the trigger that tells of changes"),
+        metric(STATUS_SYNC_NOTIFICATIONS_TOTAL, Counter, "Notifications of changes by the database"),
         metric(DB_POOL_CONNECTIONS, Gauge, "Connections of the database pool by state"),
         metric(DB_QUERY_SECONDS, Histogram, "From the sending of a statement to its last row"),
         metric(ACTOR_RESTARTS_TOTAL, Counter, "Restarts of actors by role"),

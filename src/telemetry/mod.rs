@@ -25,7 +25,7 @@ pub use recorders::{
 };
 pub use section::{Readiness, Refused, Section, Tree};
 pub use server::serve;
-pub use status_sync::{StatusSyncMetrics, WriteOutcome, db_pool_connections, db_query};
+pub use status_sync::{ListenerMetrics, StatusSyncMetrics, WriteOutcome, db_pool_connections, db_query};
 
 /// The running version, as in `Cargo.toml`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

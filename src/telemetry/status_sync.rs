@@ -32,11 +32,14 @@ pub struct StatusSyncMetrics {
     patched: Counter,
     deleted: Counter,
     failed: Counter,
+    contended_fields: Counter,
+    waiting: Vec<(&'static str, Gauge)>,
 }
 
 impl StatusSyncMetrics {
-    /// Makes the series of a family. All of them exist from here on, with the value 0.
-    pub fn new(family: &'static str) -> Self {
+    /// Makes the series of a family. All of them exist from here on, with the value 0. `reasons` are those for which an
+    /// object may wait.
+    pub fn new(family: &'static str, reasons: &[&'static str]) -> Self {
         let labels = [("family", family)];
         let writes =
             |outcome: &'static str| counter!(names::STATUS_SYNC_WRITES_TOTAL, "family" => family, "outcome" => outcome);
@@ -51,6 +54,11 @@ impl StatusSyncMetrics {
             patched: writes("patched"),
             deleted: writes("deleted"),
             failed: writes("failed"),
+            contended_fields: counter!(names::STATUS_SYNC_CONTENDED_FIELDS_TOTAL, &labels),
+            waiting: reasons
+                .iter()
+                .map(|reason| (*reason, gauge!(names::STATUS_SYNC_WAITING, "family" => family, "reason" => *reason)))
+                .collect(),
         }
     }
 
@@ -75,12 +83,55 @@ impl StatusSyncMetrics {
         counter.increment(1);
     }
 
+    /// A field was taken back from another manager.
+    pub fn contended_field(&self) {
+        self.contended_fields.increment(1);
+    }
+
+    /// How many hub objects wait for each reason, at the time of a scrape.
+    pub fn set_waiting(&self, waiting_for: impl Fn(&str) -> usize) {
+        for (reason, gauge) in &self.waiting {
+            gauge.set(count(waiting_for(reason) as u64));
+        }
+    }
+
     /// What the last pass found, and the age of the oldest change that is not written; at the time of a scrape.
     pub fn set(&self, rows: i64, objects: usize, bad_rows: usize, freshness: Duration) {
         self.rows.set(count(u64::try_from(rows).unwrap_or_default()));
         self.objects.set(count(objects as u64));
         self.bad_rows.set(count(bad_rows as u64));
         self.freshness.set(freshness);
+    }
+}
+
+/// The listener of status sync: `towline_status_sync_listening` and its like.
+#[derive(Debug)]
+pub struct ListenerMetrics {
+    listening: Gauge,
+    missing_triggers: Gauge,
+    notifications: Counter,
+}
+
+impl ListenerMetrics {
+    /// Makes the series. All of them exist from here on, with the value 0.
+    #[expect(clippy::new_without_default, reason = "it makes series, which a default does not say")]
+    pub fn new() -> Self {
+        Self {
+            listening: gauge!(names::STATUS_SYNC_LISTENING),
+            missing_triggers: gauge!(names::STATUS_SYNC_MISSING_TRIGGERS),
+            notifications: counter!(names::STATUS_SYNC_NOTIFICATIONS_TOTAL),
+        }
+    }
+
+    /// The database has told of a change.
+    pub fn notified(&self) {
+        self.notifications.increment(1);
+    }
+
+    /// Whether it listens, and how many tables don't tell; at the time of a scrape.
+    pub fn set(&self, listening: bool, missing_triggers: usize) {
+        self.listening.set(if listening { 1.0 } else { 0.0 });
+        self.missing_triggers.set(count(missing_triggers as u64));
     }
 }
 

@@ -11,11 +11,15 @@
     reason = "the allowance for tests does not reach their helpers"
 )]
 
+mod alone;
+mod check;
 mod costs;
 mod decisions;
 mod faults;
 mod fields;
 mod kills;
+mod notify;
+mod others;
 mod policies;
 mod sums;
 mod tls;

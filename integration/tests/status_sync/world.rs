@@ -22,6 +22,8 @@ use tokio_postgres::types::{ToSql, Type};
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 /// Between the passes of a test's daemon.
 pub(crate) const INTERVAL: &str = "200ms";
+/// Passes that only a notification can ask for.
+pub(crate) const LISTENING: &str = "interval = \"1h\"\nnotify = true";
 /// Marks a placement decision with its placement.
 pub(crate) const PLACEMENT_LABEL: &str = "cluster.open-cluster-management.io/placement";
 
@@ -153,6 +155,29 @@ impl Stage {
         let towline = Towline::start(&self.config(settings), &[]).await.expect("the daemon starts");
         towline.wait_ready(LIMIT).await.expect("the daemon is ready");
         towline
+    }
+
+    /// The daemon with `notify = true` and the next pass an hour away, when it listens and has made its first pass.
+    pub(crate) async fn start_listening(&self) -> Towline {
+        let config = self.config_by(&self.database.url(postgres::NOTIFIER), &self.world.kubeconfig, LISTENING);
+        let towline = Towline::start(&config, &[]).await.expect("the daemon starts");
+        towline.wait_ready(LIMIT).await.expect("the daemon is ready");
+        self.notify(&towline, "that all tables tell", |report| {
+            report["listening"] == true && report["without_trigger"] == json!({})
+        })
+        .await;
+        towline
+    }
+
+    /// Waits for something in the listener's report.
+    pub(crate) async fn notify(&self, towline: &Towline, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        eventually(format!("the listener to report {what}"), LIMIT, async || {
+            let report = towline.admin().section("status-sync").await.map_err(|error| error.chain())?;
+            let report = report["notify"].clone();
+            if holds(&report) { Ok(report) } else { Err(report.to_string()) }
+        })
+        .await
+        .unwrap()
     }
 
     /// Objects of a kind.

@@ -134,6 +134,7 @@ fn foreign_objects_and_those_of_a_dead_owner_are_never_touched() {
             let planned = plan(family, desired, Some(Arc::clone(&hub_object)), made.clone());
             assert!(planned.changes.is_empty(), "{planned:?}");
             assert_eq!(planned.waiting, wanted.then_some(waiting));
+            assert_eq!(planned.foreign.len(), usize::from(wanted && waiting == Waiting::Foreign));
         }
     }
 }

@@ -7,7 +7,7 @@ use super::super::recorders::{
     Direction, LeaseMetrics, ObjectState, ReconcileResult, RestClientMetrics, SyncMetrics, WorkqueueMetrics, actors,
     leader_election_master_status,
 };
-use super::super::status_sync::{StatusSyncMetrics, WriteOutcome, db_pool_connections, db_query};
+use super::super::status_sync::{ListenerMetrics, StatusSyncMetrics, WriteOutcome, db_pool_connections, db_query};
 use super::super::{VERSION, process};
 use super::*;
 use crate::config::SectionName;
@@ -53,6 +53,11 @@ const CLOSED: &[(&str, &[Label])] = &[
     (STATUS_SYNC_WRITES_TOTAL, &[("family", FAMILY), ("outcome", &["created", "patched", "deleted", "failed"])]),
     (STATUS_SYNC_BAD_ROWS, &[("family", FAMILY)]),
     (STATUS_SYNC_FRESHNESS_SECONDS, &[("family", FAMILY)]),
+    (STATUS_SYNC_WAITING, &[("family", FAMILY), ("reason", &["foreign"])]),
+    (STATUS_SYNC_CONTENDED_FIELDS_TOTAL, &[("family", FAMILY)]),
+    (STATUS_SYNC_LISTENING, &[]),
+    (STATUS_SYNC_MISSING_TRIGGERS, &[]),
+    (STATUS_SYNC_NOTIFICATIONS_TOTAL, &[]),
     (DB_POOL_CONNECTIONS, &[("state", &["idle", "in_use", "max"])]),
     (DB_QUERY_SECONDS, &[("query", &["detect_policies"])]),
     (ACTOR_RESTARTS_TOTAL, &[("actor", ROLES)]),
@@ -152,11 +157,17 @@ fn rendered() -> String {
         requests.answered(Some(http::StatusCode::CREATED), &http::Method::POST);
         requests.answered(None, &http::Method::GET);
         leader_election_master_status(&section, true);
-        let status_sync = StatusSyncMetrics::new("policies");
+        let status_sync = StatusSyncMetrics::new("policies", &["foreign"]);
         status_sync.pass(Duration::from_millis(40));
         status_sync.failed();
         status_sync.written(WriteOutcome::Patched);
         status_sync.set(100_000, 500, 1, Duration::from_secs(2));
+        status_sync.contended_field();
+        status_sync.contended_field();
+        status_sync.set_waiting(str::len);
+        let listener = ListenerMetrics::new();
+        listener.notified();
+        listener.set(true, 4);
         db_query("detect_policies", Duration::from_millis(30));
         db_pool_connections(1, 2, 8);
         actors("watcher", 2, 5, 16);
@@ -232,6 +243,10 @@ fn what_is_recorded_is_what_is_rendered() {
     assert_near(value(&families, SYNC_OBJECTS, &[("section", "databases"), ("state", "held")]), 7.0);
     let oldest = [("section", "databases"), ("direction", "status")];
     assert_near(value(&families, SYNC_OLDEST_PENDING_SECONDS, &oldest), 1.5);
+    assert_near(value(&families, STATUS_SYNC_CONTENDED_FIELDS_TOTAL, &[("family", "policies")]), 2.0);
+    assert_near(value(&families, STATUS_SYNC_WAITING, &[("family", "policies"), ("reason", "foreign")]), 7.0);
+    assert_near(value(&families, STATUS_SYNC_LISTENING, &[]), 1.0);
+    assert_near(value(&families, STATUS_SYNC_MISSING_TRIGGERS, &[]), 4.0);
     let request = [("code", "<error>"), ("method", "GET"), ("host", "hub:6443")];
     assert_near(value(&families, REST_CLIENT_REQUESTS_TOTAL, &request), 1.0);
     assert_near(value(&families, ACTOR_RESTARTS_TOTAL, &[("actor", "watcher")]), 2.0);

@@ -1,0 +1,213 @@
+//! The listener: an actor, where `notify = true`.
+//!
+//! It owns one connection beside the pool, on which the database tells which tables have changed, and makes the triggers
+//! that tell it. To the pollers of those tables it says so by a counter, of which they see the latest value: any number
+//! of notifications is one pass. It has no mailbox. Whatever happens to the connection costs no more than the time to the
+//! next pass by the interval: it is made anew with back-off, and then every poller looks once. Drained, it hangs up.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::poller::Poller;
+use super::triggers::{self, CHANNEL};
+use crate::actor::{Backoff, BoxError, Scope};
+use crate::config::StatusFamily;
+use crate::db::{self, Database, Messages, Session};
+use crate::telemetry::ListenerMetrics;
+
+/// Back-off of making the connection anew.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+/// A connection that lasted for so long was a good one: the back-off begins anew.
+const GOOD: Duration = Duration::from_secs(30);
+/// How long until the triggers are looked at again: while some are missing, and while all are there (a table may be
+/// dropped and made anew).
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_mins(10));
+
+/// What the listener shows.
+#[derive(Clone, Debug, Default)]
+pub struct ListenerReport {
+    /// Whether the connection stands and listens.
+    pub listening: bool,
+    /// Connections so far that did.
+    pub connections: u64,
+    /// Notifications so far.
+    pub notifications: u64,
+    /// Tables that don't tell, with the reason.
+    pub without_trigger: BTreeMap<String, String>,
+    /// Kind and text of what the last connection failed with.
+    pub failure: Option<(&'static str, String)>,
+}
+
+impl ListenerReport {
+    /// As `/status` shows it.
+    pub fn to_json(&self) -> Value {
+        let mut report = json!({
+            "listening": self.listening,
+            "connections": self.connections,
+            "notifications": self.notifications,
+            "without_trigger": self.without_trigger,
+        });
+        if let (Some((kind, error)), Some(map)) = (&self.failure, report.as_object_mut()) {
+            map.insert("failure".to_owned(), json!({"kind": kind, "error": error}));
+        }
+        report
+    }
+}
+
+/// A listener: what outlives its instances.
+pub struct Listener {
+    database: Database,
+    /// Whom a table's changes concern.
+    concerned: BTreeMap<String, Vec<Arc<Poller>>>,
+    tables: Vec<String>,
+    report: watch::Sender<ListenerReport>,
+    metrics: ListenerMetrics,
+}
+
+impl Listener {
+    /// A listener that is not started, for these pollers.
+    pub fn new(database: Database, pollers: &[Arc<Poller>]) -> Self {
+        let families: Vec<StatusFamily> = pollers.iter().map(|poller| poller.family()).collect();
+        let of = |families: Vec<StatusFamily>| {
+            pollers.iter().filter(|poller| families.contains(&poller.family())).cloned().collect()
+        };
+        let concerned: BTreeMap<String, Vec<Arc<Poller>>> =
+            triggers::tables(&families).into_iter().map(|(table, families)| (table, of(families))).collect();
+        let tables = concerned.keys().cloned().collect();
+        let report = watch::Sender::new(ListenerReport::default());
+        Self { database, concerned, tables, report, metrics: ListenerMetrics::new() }
+    }
+
+    /// Its own report, as it is now.
+    pub fn report(&self) -> ListenerReport {
+        self.report.borrow().clone()
+    }
+
+    /// Refreshes the gauges, before a scrape.
+    pub fn refresh(&self) {
+        let report = self.report.borrow();
+        self.metrics.set(report.listening, report.without_trigger.len());
+    }
+
+    /// Runs until it is drained.
+    pub async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
+        let mut failures = 0;
+        loop {
+            scope.set_state("connecting");
+            let begun = Instant::now();
+            let error = tokio::select! {
+                () = scope.draining() => return Ok(()),
+                error = self.listen(&scope) => error,
+            };
+            if begun.elapsed() >= GOOD {
+                failures = 0;
+            }
+            self.failed(&error, failures);
+            scope.set_state("waiting");
+            let delay = RETRY.next_delay(failures);
+            failures = failures.saturating_add(1);
+            tokio::select! {
+                () = scope.draining() => return Ok(()),
+                () = tokio::time::sleep(delay) => {}
+            }
+        }
+    }
+
+    /// One connection, until it ends.
+    async fn listen(&self, scope: &Scope) -> db::Error {
+        let (session, mut messages) = match self.database.session("listener").await {
+            Ok(halves) => halves,
+            Err(error) => return error,
+        };
+        let _listening = Listening(&self.report);
+        let outcome = tokio::select! {
+            outcome = self.hear(&mut messages) => outcome,
+            outcome = self.tend(&session, scope) => outcome,
+        };
+        match outcome {
+            Err(error) => error,
+            Ok(never) => match never {},
+        }
+    }
+
+    /// Passes on what the database tells.
+    async fn hear(&self, messages: &mut Messages) -> Result<Infallible, db::Error> {
+        loop {
+            let table = messages.notification().await?;
+            self.report.send_modify(|report| report.notifications += 1);
+            self.metrics.notified();
+            self.hint(&table);
+        }
+    }
+
+    /// Begins to listen, sees to the triggers, and lets every poller look at what changed before.
+    async fn tend(&self, session: &Session, scope: &Scope) -> Result<Infallible, db::Error> {
+        session.run("listen", &format!("LISTEN {CHANNEL}")).await?;
+        let mut before: Option<BTreeMap<String, String>> = None;
+        loop {
+            let without = triggers::make(session, &self.tables).await?;
+            if before.is_none() {
+                scope.set_state("listening");
+                tracing::info!(database = self.database.place(), "listening for changes");
+            }
+            self.publish(&without, before.is_none());
+            // What was changed before there was a connection, or a trigger, nobody has told.
+            let news = |table: &&String| match &before {
+                None => true,
+                Some(before) => before.contains_key(*table) && !without.contains_key(*table),
+            };
+            self.tables.iter().filter(news).for_each(|table| self.hint(table));
+            let delay = if without.is_empty() { LOOK_AGAIN.1 } else { LOOK_AGAIN.0 };
+            before = Some(without);
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    fn hint(&self, table: &str) {
+        for poller in self.concerned.get(table).into_iter().flatten() {
+            poller.hint();
+        }
+    }
+
+    /// Tells which tables are without a trigger; `begins` where the connection has just begun to listen.
+    fn publish(&self, without: &BTreeMap<String, String>, begins: bool) {
+        self.report.send_modify(|report| {
+            if begins {
+                report.listening = true;
+                report.connections += 1;
+                report.failure = None;
+            }
+            if report.without_trigger != *without {
+                for (table, reason) in without {
+                    tracing::warn!(table, reason, "a table does not tell of its changes, they wait for the next pass");
+                }
+                report.without_trigger.clone_from(without);
+            }
+        });
+    }
+
+    fn failed(&self, error: &db::Error, failures: u32) {
+        if failures == 0 {
+            tracing::warn!(kind = error.kind(), %error, "not listening for changes, trying on");
+        } else {
+            tracing::debug!(kind = error.kind(), %error, "still not listening for changes");
+        }
+        let failure = Some((error.kind(), error.to_string()));
+        self.report.send_modify(|report| report.failure = failure);
+    }
+}
+
+/// However a connection ends, it no longer listens.
+struct Listening<'l>(&'l watch::Sender<ListenerReport>);
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|report| report.listening = false);
+    }
+}
