@@ -295,11 +295,11 @@ impl<'w> Work<'w> {
             return;
         }
         let Some(kind) = self.poller.target.kind() else { return };
+        let changes = write::prepare(&kind, &self.poller.facts, planned.changes);
         let Some(permit) = self.permit().await else { return };
         let cluster = self.poller.cluster();
-        let facts = self.poller.facts;
         self.tasks.spawn(async move {
-            done.written = write::carry_out(&cluster, &kind, &facts, &planned.changes).await;
+            done.written = write::carry_out(&cluster, &kind, changes).await;
             drop(permit);
             done
         });
