@@ -12,8 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use towline::telemetry::{
-    self, Admin, Direction, LeaseMetrics, ReconcileResult, SyncMetrics, Tree, WorkqueueMetrics, actors,
-    leader_election_master_status, rest_client_request,
+    self, Admin, Direction, LeaseMetrics, ReconcileResult, StatusSyncMetrics, SyncMetrics, Tree, WorkqueueMetrics,
+    actors, db_query, leader_election_master_status, rest_client_request,
 };
 
 /// The labels of one series, with their values.
@@ -80,6 +80,8 @@ fn record_everything_once() {
     sync.written(Direction::Spec, Duration::ZERO);
     sync.written(Direction::Status, Duration::ZERO);
     LeaseMetrics::new(&section).renewed();
+    StatusSyncMetrics::new("policies").pass(Duration::ZERO);
+    db_query("detect_policies", Duration::ZERO);
     rest_client_request(None, &http::Method::GET, "hub:6443");
     leader_election_master_status(&section, true);
     actors("watcher", 0, 0, 1);
