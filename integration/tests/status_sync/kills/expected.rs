@@ -55,30 +55,31 @@ const DECISIONS: &str = "
 
 /// `statuses` of subscription statuses.
 const STATUSES: &str = "
-    SELECT r.payload -> 'metadata' ->> 'name', json_strip_nulls(json_build_object(
+    SELECT n.name, json_strip_nulls(json_build_object(
         'packages', (SELECT json_agg(p.value ORDER BY o.leaf_hub_name COLLATE \"C\", p.ordinality)
             FROM status.subscription_statuses o,
                 jsonb_array_elements(o.payload -> 'statuses' -> 'packages') WITH ORDINALITY p
-            WHERE o.payload -> 'metadata' ->> 'name' = r.payload -> 'metadata' ->> 'name'),
+            WHERE o.payload -> 'metadata' ->> 'name' = n.name),
         'subscription', (SELECT o.payload -> 'statuses' -> 'subscription' FROM status.subscription_statuses o
-            WHERE o.payload -> 'metadata' ->> 'name' = r.payload -> 'metadata' ->> 'name'
-                AND o.payload -> 'statuses' ? 'subscription'
+            WHERE o.payload -> 'metadata' ->> 'name' = n.name AND o.payload -> 'statuses' ? 'subscription'
             ORDER BY o.payload -> 'statuses' -> 'subscription' ->> 'phase' NOT LIKE '%Failed', o.leaf_hub_name COLLATE \"C\"
             LIMIT 1)))::text
-    FROM status.subscription_statuses r GROUP BY 1";
+    FROM (SELECT DISTINCT payload -> 'metadata' ->> 'name' AS name FROM status.subscription_statuses) n";
 
 /// `{reportType, resources, results, summary}` of subscription reports.
 const REPORTS: &str = "
-    SELECT r.payload -> 'metadata' ->> 'name', json_strip_nulls(json_build_object(
+    SELECT n.name, json_strip_nulls(json_build_object(
         'reportType', (array_agg(r.payload -> 'reportType' ORDER BY r.leaf_hub_name COLLATE \"C\"))[1],
         'resources', (array_agg(r.payload -> 'resources' ORDER BY r.leaf_hub_name COLLATE \"C\"))[1],
         'results', (SELECT json_agg(e.value ORDER BY o.leaf_hub_name COLLATE \"C\", e.ordinality)
             FROM status.subscription_reports o, jsonb_array_elements(o.payload -> 'results') WITH ORDINALITY e
-            WHERE o.payload -> 'metadata' ->> 'name' = r.payload -> 'metadata' ->> 'name'),
+            WHERE o.payload -> 'metadata' ->> 'name' = n.name),
         'summary', json_build_object(
             'deployed', sum(nullif(r.payload -> 'summary' ->> 'deployed', '')::int)::text,
             'failed', coalesce(sum(nullif(r.payload -> 'summary' ->> 'failed', '')::int), 0)::text)))::text
-    FROM status.subscription_reports r GROUP BY 1";
+    FROM (SELECT DISTINCT payload -> 'metadata' ->> 'name' AS name FROM status.subscription_reports) n
+        JOIN status.subscription_reports r ON r.payload -> 'metadata' ->> 'name' = n.name
+    GROUP BY n.name";
 
 /// Every family, in the order of [`super::shown::all`].
 pub(super) async fn all(stage: &Stage) -> [Shown; 6] {
