@@ -266,7 +266,7 @@ impl AdminChild {
 }
 
 /// The roles of actors, as metrics label them.
-const ROLES: [&str; 14] = [
+const ROLES: [&str; 15] = [
     "admin",
     "cluster",
     "session",
