@@ -54,7 +54,7 @@ fn a_fight_is_told_with_the_other_manager_s_name_and_slows_down() {
                 if seen.len() >= count { Ok(()) } else { Err(format!("{seen:?}")) }
             })
             .await
-            .unwrap()
+            .unwrap();
         };
         reach(3).await;
         let note = section.event("a", "orders", "Contended").await;
