@@ -271,6 +271,7 @@ const ROLES: [&str; 14] = [
     "cluster",
     "session",
     "watcher",
+    "roll",
     "election",
     "membership",
     "sync",

@@ -6,6 +6,7 @@
 //! ├─ cluster <name>                    one for each cluster
 //! │  ├─ session                        credentials, availability, denied permissions
 //! │  └─ watcher <kind> [selector]      list + watch -> cache; tells its followers the keys that changed
+//! ├─ roll                              looks at the Leases for all electors at once
 //! ├─ election <section>                one Lease for each section: takes it, renews it, opens the section's gate meanwhile
 //! ├─ lease <name>                      one for each [[lease]] section: renews its Lease while its pod is ready
 //! ├─ status_sync                       where there is `[status_sync]`

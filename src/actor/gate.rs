@@ -97,6 +97,11 @@ impl Gate {
         *self.wanted.borrow()
     }
 
+    /// Whether the child is not to run.
+    pub(super) fn is_closed(&self) -> bool {
+        self.wanted() != Wanted::Run
+    }
+
     fn note(&self, standing: Standing) {
         self.standing.send_if_modified(|current| mem::replace(current, standing) != standing);
     }
@@ -105,7 +110,7 @@ impl Gate {
     /// notices the other.
     fn enter(&self) -> bool {
         self.note(Standing::Running);
-        let enters = self.wanted() == Wanted::Run;
+        let enters = !self.is_closed();
         if !enters {
             self.note(Standing::Waiting);
         }

@@ -49,6 +49,11 @@ impl Slot {
         }
     }
 
+    /// Whether the child is not to run: its gate is closed, though nobody may have looked at that yet.
+    pub(super) fn is_shut(&self) -> bool {
+        self.gate.as_ref().is_some_and(Gate::is_closed)
+    }
+
     /// It has ended for good. Whoever keeps its gate learns of it.
     pub(super) fn end(&mut self) {
         self.phase = Phase::Ended;

@@ -126,6 +126,10 @@ impl Supervisor {
             return;
         };
         match mem::replace(&mut slot.phase, Phase::Ended) {
+            Phase::BackingOff { spec, .. } if slot.is_shut() => {
+                slot.phase = Phase::Waiting { spec };
+                self.gate_closed(index, context);
+            }
             Phase::BackingOff { spec, .. } => {
                 slot.restarts.note_restart();
                 let phase = self.run(spec, context);
@@ -231,7 +235,8 @@ impl Handler<ChildExited> for Supervisor {
             if ending.asked == Some(instance) {
                 self.ask_next(context);
             }
-        } else if slot.is_closing {
+        } else if slot.is_closing || (slot.is_shut() && !exit.reason.is_clean()) {
+            // What fails behind a closed gate is not to be started again, and costs nothing of its budget.
             tracing::debug!(actor = %slot.name, reason = %exit.reason, "ended at its gate");
             slot.phase = Phase::Waiting { spec };
             self.gate_closed(index, context);

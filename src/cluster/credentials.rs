@@ -26,6 +26,16 @@ pub(super) enum LoadError {
     NotInCluster,
 }
 
+/// The field of a kubeconfig whose URL has a user or a password in front of the host: it would be in every error that names
+/// the server, or the proxy. Where there is no `proxy-url`, the proxy is that of the environment.
+pub fn field_with_password(config: &Config) -> Option<&'static str> {
+    let has_one = |url: &http::Uri| url.authority().is_some_and(|authority| authority.as_str().contains('@'));
+    if has_one(&config.cluster_url) {
+        return Some("server");
+    }
+    config.proxy_url.as_ref().is_some_and(has_one).then_some("proxy-url")
+}
+
 /// What a cluster's client is built from.
 pub(super) struct Loaded {
     pub(super) config: Config,
@@ -121,10 +131,16 @@ async fn load_merged(paths: Vec<PathBuf>) -> Result<Loaded, LoadError> {
     let chosen = kubeconfig.current_context.clone();
     let mut files = before;
     files.0.extend(Files::of(referred(&kubeconfig, chosen.as_deref())).0);
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .map_err(|source| failed(full_text(&source)))?;
+    let config = usable(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)?;
     Ok(Loaded { config, files })
+}
+
+async fn usable(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, String> {
+    let config = Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(|source| full_text(&source))?;
+    match field_with_password(&config) {
+        Some(field) => Err(format!("`{field}` has a user or a password in its URL, which is refused")),
+        None => Ok(config),
+    }
 }
 
 fn load_in_cluster(files: Files) -> Result<Loaded, LoadError> {
@@ -160,9 +176,7 @@ pub(super) async fn load(config: &ClusterConfig) -> Result<Loaded, LoadError> {
                 *first = seen;
             }
             let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
-            let config = Config::from_custom_kubeconfig(kubeconfig, &options)
-                .await
-                .map_err(|source| failed(full_text(&source)))?;
+            let config = usable(kubeconfig, &options).await.map_err(failed)?;
             Ok(Loaded { config, files })
         }
     }
@@ -230,6 +244,26 @@ mod tests {
         assert!(reason(load(&config(&path)).await).contains("the file is empty"));
         std::fs::write(&path, "clusters: [").unwrap();
         assert!(reason(load(&config(&path)).await).contains("kubeconfig"));
+    }
+
+    #[tokio::test]
+    async fn a_password_in_front_of_a_host_is_refused_and_not_repeated() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubeconfig");
+        let config = ClusterConfig::new(ClusterAccess::Kubeconfig { path: path.clone(), context: None });
+        for (cluster, field) in [
+            ("server: https://me:canary@hub", "server"),
+            ("server: https://hub\n    proxy-url: http://me:canary@proxy", "proxy-url"),
+        ] {
+            let text = format!(
+                "clusters:\n- name: hub\n  cluster:\n    {cluster}\ncontexts:\n- name: hub\n  context: {{cluster: hub}}\n\
+                 current-context: hub\n"
+            );
+            std::fs::write(&path, text).unwrap();
+            let reason = load(&config).await.err().unwrap().to_string();
+            assert!(reason.contains(&format!("`{field}` has a user or a password")), "{reason}");
+            assert!(!reason.contains("canary"), "{reason}");
+        }
     }
 
     #[tokio::test]

@@ -3,17 +3,24 @@
 //! Streams are numbered. Whoever demands a watch trusts only a list that was begun after the demand: the watch may have
 //! run for somebody else through a time in which this process was stopped, and what was decided elsewhere until a moment
 //! ago may not have reached its cache. So a demand on a running watch makes it list again; those who use it already go on
-//! with the cache as it is.
+//! with the cache as it is. Many that come one after the other share lists: one that is going on is not cut short for
+//! those who came too late for it, and the next one begins a moment after the first of them came.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::fence::{Claim, Expired, Fence};
 use super::store::Listed;
 use super::watch::Watch;
+
+/// Who comes within this after the first who needs a new list shares it. Sections that were just taken come a few
+/// milliseconds apart, and a list costs about as much.
+const SHARED_WITHIN: Duration = Duration::from_millis(50);
 
 /// How far a watch is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +33,8 @@ struct Progress {
     begun: u64,
     /// The last stream whose list has ended.
     listed: u64,
+    /// When the first came who needs a stream that has not been begun.
+    waiting_since: Option<Instant>,
 }
 
 /// The demands on one watch.
@@ -42,10 +51,25 @@ struct Fences {
 }
 
 impl Demands {
+    /// Waits until those who need a new list have had the time to come.
+    pub(super) async fn gathered(&self) {
+        let since = self.progress.borrow().waiting_since;
+        if let Some(since) = since {
+            tokio::time::sleep_until(since + SHARED_WITHIN).await;
+        }
+    }
+
     /// The number of a stream that is about to be opened.
     pub(super) fn begin(&self) -> u64 {
-        self.progress.send_modify(|progress| progress.begun += 1);
-        self.progress.borrow().begun
+        let mut begun = 0;
+        self.progress.send_if_modified(|progress| {
+            progress.begun += 1;
+            progress.waiting_since = None;
+            begun = progress.begun;
+            // Nobody waits for this.
+            false
+        });
+        begun
     }
 
     /// The number of the stream that was opened last.
@@ -103,11 +127,16 @@ impl Watch {
             fences.by_number.insert(number, fence.cloned());
             number
         };
-        self.demands.progress.send_modify(|progress| {
+        let mut needs = 0;
+        self.demands.progress.send_if_modified(|progress| {
+            let before = *progress;
+            needs = progress.begun + 1;
             progress.wanted += 1;
-            progress.needed = progress.begun + 1;
+            progress.needed = needs;
+            progress.waiting_since.get_or_insert_with(Instant::now);
+            // Of many that come together only the first makes a difference to anybody.
+            before.wanted == 0 || before.needed != needs
         });
-        let needs = self.demands.progress.borrow().needed;
         Demand { watch: Arc::clone(self), number, needs }
     }
 
@@ -171,7 +200,10 @@ impl Demand {
 impl Drop for Demand {
     fn drop(&mut self) {
         self.watch.demands.fences.lock().by_number.remove(&self.number);
-        self.watch.demands.progress.send_modify(|progress| progress.wanted = progress.wanted.saturating_sub(1));
+        self.watch.demands.progress.send_if_modified(|progress| {
+            progress.wanted = progress.wanted.saturating_sub(1);
+            progress.wanted == 0
+        });
     }
 }
 

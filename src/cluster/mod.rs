@@ -38,6 +38,7 @@ pub use access::{AccessRequest, Decision};
 pub use client::{Availability, Cluster, Propagation, Written};
 pub use clock::Clock;
 pub use connection::{Connection, PARTIAL_METADATA, Request};
+pub use credentials::field_with_password;
 pub use demand::Demand;
 pub use error::{Error, Retry, full_text};
 pub use fence::{Claim, Expired, Fence};

@@ -100,8 +100,10 @@ pub trait Follower: Send + Sync {
     fn note(&self, _watch: &Watch, _first: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
         vanished
     }
-    /// All followers have noted the end of the list. Returns when there is room for the news.
+    /// All followers have noted the end of the list, and demands are met. Returns when there is room for the news.
     fn listed<'a>(&'a self, watch: &'a Watch, first: bool, noted: Vec<ObjectKey>) -> BoxFuture<'a, ()>;
+    /// Nobody demands the watch any more, and its cache was emptied: what was kept of it is to go, too.
+    fn forget(&self) {}
 }
 
 /// A watch: its cache and its followers.
@@ -282,6 +284,7 @@ impl Watch {
                 End::NoStreamingLists => streaming = false,
                 End::Unwanted => {
                     self.store.clear();
+                    self.followers.read().iter().for_each(|follower| follower.forget());
                     attempt = 0;
                     scope.set_state("idle");
                     tokio::select! {
@@ -347,21 +350,25 @@ impl Watch {
                 Err(error) => return End::Void(error),
             }
         }
+        self.demands.gathered().await;
         let number = self.demands.begin();
         self.store.may_list();
         let mut stream = self.stream(&session, &kind, streaming);
         scope.set_state("listing");
+        let mut is_listing = true;
         loop {
             let next = tokio::select! {
                 biased;
                 _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)) => return End::Relist,
                 () = self.list_again.notified() => return End::Relist,
-                () = self.demands.newer_than(number) => return End::Relist,
+                // Not in the middle of a list: who came first would wait for as long as others come.
+                () = self.demands.newer_than(number), if !is_listing => return End::Relist,
                 next = stream.next() => next,
             };
             match next {
                 None => return End::Relist,
                 Some(Ok(event)) => {
+                    is_listing = matches!(event, Event::Init | Event::InitApply(_));
                     if matches!(event, Event::InitDone | Event::Apply(_) | Event::Delete(_)) {
                         *attempt = 0;
                         self.is_live.store(true, Ordering::Release);
@@ -373,6 +380,7 @@ impl Watch {
                     self.take(event, number).await;
                 }
                 Some(Err(error)) => {
+                    is_listing = false;
                     self.is_live.store(false, Ordering::Release);
                     if let Some(end) = self.after_error(&error, streaming, attempt).await {
                         return end;
@@ -532,7 +540,6 @@ impl Watch {
                 let first = !self.store.is_listed();
                 self.noting.store(true, Ordering::Release);
                 let vanished = self.store.end_list();
-                self.demands.listed(stream);
                 let followers = self.followers.read().clone();
                 let mut noted = Vec::with_capacity(followers.len());
                 for follower in followers {
@@ -541,6 +548,9 @@ impl Watch {
                     noted.push((follower, theirs));
                 }
                 self.noting.store(false, Ordering::Release);
+                // Not before: whoever waits for this list must not find what a follower had noted of an earlier one. Not
+                // later: a follower may be waiting for room with somebody who waits for this list.
+                self.demands.listed(stream);
                 for (follower, theirs) in noted {
                     follower.listed(self, first, theirs).await;
                 }

@@ -15,6 +15,9 @@ const LONGEST_LEASE: Duration = Duration::from_hours(1);
 /// Longest identity: with its prefix it is the name of a Lease.
 const LONGEST_IDENTITY: usize = 200;
 
+/// What no section is called where there is an election: its Lease would be called like a replica's.
+pub(super) const OF_REPLICAS: &str = "replica-";
+
 /// How replicas share sections out: `[election]`. Without it, every section runs in this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElectionConfig {
@@ -159,6 +162,20 @@ mod tests {
             identity: Some("host-1_a.b".to_owned()),
         };
         assert_eq!(config.expect("a configuration").election, Some(expected));
+    }
+
+    #[test]
+    fn no_section_that_is_elected_is_called_like_a_replica() {
+        let lease = "[[lease]]\nname = \"replica-a\"\nlease_name = \"add-on\"\nlease_namespace = \"edge\"\n\
+                     secret_name = \"hub\"\nsecret_namespace = \"add-ons\"\ncluster = \"edge\"\n";
+        assert_eq!(
+            told(&format!("cluster = \"edge\"\nnamespace = \"towline\"\n{lease}")),
+            vec![
+                "lease[0].name: found \"replica-a\"; allowed: a name that does not begin with `replica-`, as the Leases of \
+                 replicas do beside `[election]`"
+            ]
+        );
+        assert!(Config::parse(&format!("[clusters.edge]\nin_cluster = true\n{lease}"), []).is_ok());
     }
 
     #[test]

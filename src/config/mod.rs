@@ -149,6 +149,9 @@ impl Config {
             faults,
             LeaseConfig::read,
         );
+        if config.election.is_some() {
+            check_names_of_elected(&names, faults);
+        }
         faults.extend(overlap::conflicts(&sync, &config.clusters, |_| Scope::Namespaced));
         config.sync = sync.into_iter().map(|(_, section)| section).collect();
         config.lease = lease.into_iter().map(|(_, section)| section).collect();
@@ -263,6 +266,17 @@ fn check_name_is_new(
             faults.push(Fault::new(path, problem));
         }
         None => drop(names.insert(name.to_owned(), path)),
+    }
+}
+
+/// `names` holds the path of each.
+fn check_names_of_elected(names: &BTreeMap<String, String>, faults: &mut Vec<Fault>) {
+    let prefix = election::OF_REPLICAS;
+    for (name, path) in names.iter().filter(|(name, _)| name.starts_with(prefix)) {
+        let allowed =
+            format!("a name that does not begin with `{prefix}`, as the Leases of replicas do beside `[election]`");
+        let problem = Problem::Value { found: format!("{name:?}"), allowed, suggestion: None };
+        faults.push(Fault::new(path.clone(), problem));
     }
 }
 

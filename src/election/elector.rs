@@ -1,7 +1,7 @@
 //! The elector of one section: takes its Lease when it is this replica's turn, and makes the section run while it holds.
 //!
 //! State it owns: the term. The seat (fence and gate) is shared with the section's requests and the supervisor. Who sends
-//! to it: nobody; it follows the roll, the gate's standing and its own renewals, which run in a task of their own and
+//! to it: nobody; it is woken by the roll, and follows the gate's standing and its own renewals, which run in a task of their own and
 //! wait for nothing. What it sends: writes of one Lease, and what is wanted of the gate. Restarted, it knows of no term:
 //! what ran under the last one ends first. Drained last of all that it lets run: it gives the Lease up as soon as the
 //! section has drained, by one write.
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::leases::Leases;
@@ -25,10 +25,10 @@ use crate::cluster::Error;
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 /// A failed renewal is tried again after this part of the interval.
 const RENEW_RETRY_PART: u32 = 5;
-/// Whether a section is to be given up is looked at at least so often: replicas die without anything being seen.
-const LOOK: Duration = Duration::from_secs(1);
-/// A renewal that is under way when the term is given up may take so long; what it came to decides about the version.
+/// A renewal that is under way when the term is given up is waited for so long: what it came to tells the version.
 const LAST_RENEWAL: Duration = Duration::from_secs(1);
+/// As often the record may turn out to have been renewed just before it is given up.
+const RELEASES: usize = 3;
 
 /// What an elector works with.
 pub(super) struct Elector {
@@ -130,13 +130,13 @@ impl Elector {
 
     /// Waits until the section is this replica's; `None` when the process ends.
     async fn wait_for_turn(&self, scope: &Scope, own: &mut Own) -> Option<Term> {
-        let mut news = self.roll.news();
+        let mut wakes = self.roll.wakes(self.seat.section.as_str());
         let mut failures = 0;
         loop {
             if scope.is_draining() || self.seat.keeper.standing() == Standing::Ended {
                 return None;
             }
-            news.mark_unchanged();
+            wakes.mark_unchanged();
             let (next, record) = self.roll.next(self.seat.section.as_str(), &own.0);
             let look = match next {
                 Next::Look(at) => at,
@@ -155,7 +155,7 @@ impl Elector {
             tokio::select! {
                 () = scope.draining() => return None,
                 _ = self.seat.keeper.stands(|standing| standing == Standing::Ended) => return None,
-                _ = news.changed() => failures = 0,
+                _ = wakes.changed() => failures = 0,
                 () = sleep_until(look) => {}
             }
         }
@@ -192,7 +192,7 @@ impl Elector {
     async fn hold(&self, scope: &Scope, term: &Term) -> End {
         let Ok(claim) = self.seat.fence.claim() else { return End::Lost };
         let mut renewals = term.renewals.clone();
-        let mut news = self.roll.news();
+        let mut wakes = self.roll.wakes(self.seat.section.as_str());
         let lost = async {
             tokio::select! {
                 biased;
@@ -202,7 +202,7 @@ impl Elector {
         };
         tokio::pin!(lost);
         let end = loop {
-            news.mark_unchanged();
+            wakes.mark_unchanged();
             if let Some(offer) = self.roll.gives_up(self.seat.section.as_str()) {
                 tracing::info!(section = %self.seat.section, to = %offer.heir, "section is given up, another replica has fewer");
                 break End::GivenUp;
@@ -212,8 +212,7 @@ impl Elector {
                 () = &mut lost => return End::Lost,
                 _ = self.seat.keeper.stands(|standing| standing == Standing::Ended) => break End::Leaving,
                 () = scope.draining() => break End::Leaving,
-                _ = news.changed() => {}
-                () = sleep(LOOK) => {}
+                _ = wakes.changed() => {}
             }
         };
         scope.set_state("giving up");
@@ -232,28 +231,44 @@ impl Elector {
         let Term { acquired, mut renewals, over } = term;
         drop(over);
         let stopped = renewals.wait_for(|renewal| !matches!(renewal, Renewal::Held(_)));
-        let version = match timeout(LAST_RENEWAL, stopped).await {
-            Ok(Ok(renewal)) => match &*renewal {
-                Renewal::Held(version) | Renewal::Stopped(version) => Some(Arc::clone(version)),
-                Renewal::Lost => None,
-            },
-            Ok(Err(_)) | Err(_) => None,
+        // One that takes longer goes through before what follows, or not at all: both name the version they are based on.
+        drop(timeout(LAST_RENEWAL, stopped).await);
+        let version = match &*renewals.borrow() {
+            Renewal::Held(version) | Renewal::Stopped(version) => Some(Arc::clone(version)),
+            Renewal::Lost => None,
         };
         let section = &self.seat.section;
-        let Some(version) = version else { return };
-        let mut released = self.leases.release(section, &version).await;
-        if matches!(released, Err(Error::Conflict { .. }))
-            && let Ok(Some(version)) = still_ours(&self.leases, &self.seat, &self.identity, &acquired).await
-        {
-            released = self.leases.release(section, &version).await;
-        }
+        let released = match version {
+            Some(version) => self.release(version, &acquired).await,
+            None => Ok(false),
+        };
         match released {
-            Ok(()) => tracing::info!(%section, "section was given up"),
+            Ok(true) => tracing::info!(%section, "section was given up"),
+            Ok(false) => tracing::warn!(%section, "section was to be given up, and its Lease is somebody else's"),
             Err(error) => {
                 self.seat.failed(&error);
                 tracing::warn!(%section, %error, "section could not be given up, its Lease runs out");
             }
         }
+    }
+
+    /// Writes that nobody holds the section; `false` where the record is no longer of this term.
+    async fn release(&self, mut version: Arc<str>, acquired: &Arc<str>) -> Result<bool, Error> {
+        let section = &self.seat.section;
+        let mut result = self.leases.release(section, &version).await;
+        for _ in 1..RELEASES {
+            match result {
+                Err(Error::Conflict { .. }) => {}
+                Err(Error::NotFound { .. }) => return Ok(false),
+                result => return result.map(|()| true),
+            }
+            let Some(newer) = still_ours(&self.leases, &self.seat, &self.identity, acquired).await? else {
+                return Ok(false);
+            };
+            version = newer;
+            result = self.leases.release(section, &version).await;
+        }
+        result.map(|()| true)
     }
 }
 

@@ -68,6 +68,20 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+impl Replica {
+    /// What was worked out earlier, and is kept as long as nothing makes a difference, is what would be worked out now.
+    fn check_deal(&self, now: Instant) {
+        let me = &self.identity;
+        let (mut kept, mut anew) = (self.view.clone(), self.view.clone());
+        anew.forget_deal();
+        assert_eq!(kept.living(me, now), anew.living(me, now));
+        assert_eq!(kept.to_give_up(me, now), anew.to_give_up(me, now));
+        for section in SECTIONS {
+            assert_eq!(kept.next(me, section, now), anew.next(me, section, now), "{section}");
+        }
+    }
+}
+
 impl World {
     fn new(seed: u64, lag: usize) -> Self {
         Self {
@@ -169,27 +183,26 @@ impl World {
         let until = self.history.len().saturating_sub(lag).max(replica.seen);
         for change in &self.history[replica.seen..until] {
             match change.clone() {
-                Change::Seat(section, record) => replica.view.see_seat(section, record, now),
-                Change::Replica(_, Some(record)) => replica.view.see_replica(record, now),
+                Change::Seat(section, record) => drop(replica.view.see_seat(section, record, now)),
+                Change::Replica(_, Some(record)) => drop(replica.view.see_replica(record, now)),
                 Change::Replica(identity, None) => replica.view.lose_replica(&identity),
             }
         }
         replica.seen = until;
-        if replica.view.since.is_none() && replica.view.replicas.contains_key(&identity) {
-            replica.view.since = Some(now + SETTLE);
+        if replica.view.since().is_none() && replica.view.knows(&identity) {
+            replica.view.begin(now + SETTLE);
         }
+        self.replicas[index].check_deal(now);
         for section in SECTIONS {
             let replica = &mut self.replicas[index];
             if replica.held.contains_key(section) {
-                let offer = replica.view.gives_up(&identity, now).filter(|offer| offer.section == section);
-                if let Some(offer) = offer {
+                if let Some(offer) = replica.view.gives_up(&identity, section, now) {
                     self.diary.push(format!("{identity} gives {section} up for {}", offer.heir));
-                    replica.view.offer = Some(offer);
                     replica.held.remove(section);
                     self.write_seat(section, None);
                 }
             } else if replica.view.next(&identity, section, now) == Next::Take {
-                let known = replica.view.seats.get(section).map(|seat| seat.record.version.clone());
+                let known = replica.view.seat(section).map(|record| record.version.clone());
                 if known == self.seats.get(section).map(|record| record.version.clone()) {
                     self.diary.push(format!("{identity} takes {section}"));
                     replica.held.insert(section, now);

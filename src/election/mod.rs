@@ -1,7 +1,8 @@
 //! Election per section: replicas of one daemon share its sections out among themselves.
 //!
-//! Each section has a Lease, and so has each replica; one watch shows them all (`roll`). `plan` is pure: who
-//! takes which free section, and who gives one up for whom. `elector` is the actor of one section: it takes the Lease,
+//! Each section has a Lease, and so has each replica; one watch shows them all. `roll` holds what was seen, and wakes the
+//! electors that have something to do. `plan` is pure: who takes which free section, and who gives one up for whom.
+//! `elector` is the actor of one section: it takes the Lease,
 //! renews it, and opens the section's gate and fence meanwhile. `membership` says that this replica lives. `record` is how
 //! Leases are read and written, `leases` the requests, `seat` what elector, requests and report share, `report` what the
 //! admin server shows.
@@ -94,7 +95,8 @@ impl Election {
         self.seat(section).map(|seat| seat.gate.clone())
     }
 
-    /// The electors, one a section. They go before the sections in the tree, to be drained after them.
+    /// The actor that looks at the roll, and the electors, one a section. They go before the sections in the tree, to be
+    /// drained after them.
     pub fn electors(&self) -> Vec<ChildSpec> {
         let elector = |seat: &Arc<Seat>| {
             Arc::new(Elector {
@@ -110,7 +112,9 @@ impl Election {
             let elector: Arc<Elector> = elector(seat);
             ChildSpec::new(format!("election {}", seat.section), move |scope| Arc::clone(&elector).run(scope))
         };
-        self.seats.iter().map(child).collect()
+        let roll = Arc::clone(&self.roll);
+        let looking = ChildSpec::new("roll", move |scope| Arc::clone(&roll).run(scope));
+        std::iter::once(looking).chain(self.seats.iter().map(child)).collect()
     }
 
     /// The membership. It goes last in the tree, to be drained first.

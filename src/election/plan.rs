@@ -10,6 +10,9 @@
 //!   what is its own, others do after a while, the less loaded first.
 //! - One section at a time is given up, while none is free: by the most loaded replica, if it has at least two more than
 //!   the least loaded. So loads end within one of each other, and then nothing moves.
+//!
+//! What follows for all sections together (a [`Deal`]) is worked out once, and again only when a record says something
+//! new or time makes a difference: a renewal that comes in time changes nothing for anybody.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -46,15 +49,33 @@ pub(super) struct Offer {
     pub(super) made: Instant,
 }
 
+/// Who lives with how much, who gets what is free, and what this replica is to give up.
+#[derive(Clone, Debug)]
+pub(super) struct Deal {
+    /// The replicas that live, with how many sections each has.
+    loads: BTreeMap<Arc<str>, usize>,
+    /// Who is to take each free section.
+    heirs: BTreeMap<String, Arc<str>>,
+    /// What is to be given up, and for whom.
+    offer: Option<(String, Arc<str>)>,
+    /// Time alone changes nothing of this before; `None`: never.
+    until: Option<Instant>,
+}
+
 /// What a replica has seen of an election.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
-    pub(super) seats: BTreeMap<String, Seen<SeatRecord>>,
-    pub(super) replicas: BTreeMap<Arc<str>, Seen<ReplicaRecord>>,
+    seats: BTreeMap<String, Seen<SeatRecord>>,
+    replicas: BTreeMap<Arc<str>, Seen<ReplicaRecord>>,
     /// Since when this replica may take part: it has seen the records, and its own is among them.
-    pub(super) since: Option<Instant>,
+    since: Option<Instant>,
     /// The last section that this replica gave up for another.
-    pub(super) offer: Option<Offer>,
+    offer: Option<Offer>,
+    /// What follows from all this, where it has been worked out and still holds.
+    deal: Option<Deal>,
+    /// How often it was worked out.
+    #[cfg(test)]
+    pub(super) deals: u64,
 }
 
 /// What to do about a section that this replica does not hold.
@@ -66,17 +87,6 @@ pub(super) enum Next {
     Look(Option<Instant>),
 }
 
-/// Takes a record in; one that is not a new version has not changed.
-fn see<K: Ord, T>(seen: &mut BTreeMap<K, Seen<T>>, key: K, record: T, now: Instant, version: fn(&T) -> &Arc<str>) {
-    match seen.get_mut(&key) {
-        Some(held) if version(&held.record) == version(&record) => {}
-        Some(held) => *held = Seen { record, changed: now },
-        None => {
-            seen.insert(key, Seen { record, changed: now });
-        }
-    }
-}
-
 impl Seen<SeatRecord> {
     /// When it is free if nothing changes.
     fn free_at(&self) -> Instant {
@@ -84,15 +94,109 @@ impl Seen<SeatRecord> {
     }
 }
 
+impl Seen<ReplicaRecord> {
+    /// When it counts as dead if it says nothing.
+    fn dead_at(&self) -> Instant {
+        self.changed + self.record.duration
+    }
+
+    /// When it counts as late if it says nothing.
+    fn late_at(&self) -> Instant {
+        let (part, whole) = LATE_AFTER;
+        self.changed + self.record.duration * part / whole
+    }
+}
+
 impl View {
+    /// This replica takes part from then on.
+    pub(super) fn begin(&mut self, since: Instant) {
+        self.since = Some(since);
+        self.deal = None;
+    }
+
+    /// Since when this replica takes part.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
+    /// Whether the replica's record was seen.
+    pub(super) fn knows(&self, identity: &str) -> bool {
+        self.replicas.contains_key(identity)
+    }
+
+    /// The replicas whose records were seen.
+    pub(super) fn identities(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.replicas.keys()
+    }
+
+    /// The record of a section.
+    pub(super) fn seat(&self, section: &str) -> Option<&SeatRecord> {
+        self.seats.get(section).map(|seat| &seat.record)
+    }
+
     /// Who holds a section, as far as this replica can see.
     pub(super) fn holder(&self, section: &str, now: Instant) -> Option<&Arc<str>> {
         let seat = self.seats.get(section)?;
         if now < seat.free_at() { seat.record.holder.as_ref() } else { None }
     }
 
+    /// What was worked out is to be worked out again.
+    #[cfg(test)]
+    pub(super) fn forget_deal(&mut self) {
+        self.deal = None;
+    }
+
+    /// How many replicas live.
+    pub(super) fn living(&mut self, me: &Arc<str>, now: Instant) -> usize {
+        self.dealt(me, now).loads.len()
+    }
+
+    /// When time alone makes a difference; `None`: never.
+    pub(super) fn settled_until(&mut self, me: &Arc<str>, now: Instant) -> Option<Instant> {
+        self.dealt(me, now).until
+    }
+
+    /// What follows from what was seen, at this moment.
+    fn dealt(&mut self, me: &Arc<str>, now: Instant) -> &Deal {
+        let deal = match self.deal.take().filter(|deal| deal.until.is_none_or(|until| now < until)) {
+            Some(deal) => deal,
+            None => {
+                #[cfg(test)]
+                {
+                    self.deals += 1;
+                }
+                self.deal(me, now)
+            }
+        };
+        self.deal.insert(deal)
+    }
+
+    /// The same, worked out anew.
+    fn deal(&self, me: &Arc<str>, now: Instant) -> Deal {
+        let loads = self.loads(now);
+        let free = self.free(&loads, now);
+        let offer = if free.is_empty() { self.find_offer(me, &loads, now) } else { None };
+        let mut dealt = loads.clone();
+        let mut heirs = BTreeMap::new();
+        for section in free {
+            if let Some(heir) = self.queue(section, &dealt, now).first().map(|heir| Arc::clone(heir)) {
+                dealt.entry(Arc::clone(&heir)).and_modify(|load| *load += 1);
+                heirs.insert(section.to_owned(), heir);
+            }
+        }
+        Deal { loads, heirs, offer, until: self.next_difference(me, now) }
+    }
+
+    /// The next moment at which a section is free, a replica late or dead, or this one may do more than before.
+    fn next_difference(&self, me: &Arc<str>, now: Instant) -> Option<Instant> {
+        let free = self.seats.values().filter(|seat| seat.record.holder.is_some()).map(Seen::free_at);
+        let replicas = self.replicas.values().flat_map(|seen| [seen.late_at(), seen.dead_at()]);
+        let offer = self.offer.as_ref().map(|offer| self.next_offer_at(offer, me));
+        free.chain(replicas).chain(offer).chain(self.since).filter(|moment| *moment > now).min()
+    }
+
     /// The replicas that live, with how many sections each has.
-    pub(super) fn loads(&self, now: Instant) -> BTreeMap<&Arc<str>, usize> {
+    fn loads(&self, now: Instant) -> BTreeMap<Arc<str>, usize> {
         let ran_out = |seat: &&Seen<SeatRecord>| seat.record.holder.is_some() && now >= seat.free_at();
         let overdue: Vec<&Seen<SeatRecord>> = self.seats.values().filter(ran_out).collect();
         let lives = |seen: &&Seen<ReplicaRecord>| {
@@ -100,10 +204,10 @@ impl View {
             let lost_one = |seat: &&Seen<SeatRecord>| {
                 seat.record.holder.as_ref() == Some(&seen.record.identity) && seen.changed < seat.free_at()
             };
-            now < seen.changed + seen.record.duration && !overdue.iter().any(lost_one)
+            now < seen.dead_at() && !overdue.iter().any(lost_one)
         };
-        let mut loads: BTreeMap<&Arc<str>, usize> =
-            self.replicas.values().filter(lives).map(|seen| (&seen.record.identity, 0)).collect();
+        let mut loads: BTreeMap<Arc<str>, usize> =
+            self.replicas.values().filter(lives).map(|seen| (Arc::clone(&seen.record.identity), 0)).collect();
         for section in self.seats.keys() {
             if let Some(load) = self.holder(section, now).and_then(|holder| loads.get_mut(holder)) {
                 *load += 1;
@@ -113,8 +217,8 @@ impl View {
     }
 
     /// The sections that living replicas run for and nobody holds.
-    fn free(&self, loads: &BTreeMap<&Arc<str>, usize>, now: Instant) -> BTreeSet<&str> {
-        let candidates = loads.keys().filter_map(|identity| self.replicas.get(*identity));
+    fn free(&self, loads: &BTreeMap<Arc<str>, usize>, now: Instant) -> BTreeSet<&str> {
+        let candidates = loads.keys().filter_map(|identity| self.replicas.get(identity));
         candidates
             .flat_map(|seen| seen.record.sections.iter().map(String::as_str))
             .filter(|section| self.holder(section, now).is_none())
@@ -122,56 +226,41 @@ impl View {
     }
 
     /// Those of the living that run for a section: who is not late first, and of those the least loaded.
-    fn queue<'a>(&self, section: &str, loads: &BTreeMap<&'a Arc<str>, usize>, now: Instant) -> Vec<&'a Arc<str>> {
+    fn queue<'a>(&self, section: &str, loads: &'a BTreeMap<Arc<str>, usize>, now: Instant) -> Vec<&'a Arc<str>> {
         let runs_for = |identity: &Arc<str>| {
             self.replicas.get(identity).is_some_and(|seen| seen.record.sections.contains(section))
         };
         let mut queue: Vec<_> = loads.iter().filter(|(identity, _)| runs_for(identity)).collect();
-        queue.sort_by_key(|(identity, load)| (self.is_late(identity, now), **load, **identity));
-        queue.into_iter().map(|(identity, _)| *identity).collect()
+        queue.sort_by_key(|(identity, load)| (self.is_late(identity, now), **load, *identity));
+        queue.into_iter().map(|(identity, _)| identity).collect()
     }
 
     fn is_late(&self, identity: &Arc<str>, now: Instant) -> bool {
-        let (part, whole) = LATE_AFTER;
-        self.replicas.get(identity).is_none_or(|seen| now >= seen.changed + seen.record.duration * part / whole)
-    }
-
-    /// Who is to take a free section.
-    fn heir(&self, section: &str, now: Instant) -> Option<Arc<str>> {
-        let mut loads = self.loads(now);
-        for free in self.free(&loads, now) {
-            let heir = self.queue(free, &loads, now).first().copied();
-            if free == section {
-                return heir.cloned();
-            }
-            if let Some(load) = heir.and_then(|heir| loads.get_mut(heir)) {
-                *load += 1;
-            }
-        }
-        None
+        self.replicas.get(identity).is_none_or(|seen| now >= seen.late_at())
     }
 
     /// What to do about a section that `me` does not hold.
-    pub(super) fn next(&self, me: &Arc<str>, section: &str, now: Instant) -> Next {
+    pub(super) fn next(&mut self, me: &Arc<str>, section: &str, now: Instant) -> Next {
         let Some(since) = self.since else { return Next::Look(None) };
         if now < since {
             return Next::Look(Some(since));
         }
-        let seat = self.seats.get(section);
-        let free_at = seat.map_or(since, Seen::free_at);
+        let free_at = self.seats.get(section).map_or(since, Seen::free_at);
         if now < free_at {
             return Next::Look(Some(free_at));
         }
-        let loads = self.loads(now);
-        if !loads.contains_key(me) {
+        let deal = self.dealt(me, now);
+        if !deal.loads.contains_key(me) {
             // Slow, or stopped for a while: whoever looks dead to others does not take anything.
             return Next::Look(None);
         }
-        if self.heir(section, now).as_ref() == Some(me) {
+        if deal.heirs.get(section) == Some(me) {
             return Next::Take;
         }
+        let seat = self.seats.get(section);
         let duration = seat.map_or_else(|| self.duration_of(me), |seat| seat.record.duration);
-        let place = self.queue(section, &loads, now).iter().position(|identity| *identity == me);
+        let queue = self.deal.as_ref().map(|deal| self.queue(section, &deal.loads, now)).unwrap_or_default();
+        let place = queue.iter().position(|identity| *identity == me);
         let place = place.and_then(|place| u32::try_from(place).ok()).unwrap_or_default();
         let turn = free_at.max(since) + duration / HEIRS_PART + duration / QUEUE_PART * place;
         if now < turn { Next::Look(Some(turn)) } else { Next::Take }
@@ -181,37 +270,46 @@ impl View {
         self.replicas.get(identity).map(|seen| seen.record.duration).unwrap_or_default()
     }
 
-    /// For whom `me` is to give one of its sections up, and which.
-    pub(super) fn gives_up(&self, me: &Arc<str>, now: Instant) -> Option<Offer> {
+    /// The section that `me` is to give up now.
+    pub(super) fn to_give_up(&mut self, me: &Arc<str>, now: Instant) -> Option<&str> {
+        self.dealt(me, now).offer.as_ref().map(|(section, _)| section.as_str())
+    }
+
+    /// For whom `me` is to give the section up, now. A yes is given once.
+    pub(super) fn gives_up(&mut self, me: &Arc<str>, section: &str, now: Instant) -> Option<Offer> {
+        let (section, heir) = self.dealt(me, now).offer.clone().filter(|(offered, _)| offered == section)?;
+        let offer = Offer { section, heir, made: now };
+        self.offer = Some(offer.clone());
+        self.deal = None;
+        Some(offer)
+    }
+
+    fn find_offer(&self, me: &Arc<str>, loads: &BTreeMap<Arc<str>, usize>, now: Instant) -> Option<(String, Arc<str>)> {
         self.since.filter(|since| now >= *since)?;
-        let loads = self.loads(now);
-        if !self.free(&loads, now).is_empty() {
-            return None;
-        }
         // Of equals the first: all replicas see the same one.
-        let (giver, most) = loads.iter().max_by_key(|(identity, load)| (**load, std::cmp::Reverse(**identity)))?;
-        if *giver != me || !self.may_offer(me, now) {
+        let (giver, most) = loads.iter().max_by_key(|(identity, load)| (**load, std::cmp::Reverse(*identity)))?;
+        if giver != me || !self.may_offer(me, now) {
             return None;
         }
         let mine: Vec<&String> = self.seats.keys().filter(|section| self.holder(section, now) == Some(me)).collect();
         mine.into_iter().rev().find_map(|section| {
-            let heir = self.queue(section, &loads, now).first().copied()?;
+            let heir = self.queue(section, loads, now).first().copied()?;
             let least = loads.get(heir).copied()?;
-            (least + 2 <= *most && !self.is_late(heir, now)).then(|| Offer {
-                section: section.clone(),
-                heir: Arc::clone(heir),
-                made: now,
-            })
+            (least + 2 <= *most && !self.is_late(heir, now)).then(|| (section.clone(), Arc::clone(heir)))
         })
     }
 
     /// The last offer was taken, or was long ago.
     fn may_offer(&self, me: &Arc<str>, now: Instant) -> bool {
-        self.offer.as_ref().is_none_or(|offer| now >= offer.made + self.duration_of(me) * NEXT_OFFER_AFTER)
+        self.offer.as_ref().is_none_or(|offer| now >= self.next_offer_at(offer, me))
     }
 
-    /// A section's record, as it is now.
-    pub(super) fn see_seat(&mut self, section: &str, record: SeatRecord, now: Instant) {
+    fn next_offer_at(&self, offer: &Offer, me: &Arc<str>) -> Instant {
+        offer.made + self.duration_of(me) * NEXT_OFFER_AFTER
+    }
+
+    /// A section's record, as it is now; returns whether that decides anything: a renewal in time does not.
+    pub(super) fn see_seat(&mut self, section: &str, record: SeatRecord, now: Instant) -> bool {
         if self
             .offer
             .as_ref()
@@ -219,22 +317,57 @@ impl View {
         {
             self.offer = None;
         }
-        see(&mut self.seats, section.to_owned(), record, now, |record| &record.version);
+        let is_news = match self.seats.get_mut(section) {
+            Some(seen) if seen.record.version == record.version => return false,
+            Some(seen) => {
+                let is_news = now >= seen.free_at() || !seen.record.says_the_same(&record);
+                *seen = Seen { record, changed: now };
+                is_news
+            }
+            None => {
+                self.seats.insert(section.to_owned(), Seen { record, changed: now });
+                true
+            }
+        };
+        self.deal.take_if(|_| is_news);
+        is_news
     }
 
-    /// A replica's record, as it is now.
-    pub(super) fn see_replica(&mut self, record: ReplicaRecord, now: Instant) {
-        see(&mut self.replicas, Arc::clone(&record.identity), record, now, |record| &record.version);
+    /// A replica's record, as it is now; returns whether that decides anything: that it lives on does not.
+    pub(super) fn see_replica(&mut self, record: ReplicaRecord, now: Instant) -> bool {
+        let is_news = match self.replicas.get_mut(&record.identity) {
+            Some(seen) if seen.record.version == record.version => return false,
+            Some(seen) => {
+                let counted = self.deal.as_ref().is_some_and(|deal| deal.loads.contains_key(&record.identity));
+                let is_news = !counted || now >= seen.late_at() || !seen.record.says_the_same(&record);
+                *seen = Seen { record, changed: now };
+                is_news
+            }
+            None => {
+                self.replicas.insert(Arc::clone(&record.identity), Seen { record, changed: now });
+                true
+            }
+        };
+        self.deal.take_if(|_| is_news);
+        is_news
+    }
+
+    /// A section's record is gone.
+    pub(super) fn lose_seat(&mut self, section: &str) {
+        self.seats.remove(section);
+        self.deal = None;
     }
 
     /// A replica's record is gone.
     pub(super) fn lose_replica(&mut self, identity: &str) {
         self.replicas.remove(identity);
         self.offer.take_if(|offer| *offer.heir == *identity);
+        self.deal = None;
     }
 
     /// Changes may have gone unseen: every record counts as just seen.
     pub(super) fn look_anew(&mut self, now: Instant) {
+        self.deal = None;
         self.seats.values_mut().for_each(|seat| seat.changed = now);
         self.replicas.values_mut().for_each(|replica| replica.changed = now);
     }

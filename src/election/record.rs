@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::cluster::Object;
 use crate::config::{ResourceId, SectionName};
@@ -41,10 +42,25 @@ pub(super) fn section_lease(section: &SectionName) -> String {
     format!("{SECTION_PREFIX}{section}")
 }
 
-/// What the Lease of a replica is called. Identities have letters and signs that names of objects must not have.
+/// What the Lease of a replica is called. Identities have letters and signs that names of objects must not have; where
+/// one was changed for that, a piece of its hash tells it from others that are changed into the same.
 pub(super) fn replica_lease(identity: &str) -> String {
-    let tame = |character: char| if character == '_' { '-' } else { character.to_ascii_lowercase() };
-    format!("{REPLICA_PREFIX}{}", identity.chars().map(tame).collect::<String>())
+    let is_plain = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit();
+    let is_label = |label: &str| {
+        label.starts_with(is_plain)
+            && label.ends_with(is_plain)
+            && label.chars().all(|character| is_plain(character) || character == '-')
+    };
+    if identity.split('.').all(is_label) {
+        return format!("{REPLICA_PREFIX}{identity}");
+    }
+    let tame = |character: char| {
+        let lower = character.to_ascii_lowercase();
+        if is_plain(lower) { lower } else { '-' }
+    };
+    let tamed: String = identity.chars().map(tame).collect();
+    let hash: String = Sha256::digest(identity).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("{REPLICA_PREFIX}{tamed}-{hash}")
 }
 
 /// The Lease of a section.
@@ -75,6 +91,20 @@ pub(super) struct ReplicaRecord {
     pub(super) sections: BTreeSet<String>,
     /// The version of the record.
     pub(super) version: Arc<str>,
+}
+
+impl SeatRecord {
+    /// Whether the other differs by having been written later at most: a renewal.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        Self { version: Arc::clone(&other.version), ..self.clone() } == *other
+    }
+}
+
+impl ReplicaRecord {
+    /// Whether the other differs by having been written later at most: a renewal.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        self.identity == other.identity && self.duration == other.duration && self.sections == other.sections
+    }
 }
 
 /// A Lease of an election.
@@ -255,10 +285,21 @@ mod tests {
     fn a_replica_is_read_with_its_sections() {
         let sections = ["one", "two"].map(|name| name.parse().unwrap());
         let lease = replica("Host_ab.c", "towline", Duration::from_secs(9), &sections);
-        assert_eq!(lease["metadata"]["name"], "towline-replica-host-ab.c");
         let Some(Record::Replica(record)) = read(&object(lease)) else { panic!("no replica") };
         assert_eq!((&*record.identity, record.duration.as_secs()), ("Host_ab.c", 9));
         assert_eq!(record.sections, BTreeSet::from(["one".to_owned(), "two".to_owned()]));
+    }
+
+    #[test]
+    fn no_two_identities_share_a_lease_and_each_has_a_name_that_a_lease_may_have() {
+        assert_eq!(replica_lease("host-1.a.b"), "towline-replica-host-1.a.b");
+        let odd = ["host-1-a-b", "Host-1.a.b", "host-1_a.b", "host-1.a_b", "host-1_a_b", "host-1.-a", "host-1..a"];
+        let names: BTreeSet<String> = odd.iter().map(|identity| replica_lease(identity)).collect();
+        assert_eq!(names.len(), odd.len(), "{names:?}");
+        let is_end = |end: char| end.is_ascii_lowercase() || end.is_ascii_digit();
+        let is_label = |label: &str| label.starts_with(is_end) && label.ends_with(is_end);
+        assert!(names.iter().all(|name| name.split('.').all(is_label) && !name.contains('_')), "{names:?}");
+        assert!(replica_lease(&"_".repeat(200)).len() <= 253);
     }
 
     #[test]

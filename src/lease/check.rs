@@ -38,7 +38,7 @@ async fn hub(config: &LeaseConfig, cluster: &Cluster) -> Result<Connection, Stri
     let fault = |text: &dyn std::fmt::Display| format!("secret {key}: {text}");
     let secret = cluster.get(&Kind::core("Secret", "secrets", true), &key).await.map_err(|error| fault(&error))?;
     let secret = secret.ok_or_else(|| fault(&"there is no such secret"))?;
-    let credentials = credentials::read(secret.content.as_str()).await.map_err(|error| fault(&error))?;
+    let credentials = credentials::read(secret.content.as_str()).map_err(|error| fault(&error))?;
     let name = super::hub::hub_name();
     Connection::connect(name, credentials.config, ANSWER_WITHIN).map_err(|_| fault(&credentials::Error::Unusable))
 }

@@ -9,12 +9,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Component, Path};
 
+use futures::FutureExt;
 use k8s_openapi::ByteString;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use secrecy::SecretString;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+
+use crate::cluster::field_with_password;
 
 /// The key of the Secret that has to be there.
 const KUBECONFIG: &str = "kubeconfig";
@@ -112,12 +115,12 @@ struct Content {
 }
 
 /// The credentials in a Secret, whose content (all but its metadata) is given as JSON.
-pub(super) async fn read(content: &str) -> Result<Credentials, Error> {
+pub(super) fn read(content: &str) -> Result<Credentials, Error> {
     let content: Content = serde_json::from_str(content).map_err(|_| Error::Unreadable)?;
-    inline(&content.data.unwrap_or_default()).await
+    inline(&content.data.unwrap_or_default())
 }
 
-async fn inline(data: &Data) -> Result<Credentials, Error> {
+fn inline(data: &Data) -> Result<Credentials, Error> {
     let mut reader = Reader { data, hash: Sha256::new() };
     let text = reader.take(KUBECONFIG).ok_or(Error::NoKubeconfig)?;
     let text = std::str::from_utf8(text).map_err(|_| Error::NotAKubeconfig)?;
@@ -148,13 +151,16 @@ async fn inline(data: &Data) -> Result<Credentials, Error> {
         }
     }
     let fingerprint = Fingerprint(reader.hash.finalize().into());
+    // A future in its form only: all that it could read is in the kubeconfig by now.
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
+        .now_or_never()
+        .ok_or(Error::Unusable)?
         .map_err(|error| Error::Incomplete { what: missing(&error) })?;
-    let authority = config.cluster_url.authority().map_or("", |authority| authority.as_str());
-    // A password in front of the host would be in every error that names the server.
-    if authority.is_empty() || authority.contains('@') {
+    if config.cluster_url.authority().is_none() {
         return Err(Error::Incomplete { what: "server" });
+    }
+    if let Some(what) = field_with_password(&config) {
+        return Err(Error::Incomplete { what });
     }
     Ok(Credentials { config, fingerprint })
 }
@@ -249,27 +255,27 @@ mod tests {
         keys.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect()
     }
 
-    async fn refused(user: Value) -> Error {
+    fn refused(user: Value) -> Error {
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &user);
-        inline(&data(&[("kubeconfig", &text), ("tls.key", "hunter2")])).await.expect_err("refused")
+        inline(&data(&[("kubeconfig", &text), ("tls.key", "hunter2")])).expect_err("refused")
     }
 
-    #[tokio::test]
-    async fn a_token_file_goes_before_a_token() {
+    #[test]
+    fn a_token_file_goes_before_a_token() {
         let user = json!({"token": "old", "tokenFile": "token"});
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &user);
-        let credentials = inline(&data(&[("kubeconfig", &text), ("token", "rotated")])).await.expect("credentials");
+        let credentials = inline(&data(&[("kubeconfig", &text), ("token", "rotated")])).expect("credentials");
         let token = credentials.config.auth_info.token.expect("a token");
         assert_eq!(token.expose_secret(), "rotated");
     }
 
-    #[tokio::test]
-    async fn what_the_kubeconfig_refers_to_is_put_in_its_place() {
+    #[test]
+    fn what_the_kubeconfig_refers_to_is_put_in_its_place() {
         let user = json!({"client-certificate": "tls.crt", "client-key": "./tls.key", "tokenFile": "x/../token"});
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &user);
         let keys =
             [("kubeconfig", text.as_str()), ("tls.crt", "c"), ("tls.key", "k"), ("token", " t\n"), ("else", "e")];
-        let credentials = inline(&data(&keys)).await.expect("credentials");
+        let credentials = inline(&data(&keys)).expect("credentials");
         let user = &credentials.config.auth_info;
         assert_eq!(user.client_certificate_data.as_deref(), Some(base64(b"c").as_str()));
         assert_eq!(user.client_key_data.as_ref().map(|key| key.expose_secret().to_owned()), Some(base64(b"k")));
@@ -278,63 +284,64 @@ mod tests {
         assert_eq!(credentials.config.cluster_url.to_string(), "https://hub:6443/");
     }
 
-    #[tokio::test]
-    async fn a_secret_as_the_api_server_gives_it_is_read() {
+    #[test]
+    fn a_secret_as_the_api_server_gives_it_is_read() {
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &json!({"token": "t"}));
         let content = json!({"data": {"kubeconfig": base64(text.as_bytes())}, "type": "Opaque"}).to_string();
-        assert!(read(&content).await.is_ok());
-        assert_eq!(read("{\"type\":\"Opaque\"}").await.expect_err("no data"), Error::NoKubeconfig);
-        assert_eq!(read("{\"data\":{\"kubeconfig\":3}}").await.expect_err("a number"), Error::Unreadable);
+        assert!(read(&content).is_ok());
+        assert_eq!(read("{\"type\":\"Opaque\"}").expect_err("no data"), Error::NoKubeconfig);
+        assert_eq!(read("{\"data\":{\"kubeconfig\":3}}").expect_err("a number"), Error::Unreadable);
     }
 
-    #[tokio::test]
-    async fn the_fingerprint_is_of_what_is_used_and_of_nothing_else() {
+    #[test]
+    fn the_fingerprint_is_of_what_is_used_and_of_nothing_else() {
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &json!({"tokenFile": "token"}));
-        let print = async |token: &str, other: &str| {
+        let print = |token: &str, other: &str| {
             let keys = data(&[("kubeconfig", &text), ("token", token), ("cluster-name", other)]);
-            inline(&keys).await.expect("credentials").fingerprint
+            inline(&keys).expect("credentials").fingerprint
         };
-        assert_eq!(print("a", "x").await, print("a", "y").await);
-        assert_ne!(print("a", "x").await, print("b", "x").await);
+        assert_eq!(print("a", "x"), print("a", "y"));
+        assert_ne!(print("a", "x"), print("b", "x"));
     }
 
-    #[tokio::test]
-    async fn what_leads_out_or_runs_is_refused_and_named() {
+    #[test]
+    fn what_leads_out_or_runs_is_refused_and_named() {
         for (path, field) in
             [("/etc/shadow", "tokenFile"), ("../tls.key", "client-key"), ("a/../../tls.key", "client-certificate")]
         {
-            assert_eq!(refused(json!({field: path})).await, Error::Outside { field });
+            assert_eq!(refused(json!({field: path})), Error::Outside { field });
         }
         let run =
             json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["hunter2"]}});
-        assert_eq!(refused(run).await, Error::Runs { field: "exec" });
+        assert_eq!(refused(run), Error::Runs { field: "exec" });
         let plug_in = json!({"auth-provider": {"name": "gcp", "config": {"cmd-path": "/bin/hunter2"}}});
-        assert_eq!(refused(plug_in).await, Error::Runs { field: "auth-provider" });
-        let missing = refused(json!({"client-key": "sub/tls.key"})).await;
+        assert_eq!(refused(plug_in), Error::Runs { field: "auth-provider" });
+        let missing = refused(json!({"client-key": "sub/tls.key"}));
         assert_eq!(missing, Error::NoKey { field: "client-key", key: "sub/tls.key".into() });
     }
 
-    #[tokio::test]
-    async fn an_authority_outside_is_refused_too() {
+    #[test]
+    fn an_authority_outside_is_refused_too() {
         let cluster = json!({"server": "https://hub:6443", "certificate-authority": "/etc/ca.crt"});
         let text = kubeconfig(&cluster, &json!({}));
-        let error = inline(&data(&[("kubeconfig", &text)])).await.expect_err("refused");
+        let error = inline(&data(&[("kubeconfig", &text)])).expect_err("refused");
         assert_eq!(error, Error::Outside { field: "certificate-authority" });
     }
 
-    #[tokio::test]
-    async fn errors_and_debug_tell_no_value() {
+    #[test]
+    fn errors_and_debug_tell_no_value() {
         let broken = [
             "users: [{name: me, user: {token: hunter2".to_owned(),
             kubeconfig(&json!({"server": "https://me:hunter2@hub"}), &json!({"token": "hunter2"})),
+            kubeconfig(&json!({"server": "https://hub", "proxy-url": "http://me:hunter2@proxy"}), &json!({})),
             kubeconfig(&json!({"server": "https://h", "certificate-authority-data": "hunter2"}), &json!({})),
         ];
         for text in broken {
-            let error = inline(&data(&[("kubeconfig", &text)])).await.expect_err("refused");
+            let error = inline(&data(&[("kubeconfig", &text)])).expect_err("refused");
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
         }
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &json!({"token": "hunter2"}));
-        let credentials = inline(&data(&[("kubeconfig", &text)])).await.expect("credentials");
+        let credentials = inline(&data(&[("kubeconfig", &text)])).expect("credentials");
         assert!(!format!("{credentials:?}").contains("hunter2"));
     }
 }

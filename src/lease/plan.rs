@@ -32,6 +32,8 @@ const RENEWAL_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Durati
 const VERIFICATION_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 /// The same where there are no old ones.
 const FIRST_VERIFICATION_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+/// Between two looks whether there is a claim again.
+const UNCLAIMED_PAUSE: Duration = Duration::from_millis(200);
 /// How much an interval differs from the configured one, to either side.
 const JITTER: f64 = 0.1;
 
@@ -122,6 +124,8 @@ pub(super) enum Failure {
     Unauthorized,
     /// The request was refused.
     Refused,
+    /// It was not sent: the section's claim has ended, and so will this renewer, or its claim is about to be a new one.
+    Unclaimed,
 }
 
 /// Credentials that have not been found to work yet.
@@ -285,6 +289,10 @@ impl Plan {
             }
             // The hub's own back-off comes before the next request.
             Err(Failure::Hub) => candidate.next = now,
+            Err(Failure::Unclaimed) => {
+                candidate.next = now + UNCLAIMED_PAUSE;
+                return false;
+            }
             Err(Failure::Unauthorized | Failure::Refused) => {
                 let backoff = if self.current.is_some() { VERIFICATION_BACKOFF } else { FIRST_VERIFICATION_BACKOFF };
                 candidate.next = now + backoff.next_delay(candidate.failures);
@@ -292,6 +300,11 @@ impl Plan {
         }
         candidate.failures = candidate.failures.saturating_add(1);
         false
+    }
+
+    /// A renewal that was left to itself has gone through.
+    pub(super) fn left_went_through(&mut self, sent: Instant) {
+        self.acknowledged = self.acknowledged.max(Some(sent));
     }
 
     /// The renewal has ended; `sent` is when its last request was sent, `chance` decides the jitter.
@@ -304,16 +317,18 @@ impl Plan {
                 self.acknowledged = Some(sent);
                 self.due = Some(sent + self.terms.pause(chance));
             }
-            Err(failure) => {
+            // It says nothing of the hub, nor of the credentials.
+            Err(Failure::Unclaimed) => self.due = Some(now + UNCLAIMED_PAUSE),
+            Err(failure @ (Failure::Hub | Failure::Unauthorized | Failure::Refused)) => {
                 self.due = match failure {
-                    Failure::Hub | Failure::Unauthorized => {
-                        self.refusals = 0;
-                        None
-                    }
                     Failure::Refused => {
                         let pause = RENEWAL_BACKOFF.next_delay(self.refusals).min(self.terms.interval);
                         self.refusals = self.refusals.saturating_add(1);
                         Some(now + pause)
+                    }
+                    _ => {
+                        self.refusals = 0;
+                        None
                     }
                 };
                 self.failures = self.failures.saturating_add(1);

@@ -44,11 +44,11 @@ impl SecretFollower {
         self.offer.subscribe()
     }
 
-    async fn look(&self, watch: &Watch) {
+    fn look(&self, watch: &Watch) {
         let offer = match watch.store().get(&self.key) {
             None => Offer::Missing,
             Some(secret) => {
-                let read = credentials::read(secret.content.as_str()).await;
+                let read = credentials::read(secret.content.as_str());
                 match read.and_then(|credentials| self.hubs.hub(credentials)) {
                     Ok(hub) => Offer::Given(hub),
                     Err(fault) => Offer::Faulty(fault),
@@ -76,11 +76,22 @@ impl Follower for SecretFollower {
     }
 
     fn changed<'a>(&'a self, watch: &'a Watch, _: &'a ObjectKey) -> BoxFuture<'a, ()> {
-        Box::pin(self.look(watch))
+        Box::pin(async move { self.look(watch) })
     }
 
-    fn listed<'a>(&'a self, watch: &'a Watch, _: bool, _: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
-        Box::pin(self.look(watch))
+    /// Here, and not when the list is told: a section whose term has just begun decides as soon as it has ended.
+    fn note(&self, watch: &Watch, _: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
+        self.look(watch);
+        vanished
+    }
+
+    fn listed<'a>(&'a self, _: &'a Watch, _: bool, _: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+
+    /// No credentials stay in memory that nobody here is to use.
+    fn forget(&self) {
+        self.offer.send_replace(Offer::Unknown);
     }
 }
 
@@ -154,17 +165,129 @@ impl Follower for PodFollower {
         Box::pin(async move { self.look(watch) })
     }
 
-    fn listed<'a>(&'a self, watch: &'a Watch, _: bool, _: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
-        Box::pin(async move { self.look(watch) })
+    /// As with the Secret.
+    fn note(&self, watch: &Watch, _: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
+        self.look(watch);
+        vanished
+    }
+
+    fn listed<'a>(&'a self, _: &'a Watch, _: bool, _: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+
+    fn forget(&self) {
+        self.state.send_replace(PodState::Unknown);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
+    use tokio::time::timeout;
 
     use super::*;
+    use crate::actor::Scope;
     use crate::cluster::object::Decoded;
+    use crate::cluster::watch::scripted::Script;
+    use crate::cluster::{Cluster, Kind, WatchId};
+    use crate::config::ResourceId;
+
+    const WITHIN: Duration = Duration::from_hours(1);
+
+    /// A watch of the Secret `hub`, which its follower looks at after `first` was told.
+    fn secret_watch(first: Option<Arc<dyn Follower>>) -> (Arc<Watch>, Arc<SecretFollower>, Script) {
+        let (cluster, script) = Cluster::scripted("edge");
+        let id = WatchId {
+            cluster: cluster.name().clone(),
+            resource: ResourceId { plural: "secrets".into(), version: "v1".into(), group: String::new() },
+            namespace: "n".into(),
+            labels: String::new(),
+            fields: "metadata.name=hub".into(),
+            metadata_only: false,
+        };
+        let watch = Watch::new(id, cluster);
+        watch.assume_kind(Kind::core("Secret", "secrets", true));
+        let follower = Arc::new(SecretFollower::new(ObjectKey::new("n", "hub"), Arc::default()));
+        first
+            .into_iter()
+            .chain([Arc::clone(&follower) as Arc<dyn Follower>])
+            .for_each(|follower| watch.follow(follower));
+        (watch, follower, script)
+    }
+
+    /// The Secret with this token.
+    fn secret(token: &str) -> Value {
+        let kubeconfig = json!({
+            "clusters": [{"name": "hub", "cluster": {"server": "https://hub:6443"}}],
+            "users": [{"name": "me", "user": {"token": token}}],
+            "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "me"}}],
+            "current-context": "hub",
+        });
+        let data = k8s_openapi::ByteString(kubeconfig.to_string().into_bytes());
+        let metadata = json!({"namespace": "n", "name": "hub", "uid": "u", "resourceVersion": token.len().to_string()});
+        json!({"metadata": metadata, "data": {"kubeconfig": data}})
+    }
+
+    /// Takes its time over the end of a list.
+    struct Slow;
+
+    impl Follower for Slow {
+        fn wants(&self, _: &ObjectKey) -> bool {
+            true
+        }
+        fn changed<'a>(&'a self, _: &'a Watch, _: &'a ObjectKey) -> BoxFuture<'a, ()> {
+            Box::pin(async {})
+        }
+        fn listed<'a>(&'a self, _: &'a Watch, _: bool, _: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
+            Box::pin(tokio::time::sleep(Duration::from_secs(1)))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_for_a_list_finds_what_it_says_and_nothing_older() {
+        let (watch, follower, _) = secret_watch(Some(Arc::new(Slow)));
+        watch.list(&[secret("a")]).await;
+        let mut offers = follower.offers();
+        assert!(matches!(*offers.borrow_and_update(), Offer::Given(_)), "no credentials");
+        let demand = watch.demand(None);
+        let met = tokio::spawn(async move {
+            demand.met().await;
+            offers.borrow().clone()
+        });
+        watch.list(&[]).await;
+        let offer = met.await.unwrap();
+        assert!(matches!(offer, Offer::Missing), "it was met with what an earlier list said: {offer:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_credentials_stay_in_memory_while_nobody_needs_the_secret() {
+        let (watch, follower, script) = secret_watch(None);
+        script.answer(|line| match line {
+            line if line.starts_with("LIST") => (
+                200,
+                json!({"type": "BOOKMARK", "object": {"kind": "Secret", "apiVersion": "v1",
+                "metadata": {"resourceVersion": "5", "annotations": {"k8s.io/initial-events-end": "true"}}}}),
+            ),
+            _ => (0, json!(null)),
+        });
+        let (scope, _stop) = Scope::standalone("watcher");
+        let running = tokio::spawn(Arc::clone(&watch).run(scope));
+        let demand = watch.demand(None);
+        timeout(WITHIN, demand.met()).await.expect("the list never ended");
+        watch.show(&secret("a")).await;
+        let mut offers = follower.offers();
+        let hub = match &*offers.borrow_and_update() {
+            Offer::Given(hub) => Arc::downgrade(hub),
+            other => panic!("{other:?}"),
+        };
+        drop(demand);
+        let gone = offers.wait_for(|offer| matches!(offer, Offer::Unknown));
+        drop(timeout(WITHIN, gone).await.expect("the credentials stay").unwrap());
+        assert!(hub.upgrade().is_none(), "somebody keeps the client");
+        running.abort();
+    }
 
     fn state(status: &Value) -> PodState {
         let pod = json!({"metadata": {"name": "add-on-0", "namespace": "n"}, "status": status});

@@ -118,6 +118,7 @@ fn answer_of(error: &Error) -> Option<Answer> {
 pub(super) fn failure(error: &Error) -> Failure {
     match error {
         Error::Unauthorized { .. } => Failure::Unauthorized,
+        Error::Unclaimed(_) => Failure::Unclaimed,
         error if error.is_unreachable() => Failure::Hub,
         Error::Throttled { .. } | Error::Server { .. } | Error::Decode { .. } => Failure::Hub,
         _ => Failure::Refused,
@@ -157,5 +158,17 @@ impl Target {
             self.request(verb, content_type, stamp.body(step))
         };
         hub.send(request, accept, deadline, Urgency::InTurn, self.fence.as_ref()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Expired;
+
+    #[test]
+    fn what_was_not_sent_is_no_refusal() {
+        let expired = Expired { section: "heartbeat".into() };
+        assert_eq!(failure(&Error::Unclaimed(expired)), Failure::Unclaimed);
     }
 }

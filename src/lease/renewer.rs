@@ -19,7 +19,7 @@ use super::renewal::{Order, Renewed, Target, Verified, failure, renew, verify};
 use super::report::{Shown, Waits};
 use super::turn::Method;
 use crate::actor::{BoxError, Scope};
-use crate::cluster::{Demand, Watch};
+use crate::cluster::{Demand, Error, Watch};
 
 /// What a renewer is made of, for each of its instances.
 pub(super) struct Renewer {
@@ -52,7 +52,7 @@ struct Running {
     /// The hub has just said that there is no such lease.
     is_missing: bool,
     renewing: Option<BoxFuture<'static, Renewed>>,
-    /// A renewal with credentials that are no longer in use. How it ends decides nothing.
+    /// A renewal with credentials that are no longer in use. That it went through counts, that it did not says nothing.
     leaving: Option<BoxFuture<'static, Renewed>>,
     verifying: Option<(Arc<Hub>, BoxFuture<'static, Verified>)>,
     /// Where the section is elected: what was seen in an earlier term says nothing, until it has been listed again.
@@ -91,7 +91,7 @@ impl Renewer {
                 biased;
                 () = scope.draining() => return Ok(()),
                 renewed = under_way(&mut running.renewing) => running.renewed(renewed),
-                _ = under_way(&mut running.leaving) => {}
+                renewed = under_way(&mut running.leaving) => running.left(&renewed),
                 verified = verification(&mut running.verifying) => running.verified(verified),
                 Ok(()) = running.offers.changed() => {}
                 () = changed(&mut running.pod) => {}
@@ -167,7 +167,17 @@ impl Running {
         self.plan.renewed(sent, outcome.as_ref().copied().map_err(failure), Instant::now(), chance);
         match outcome {
             Ok(()) => self.shown.renewed(),
+            // It was never sent.
+            Err(Error::Unclaimed(_)) => {}
             Err(error) => self.shown.failed(&error),
+        }
+    }
+
+    /// A renewal that was left to itself has ended.
+    fn left(&mut self, renewed: &Renewed) {
+        if renewed.outcome.is_ok() {
+            self.plan.left_went_through(renewed.sent);
+            self.shown.renewed();
         }
     }
 
@@ -182,7 +192,8 @@ impl Running {
                 self.is_missing = !is_there;
                 self.shown.took_over();
             }
-            Ok(_) => {}
+            // Of credentials that are no longer offered, or never sent.
+            Ok(_) | Err(Error::Unclaimed(_)) => {}
             Err(error) => self.shown.rejected(&error),
         }
     }
@@ -197,6 +208,13 @@ impl Running {
             (_, Some(PodState::NotReady)) => Waits::PodNotReady,
             _ => Waits::Nothing,
         }
+    }
+}
+
+/// However it ends: what is not renewed here any more is not held here.
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shown.stopped();
     }
 }
 
@@ -238,5 +256,69 @@ async fn sleep_until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::LeaseConfig;
+    use crate::lease::report::LeaseReport;
+    use crate::telemetry::Section;
+
+    fn running() -> (Running, LeaseReport) {
+        let config = LeaseConfig {
+            name: "heartbeat".parse().unwrap(),
+            cluster: "edge".parse().unwrap(),
+            lease_name: "add-on".into(),
+            lease_namespace: "managed".into(),
+            secret_name: "hub-kubeconfig".into(),
+            secret_namespace: "add-ons".into(),
+            pod: None,
+            duration: Duration::from_mins(1),
+            renew_interval: Duration::from_secs(20),
+            startup_delay: Duration::ZERO,
+        };
+        let shown = Arc::new(Shown::new(config.name.clone()));
+        let plan = Plan::new(Terms::new(&config, Instant::now()));
+        let target = Arc::new(Target::new(config, "host".to_owned(), None));
+        let report = LeaseReport::new(Arc::clone(&target), Arc::clone(&shown), Vec::new());
+        let running = Running {
+            target,
+            shown,
+            offers: watch::channel(Offer::Unknown).1,
+            pod: None,
+            plan,
+            current: None,
+            method: Method::Patch,
+            is_missing: false,
+            renewing: None,
+            leaving: None,
+            verifying: None,
+            demands: Vec::new(),
+        };
+        (running, report)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_not_held_where_its_renewer_has_ended() {
+        let (running, report) = running();
+        running.shown.renewed();
+        running.shown.observed(Waits::Nothing, Some(Instant::now()), &Offer::Unknown);
+        assert_eq!(report.report()["held"], true);
+        drop(running);
+        let told = report.report();
+        assert_eq!((&told["held"], &told["renewals"]), (&false.into(), &1.into()), "{told}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_with_the_last_credentials_counts_when_it_goes_through() {
+        let (mut running, report) = running();
+        let sent = Instant::now();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        running.left(&Renewed { sent, method: Method::Patch, outcome: Ok(()) });
+        assert_eq!((running.plan.acknowledged(), &report.report()["renewals"]), (Some(sent), &1.into()));
     }
 }

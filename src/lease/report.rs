@@ -127,6 +127,13 @@ impl Shown {
         }
     }
 
+    /// The renewer has ended: nothing is held here, and what was known is of now no more.
+    pub(super) fn stopped(&self) {
+        let mut state = self.state.lock();
+        let State { acknowledged, renewals, failures, .. } = *state;
+        *state = State { acknowledged, renewals, failures, ..State::default() };
+    }
+
     /// New credentials are in use.
     pub(super) fn took_over(&self) {
         let mut state = self.state.lock();

@@ -4,6 +4,7 @@
 //! recorder aggregates repeated ones into a series.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -14,6 +15,11 @@ use crate::cluster::{FIELD_MANAGER, Object, ObjectKey, other_managers};
 
 /// Events that wait to be written; a section that fails as a whole needs no more of them to be understood.
 pub const EVENT_CAPACITY: usize = 256;
+
+/// How often a contended object is looked at for the other manager's name ...
+const LOOKS: usize = 5;
+/// ... with this in between.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 /// Where a section's reconcilers put Events.
 pub type EventMailbox = Mailbox<PairEvent>;
@@ -98,7 +104,12 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
         let Some(session) = cluster.session() else { continue };
         let Some(kind) = local.kind().filter(|_| cluster.is_available()) else { continue };
         if event.kind == EventKind::Contended {
-            event.note = contenders(&session.connection.client(), &kind.resource, &event.key).await;
+            let client = session.connection.client();
+            let others = tokio::select! {
+                () = scope.draining() => return Ok(()),
+                others = contenders(&client, &kind.resource, &event.key) => others,
+            };
+            event.note = format!("{others} keeps changing fields that the remote object sets; they are set back");
             tracing::warn!(key = %event.key, note = event.note, "another field manager keeps changing the object");
         }
         let recorder = match &recorder {
@@ -130,12 +141,16 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
 }
 
 /// Which other managers the object has, as the Event says it.
+///
+/// Right after a rewrite of ours the other manager owns none of the fields, and is not among them: it comes again, while
+/// we hold back, so this looks again.
 async fn contenders(client: &kube::Client, resource: &kube::core::ApiResource, key: &ObjectKey) -> String {
-    let Some(names) = other_managers(client, resource, key, "").await else {
-        return "another field manager keeps changing fields that the remote object sets".into();
-    };
-    format!(
-        "field manager {} keeps changing fields that the remote object sets; they are set back",
-        if names.is_empty() { "(unknown)".to_owned() } else { names.join(", ") }
-    )
+    for _ in 0..LOOKS {
+        let Some(names) = other_managers(client, resource, key, "").await else { break };
+        if !names.is_empty() {
+            return format!("field manager {}", names.join(", "));
+        }
+        tokio::time::sleep(BETWEEN_LOOKS).await;
+    }
+    "another field manager".to_owned()
 }

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use integration::eventually;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::ListParams;
 
 use crate::churn::Churn;
 use crate::monitor::Monitor;
@@ -77,12 +80,14 @@ fn sections_are_shared_out_and_move_no_more_than_they_have_to() {
         assert!(shares.values().all(|share| share.len() == 3), "{shares:?}");
 
         // Its own Lease is taken away some time after.
-        let gone = victim.identity.replace('_', "-");
-        eventually(format!("the Lease of {gone} to be gone"), LIMIT, async || {
-            let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> =
-                kube::Api::namespaced(world.edge_client.clone(), &world.name);
-            match leases.get_opt(&format!("towline-replica-{gone}")).await {
-                Ok(None) => Ok(()),
+        eventually(format!("the Lease of {} to be gone", victim.identity), LIMIT, async || {
+            let leases: Api<Lease> = Api::namespaced(world.edge_client.clone(), &world.name);
+            let leases = leases.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let is_its = |lease: &Lease| {
+                lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref()) == Some(&victim.identity)
+            };
+            match leases.iter().find(|lease| is_its(lease)) {
+                None => Ok(()),
                 found => Err(format!("{found:?}")),
             }
         })

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures::FutureExt;
 use http::{Request, Response};
@@ -28,6 +29,7 @@ type Answer = dyn FnMut(&str) -> (u16, Value) + Send;
 pub(crate) struct Script {
     asked: Arc<Mutex<Vec<String>>>,
     answer: Arc<Mutex<Box<Answer>>>,
+    takes: Arc<Mutex<Duration>>,
 }
 
 impl Script {
@@ -39,6 +41,11 @@ impl Script {
     /// Answers from now on with a status and a body, by the request's line.
     pub(crate) fn answer(&self, answer: impl FnMut(&str) -> (u16, Value) + Send + 'static) {
         *self.answer.lock() = Box::new(answer);
+    }
+
+    /// Every answer takes so long from now on.
+    pub(crate) fn take(&self, time: Duration) {
+        *self.takes.lock() = time;
     }
 
     fn client(&self) -> Client {
@@ -55,6 +62,10 @@ impl Script {
                 let line = format!("{verb} {}", request.uri().path());
                 script.asked.lock().push(line.clone());
                 let (code, body) = (script.answer.lock())(&line);
+                let takes = *script.takes.lock();
+                if !takes.is_zero() {
+                    tokio::time::sleep(takes).await;
+                }
                 if code == 0 {
                     futures::future::pending::<()>().await;
                 }
@@ -72,8 +83,8 @@ impl Cluster {
         let nowhere = ClusterAccess::Kubeconfig { path: "/nonexistent".into(), context: None };
         let cluster = Self::new(name.parse().expect("a name"), ClusterConfig::new(nowhere));
         let done = json!({"metadata": {"uid": "written", "resourceVersion": "1000", "generation": 1}});
-        let script =
-            Script { asked: Arc::default(), answer: Arc::new(Mutex::new(Box::new(move |_| (200, done.clone())))) };
+        let answer: Box<Answer> = Box::new(move |_| (200, done.clone()));
+        let script = Script { asked: Arc::default(), answer: Arc::new(Mutex::new(answer)), takes: Arc::default() };
         cluster.new_session(&script);
         (cluster, script)
     }

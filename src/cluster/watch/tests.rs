@@ -108,12 +108,50 @@ async fn a_restarted_watcher_tells_its_list_as_a_first_one() {
     for restarts in 0..2 {
         let running = start(&watch);
         while ear.0.lock().len() <= restarts {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         running.abort();
         assert!(running.await.is_err_and(|error| error.is_cancelled()));
     }
     assert_eq!(*ear.0.lock(), [true, true], "what the first had taken it may not have told");
+}
+
+/// Demands it so many times, a millisecond apart, waits until all of them are met, and gives the number of lists.
+async fn lists_for(watch: &Arc<Watch>, script: &Script, demands: usize) -> usize {
+    let mut made = Vec::new();
+    for _ in 0..demands {
+        made.push(watch.demand(None));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for demand in &made {
+        tokio::time::timeout(WITHIN, demand.met()).await.expect("a demand was never met");
+    }
+    script.asked().iter().filter(|line| line.starts_with("LIST")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_not_cut_short_for_those_who_come_while_it_goes_on_and_they_share_the_next_one() {
+    let (watch, script) = secrets(|| (500, false));
+    watch.assume_kind(Kind::core("Secret", "secrets", true));
+    script.take(Duration::from_secs(10));
+    let running = start(&watch);
+    listed(&watch).await;
+    script.asked();
+    assert_eq!(lists_for(&watch, &script, 1_000).await, 2, "those who came before the first began, and all others");
+    running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_come_shortly_after_each_other_share_a_list_however_quick_it_is() {
+    let (watch, script) = secrets(|| (500, false));
+    watch.assume_kind(Kind::core("Secret", "secrets", true));
+    let running = start(&watch);
+    listed(&watch).await;
+    script.asked();
+    for _ in 0..25 {
+        assert_eq!(lists_for(&watch, &script, 40).await, 1);
+    }
+    running.abort();
 }
 
 #[tokio::test(start_paused = true)]

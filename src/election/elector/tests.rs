@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use serde_json::{Value, json};
 use tokio::task::LocalSet;
 
+use tokio::time::sleep;
+
 use super::*;
 use crate::actor::{ChildSpec, RestartPolicy, Supervisor, SupervisorHandle};
 use crate::cluster::watch::scripted::Script;
@@ -58,7 +60,7 @@ impl Scene {
             lease_duration: config.lease_duration,
             renew_interval: config.renew_interval,
             leases: Arc::new(Leases::new(&cluster, &config)),
-            roll,
+            roll: Arc::clone(&roll),
             seat: Arc::clone(&seat),
         });
         let (drains_for, runs) = (Arc::new(parking_lot::Mutex::new(Duration::ZERO)), Arc::new(AtomicBool::new(false)));
@@ -75,7 +77,8 @@ impl Scene {
             }
         });
         let electing = ChildSpec::new("election databases", move |scope| Arc::clone(&elector).run(scope));
-        let children = vec![electing, section.gated(seat.gate.clone())];
+        let looking = ChildSpec::new("roll", move |scope| Arc::clone(&roll).run(scope));
+        let children = vec![looking, electing, section.gated(seat.gate.clone())];
         let tree = Supervisor::start("test", children, RestartPolicy::ACTOR);
         Self { script, watch, seat, tree, drains_for, runs, version: 100 }
     }
@@ -215,6 +218,52 @@ async fn a_lease_is_given_up_by_one_write_as_soon_as_the_section_has_drained() {
         assert!(draining.await.unwrap().unfinished.is_empty());
         assert_eq!((asked.elapsed().as_secs(), scene.script.asked()), (12, vec![format!("PATCH {LEASE}")]));
         assert!(!scene.seat.fence.is_held());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_given_up_also_while_a_renewal_gets_no_answer() {
+    scene(async |mut scene| {
+        scene.takes_the_section().await;
+        // The renewal gets no answer; what comes after it goes through.
+        let is_first = Arc::new(AtomicBool::new(true));
+        scene.script.answer(move |_| {
+            let code = if is_first.swap(false, SeqCst) { 0 } else { 200 };
+            (code, json!({"metadata": {"uid": "lease-uid", "resourceVersion": "2000"}}))
+        });
+        sleep(Duration::from_millis(5_500)).await;
+        assert_eq!(scene.script.asked(), [format!("PATCH {LEASE}")], "the renewal is under way");
+        let asked = Instant::now();
+        assert!(scene.tree.clone().drain(Duration::from_secs(30)).await.unfinished.is_empty());
+        assert_eq!(scene.script.asked(), [format!("PATCH {LEASE}")], "the Lease was left to run out");
+        assert!(asked.elapsed() < Duration::from_secs(2), "it took {:?}", asked.elapsed());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_renewed_by_a_request_without_an_answer_is_given_up_in_its_newer_version() {
+    scene(async |mut scene| {
+        scene.takes_the_section().await;
+        let mut mine = scene.seat_of("me", scene.seat.acquired().expect("it is held").as_ref());
+        mine["metadata"]["resourceVersion"] = json!("2001");
+        let patches = Arc::new(parking_lot::Mutex::new(0));
+        scene.script.answer(move |line| {
+            if line.starts_with("GET") {
+                return (200, mine.clone());
+            }
+            *patches.lock() += 1;
+            match *patches.lock() {
+                1 => (0, json!(null)),
+                2 => (409, json!({"kind": "Status", "code": 409, "reason": "Conflict"})),
+                _ => (200, json!({"metadata": {"uid": "lease-uid", "resourceVersion": "2002"}})),
+            }
+        });
+        sleep(Duration::from_millis(5_500)).await;
+        scene.script.asked();
+        assert!(scene.tree.clone().drain(Duration::from_secs(30)).await.unfinished.is_empty());
+        assert_eq!(scene.script.asked(), [format!("PATCH {LEASE}"), format!("GET {LEASE}"), format!("PATCH {LEASE}")]);
     })
     .await;
 }

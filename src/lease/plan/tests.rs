@@ -72,6 +72,30 @@ async fn a_refusal_after_an_outage_is_a_first_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_not_sent_for_want_of_a_claim_says_nothing_and_is_not_sent_again_and_again() {
+    let (mut plan, sent) = renewing(terms(60, 20_000));
+    let due = sent + millis(20_000);
+    // New credentials wait for their turn.
+    assert!(matches!(plan.next(ready(SECOND), due).actions[..], [Action::Verify { .. }, Action::Renew { .. }]));
+    assert!(!plan.verified(Err(Failure::Unclaimed), due));
+    plan.renewed(due, Err(Failure::Unclaimed), due, 0.5);
+    assert_eq!(plan.next(ready(SECOND), due), Next { actions: vec![], until: Some(due + UNCLAIMED_PAUSE) });
+    let again = plan.next(ready(SECOND), due + UNCLAIMED_PAUSE);
+    let first = plan.terms.deadline(0);
+    let expected = [Action::Verify { deadline: first, at_once: false }, Action::Renew { deadline: first, take: false }];
+    assert_eq!(again.actions, expected, "as if nothing had happened");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_was_left_to_itself_counts_when_it_goes_through_and_never_takes_back_a_later_one() {
+    let (mut plan, sent) = renewing(terms(60, 20_000));
+    plan.left_went_through(sent + millis(20_000));
+    assert_eq!(plan.acknowledged(), Some(sent + millis(20_000)));
+    plan.left_went_through(sent + millis(5_000));
+    assert_eq!(plan.acknowledged(), Some(sent + millis(20_000)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_is_not_ready_cancels_and_one_that_is_again_renews_at_once() {
     let (mut plan, sent) = renewing(terms(60, 20_000));
     let due = sent + millis(20_000);
