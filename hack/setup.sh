@@ -4,8 +4,8 @@
 #
 # Usage: hack/setup.sh [tools|demo|test]
 #   tools  what building and linting Towline takes
-#   demo   the same, and a control plane: built once, in about five minutes, and kept
-#   test   the same, a database server, and what the tests of a failing network take (default)
+#   demo   the same, a database server, and a control plane: built once, in about five minutes, and kept
+#   test   the same, and what the tests of a failing network take (default)
 set -euo pipefail
 
 readonly purpose=${1:-test}
@@ -36,7 +36,7 @@ missing_packages() {
     have git || echo git
     [[ $purpose == tools ]] || { have setpriv && have flock; } || echo util-linux
     [[ $purpose != test ]] || have nft || echo nftables
-    [[ $purpose != test ]] || have_postgres || echo postgresql
+    [[ $purpose == tools ]] || have_postgres || echo postgresql
 }
 
 # version_reaches FOUND WANTED

@@ -8,6 +8,8 @@ use futures::{AsyncBufReadExt, TryStreamExt};
 use kube::Client;
 use kube::discovery::ApiResource;
 use parking_lot::Mutex;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
@@ -15,7 +17,7 @@ use crate::load::collection_path;
 use crate::{Error, eventually};
 
 /// What an event is recorded as: the caller's choice, `None` for what does not matter.
-type Mark = dyn Fn(&Change, &Value) -> Option<String> + Send + Sync;
+type Mark<T> = dyn Fn(&Change, &T) -> Option<String> + Send + Sync;
 
 /// What has happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,15 @@ impl Arrivals {
         client: &Client,
         kind: &ApiResource,
         mark: impl Fn(&Change, &Value) -> Option<String> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        Self::watch_as(client, kind, mark).await
+    }
+
+    /// The same for objects read as `T`, which takes anything, and costs less where objects are large.
+    pub async fn watch_as<T: DeserializeOwned + Send + 'static>(
+        client: &Client,
+        kind: &ApiResource,
+        mark: impl Fn(&Change, &T) -> Option<String> + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         let path = collection_path(kind, None);
         let action = || format!("watch {path}");
@@ -104,7 +115,11 @@ impl Drop for Arrivals {
     }
 }
 
-async fn follow(events: impl futures::AsyncBufRead + Send, record: Arc<Mutex<Record>>, mark: Box<Mark>) {
+async fn follow<T: DeserializeOwned>(
+    events: impl futures::AsyncBufRead + Send,
+    record: Arc<Mutex<Record>>,
+    mark: Box<Mark<T>>,
+) {
     let mut lines = std::pin::pin!(events.lines());
     let failure = loop {
         match lines.try_next().await {
@@ -127,15 +142,21 @@ async fn follow(events: impl futures::AsyncBufRead + Send, record: Arc<Mutex<Rec
     record.lock().failure = Some(failure);
 }
 
+#[derive(Deserialize)]
+struct Event<T> {
+    #[serde(rename = "type")]
+    change: String,
+    object: T,
+}
+
 /// The change that a line tells; `None` for a bookmark, and an error for whatever is no change.
-fn read(line: &str) -> Result<Option<(Change, Value)>, String> {
-    let mut event: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
-    let object = event.get_mut("object").map(Value::take).unwrap_or_default();
-    match event.get("type").and_then(Value::as_str) {
-        Some("ADDED") => Ok(Some((Change::Added, object))),
-        Some("MODIFIED") => Ok(Some((Change::Modified, object))),
-        Some("DELETED") => Ok(Some((Change::Deleted, object))),
-        Some("BOOKMARK") => Ok(None),
+fn read<T: DeserializeOwned>(line: &str) -> Result<Option<(Change, T)>, String> {
+    let event: Event<T> = serde_json::from_str(line).map_err(|error| format!("{error} in {line}"))?;
+    match event.change.as_str() {
+        "ADDED" => Ok(Some((Change::Added, event.object))),
+        "MODIFIED" => Ok(Some((Change::Modified, event.object))),
+        "DELETED" => Ok(Some((Change::Deleted, event.object))),
+        "BOOKMARK" => Ok(None),
         _ => Err(line.to_owned()),
     }
 }

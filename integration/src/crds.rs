@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
+use kube::discovery::ApiResource;
 use kube::{Api, Client};
 use serde_json::Value;
 
@@ -44,14 +45,36 @@ pub const HUB_KINDS: [&str; 7] = [
     SUBSCRIPTION_REPORTS,
 ];
 
+/// A kind of [`HUB_KINDS`], by its plural.
+pub fn hub_kind(plural: &str) -> Result<ApiResource, Error> {
+    for manifest in HUB_KINDS {
+        let crd = definition(manifest)?;
+        if crd.spec.names.plural == plural {
+            let version = crd.spec.versions.first().map(|version| version.name.clone()).unwrap_or_default();
+            return Ok(ApiResource {
+                api_version: format!("{}/{version}", crd.spec.group),
+                group: crd.spec.group,
+                version,
+                kind: crd.spec.names.kind,
+                plural: crd.spec.names.plural,
+            });
+        }
+    }
+    Err(Error::Manifest { what: plural.to_owned(), detail: "it is no kind of the hub".to_owned() })
+}
+
+fn definition(manifest: &str) -> Result<CustomResourceDefinition, Error> {
+    serde_saphyr::from_str(manifest)
+        .map_err(|error| Error::Manifest { what: "of a kind".to_owned(), detail: error.to_string() })
+}
+
 /// A new kind is served within two seconds on an idle machine.
 const LONGEST_START: Duration = Duration::from_mins(1);
 
 /// Applies a manifest of one definition and waits until each of its served versions is established, in discovery, and
 /// can be listed.
 pub async fn install(client: &Client, manifest: &str) -> Result<(), Error> {
-    let crd: CustomResourceDefinition = serde_saphyr::from_str(manifest)
-        .map_err(|error| Error::Manifest { what: "of a kind".to_owned(), detail: error.to_string() })?;
+    let crd = definition(manifest)?;
     let name = crd.metadata.name.clone().unwrap_or_default();
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let params = PatchParams::apply("fixture").force();

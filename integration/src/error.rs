@@ -142,7 +142,7 @@ impl Error {
     }
 
     /// For `map_err` on access to a database.
-    pub(crate) fn database(action: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
+    pub fn database(action: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
         move |source| Self::Database { action, source }
     }
 

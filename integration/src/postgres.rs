@@ -185,10 +185,12 @@ impl Postgres {
         process.wait(limit).await.map(|_| ())
     }
 
-    /// CPU time and memory of the server, its ended connections included, those that are open not.
-    pub fn usage(&self) -> Result<Usage, Error> {
+    /// CPU time of the server since it was started last, with everything that serves a connection or did.
+    pub fn cpu(&self) -> Result<Duration, Error> {
         let process = self.process.lock().clone();
-        process.ok_or_else(|| Error::NotRunning { process: "postgres".to_owned() })?.usage()
+        let process = process.ok_or_else(|| Error::NotRunning { process: "postgres".to_owned() })?;
+        process.check()?;
+        Usage::cpu_with_children(process.id())
     }
 
     fn data(&self) -> PathBuf {

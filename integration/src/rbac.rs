@@ -218,6 +218,34 @@ pub async fn grant_election(client: &Client, namespace: &str, group: Option<&'st
     Ok(())
 }
 
+/// Grants the user [`users::TOWLINE`] what `deploy/` grants to status sync on its hub, and waits until the API server acts
+/// accordingly.
+pub async fn grant_status_sync(client: &Client) -> Result<(), Error> {
+    const FILE: &str = "deploy/base/rbac/status-sync.yaml";
+    let path = repository().join(FILE);
+    let manifest = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+    let role: Result<ClusterRole, _> = serde_saphyr::from_str(&manifest);
+    let role = role.map_err(|error| Error::Manifest { what: FILE.to_owned(), detail: error.to_string() })?;
+    let name = role.metadata.name.clone().unwrap_or_default();
+    let binding = ClusterRoleBinding {
+        metadata: kube::api::ObjectMeta { name: Some(name.clone()), ..Default::default() },
+        role_ref: RoleRef {
+            api_group: Some("rbac.authorization.k8s.io".to_owned()),
+            kind: "ClusterRole".to_owned(),
+            name: name.clone(),
+        },
+        subjects: Some(vec![subject(None)]),
+    };
+    let params = PatchParams::apply("fixture").force();
+    let action = || format!("grant {name}");
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    roles.patch(&name, &params, &Patch::Apply(&role)).await.map_err(Error::kubernetes(action()))?;
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    bindings.patch(&name, &params, &Patch::Apply(&binding)).await.map_err(Error::kubernetes(action()))?;
+    let probe = ("policy.open-cluster-management.io", "policies", "", "patch");
+    wait_for_access(client, users::TOWLINE, "", probe, true).await
+}
+
 /// Which end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseSide {

@@ -26,11 +26,20 @@ impl Usage {
     pub(crate) fn of(pid: i32) -> Result<Self, Error> {
         let stat = read(pid, "stat")?;
         let status = read(pid, "status")?;
-        let cpu = cpu_ticks(&stat).ok_or_else(|| unreadable("/proc/…/stat", &stat))?;
+        let ticks = Ticks::of(&stat).ok_or_else(|| unreadable("/proc/…/stat", &stat))?;
         let rss_peak = peak_kibibytes(&status).ok_or_else(|| unreadable("/proc/…/status", &status))? * 1024;
-        let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
-        let cpu = Duration::from_nanos(cpu.saturating_mul(1_000_000_000) / ticks_per_second);
-        Ok(Self { cpu, rss_peak, switches: switches(pid)? })
+        Ok(Self { cpu: duration(ticks.own), rss_peak, switches: switches(pid)? })
+    }
+
+    /// CPU time of a process and of its children, be they alive or waited for.
+    pub(crate) fn cpu_with_children(pid: i32) -> Result<Duration, Error> {
+        let parent = read(pid, "stat")?;
+        let own = Ticks::of(&parent).ok_or_else(|| unreadable("/proc/…/stat", &parent))?;
+        let processes = fs::read_dir("/proc").map_err(Error::file("list", "/proc"))?;
+        // One that ends meanwhile is among those that were waited for.
+        let stats = processes.flatten().filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
+        let children = stats.filter_map(|stat| Ticks::of(&stat)).filter(|ticks| ticks.parent == pid);
+        Ok(duration(own.own + own.waited_for + children.map(|ticks| ticks.own).sum::<u64>()))
     }
 
     pub(crate) fn reset_peak(pid: i32) -> Result<(), Error> {
@@ -69,13 +78,31 @@ fn unreadable(what: &str, content: &str) -> Error {
     Error::Unreadable { what: what.to_owned(), detail: content.to_owned() }
 }
 
-/// Fields 14 and 15, counted behind the name in parentheses, which may hold anything.
-fn cpu_ticks(stat: &str) -> Option<u64> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
+/// What `stat` tells of CPU time, in ticks.
+#[derive(Debug, PartialEq, Eq)]
+struct Ticks {
+    parent: i32,
+    own: u64,
+    /// Of children that have ended, and of theirs.
+    waited_for: u64,
+}
+
+impl Ticks {
+    /// Fields 4 and 14 to 17, counted behind the name in parentheses, which may hold anything.
+    fn of(stat: &str) -> Option<Self> {
+        let (_, fields) = stat.rsplit_once(')')?;
+        let mut fields = fields.split_whitespace().skip(1);
+        let parent = fields.next()?.parse().ok()?;
+        let mut times = fields.skip(9).map(|field| field.parse::<u64>().ok());
+        let mut next = || times.next()?;
+        let (user, system, children_user, children_system) = (next()?, next()?, next()?, next()?);
+        Some(Self { parent, own: user + system, waited_for: children_user + children_system })
+    }
+}
+
+fn duration(ticks: u64) -> Duration {
+    let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
+    Duration::from_nanos(ticks.saturating_mul(1_000_000_000) / ticks_per_second)
 }
 
 fn peak_kibibytes(status: &str) -> Option<u64> {
@@ -85,12 +112,12 @@ fn peak_kibibytes(status: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{cpu_ticks, peak_kibibytes, thread_switches};
+    use super::{Ticks, peak_kibibytes, thread_switches};
 
     #[test]
     fn a_name_with_blanks_and_parentheses_shifts_no_field() {
         let stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 1 2 3 4 700 11 5 6 20 0 9 0 1000 1 2";
-        assert_eq!(cpu_ticks(stat), Some(711));
+        assert_eq!(Ticks::of(stat), Some(Ticks { parent: 1, own: 711, waited_for: 11 }));
     }
 
     #[test]

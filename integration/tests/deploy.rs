@@ -56,7 +56,7 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
         crds::install(&client, &monitoring_kind(plural, kind)).await.unwrap();
     }
     let kubeconfig = plane.kubeconfig(users::ADMIN).unwrap();
-    for directory in ["hub", "base", "side-car", "side-car/hub"] {
+    for directory in ["hub", "base", "side-car", "side-car/hub", "status-sync"] {
         apply(&kubeconfig, directory, &[]).await;
         let again = apply(&kubeconfig, directory, &[]).await;
         assert!(again.lines().all(|line| line.ends_with("unchanged")), "{directory} does not settle:\n{again}");

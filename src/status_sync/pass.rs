@@ -302,15 +302,15 @@ impl<'w> Work<'w> {
             return;
         }
         let Some(kind) = self.poller.target.kind() else { return };
+        let changes = write::prepare(&kind, &self.poller.facts, planned.changes);
         let Some(permit) = self.permit().await else { return };
         let cluster = self.poller.cluster();
-        let facts = self.poller.facts;
         let contention = self.life.table.get_mut(id).and_then(|entry| self.poller.contention(entry, &kind));
         self.tasks.spawn(async move {
             if let Some(contention) = contention {
                 contention.tell().await;
             }
-            done.written = write::carry_out(&cluster, &kind, &facts, &planned.changes).await;
+            done.written = write::carry_out(&cluster, &kind, changes).await;
             drop(permit);
             done
         });

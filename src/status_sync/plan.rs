@@ -276,13 +276,13 @@ pub fn body_of_new(facts: &Facts, change: &Change, api_version: &str, kind: &str
 /// Fields of a status are set by a merge patch, which works whether there is a status or not: they are lists and
 /// scalars, which a merge replaces whole. Fields of the root may be objects, which a merge would mix with what is there:
 /// a JSON patch replaces them, and takes away what is not there by setting it first.
-pub fn patch(facts: &Facts, fields: &Fields) -> (&'static str, Value) {
+pub fn patch(facts: &Facts, mut fields: Fields) -> (&'static str, Value) {
     match facts.home {
         Home::Status => {
             let status: Map<String, Value> = facts
                 .fields
                 .iter()
-                .map(|name| ((*name).to_owned(), fields.get(name).cloned().unwrap_or(Value::Null)))
+                .map(|name| ((*name).to_owned(), fields.remove(name).unwrap_or(Value::Null)))
                 .collect();
             ("application/merge-patch+json", json!({"status": status}))
         }
@@ -290,8 +290,10 @@ pub fn patch(facts: &Facts, fields: &Fields) -> (&'static str, Value) {
             let mut operations = Vec::new();
             for name in facts.fields {
                 let path = format!("/{name}");
-                operations.push(json!({"op": "add", "path": path, "value": fields.get(name)}));
-                if !fields.contains_key(name) {
+                let value = fields.remove(name);
+                let is_absent = value.is_none();
+                operations.push(json!({"op": "add", "path": path, "value": value}));
+                if is_absent {
                     operations.push(json!({"op": "remove", "path": path}));
                 }
             }

@@ -5,7 +5,24 @@ use std::sync::Arc;
 use super::digest::Digest;
 use super::family::{Facts, Home};
 use super::plan::{Change, body_of_new, patch};
-use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, ObjectKey, Propagation, Request, Verb};
+use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Propagation, Request, Verb};
+
+/// A change as it goes to the API server. What waits for its turn or its answer is held as text: as values, the fields of
+/// one policy take ten times as much.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    key: ObjectKey,
+    /// What kind of change it is, for metrics and the log.
+    verb: Verb,
+    steps: Vec<Step>,
+}
+
+/// One request.
+#[derive(Debug)]
+enum Step {
+    Send { verb: Verb, subresource: &'static str, content_type: &'static str, body: Vec<u8> },
+    Delete(Arc<Object>),
+}
 
 /// What became of one change.
 #[derive(Debug)]
@@ -18,26 +35,52 @@ pub(super) struct Written {
     pub(super) result: Result<Arc<str>, Error>,
 }
 
-/// Makes the requests one after the other, and ends with the first that fails.
-pub(super) async fn carry_out(cluster: &Cluster, kind: &Kind, facts: &Facts, changes: &[Change]) -> Vec<Written> {
-    let mut written = Vec::with_capacity(changes.len());
-    for change in changes {
-        let (verb, result) = match change {
-            Change::Patch { fields, key } => (Verb::Patch, send_patch(cluster, kind, facts, key, fields).await),
-            Change::Create { key, fields, .. } => {
-                let mut result = create(cluster, kind, facts, change, key).await;
-                if result.is_ok() && facts.home == Home::Status {
-                    result = send_patch(cluster, kind, facts, key, fields).await;
+/// Turns changes into requests.
+pub(super) fn prepare(kind: &Kind, facts: &Facts, changes: Vec<Change>) -> Vec<Prepared> {
+    let prepared = |change: Change| {
+        let key = change.key().clone();
+        match change {
+            Change::Patch { fields, .. } => {
+                Prepared { key, verb: Verb::Patch, steps: vec![patching(kind, facts, fields)] }
+            }
+            Change::Create { .. } => {
+                let body = body_of_new(facts, &change, &kind.resource.api_version, &kind.resource.kind);
+                let mut steps = vec![Step::Send {
+                    verb: Verb::Create,
+                    subresource: "",
+                    content_type: "application/json",
+                    body: body.map(|body| body.to_string().into_bytes()).unwrap_or_default(),
+                }];
+                if let (Home::Status, Change::Create { fields, .. }) = (facts.home, change) {
+                    steps.push(patching(kind, facts, fields));
                 }
-                (Verb::Create, result)
+                Prepared { key, verb: Verb::Create, steps }
             }
-            Change::Delete { object } => {
-                let deleted = cluster.delete(kind, object, Propagation::Background).await;
-                (Verb::Delete, deleted.map(|_| Arc::clone(&object.uid)))
+            Change::Delete { object } => Prepared { key, verb: Verb::Delete, steps: vec![Step::Delete(object)] },
+        }
+    };
+    changes.into_iter().map(prepared).collect()
+}
+
+fn patching(kind: &Kind, facts: &Facts, fields: super::families::Fields) -> Step {
+    let (content_type, body) = patch(facts, fields);
+    let subresource = if facts.home == Home::Status && kind.status_subresource { "status" } else { "" };
+    Step::Send { verb: Verb::Patch, subresource, content_type, body: body.to_string().into_bytes() }
+}
+
+/// Makes the requests one after the other, and ends with the first that fails.
+pub(super) async fn carry_out(cluster: &Cluster, kind: &Kind, changes: Vec<Prepared>) -> Vec<Written> {
+    let mut written = Vec::with_capacity(changes.len());
+    for Prepared { key, verb, steps } in changes {
+        let mut result = Ok(Arc::from(""));
+        for step in steps {
+            result = send(cluster, kind, &key, step).await;
+            if result.is_err() {
+                break;
             }
-        };
+        }
         let failed = result.is_err();
-        written.push(Written { key: change.key().clone(), verb, result });
+        written.push(Written { key, verb, result });
         if failed {
             break;
         }
@@ -45,45 +88,18 @@ pub(super) async fn carry_out(cluster: &Cluster, kind: &Kind, facts: &Facts, cha
     written
 }
 
-async fn send_patch(
-    cluster: &Cluster,
-    kind: &Kind,
-    facts: &Facts,
-    key: &ObjectKey,
-    fields: &super::families::Fields,
-) -> Result<Arc<str>, Error> {
-    let (content_type, body) = patch(facts, fields);
-    let subresource = if facts.home == Home::Status && kind.status_subresource { "status" } else { "" };
-    let request = Request {
-        verb: Verb::Patch,
-        kind,
-        key,
-        subresource,
-        content_type,
-        body: body.to_string().into_bytes(),
-        manager: Some(FIELD_MANAGER),
-    };
-    Ok(cluster.write(request).await?.resource_version)
-}
-
-async fn create(
-    cluster: &Cluster,
-    kind: &Kind,
-    facts: &Facts,
-    change: &Change,
-    key: &ObjectKey,
-) -> Result<Arc<str>, Error> {
-    let body = body_of_new(facts, change, &kind.resource.api_version, &kind.resource.kind);
-    let request = Request {
-        verb: Verb::Create,
-        kind,
-        key,
-        subresource: "",
-        content_type: "application/json",
-        body: body.map(|body| body.to_string().into_bytes()).unwrap_or_default(),
-        manager: Some(FIELD_MANAGER),
-    };
-    Ok(cluster.write(request).await?.resource_version)
+async fn send(cluster: &Cluster, kind: &Kind, key: &ObjectKey, step: Step) -> Result<Arc<str>, Error> {
+    match step {
+        Step::Send { verb, subresource, content_type, body } => {
+            let manager = Some(FIELD_MANAGER);
+            let request = Request { verb, kind, key, subresource, content_type, body, manager };
+            Ok(cluster.write(request).await?.resource_version)
+        }
+        Step::Delete(object) => {
+            cluster.delete(kind, &object, Propagation::Background).await?;
+            Ok(Arc::clone(&object.uid))
+        }
+    }
 }
 
 /// What the writes of a hub object's changes leave to remember: each part with the version that was written.

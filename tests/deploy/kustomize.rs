@@ -81,11 +81,13 @@ fn every_document_is_an_object_with_a_name() {
 
 #[test]
 fn the_image_has_the_tag_of_this_version() {
-    let kustomization = document("deploy/base/kustomization.yaml");
-    let images = elements(&kustomization["images"]);
-    assert_eq!(images.len(), 1);
-    assert_eq!(images[0]["name"], "towline");
-    assert_eq!(images[0]["newTag"], towline::telemetry::VERSION);
+    for directory in ["deploy/base", "deploy/side-car", "deploy/status-sync"] {
+        let kustomization = document(&format!("{directory}/kustomization.yaml"));
+        let images = elements(&kustomization["images"]);
+        assert_eq!(images.len(), 1, "{directory}");
+        assert_eq!(images[0]["name"], "towline", "{directory}");
+        assert_eq!(images[0]["newTag"], towline::telemetry::VERSION, "{directory}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod monitoring;
 mod promql;
 mod rbac;
 mod scrape;
+mod status_sync;
 
 use std::path::{Path, PathBuf};
 

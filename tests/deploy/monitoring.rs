@@ -126,6 +126,8 @@ fn every_alert_says_what_to_do() {
         "StatusLag",
         "MassDeleteHeld",
         "LeaseStale",
+        "StatusPassesFailing",
+        "StatusStale",
         "ActorRestarting",
         "ApiErrors",
     ] {

@@ -27,7 +27,7 @@ complete() {
     rm -rf "$work/bin"
     mkdir "$work/bin"
     stand_in cc 'while read -r line; do :; done'
-    for tool in git setpriv flock; do stand_in "$tool" ''; done
+    for tool in git setpriv flock initdb; do stand_in "$tool" ''; done
     stand_in cargo 'echo "cargo 99.0.0 (hash date)"'
     stand_in go 'echo go99.0'
     chmod -R a+rX "$work"
@@ -97,7 +97,11 @@ case_of "Go is too old" demo 1 "setup: not ready:" "  - Go is too old (go1.9): i
 
 complete
 rm "$work"/bin/*
-case_of "everything is missing" demo 1 "setup: not ready:" "$(packages gcc libc6-dev git util-linux)" "$no_rust" "$no_go"
+# The script looks for a database server where Debian puts it, too.
+server=postgresql
+for initdb in /usr/lib/postgresql/*/bin/initdb; do if [ -e "$initdb" ]; then server=""; fi; done
+case_of "everything is missing" demo 1 "setup: not ready:" "$(packages gcc libc6-dev git util-linux ${server:+"$server"})" \
+    "$no_rust" "$no_go"
 
 # The script looks for nft where the machine has it.
 complete

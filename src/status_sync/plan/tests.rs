@@ -69,11 +69,17 @@ fn without_rows_the_fields_go_and_a_number_becomes_zero() {
     let policy = held(StatusFamily::Policies, "foo", &json!({}), &json!({"status": {"compliant": "Compliant"}}));
     let planned = plan(StatusFamily::Policies, vec![], Some(policy), vec![]);
     let Some(Change::Patch { fields, .. }) = planned.changes.first() else { panic!("{planned:?}") };
-    assert_eq!(patch(&facts(StatusFamily::Policies), fields).1, json!({"status": {"compliant": null, "status": null}}));
+    assert_eq!(
+        patch(&facts(StatusFamily::Policies), fields.clone()).1,
+        json!({"status": {"compliant": null, "status": null}})
+    );
     let placement = held(StatusFamily::Placements, "foo", &json!({}), &json!({}));
     let planned = plan(StatusFamily::Placements, vec![], Some(placement), vec![]);
     let Some(Change::Patch { fields, .. }) = planned.changes.first() else { panic!("{planned:?}") };
-    assert_eq!(patch(&facts(StatusFamily::Placements), fields).1, json!({"status": {"numberOfSelectedClusters": 0}}));
+    assert_eq!(
+        patch(&facts(StatusFamily::Placements), fields.clone()).1,
+        json!({"status": {"numberOfSelectedClusters": 0}})
+    );
 }
 
 #[test]
@@ -201,7 +207,7 @@ fn of_several_rows_of_a_name_the_one_with_the_live_uid_counts() {
 fn a_patch_of_the_root_replaces_and_removes_whatever_is_there() {
     let facts = facts(StatusFamily::SubscriptionReports);
     let fields = Fields::from([("summary", json!({"deployed": "1"}))]);
-    let (_, operations) = patch(&facts, &fields);
+    let (_, operations) = patch(&facts, fields);
     let operations: json_patch::Patch = serde_json::from_value(operations).unwrap();
     for before in [json!({"metadata": {}}), json!({"metadata": {}, "results": [1], "summary": {"failed": "2"}})] {
         let mut object = before;

@@ -13,6 +13,7 @@ mod measure;
 mod options;
 mod phases;
 mod report;
+mod statuses;
 mod summary;
 mod world;
 
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 
 use integration::Error;
 
-use crate::options::{Job, LeaseOptions, Options};
+use crate::options::{Job, LeaseOptions, Options, StatusOptions};
 use crate::phases::{Measured, Phase, Run};
 use crate::world::Clusters;
 
@@ -28,8 +29,9 @@ use crate::world::Clusters;
 const WARM_UP: usize = 200;
 
 fn main() -> ExitCode {
-    let options = Options::read().and_then(|options| Ok((options::jobs()?, options, LeaseOptions::read()?)));
-    let (jobs, options, lease_options) = match options {
+    let options = Options::read()
+        .and_then(|options| Ok((options::jobs()?, options, LeaseOptions::read()?, StatusOptions::read()?)));
+    let (jobs, options, lease_options, status_options) = match options {
         Ok(options) => options,
         Err(fault) => {
             eprintln!("bench: {fault}");
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
                 match job {
                     Job::Sync => bench(&options).await?,
                     Job::Lease => leases::bench(&lease_options).await?,
+                    Job::Status => statuses::bench(&status_options).await?,
                 }
             }
             Ok(())

@@ -68,6 +68,8 @@ pub(crate) enum Job {
     Sync,
     /// Heartbeat leases.
     Lease,
+    /// Status sync.
+    Status,
 }
 
 impl FromStr for Job {
@@ -77,14 +79,15 @@ impl FromStr for Job {
         match text {
             "sync" => Ok(Self::Sync),
             "lease" => Ok(Self::Lease),
+            "status" => Ok(Self::Status),
             _ => Err(()),
         }
     }
 }
 
-/// `JOBS=sync,lease`: which jobs, in this order.
+/// `JOBS=sync,lease,status`: which jobs, in this order.
 pub(crate) fn jobs() -> Result<Vec<Job>, String> {
-    list("JOBS", vec![Job::Sync, Job::Lease], "sync, lease")
+    list("JOBS", vec![Job::Sync, Job::Lease, Job::Status], "sync, lease, status")
 }
 
 /// How the lease job is measured.
@@ -108,6 +111,70 @@ impl LeaseOptions {
         };
         if options.leases == 0 || options.runs == 0 || options.window.is_zero() {
             return Err("LEASES, WINDOW and RUNS are at least 1".to_owned());
+        }
+        Ok(options)
+    }
+}
+
+/// Policies, and for each of them a row of each cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Size {
+    /// How many policies.
+    pub(crate) policies: usize,
+    /// How many clusters.
+    pub(crate) clusters: usize,
+}
+
+impl FromStr for Size {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (policies, clusters) = text.split_once('x').ok_or(())?;
+        let number = |text: &str| text.parse().ok().filter(|number| *number > 0).ok_or(());
+        Ok(Self { policies: number(policies)?, clusters: number(clusters)? })
+    }
+}
+
+/// How status sync is measured.
+#[derive(Clone, Debug)]
+pub(crate) struct StatusOptions {
+    /// `SIZES=500x200,2000x500`: policies by clusters, one round of runs for each.
+    pub(crate) sizes: Vec<Size>,
+    /// `OTHERS=200`: placement rules, placements, and subscriptions; each is reported by three leaf hubs.
+    pub(crate) others: usize,
+    /// `INTERVAL=5`: seconds between passes.
+    pub(crate) interval: Duration,
+    /// `PASSES=6`: idle passes that are looked at.
+    pub(crate) passes: u64,
+    /// `FLIPS=3`: how often all rows change at once, each time at another moment between two passes.
+    pub(crate) flips: u32,
+    /// `TRICKLE=120`: changes of one row, two a second. None with 0.
+    pub(crate) trickle: usize,
+    /// `NOTIFY=true`: the trickle a second time, with the daemon listening.
+    pub(crate) notify: bool,
+    /// `RUNS=3`.
+    pub(crate) runs: usize,
+}
+
+impl StatusOptions {
+    /// From the environment.
+    pub(crate) fn read() -> Result<Self, String> {
+        let sizes = vec![Size { policies: 500, clusters: 200 }, Size { policies: 2_000, clusters: 500 }];
+        let options = Self {
+            sizes: list("SIZES", sizes, "POLICIESxCLUSTERS, joined by commas")?,
+            others: value("OTHERS", 200, "a number of objects")?,
+            interval: Duration::from_secs(value("INTERVAL", 5, "seconds")?),
+            passes: value("PASSES", 6, "a number of passes")?,
+            flips: value("FLIPS", 3, "a number of flips")?,
+            trickle: value("TRICKLE", 120, "a number of changes")?,
+            notify: value("NOTIFY", false, "true, false")?,
+            runs: value("RUNS", 3, "a number of runs")?,
+        };
+        if options.others == 0 || options.runs == 0 || options.passes == 0 || options.interval.is_zero() {
+            return Err("OTHERS, RUNS, PASSES and INTERVAL are at least 1".to_owned());
+        }
+        if options.sizes.iter().any(|size| size.policies < options.trickle) {
+            return Err("there are at least as many policies as changes in TRICKLE: each changes once".to_owned());
         }
         Ok(options)
     }

@@ -108,7 +108,7 @@ fn latency(runs: &[Measured]) -> Option<Latency> {
 }
 
 /// The middle one; of an even number, the mean of the two in the middle.
-fn median(mut values: Vec<f64>) -> Option<f64> {
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;
     let upper = *values.get(middle)?;

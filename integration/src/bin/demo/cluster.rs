@@ -56,9 +56,10 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts one that serves the demo kind.
-    pub(crate) async fn start(name: &'static str, user: &str) -> Result<Self, Error> {
-        let plane = ControlPlane::start(Options::named(name).with_crds(&[crds::DATABASES])).await?;
+    /// Starts one that serves the demo kind, and others.
+    pub(crate) async fn start(name: &'static str, user: &str, others: &[&'static str]) -> Result<Self, Error> {
+        let options = Options::named(name).with_crds(&[crds::DATABASES]).with_crds(others);
+        let plane = ControlPlane::start(options).await?;
         let (admin, user) = (plane.client(users::ADMIN).await?, plane.client(user).await?);
         let cluster = Self { name, plane, admin, user, is_up: true, start: None, counted: Requests::default() };
         cluster.warm_up().await?;
@@ -169,7 +170,8 @@ impl Cluster {
         self.look_out_for(&ApiResource::erase::<Secret>(&()), (namespace, CREDENTIALS), wanted).await
     }
 
-    async fn look_out_for(
+    /// Looks out for an object of a kind that is as wanted, from now on.
+    pub(crate) async fn look_out_for(
         &self,
         kind: &ApiResource,
         (namespace, name): (&str, &str),

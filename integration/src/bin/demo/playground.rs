@@ -32,6 +32,11 @@ pub(crate) async fn show(screen: Screen, stage: &Stage) -> Result<(), Error> {
         "kubectl --context hub -n west-shop patch database carts --type merge -p '{\"spec\":{\"storage\":\"99Gi\"}}'",
     );
     screen.line("kubectl --context west -n west-shop get database carts -o yaml");
+    screen.line(&format!(
+        "psql {} -c \"UPDATE status.compliance SET compliance = 'non_compliant'\"",
+        stage.leaf_hubs.url()
+    ));
+    screen.line("kubectl --context hub get policies -A -o yaml");
     screen.line(&format!("towline status{option}"));
     screen.line(&format!("curl -s {admin}/metrics"));
     screen.line(&format!("\nadmin address  {admin}\ntowline's log  {}", absolute(&log)?.display()));

@@ -1,4 +1,4 @@
-//! Everything that the story plays on: three clusters, the daemon between them, the edges' own controllers.
+//! Everything that the story plays on: three clusters, a database, the daemon between them, the edges' own controllers.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use integration::compare::{Mapping, differences};
-use integration::rbac::{Grant, LeaseSide, Side, grant_election, grant_lease};
-use integration::{Towline, eventually, users};
+use integration::rbac::{Grant, LeaseSide, Side, grant_election, grant_lease, grant_status_sync};
+use integration::{Towline, crds, eventually, users};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use crate::cluster::{Cluster, LIMIT, databases};
 use crate::controller::CREDENTIALS;
 use crate::error::Error;
+use crate::leaf_hubs::LeafHubs;
 use crate::requests::Requests;
 use crate::screen::Screen;
 
@@ -25,6 +26,8 @@ use crate::screen::Screen;
 const CONFIG: &str = "config/demo.toml";
 /// The kubeconfigs that [`CONFIG`] names, and the log.
 pub(crate) const FILES: &str = ".cache/demo";
+/// The database's URL, in [`FILES`], as [`CONFIG`] names it.
+const DATABASE_URL: &str = "database.url";
 /// Longer than the grace that the daemon has by default.
 const LONGEST_SHUTDOWN: Duration = Duration::from_secs(45);
 
@@ -51,6 +54,8 @@ pub(crate) struct Stage {
     pub(crate) west: Cluster,
     /// An edge that goes on meanwhile.
     pub(crate) east: Cluster,
+    /// What they report to the hub's database.
+    pub(crate) leaf_hubs: LeafHubs,
     /// What is waited for.
     pub(crate) note: Note,
     /// Keeps other demos away from the files.
@@ -62,16 +67,19 @@ impl Stage {
     pub(crate) async fn set(screen: Screen) -> Result<Self, Error> {
         let lock = lock()?;
         let began = Instant::now();
-        let starting = || "starting etcd, three API servers and three controller managers".to_owned();
+        let starting =
+            || "starting etcd, three API servers, three controller managers and a database server".to_owned();
+        let url_file = Path::new(FILES).join(DATABASE_URL);
         let clusters = Box::pin(async {
             tokio::try_join!(
-                Cluster::start("hub", users::HUB_USER),
-                Cluster::start("west", users::EDGE_CONTROLLER),
-                Cluster::start("east", users::EDGE_CONTROLLER),
+                Cluster::start("hub", users::HUB_USER, &[crds::POLICIES]),
+                Cluster::start("west", users::EDGE_CONTROLLER, &[]),
+                Cluster::start("east", users::EDGE_CONTROLLER, &[]),
+                LeafHubs::start(&url_file),
             )
         });
-        let (mut hub, mut west, mut east) = screen.during(starting, clusters).await?;
-        screen.done("one hub, two edges: three Kubernetes API servers with their controllers", began.elapsed());
+        let (mut hub, mut west, mut east, leaf_hubs) = screen.during(starting, clusters).await?;
+        screen.done("one hub, two edges: three Kubernetes API servers; a PostgreSQL server", began.elapsed());
         let began = Instant::now();
         Grant::demo(Side::Remote).apply(&hub.admin).await?;
         Grant::demo(Side::Local).apply(&west.admin).await?;
@@ -80,6 +88,7 @@ impl Stage {
         hub.make_namespace(HEARTBEAT_NAMESPACE).await?;
         west.make_namespace(ADD_ON_NAMESPACE).await?;
         grant_election(&hub.admin, ELECTION_NAMESPACE, None).await?;
+        grant_status_sync(&hub.admin).await?;
         grant_lease(&west.admin, LeaseSide::Managed, ADD_ON_NAMESPACE, users::TOWLINE, None).await?;
         grant_lease(&hub.admin, LeaseSide::Hub, HEARTBEAT_NAMESPACE, users::TOWLINE, None).await?;
         screen.done("user towline may do what the roles in deploy/base/rbac grant, and no more", began.elapsed());
@@ -93,7 +102,7 @@ impl Stage {
         screen.during(|| "waiting for towline to be ready".to_owned(), until_ready).await?;
         screen.done(&format!("towline run --config {CONFIG}, ready at {}", towline.admin_url()), began.elapsed());
         let (controllers, note) = (JoinSet::new(), Note::default());
-        Ok(Self { controllers, towline, hub, west, east, note, _lock: lock })
+        Ok(Self { controllers, towline, hub, west, east, leaf_hubs, note, _lock: lock })
     }
 
     /// Starts another replica of the daemon, at another address, and waits until it takes part.
@@ -156,6 +165,7 @@ impl Stage {
         for cluster in [self.hub, self.west, self.east] {
             cluster.plane.stop().await?;
         }
+        self.leaf_hubs.stop(LONGEST_SHUTDOWN).await?;
         Ok(ended)
     }
 }

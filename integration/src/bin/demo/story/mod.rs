@@ -3,6 +3,7 @@
 //! A step tells what it saw, in one line, and how long it took from sending the request on one side until the other
 //! showed the effect. Then everything comes to rest, so that each request is counted for the step that caused it.
 
+mod compliance;
 mod faults;
 mod heartbeats;
 mod replicas;
@@ -59,6 +60,7 @@ pub(crate) async fn play(screen: Screen, stage: &mut Stage) -> Result<(), Error>
     story.step("resumed", travel::resumed).await?;
     story.step("heartbeat", heartbeats::heartbeat).await?;
     story.step("not ready", heartbeats::not_ready).await?;
+    story.step("compliance", compliance::compliance).await?;
     story.step("edge down", faults::edge_down).await?;
     story.step("edge back", faults::edge_back).await?;
     story.step("killed", faults::killed).await?;
