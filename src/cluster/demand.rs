@@ -235,6 +235,7 @@ mod tests {
             labels: String::new(),
             fields: String::new(),
             metadata_only: false,
+            projection: None,
         };
         (Watch::new(id, cluster), script)
     }
