@@ -230,6 +230,8 @@ impl Poller {
             scope.set_state("waiting for the cluster");
             let reason = self.not_ready_because();
             self.report.send_modify(|report| report.waits_for = reason.map(|(reason, _)| reason));
+            // A watch that was resumed after a lost connection lists again for those who ask.
+            self.watches().for_each(|watch| watch.become_current());
             let mut availability = self.target.cluster().availability();
             let mut listed = self.target.store().listed();
             let mut owner_listed = self.owner.as_ref().map(|watch| watch.store().listed());
@@ -364,3 +366,6 @@ impl Life {
         self.demands.iter().all(Demand::is_met)
     }
 }
+
+#[cfg(test)]
+mod tests;
