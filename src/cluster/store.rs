@@ -150,6 +150,18 @@ impl Store {
             .collect()
     }
 
+    /// The objects of one namespace that satisfy the condition.
+    pub fn select_in_namespace(&self, namespace: &str, condition: impl Fn(&Object) -> bool) -> Vec<Arc<Object>> {
+        let contents = self.contents.read();
+        contents
+            .objects
+            .range(ObjectKey::new(namespace, "")..)
+            .take_while(|(key, _)| &*key.namespace == namespace)
+            .filter(|(_, object)| condition(object))
+            .map(|(_, object)| Arc::clone(object))
+            .collect()
+    }
+
     /// Whether any object of a namespace satisfies the condition.
     pub fn any_in_namespace(&self, namespace: &str, mut condition: impl FnMut(&Object) -> bool) -> bool {
         let contents = self.contents.read();

@@ -69,12 +69,7 @@ pub fn wire(
 }
 
 /// The watch of what a family writes: of digests, and so of no use to any other job, whatever it watches.
-fn projected(
-    watches: &mut WatchRegistry,
-    cluster: &ClusterName,
-    namespace: &str,
-    family: StatusFamily,
-) -> Arc<Watch> {
+fn projected(watches: &mut WatchRegistry, cluster: &ClusterName, namespace: &str, family: StatusFamily) -> Arc<Watch> {
     let facts = facts(family);
     let whole = id(cluster, facts.target(), namespace, false);
     let watch = watches.watch(WatchId { projection: Some("status_sync"), ..whole });
