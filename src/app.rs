@@ -266,7 +266,7 @@ impl AdminChild {
 }
 
 /// The roles of actors, as metrics label them.
-const ROLES: [&str; 15] = [
+const ROLES: &[&str] = &[
     "admin",
     "cluster",
     "session",
@@ -287,7 +287,7 @@ const ROLES: [&str; 15] = [
 async fn count_actors(tree: &LiveTree) {
     let Some(handle) = tree.handle.get() else { return };
     let report = handle.report().await;
-    for role in ROLES {
+    for &role in ROLES {
         let mut sum = (0, 0, 0);
         add_up(&report, role, &mut sum);
         telemetry::actors(role, sum.0, sum.1, sum.2);

@@ -10,7 +10,8 @@
 //! ├─ election <section>                one Lease for each section: takes it, renews it, opens the section's gate meanwhile
 //! ├─ lease <name>                      one for each [[lease]] section: renews its Lease while its pod is ready
 //! ├─ status_sync                       where there is `[status_sync]`
-//! │  └─ poller <family>                reads what changed in the database, rolls it up, writes differences
+//! │  ├─ poller <family>                reads what changed in the database, rolls it up, writes differences
+//! │  └─ listener                       where `notify = true`: the database tells of changes, it tells the pollers
 //! ├─ sync <name>                       one for each [[sync]] section
 //! │  ├─ dispatcher ── reconciler <key> one run at a time for a key, many keys at once, passivated when idle
 //! │  ├─ attendant                      wakes what waits for a cluster or a permission

@@ -121,7 +121,7 @@ impl Supervisor {
         slot.phase = Phase::BackingOff { timer, spec };
     }
 
-    fn restart(&mut self, index: usize, context: &mut Context<Self>) {
+    pub(super) fn restart(&mut self, index: usize, context: &mut Context<Self>) {
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };

@@ -78,9 +78,17 @@ impl Demands {
         self.progress.borrow().begun
     }
 
-    /// The list of a stream has ended.
+    /// The list of a stream has ended. Who waits for it is [told](Self::tell) when all followers have noted that.
     pub(super) fn listed(&self, stream: u64) {
-        self.progress.send_modify(|progress| progress.listed = progress.listed.max(stream));
+        self.progress.send_if_modified(|progress| {
+            progress.listed = progress.listed.max(stream);
+            false
+        });
+    }
+
+    /// Tells those who wait for a list.
+    pub(super) fn tell(&self) {
+        self.progress.send_modify(|_| {});
     }
 
     /// Waits until somebody needs the watch.
@@ -184,11 +192,11 @@ impl Demand {
         self.watch.store().is_listed() && self.watch.demands.progress.borrow().listed >= self.needs
     }
 
-    /// Waits until it is met.
+    /// Waits until it is met, and what the list means has been noted.
     pub async fn met(&self) {
         let mut progress = self.watch.demands.progress.subscribe();
         let mut listed = self.watch.store().listed();
-        while !self.is_met() {
+        while !self.is_met() || self.watch.is_noting() {
             tokio::select! {
                 _ = progress.changed() => {}
                 _ = listed.changed() => {}

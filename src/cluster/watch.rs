@@ -100,7 +100,7 @@ pub trait Follower: Send + Sync {
     fn note(&self, _watch: &Watch, _first: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
         vanished
     }
-    /// All followers have noted the end of the list, and demands are met. Returns when there is room for the news.
+    /// All followers have noted the end of the list, and who waited for it goes on. Returns when there is room for the news.
     fn listed<'a>(&'a self, watch: &'a Watch, first: bool, noted: Vec<ObjectKey>) -> BoxFuture<'a, ()>;
     /// Nobody demands the watch any more, and its cache was emptied: what was kept of it is to go, too.
     fn forget(&self) {}
@@ -540,6 +540,8 @@ impl Watch {
                 let first = !self.store.is_listed();
                 self.noting.store(true, Ordering::Release);
                 let vanished = self.store.end_list();
+                // What a list means depends on whether it is the one that was demanded.
+                self.demands.listed(stream);
                 let followers = self.followers.read().clone();
                 let mut noted = Vec::with_capacity(followers.len());
                 for follower in followers {
@@ -550,7 +552,7 @@ impl Watch {
                 self.noting.store(false, Ordering::Release);
                 // Not before: whoever waits for this list must not find what a follower had noted of an earlier one. Not
                 // later: a follower may be waiting for room with somebody who waits for this list.
-                self.demands.listed(stream);
+                self.demands.tell();
                 for (follower, theirs) in noted {
                     follower.listed(self, first, theirs).await;
                 }

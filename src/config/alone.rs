@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::Config;
 use super::fault::{Error, Fault, Faults, Problem};
 use super::setting::Setting;
 use super::source::{self, Node};
-use super::{ClusterAccess, ClusterConfig, ClusterName, Config, ElectionConfig};
 use crate::db::DatabaseUrl;
 
 /// Where the admin server listens: the component's port, for the cluster's Prometheus and probes.
@@ -14,7 +14,8 @@ const LISTEN: &str = "0.0.0.0:8384";
 /// The variables with Towline's own prefix that count here too: the process's, and the section's further keys.
 const OWN: [&str; 2] = ["TOWLINE__DAEMON__", "TOWLINE__STATUS_SYNC__"];
 /// The component's variables, and the key of the section that each stands for.
-const SOURCES: [(&str, &str); 2] = [("DATABASE_URL", "database_url"), ("WATCH_NAMESPACE", "watch_namespace")];
+const SOURCES: [(&str, &str); 3] =
+    [("DATABASE_URL", "database_url"), ("WATCH_NAMESPACE", "watch_namespace"), ("POD_NAMESPACE", "election_namespace")];
 
 impl Config {
     /// The configuration of status sync alone: `DATABASE_URL`, `HOH_STATUS_SYNC_INTERVAL` (a Go duration),
@@ -56,22 +57,15 @@ impl Config {
             }
         }
         root.insert("status_sync".to_owned(), Node::Table(section));
-        let election = set("POD_NAMESPACE");
-        if let Some(namespace) = election.filter(|namespace| !super::names::is_label(namespace)) {
-            faults.push(wrong("POD_NAMESPACE", namespace, "the name of a namespace"));
-        }
 
         let mut walked = Vec::new();
-        let mut config = Self::walk(root, &mut walked);
+        let config = Self::walk(root, &mut walked);
         // Faults name what the user wrote.
         faults.extend(walked.into_iter().map(|fault| match named.get(&fault.path) {
             Some(name) => Fault::new(*name, fault.problem),
             None => fault,
         }));
         Faults::new(faults).into_result()?;
-        let hub = config.status_sync.as_ref().map_or_else(ClusterName::default, |section| section.cluster.clone());
-        config.clusters.entry(hub.clone()).or_insert_with(|| ClusterConfig::new(ClusterAccess::Inferred));
-        config.election = election.map(|namespace| ElectionConfig::new(hub, namespace));
         Ok(config)
     }
 }

@@ -119,6 +119,7 @@ impl Config {
         }
         let clusters = fields.take("clusters");
         let election = fields.take("election");
+        let elects = election.is_some();
         let sync = fields.take("sync");
         let lease = fields.take("lease");
         let status_sync = fields.take("status_sync");
@@ -160,6 +161,8 @@ impl Config {
             }
             config.status_sync = Fields::open("status_sync", node, faults).and_then(StatusSyncConfig::read);
         }
+        let is_alone = !elects && config.sync.is_empty() && config.lease.is_empty();
+        config.election = config.election.take().or(elect_alone(config.status_sync.as_ref(), is_alone, faults));
         let default = ClusterName::default();
         let mut hubs = config.lease.iter().map(|section| &section.cluster);
         if hubs.any(|cluster| *cluster == default)
@@ -296,6 +299,19 @@ fn check_cluster_is_known(
     let suggestion = nearest(name, clusters.iter().map(String::as_str));
     let problem = Problem::Value { found: node.to_string(), allowed, suggestion };
     faults.push(Fault::new(format!("{path}.{side}"), problem));
+}
+
+/// The election of a daemon that does status sync alone.
+fn elect_alone(section: Option<&StatusSyncConfig>, is_alone: bool, faults: &mut Vec<Fault>) -> Option<ElectionConfig> {
+    let section = section?;
+    let namespace = section.election_namespace.as_ref()?;
+    if is_alone {
+        return Some(ElectionConfig::new(section.cluster.clone(), namespace));
+    }
+    let allowed = "only without other sections and without `[election]`, which has a namespace of its own".to_owned();
+    let problem = Problem::Value { found: format!("{namespace:?}"), allowed, suggestion: None };
+    faults.push(Fault::new("status_sync.election_namespace", problem));
+    None
 }
 
 /// A missing cluster is told with those that there are.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::fault::{Fault, Problem};
 use super::fields::Fields;
+use super::names::NamespaceName;
 use super::setting::{PositiveDuration, Setting, Unfit, one_of};
 use super::source::Node;
 use super::{ClusterName, SectionName};
@@ -29,6 +30,9 @@ pub struct StatusSyncConfig {
     pub interval: Duration,
     /// Only hub objects of this namespace; empty, the default: of all.
     pub watch_namespace: String,
+    /// Namespace of the Lease by which replicas elect the one that runs, on the same cluster, where this is the only section
+    /// and there is no `[election]`; none by default: it runs in every replica.
+    pub election_namespace: Option<String>,
     /// Which families are rolled up; all by default.
     pub families: Vec<StatusFamily>,
     /// Most writes at the same time, over all families; 64 by default.
@@ -145,6 +149,7 @@ impl StatusSyncConfig {
             database,
             interval: Duration::from_secs(5),
             watch_namespace: String::new(),
+            election_namespace: None,
             families: StatusFamily::ALL.to_vec(),
             max_in_flight: super::DEFAULT_MAX_IN_FLIGHT,
             notify: false,
@@ -175,6 +180,7 @@ impl StatusSyncConfig {
         if let Some(namespace) = fields.optional::<Namespace>("watch_namespace") {
             section.watch_namespace = namespace.0;
         }
+        section.election_namespace = fields.optional::<NamespaceName>("election_namespace").map(Into::into);
         fields.set("families", &mut section.families);
         if section.families.is_empty() {
             let allowed = format!("at least one of {}", StatusFamily::ALLOWED);

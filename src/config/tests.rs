@@ -101,7 +101,7 @@ fn the_reference_file_names_every_key() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 6 + 4 + 2 + 5 + 5 + 20 + 11 + 8, "the walk told of fewer keys than there are");
+    assert_eq!(keys, 6 + 4 + 2 + 5 + 5 + 20 + 11 + 9, "the walk told of fewer keys than there are");
 }
 
 #[test]
@@ -271,6 +271,22 @@ fn every_key_of_status_sync_is_read() {
     assert_eq!((section.watch_namespace.as_str(), section.max_in_flight.get()), ("team", 3));
     assert_eq!(section.families, [StatusFamily::Placements, StatusFamily::Policies]);
     assert_eq!(section.database.url().expect("a URL").place(), "db:5432/hoh");
+}
+
+#[test]
+fn status_sync_alone_may_name_its_election_s_namespace() {
+    let alone = "[status_sync]\ndatabase_url_file = \"/url\"\nelection_namespace = \"hoh\"\n";
+    let election = parse(alone).expect("a configuration").election.expect("an election");
+    assert_eq!((election.cluster, election.namespace.as_str()), (ClusterName::default(), "hoh"));
+    let elected = format!("{CLUSTERS}[election]\ncluster = \"hub\"\nnamespace = \"towline\"\n");
+    for beside in [format!("{alone}{LEASE}"), elected + alone] {
+        let faults = told(&beside);
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert!(
+            faults[0].starts_with("status_sync.election_namespace: found \"hoh\"; allowed: only without"),
+            "{faults:?}"
+        );
+    }
 }
 
 #[test]

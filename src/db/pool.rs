@@ -179,3 +179,6 @@ impl Rows {
 pub fn column<'r, T: FromSql<'r>>(query: &'static str, row: &'r Row, index: usize) -> Result<T, Error> {
     row.try_get(index).map_err(|error| Error::Decode { query, reason: error.to_string() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -75,7 +75,7 @@ impl Replica {
         let (mut kept, mut anew) = (self.view.clone(), self.view.clone());
         anew.forget_deal();
         assert_eq!(kept.living(me, now), anew.living(me, now));
-        assert_eq!(kept.to_give_up(me, now), anew.to_give_up(me, now));
+        assert_eq!(kept.offered(me, now), anew.offered(me, now));
         for section in SECTIONS {
             assert_eq!(kept.next(me, section, now), anew.next(me, section, now), "{section}");
         }

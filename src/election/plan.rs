@@ -158,16 +158,14 @@ impl View {
 
     /// What follows from what was seen, at this moment.
     fn dealt(&mut self, me: &Arc<str>, now: Instant) -> &Deal {
-        let deal = match self.deal.take().filter(|deal| deal.until.is_none_or(|until| now < until)) {
-            Some(deal) => deal,
-            None => {
-                #[cfg(test)]
-                {
-                    self.deals += 1;
-                }
-                self.deal(me, now)
+        let kept = self.deal.take().filter(|deal| deal.until.is_none_or(|until| now < until));
+        let deal = kept.unwrap_or_else(|| {
+            #[cfg(test)]
+            {
+                self.deals += 1;
             }
-        };
+            self.deal(me, now)
+        });
         self.deal.insert(deal)
     }
 
@@ -271,7 +269,7 @@ impl View {
     }
 
     /// The section that `me` is to give up now.
-    pub(super) fn to_give_up(&mut self, me: &Arc<str>, now: Instant) -> Option<&str> {
+    pub(super) fn offered(&mut self, me: &Arc<str>, now: Instant) -> Option<&str> {
         self.dealt(me, now).offer.as_ref().map(|(section, _)| section.as_str())
     }
 

@@ -59,8 +59,8 @@ pub(super) fn replica_lease(identity: &str) -> String {
         if is_plain(lower) { lower } else { '-' }
     };
     let tamed: String = identity.chars().map(tame).collect();
-    let hash: String = Sha256::digest(identity).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    format!("{REPLICA_PREFIX}{tamed}-{hash}")
+    let hash = Sha256::digest(identity).iter().take(4).fold(0_u32, |hash, byte| hash << 8 | u32::from(*byte));
+    format!("{REPLICA_PREFIX}{tamed}-{hash:08x}")
 }
 
 /// The Lease of a section.

@@ -106,7 +106,7 @@ impl Roll {
             return now + DEAF_LOOK;
         }
         let State { view, electors, .. } = &mut *state;
-        let offered = view.to_give_up(&self.me, now).map(str::to_owned);
+        let offered = view.offered(&self.me, now).map(str::to_owned);
         for (section, elector) in electors {
             let is_written = std::mem::take(&mut elector.is_written);
             let is_offered = offered.as_ref() == Some(section);

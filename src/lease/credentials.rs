@@ -255,8 +255,8 @@ mod tests {
         keys.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect()
     }
 
-    fn refused(user: Value) -> Error {
-        let text = kubeconfig(&json!({"server": "https://hub:6443"}), &user);
+    fn refused(user: &Value) -> Error {
+        let text = kubeconfig(&json!({"server": "https://hub:6443"}), user);
         inline(&data(&[("kubeconfig", &text), ("tls.key", "hunter2")])).expect_err("refused")
     }
 
@@ -309,14 +309,14 @@ mod tests {
         for (path, field) in
             [("/etc/shadow", "tokenFile"), ("../tls.key", "client-key"), ("a/../../tls.key", "client-certificate")]
         {
-            assert_eq!(refused(json!({field: path})), Error::Outside { field });
+            assert_eq!(refused(&json!({field: path})), Error::Outside { field });
         }
         let run =
             json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["hunter2"]}});
-        assert_eq!(refused(run), Error::Runs { field: "exec" });
+        assert_eq!(refused(&run), Error::Runs { field: "exec" });
         let plug_in = json!({"auth-provider": {"name": "gcp", "config": {"cmd-path": "/bin/hunter2"}}});
-        assert_eq!(refused(plug_in), Error::Runs { field: "auth-provider" });
-        let missing = refused(json!({"client-key": "sub/tls.key"}));
+        assert_eq!(refused(&plug_in), Error::Runs { field: "auth-provider" });
+        let missing = refused(&json!({"client-key": "sub/tls.key"}));
         assert_eq!(missing, Error::NoKey { field: "client-key", key: "sub/tls.key".into() });
     }
 

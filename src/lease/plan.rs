@@ -320,17 +320,14 @@ impl Plan {
             // It says nothing of the hub, nor of the credentials.
             Err(Failure::Unclaimed) => self.due = Some(now + UNCLAIMED_PAUSE),
             Err(failure @ (Failure::Hub | Failure::Unauthorized | Failure::Refused)) => {
-                self.due = match failure {
-                    Failure::Refused => {
-                        let pause = RENEWAL_BACKOFF.next_delay(self.refusals).min(self.terms.interval);
-                        self.refusals = self.refusals.saturating_add(1);
-                        Some(now + pause)
-                    }
-                    _ => {
-                        self.refusals = 0;
-                        None
-                    }
-                };
+                if failure == Failure::Refused {
+                    let pause = RENEWAL_BACKOFF.next_delay(self.refusals).min(self.terms.interval);
+                    self.refusals = self.refusals.saturating_add(1);
+                    self.due = Some(now + pause);
+                } else {
+                    self.refusals = 0;
+                    self.due = None;
+                }
                 self.failures = self.failures.saturating_add(1);
                 if failure != Failure::Hub
                     && let Some(candidate) = &mut self.candidate

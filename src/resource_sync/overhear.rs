@@ -1,7 +1,8 @@
 //! What the watches of a section's peers tell it: that a namespace it made may go now.
 //!
 //! An owned namespace stays while another section's object is in it. Where that section runs in this process it says when
-//! it is done; where it runs in another replica, its watches do.
+//! it is done; where it runs in another replica, its watches do. What a list makes known, a peer says itself, wherever it
+//! runs (`Section::became_known`).
 
 use std::sync::Arc;
 
@@ -36,10 +37,7 @@ impl Overhearing {
     fn ending_owner_beside(&self, key: &ObjectKey) -> Option<ObjectKey> {
         let namespace = ObjectKey::new("", self.local_key(key)?.namespace);
         let namespace = self.section.watches.namespaces.store().get(&namespace)?;
-        self.ending(self.section.owner_in(&namespace)?)
-    }
-
-    fn ending(&self, owner: ObjectKey) -> Option<ObjectKey> {
+        let owner = self.section.owner_in(&namespace)?;
         let remote = self.section.watches.remote.store().get(&self.section.mapping.remote_of(&owner)?);
         remote.is_none_or(|remote| remote.deleting).then_some(owner)
     }
@@ -61,15 +59,6 @@ impl Follower for Overhearing {
     }
 
     fn listed<'a>(&'a self, _: &'a Watch, _: bool, _: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            if !self.section.is_listed() {
-                return;
-            }
-            for namespace in self.section.watches.namespaces.store().objects() {
-                if let Some(owner) = self.section.owner_in(&namespace).and_then(|owner| self.ending(owner)) {
-                    self.section.request(owner).await;
-                }
-            }
-        })
+        Box::pin(async {})
     }
 }

@@ -10,6 +10,9 @@ pub const GATHER: Duration = Duration::from_millis(10);
 /// that a storm of notifications never keeps the database busy with it for more than half of the time.
 const REST: Duration = Duration::from_millis(25);
 
+/// After writes that failed: an interval may be long where the database tells of changes, and nobody tells of these.
+const RETRY: Duration = Duration::from_secs(5);
+
 /// When the next pass is, and how soon a notification can have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
@@ -32,6 +35,12 @@ impl Pace {
     #[must_use]
     pub fn hinted(self, now: Instant) -> Self {
         Self { next: self.next.min(self.not_before.max(now + GATHER)), ..self }
+    }
+
+    /// A write of the pass that `ended` is to be tried again, not before `at`.
+    #[must_use]
+    pub fn retried(self, ended: Instant, at: Instant) -> Self {
+        Self { next: self.next.min(at.max(ended + RETRY)), ..self }
     }
 
     /// When the next pass begins.
@@ -66,6 +75,17 @@ mod tests {
         assert_eq!(pace.hinted(begun + ms(1_000)).next(), begun + ms(1_000) + GATHER);
         assert_eq!(pace.hinted(begun + ms(31)).next(), begun + ms(30) + REST);
         assert_eq!(pace.hinted(begun + ms(4_995)).next(), begun + ms(5_000));
+    }
+
+    #[test]
+    fn a_write_that_failed_does_not_wait_for_a_long_interval() {
+        let begun = Instant::now();
+        let ended = begun + ms(30);
+        let hourly = Pace::after_pass(begun, ended, ms(20), ms(3_600_000));
+        assert_eq!(hourly.retried(ended, ended).next(), ended + RETRY);
+        assert_eq!(hourly.retried(ended, ended + ms(9_000)).next(), ended + ms(9_000));
+        let short = Pace::after_pass(begun, ended, ms(20), ms(1_000));
+        assert_eq!(short.retried(ended, ended).next(), begun + ms(1_000));
     }
 
     #[test]

@@ -153,7 +153,8 @@ impl Poller {
                     failures = 0;
                     life.first_pass = false;
                     self.metrics.pass(ended - begun);
-                    Pace::after_pass(begun, ended, life.detection, self.shared.interval)
+                    let pace = Pace::after_pass(begun, ended, life.detection, self.shared.interval);
+                    life.table.next_retry().map_or(pace, |at| pace.retried(ended, at))
                 }
                 Err(error) => {
                     self.failed(&error, failures);

@@ -103,6 +103,8 @@ pub struct Entry {
     foreign: Vec<ObjectKey>,
     refusals: u32,
     not_before: Option<Instant>,
+    /// When its last write failed, until one succeeds.
+    failed: Option<Instant>,
 }
 
 impl Entry {
@@ -123,6 +125,7 @@ impl Entry {
             foreign: Vec::new(),
             refusals: 0,
             not_before: None,
+            failed: None,
         }
     }
 
@@ -199,6 +202,7 @@ impl Entry {
         self.waiting = None;
         self.refusals = 0;
         self.not_before = None;
+        self.failed = None;
         if self.is_settled() {
             self.pending = None;
         }
@@ -219,6 +223,7 @@ impl Entry {
     /// A write failed.
     pub fn fail(&mut self, now: Instant, refused: bool) {
         self.settled = None;
+        self.failed = Some(now);
         if refused {
             self.not_before = Some(now + REFUSED.next_delay(self.refusals));
             self.refusals = self.refusals.saturating_add(1);
@@ -362,6 +367,12 @@ impl Table {
         all
     }
 
+    /// When the next of the writes that failed can be tried again.
+    pub fn next_retry(&self) -> Option<Instant> {
+        let served = self.entries.values().filter(|entry| entry.waiting.is_none());
+        served.filter_map(|entry| entry.not_before.max(entry.failed)).min()
+    }
+
     /// Since when the oldest change is not written. What waits for something else than us does not count.
     pub fn oldest_pending(&self) -> Option<Instant> {
         self.entries.values().filter(|entry| entry.waiting.is_none()).filter_map(|entry| entry.pending).min()
@@ -383,6 +394,24 @@ mod tests {
 
     fn found(id: u128, name: &str, rows: i64) -> Found {
         Found { id: RowId(id), key: ObjectKey::new("n", name), print: Fingerprint::new(rows, 7) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_failed_is_tried_again_and_what_was_refused_later_each_time() {
+        let mut table = Table::default();
+        let now = Instant::now();
+        table.take(vec![found(1, "a", 1), found(2, "b", 1)], now);
+        assert_eq!(table.next_retry(), None);
+        table.get_mut(RowId(1)).unwrap().fail(now, true);
+        let refused = table.next_retry().unwrap();
+        assert!(refused >= now + REFUSED.first / 2 && table.get(RowId(1)).unwrap().is_held_back(now));
+        table.get_mut(RowId(2)).unwrap().fail(now, false);
+        assert_eq!(table.next_retry(), Some(now));
+        assert!(!table.get(RowId(2)).unwrap().is_held_back(now));
+        for id in [1, 2] {
+            table.get_mut(RowId(id)).unwrap().settle(Fingerprint::new(1, 7), "uid".into(), Vec::new());
+        }
+        assert_eq!(table.next_retry(), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,8 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use towline::telemetry::{
-    self, Admin, Direction, LeaseMetrics, ReconcileResult, RestClientMetrics, StatusSyncMetrics, SyncMetrics, Tree,
-    WorkqueueMetrics, actors, db_query, leader_election_master_status,
+    self, Admin, Direction, LeaseMetrics, ListenerMetrics, ReconcileResult, RestClientMetrics, StatusSyncMetrics,
+    SyncMetrics, Tree, WorkqueueMetrics, actors, db_query, leader_election_master_status,
 };
 
 /// The labels of one series, with their values.
@@ -80,7 +80,8 @@ fn record_everything_once() {
     sync.written(Direction::Spec, Duration::ZERO);
     sync.written(Direction::Status, Duration::ZERO);
     LeaseMetrics::new(&section).renewed();
-    StatusSyncMetrics::new("policies").pass(Duration::ZERO);
+    StatusSyncMetrics::new("policies", &["foreign"]).pass(Duration::ZERO);
+    ListenerMetrics::new().set(true, 0);
     db_query("detect_policies", Duration::ZERO);
     RestClientMetrics::new("hub:6443").answered(None, &http::Method::GET);
     leader_election_master_status(&section, true);

@@ -45,14 +45,12 @@ fn environment() -> BTreeMap<String, String> {
 #[test]
 fn the_environment_is_a_whole_configuration() {
     let environment = environment();
-    let asked = std::cell::RefCell::new(BTreeSet::new());
-    let config = Config::status_sync_alone(|name| {
-        asked.borrow_mut().insert(name.to_owned());
-        environment.get(name).cloned()
-    });
-    let config = config.unwrap_or_else(|faults| panic!("{faults}"));
-    let given: BTreeSet<String> = environment.keys().cloned().collect();
-    assert!(given.is_subset(&asked.into_inner()), "nobody reads some of {given:?}");
+    let config = Config::status_sync_alone(environment.clone()).unwrap_or_else(|error| panic!("{error}"));
+    for name in environment.keys() {
+        let mut wrong = environment.clone();
+        wrong.insert(name.clone(), "\u{1}".to_owned());
+        assert!(Config::status_sync_alone(wrong).is_err(), "nobody reads {name}");
+    }
     let section = config.status_sync.expect("status sync");
     assert_eq!((section.interval, section.watch_namespace.as_str()), (Duration::from_secs(5), ""));
     assert_eq!(config.election.expect("an election").namespace, namespace());

@@ -13,6 +13,7 @@
 mod churn;
 mod frozen;
 mod monitor;
+mod neighbours;
 mod outage;
 mod replica;
 mod rounds;

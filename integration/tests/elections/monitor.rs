@@ -40,6 +40,8 @@ struct Seen {
     terms: BTreeMap<String, Vec<Term>>,
     /// Who holds each section now.
     holders: BTreeMap<String, Option<String>>,
+    /// How often each section was given up.
+    releases: BTreeMap<String, usize>,
     /// Replicas by their addresses.
     replicas: BTreeMap<String, String>,
     violations: Vec<String>,
@@ -80,6 +82,11 @@ impl Monitor {
     /// How many terms there have been, over all sections.
     pub(crate) async fn terms(&self) -> usize {
         self.seen.lock().await.terms.values().map(Vec::len).sum()
+    }
+
+    /// How often a section was given up by who had it, and did not just run out.
+    pub(crate) async fn releases_of(&self, section: &str) -> usize {
+        self.seen.lock().await.releases.get(section).copied().unwrap_or_default()
     }
 
     /// Waits until every section is held by one of these, and none has two more than another; gives who holds what.
@@ -218,7 +225,10 @@ async fn follow_leases(world: World, seen: Arc<Mutex<Seen>>) {
             let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
             let acquired = spec.acquire_time.map(|time| time.0.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string());
             let mut seen = seen.lock().await;
-            seen.holders.insert(section.to_owned(), holder.clone());
+            let before = seen.holders.insert(section.to_owned(), holder.clone()).flatten();
+            if before.is_some() && holder.is_none() {
+                *seen.releases.entry(section.to_owned()).or_default() += 1;
+            }
             let terms = seen.terms.entry(section.to_owned()).or_default();
             if let (Some(holder), Some(acquired)) = (holder, acquired) {
                 let term = Term { holder, acquired };

@@ -142,7 +142,7 @@ pub(crate) fn kind() -> ApiResource {
     kind
 }
 
-async fn make_namespace(client: &Client, name: &str) {
+pub(crate) async fn make_namespace(client: &Client, name: &str) {
     let metadata = kube::api::ObjectMeta { name: Some(name.to_owned()), ..Default::default() };
     let namespaces: Api<Namespace> = Api::all(client.clone());
     namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await.unwrap();

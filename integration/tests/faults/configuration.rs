@@ -216,3 +216,33 @@ fn a_bad_kubeconfig_is_told_with_its_cause_and_mended_without_a_restart() {
         good.in_step("at the end").await;
     });
 }
+
+#[test]
+fn what_newcomers_stumble_over_is_told_with_what_to_do() {
+    run(async {
+        let lane = Lane::shared("stumbles", "databases").await;
+        let scratch = scratch(&lane);
+        let told = async |content: &str, connect: bool| {
+            let path = scratch.join("towline.toml");
+            fs::write(&path, content).unwrap();
+            let output = check(&path, connect).await;
+            (output.status.code(), text(&output))
+        };
+        let (code, nothing) = told("", false).await;
+        assert_eq!(code, Some(0), "{nothing}");
+        assert!(nothing.contains("nothing will run") && nothing.contains("[status_sync]"), "{nothing}");
+        let (code, home) = told("[clusters.hub]\nkubeconfig = \"~/.kube/config\"\n", false).await;
+        assert_eq!(code, Some(2), "{home}");
+        assert!(home.contains("clusters.hub.kubeconfig") && home.contains("~ is not expanded"), "{home}");
+        // No test runs in a pod.
+        let (code, outside) = told("[clusters.hub]\nin_cluster = true\n", true).await;
+        assert_eq!(code, Some(1), "{outside}");
+        assert!(outside.contains("cluster hub: ") && outside.contains("not in a pod"), "{outside}");
+        assert!(outside.contains("name a `kubeconfig`"), "{outside}");
+        // Port 9 of loopback: nobody has it.
+        let output = Towline::command(["status", "--admin", "http://127.0.0.1:9"]).await.unwrap();
+        let gone = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{gone}");
+        assert!(gone.contains("127.0.0.1:9") && gone.contains("daemon.listen") && gone.contains("--admin"), "{gone}");
+    });
+}

@@ -1,9 +1,10 @@
 //! A fight over a field is seen, and fought slowly.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::TryStreamExt;
 use integration::{Filter, eventually, users};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, WatchEvent, WatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, Client};
@@ -37,31 +38,37 @@ fn a_fight_is_told_with_the_other_manager_s_name_and_slows_down() {
         section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
         section.in_step().await;
         let since = section.mark().await;
-        let rewrites = async || {
+        // When each arrived, by the server's log.
+        let rewrites = async || -> Vec<Timestamp> {
             let filter = Filter::since(since.1).user(users::TOWLINE).verb("patch").resource("databases").name("orders");
             let records = section.world.edge.audit().unwrap().records(&filter).await.unwrap();
-            records.iter().filter(|record| record.namespace == section.namespace("a") && record.status == 200).count()
+            let of_ours =
+                records.iter().filter(|record| record.namespace == section.namespace("a") && record.status == 200);
+            of_ours.map(|record| record.received.parse().unwrap()).collect()
         };
         let fighter = tokio::spawn(fight(section.edge.clone(), section.namespace("a"), section.kind.clone()));
         let limit = Duration::from_mins(2);
         let reach = async |count: usize| {
             eventually(format!("{count} rewrites"), limit, async || {
                 let seen = rewrites().await;
-                if seen >= count { Ok(Instant::now()) } else { Err(seen.to_string()) }
+                if seen.len() >= count { Ok(()) } else { Err(format!("{seen:?}")) }
             })
             .await
-            .unwrap()
+            .unwrap();
         };
-        let third = reach(3).await;
+        reach(3).await;
         let note = section.event("a", "orders", "Contended").await;
         assert!(note.contains("stubborn-operator"), "{note}");
         // Others are not slowed down meanwhile.
         section.quiet().await;
-        assert_eq!(rewrites().await, 3);
-        let fourth = reach(4).await;
-        assert!(fourth - third > Duration::from_secs(25), "{:?}", fourth - third);
+        assert_eq!(rewrites().await.len(), 3);
+        reach(4).await;
         section.quiet().await;
-        assert_eq!(rewrites().await, 4);
+        let times = rewrites().await;
+        assert_eq!(times.len(), 4);
+        // Half a minute, of which an arrival may take some.
+        let pause = times[3].duration_since(times[2]).unsigned_abs();
+        assert!(pause > Duration::from_secs(25), "the fourth came {pause:?} after the third");
         fighter.abort();
         assert_eq!(section.events("a", "orders").await, counts([("Contended", 1)]), "told once");
         let metrics = section.towline.admin().metrics().await.unwrap();

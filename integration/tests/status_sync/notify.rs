@@ -81,12 +81,14 @@ fn a_lost_listening_connection_is_made_anew_and_followed_by_one_pass() {
             stage.notify(&towline, "another connection", |report| report["connections"] == lost + 1).await;
             let told = |report: &Value| report["passes"].as_u64() > Some(before);
             stage.family(&towline, "placements", "the pass that follows", told).await;
-            // It listens again.
+            // It listens again, and the others are not told of it.
             stage.comply(&uid, "hub", "c", word).await;
             let expected = if word == "pending" { "Pending" } else { "NonCompliant" };
             stage.shows("policies", "p", "/status/compliant", &json!(expected)).await;
-            assert_eq!(passes(&stage, &towline, "placements").await, before + 1, "one pass follows, and no other");
         }
+        // The first pass, and one after each time that it began to listen: the latter may be one with the former.
+        let all = passes(&stage, &towline, "placements").await;
+        assert!((3..=4).contains(&all), "{all} passes of a family of which nothing was told");
     });
 }
 
@@ -216,7 +218,6 @@ fn a_storm_of_transactions_is_few_passes_of_the_family_concerned() {
         stage.comply(&uid, "hub", "c", "compliant").await;
         let towline = stage.start_listening().await;
         stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
-        let before = passes(&stage, &towline, "placements").await;
         stage.sql.execute("SELECT pg_stat_statements_reset()", &[]).await.expect("a reset");
         let begun = Instant::now();
         let storm = "DO $$ BEGIN FOR i IN 1..10000 LOOP \
@@ -232,9 +233,21 @@ fn a_storm_of_transactions_is_few_passes_of_the_family_concerned() {
         let most = 2 * (2 + i64::try_from(took.as_millis()).expect("not an age") / 25);
         assert!(statements <= most, "{statements} statements in {took:?}, at most {most}");
         assert!(statements >= 2, "{statements}");
-        assert_eq!(passes(&stage, &towline, "placements").await, before, "passes of a family that nobody told of");
+        // The first one, and the one that follows the beginning of listening.
+        let others = passes(&stage, &towline, "placements").await;
+        assert!(others <= 2, "{others} passes of a family that nobody told of");
         let told = stage.notify(&towline, "the storm", |report| report["notifications"].as_u64() >= Some(10_000)).await;
         assert_eq!(told["connections"], 1);
+        // A statement of a thousand rows is told once, and so are two statements of one transaction.
+        let rows = "INSERT INTO status.compliance SELECT $1::text::uuid, 'c' || n, 'other', 'none', 'unknown' \
+                    FROM generate_series(1, 1000) n";
+        let before = told["notifications"].as_u64().expect("a number");
+        stage.execute(rows, &[&uid]).await;
+        let both = "BEGIN; UPDATE status.compliance SET error = 'disconnected'; DELETE FROM status.compliance; COMMIT";
+        stage.sql.batch_execute(both).await.expect("both");
+        stage.shows("policies", "p", "/status/compliant", &Value::Null).await;
+        let after = stage.notify(&towline, "both", |report| report["notifications"].as_u64() >= Some(before + 2)).await;
+        assert_eq!(after["notifications"].as_u64(), Some(before + 2));
     });
 }
 

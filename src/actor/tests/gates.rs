@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use actix::{Actor, AsyncContext, Context, Handler};
 use tokio::time::Instant;
 
 use super::*;
+use crate::actor::control::{ChildExited, Exit, ExitNotice};
+use crate::actor::restart::Restarts;
+use crate::actor::slot::{Phase, Slot};
 
 /// How many instances have begun, and how many of them run.
 #[derive(Default)]
@@ -129,6 +133,67 @@ async fn a_gated_child_that_fails_is_restarted_and_rests_when_its_gate_closes_me
             (so_far, "waiting"),
             "it was restarted all the same"
         );
+    })
+    .await;
+}
+
+/// A supervisor of one gated child, up to which nothing of its gate has come yet; `then` does something to it before it
+/// starts. Gives how often the child has begun, some time after that.
+async fn with_a_closed_gate(then: impl FnOnce(&mut Supervisor, ChildSpec, &mut Context<Supervisor>)) -> usize {
+    let (counts, (_keeper, gate)) = (Arc::<Counts>::default(), gate());
+    let spec = worker(&counts, Duration::ZERO, gate.clone());
+    let supervisor = Supervisor::create(|context| {
+        let name = Name::root("test");
+        let notice = ExitNotice::new(name.clone(), |_| {});
+        let mut supervisor = Supervisor::new("test".into(), name.clone(), Box::new(Vec::new), policy(0), notice);
+        let (label, name) = ("worker".to_owned(), name.child("worker"));
+        let restarts = Restarts::default();
+        let phase = Phase::Ended;
+        supervisor.slots.push(Slot {
+            label,
+            name,
+            restarts,
+            last_exit: None,
+            phase,
+            gate: Some(gate),
+            is_closing: false,
+        });
+        then(&mut supervisor, spec, context);
+        assert!(!supervisor.is_ending(), "it gave up for a child that was not to run");
+        assert!(matches!(supervisor.slots[0].phase, Phase::Waiting { .. }), "it does not rest");
+        supervisor
+    });
+    sleep(Duration::from_secs(10)).await;
+    drop(supervisor);
+    counts.begun.load(SeqCst)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_that_is_due_when_the_gate_has_closed_does_not_happen() {
+    on_control_lane(async {
+        let begun = with_a_closed_gate(|supervisor, spec, context| {
+            let timer = context.run_later(Duration::from_hours(1), |_, _| {});
+            supervisor.slots[0].phase = Phase::BackingOff { timer, spec };
+            supervisor.restart(0, context);
+        })
+        .await;
+        assert_eq!(begun, 0, "it was started behind a closed gate");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_when_the_gate_has_closed_rests_and_costs_no_restart() {
+    on_control_lane(async {
+        let begun = with_a_closed_gate(|supervisor, spec, context| {
+            supervisor.slots[0].phase = supervisor.run(spec, context);
+            let reason = ExitReason::Panicked { message: "just before".into() };
+            let exit = Exit { reason, drained: DrainReport::default() };
+            supervisor.handle(ChildExited { instance: 1, exit }, context);
+            assert_eq!(supervisor.slots[0].restarts.total(), 0);
+        })
+        .await;
+        assert!(begun <= 1, "it was started again behind a closed gate");
     })
     .await;
 }

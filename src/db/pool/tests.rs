@@ -1,0 +1,130 @@
+//! The pool against servers that are played: what they say is what a test needs, and nothing else of the protocol.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+
+/// A server that accepts the account.
+const WELCOME: &[u8] = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
+/// The answer to a statement without rows: parsed, bound, no parameters, no columns, complete, ready.
+const NOTHING: &[u8] = b"1\0\0\0\x04\x32\0\0\0\x04t\0\0\0\x06\0\0n\0\0\0\x04C\0\0\0\x0dSELECT 0\0Z\0\0\0\x05I";
+
+/// A server's address, and a pool of one connection to it.
+async fn server() -> (TcpListener, Database) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    let url = format!("postgres://u:p@127.0.0.1:{port}/d?sslmode=disable&pool_max_conns=1");
+    (listener, Database::new(&url.parse().expect("a URL")).expect("a pool"))
+}
+
+/// Takes one connection and lets the account in.
+async fn welcome(listener: &TcpListener) -> TcpStream {
+    let (mut stream, _) = listener.accept().await.expect("a connection");
+    let length = stream.read_u32().await.expect("a startup message");
+    let mut startup = vec![0; usize::try_from(length).expect("a length") - 4];
+    stream.read_exact(&mut startup).await.expect("the rest of it");
+    stream.write_all(WELCOME).await.expect("it is sent");
+    stream
+}
+
+/// Answers one statement.
+async fn answer(stream: &mut TcpStream) {
+    let mut asked = Vec::new();
+    while !asked.ends_with(b"S\0\0\0\x04") {
+        asked.push(stream.read_u8().await.expect("a statement"));
+    }
+    stream.write_all(NOTHING).await.expect("it is sent");
+}
+
+/// A statement, read to its end.
+async fn ask(database: &Database) -> Result<(), Error> {
+    let mut rows = database.rows("test", "SELECT", Vec::new()).await?;
+    while rows.next().await?.is_some() {}
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_told_at_once_to_everybody_who_waits() {
+    let (listener, database) = server().await;
+    drop(listener);
+    let (one, other) = tokio::join!(ask(&database), ask(&database));
+    for outcome in [one, other] {
+        assert!(matches!(outcome, Err(Error::Connect { .. })), "{outcome:?}");
+    }
+    assert_eq!(database.state().in_use, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_accepts_and_then_says_nothing_is_given_up_and_keeps_no_place() {
+    let (listener, database) = server().await;
+    let silent = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        (listener, stream)
+    });
+    let outcome = ask(&database).await;
+    assert_eq!(outcome, Err(Error::Connect { reason: "no answer within 20s".to_owned() }));
+    let (listener, _stream) = silent.await.expect("no panic");
+    // The one place of the pool is free again: the next connection is answered.
+    tokio::time::resume();
+    let answering = tokio::spawn(async move {
+        let mut stream = welcome(&listener).await;
+        answer(&mut stream).await;
+        stream
+    });
+    assert_eq!(ask(&database).await, Ok(()));
+    answering.await.expect("no panic");
+}
+
+#[tokio::test]
+async fn who_waits_for_a_connection_of_another_is_told_after_half_a_minute() {
+    let (listener, database) = server().await;
+    let server = tokio::spawn(async move { welcome(&listener).await });
+    let held = database.connection().await.expect("a connection");
+    let _stream = server.await.expect("no panic");
+    assert_eq!(database.state(), PoolState { max: 1, idle: 0, in_use: 1 });
+    tokio::time::pause();
+    let begun = Instant::now();
+    assert_eq!(ask(&database).await, Err(Error::PoolExhausted { seconds: PATIENCE.as_secs() }));
+    assert!(begun.elapsed() >= PATIENCE, "{:?}", begun.elapsed());
+    drop(held);
+    assert_eq!(database.state(), PoolState { max: 1, idle: 1, in_use: 0 });
+}
+
+#[tokio::test]
+async fn a_connection_that_broke_while_nobody_used_it_is_replaced() {
+    let (listener, database) = server().await;
+    let server = tokio::spawn(async move {
+        for _ in 0..2 {
+            let mut stream = welcome(&listener).await;
+            answer(&mut stream).await;
+            stream.shutdown().await.expect("it hangs up");
+        }
+    });
+    assert_eq!(ask(&database).await, Ok(()));
+    // Until the driver has seen the end of the connection, the pool can't know of it.
+    while ask(&database).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    server.await.expect("two connections, each for one statement");
+}
+
+#[tokio::test]
+async fn a_result_that_breaks_off_is_no_result() {
+    let (listener, database) = server().await;
+    let server = tokio::spawn(async move {
+        let mut stream = welcome(&listener).await;
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"S\0\0\0\x04") {
+            asked.push(stream.read_u8().await.expect("a statement"));
+        }
+        // All but the last message.
+        let cut = NOTHING.len() - 6 - 14;
+        stream.write_all(&NOTHING[..cut]).await.expect("it is sent");
+    });
+    let outcome = ask(&database).await;
+    assert!(matches!(outcome, Err(Error::Lost { query: "test", .. })), "{outcome:?}");
+    server.await.expect("no panic");
+}
