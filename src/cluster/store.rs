@@ -184,13 +184,7 @@ impl Store {
     /// The objects of one namespace that satisfy the condition.
     pub fn select_in_namespace(&self, namespace: &str, condition: impl Fn(&Object) -> bool) -> Vec<Arc<Object>> {
         let contents = self.contents.read();
-        contents
-            .objects
-            .range(ObjectKey::new(namespace, "")..)
-            .take_while(|(key, _)| &*key.namespace == namespace)
-            .filter(|(_, object)| condition(object))
-            .map(|(_, object)| Arc::clone(object))
-            .collect()
+        contents.objects.in_namespace(namespace).filter(|object| condition(object)).cloned().collect()
     }
 
     /// Whether any object of a namespace satisfies the condition.
