@@ -69,7 +69,7 @@ async fn nothing_is_asked_before_the_hub_is_listed() {
     let stage = Stage::new(listener.local_addr().expect("an address").port());
     for _ in 0..100 {
         stage.poller.hint();
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
     }
     assert!(listener.accept().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "it connected");
     let report = stage.poller.report();
@@ -119,6 +119,6 @@ async fn a_drained_poller_ends_whatever_it_waits_for() {
     let waits_for_the_database = Stage::new(refusing());
     tokio::task::yield_now().await;
     waits_for_the_database.poller.target.list(&[]).await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     waits_for_the_database.end().await;
 }
