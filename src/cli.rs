@@ -97,7 +97,8 @@ pub struct CheckCommand {
 /// `towline status-sync`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct StatusSyncCommand {
-    /// Remove the triggers that `notify` makes, and their function, from the database and end
+    /// Remove the triggers that `notify` makes, and their function, from the database and end. A daemon that still runs
+    /// with `notify` makes them again
     #[arg(long)]
     pub remove_triggers: bool,
 }

@@ -165,14 +165,14 @@ impl Facts {
         );
         let (reported, join) = if self.is_compliance() {
             let reported = format!(
-                "SELECT id AS subject, count(*) AS rows, sum(({hash})::numeric) AS hash, 0::int8 AS bad, NULL::text AS example \
+                "SELECT id AS subject, count(*) AS rows, sum({hash}) AS hash, 0::int8 AS bad, NULL::text AS example \
                  FROM status.{status} GROUP BY id"
             );
             (reported, "r.subject = w.id")
         } else {
             let Parts { namespace, name, bad, .. } = self.parts();
             let reported = format!(
-                "SELECT {namespace} AS namespace, {name} AS name, count(*) AS rows, sum(({hash})::numeric) AS hash, \
+                "SELECT {namespace} AS namespace, {name} AS name, count(*) AS rows, sum({hash}) AS hash, \
                  count(*) FILTER (WHERE {bad}) AS bad, min(leaf_hub_name || '/' || id) FILTER (WHERE {bad}) AS example \
                  FROM status.{status} GROUP BY 1, 2"
             );

@@ -25,9 +25,10 @@ use crate::telemetry::ListenerMetrics;
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 /// A connection that lasted for so long was a good one: the back-off begins anew.
 const GOOD: Duration = Duration::from_secs(30);
-/// How long until the triggers are looked at again: while some are missing, and while all are there (a table may be
-/// dropped and made anew).
-const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_mins(10));
+/// How long until the triggers are looked at again while some are missing: each try is an error in the database's log.
+const MAKE_AGAIN: Backoff = Backoff::new(Duration::from_secs(30), LOOK_AGAIN);
+/// The same while all are there: a table may be dropped and made anew.
+const LOOK_AGAIN: Duration = Duration::from_mins(10);
 
 /// What the listener shows.
 #[derive(Clone, Debug, Default)]
@@ -150,6 +151,7 @@ impl Listener {
     async fn tend(&self, session: &Session, scope: &Scope) -> Result<Infallible, db::Error> {
         session.run("listen", &format!("LISTEN {CHANNEL}")).await?;
         let mut before: Option<BTreeMap<String, String>> = None;
+        let mut tries = 0;
         loop {
             let without = triggers::make(session, &self.tables).await?;
             if before.is_none() {
@@ -163,7 +165,8 @@ impl Listener {
                 Some(before) => before.contains_key(*table) && !without.contains_key(*table),
             };
             self.tables.iter().filter(news).for_each(|table| self.hint(table));
-            let delay = if without.is_empty() { LOOK_AGAIN.1 } else { LOOK_AGAIN.0 };
+            tries = if before.as_ref() == Some(&without) { tries + 1 } else { 0 };
+            let delay = if without.is_empty() { LOOK_AGAIN } else { MAKE_AGAIN.next_delay(tries) };
             before = Some(without);
             tokio::time::sleep(delay).await;
         }

@@ -150,7 +150,7 @@ pub(crate) struct StatusOptions {
     pub(crate) flips: u32,
     /// `TRICKLE=120`: changes of one row, two a second. None with 0.
     pub(crate) trickle: usize,
-    /// `NOTIFY=true`: the trickle a second time, with the daemon listening.
+    /// `NOTIFY=true`: the trickle and a flip once more, with the daemon listening.
     pub(crate) notify: bool,
     /// `RUNS=3`.
     pub(crate) runs: usize,
@@ -167,7 +167,7 @@ impl StatusOptions {
             passes: value("PASSES", 6, "a number of passes")?,
             flips: value("FLIPS", 3, "a number of flips")?,
             trickle: value("TRICKLE", 120, "a number of changes")?,
-            notify: value("NOTIFY", false, "true, false")?,
+            notify: value("NOTIFY", true, "true, false")?,
             runs: value("RUNS", 3, "a number of runs")?,
         };
         if options.others == 0 || options.runs == 0 || options.passes == 0 || options.interval.is_zero() {

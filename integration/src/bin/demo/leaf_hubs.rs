@@ -25,8 +25,8 @@ impl LeafHubs {
         let server = Postgres::start("demo", Transport::Plain).await?;
         let database = server.database("hub_of_hubs").await?;
         let sql = database.client(postgres::ADMIN).await?;
-        // Made anew: its permissions are those of this process, and it names an account that may only read.
-        fs::write(url_file, database.url(postgres::READER) + "\n").map_err(Error::file("write", url_file))?;
+        // It names an account that may read, and make the triggers that tell of changes.
+        fs::write(url_file, database.url(postgres::NOTIFIER) + "\n").map_err(Error::file("write", url_file))?;
         Ok(Self { server, database, sql })
     }
 

@@ -75,6 +75,11 @@ impl<'m> Runs<'m> {
         self.0.iter().flat_map(|measured| phase(measured)).collect()
     }
 
+    /// The median of the flips with a daemon that listens.
+    pub(crate) fn flip_notified(&self, figure: impl Fn(&Written) -> f64) -> Option<f64> {
+        median(self.0.iter().filter_map(|measured| measured.flip_notified.as_ref()).map(figure).collect())
+    }
+
     /// The largest over the flips of all runs.
     pub(crate) fn worst_flip(&self, figure: impl Fn(&Written) -> f64) -> Option<f64> {
         self.0.iter().flat_map(|measured| &measured.flips).map(figure).max_by(f64::total_cmp)
@@ -91,7 +96,7 @@ impl<'m> Runs<'m> {
 
     fn peak_mib(&self) -> Option<f64> {
         self.each(|measured| {
-            let flips = measured.flips.iter().map(|flip| flip.cost.daemon_peak_mib);
+            let flips = measured.flips.iter().chain(&measured.flip_notified).map(|flip| flip.cost.daemon_peak_mib);
             let trickles = [&measured.trickle, &measured.trickle_notified].into_iter().flatten();
             let others = [&measured.start.cost, &measured.idle.cost, &measured.restart.cost];
             let all = flips.chain(trickles.map(|trickle| trickle.cost.daemon_peak_mib));
@@ -132,6 +137,8 @@ pub(crate) fn compare(options: &StatusOptions, all: &[Measured]) -> Vec<Mark> {
         mark("flip of all rows, s", runs.flips(|flip| flip.seconds), 11.3, None);
         let worst = runs.worst_flip(|flip| flip.seconds);
         mark("flip of all rows, the slowest, s", worst, 22.0, if_small(Wanted::Below(7.0)));
+        let listening = runs.flip_notified(|flip| flip.seconds);
+        mark("flip of all rows, notified, s", listening, 0.0, if_small(Wanted::Below(7.0)));
         let share = runs.flips(|flip| flip.per_second).zip(runs.each(|run| run.alone.per_second));
         let share = share.map(|(flip, alone)| flip / alone);
         mark("flip: patches a second, share of the plain loop's", share, 0.0, Some(Wanted::Above(SHARE_OF_ALONE)));

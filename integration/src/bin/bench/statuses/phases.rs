@@ -31,7 +31,9 @@ pub(crate) struct Measured {
     pub(crate) idle: Idle,
     pub(crate) flips: Vec<Written>,
     pub(crate) trickle: Option<Trickle>,
+    /// The same with a daemon that listens.
     pub(crate) trickle_notified: Option<Trickle>,
+    pub(crate) flip_notified: Option<Written>,
     pub(crate) restart: Written,
     /// The same patches as in a flip, by a plain loop and without the daemon.
     pub(crate) alone: Written,
@@ -104,20 +106,35 @@ impl Run<'_> {
         told(restart.line("restart"));
         towline.terminate(LONGEST_STEP).await?;
         drop(towline);
-        let mut trickle_notified = None;
+        let (mut trickle_notified, mut flip_notified) = (None, None);
         if self.options.notify {
             let towline = self.world.towline(self.options, true).await?;
             self.set_all(&towline, word).await?;
             trickle_notified = self.trickle(&towline, word).await?;
             if let Some(trickle) = &trickle_notified {
-                told(trickle.line("notified"));
+                told(trickle.line("listening"));
             }
+            word = word.other();
+            let flip = self.flip(&towline, word, self.options.interval / 2).await?;
+            told(flip.line("listening"));
+            flip_notified = Some(flip);
             towline.terminate(LONGEST_STEP).await?;
         }
         let alone = self.alone(word.other()).await?;
         told(alone.line("alone"));
         let size = self.policies.size;
-        Ok(Measured { size, start, written_while_reading, idle, flips, trickle, trickle_notified, restart, alone })
+        Ok(Measured {
+            size,
+            start,
+            written_while_reading,
+            idle,
+            flips,
+            trickle,
+            trickle_notified,
+            flip_notified,
+            restart,
+            alone,
+        })
     }
 
     /// From the start of the process, with empty statuses, until everything is on the hub.

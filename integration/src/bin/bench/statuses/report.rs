@@ -92,6 +92,9 @@ fn phases(options: &StatusOptions, all: &[Measured]) -> String {
         row("idle", runs.each(|run| run.idle.seconds), None, &costs);
         let costs = runs.costs(|run| run.flips.iter().map(|flip| &flip.cost).collect());
         row("flip", runs.flips(|flip| flip.seconds), runs.flips(|flip| flip.per_second), &costs);
+        let costs = runs.costs(|run| run.flip_notified.iter().map(|flip| &flip.cost).collect());
+        let (seconds, rate) = (runs.flip_notified(|flip| flip.seconds), runs.flip_notified(|flip| flip.per_second));
+        row("listening", seconds, rate, &costs);
         let costs = runs.costs(|run| vec![&run.restart.cost]);
         row("restart", runs.each(|run| run.restart.seconds), None, &costs);
         let costs = runs.costs(|run| vec![&run.alone.cost]);

@@ -60,7 +60,7 @@ pub(crate) async fn play(screen: Screen, stage: &mut Stage) -> Result<(), Error>
     story.step("resumed", travel::resumed).await?;
     story.step("heartbeat", heartbeats::heartbeat).await?;
     story.step("not ready", heartbeats::not_ready).await?;
-    story.step("compliance", compliance::compliance).await?;
+    story.step("rolled up", compliance::compliance).await?;
     story.step("edge down", faults::edge_down).await?;
     story.step("edge back", faults::edge_back).await?;
     story.step("killed", faults::killed).await?;
