@@ -58,7 +58,8 @@ where
     response.map(|body| body.map_err(Into::into).boxed_unsync())
 }
 
-/// A transport through kube's client.
+/// A transport through a client that a test has made.
+#[cfg(test)]
 pub(super) fn through(client: Client) -> Transport {
     let send = move |request| {
         let client = client.clone();
