@@ -434,4 +434,6 @@ impl Life {
 }
 
 #[cfg(test)]
+mod run_tests;
+#[cfg(test)]
 mod tests;
