@@ -136,7 +136,7 @@ fn a_write_that_is_not_allowed_is_reported_by_verb_and_kind_and_made_when_it_is(
         let client = &stage.world.client;
         grant_to(client, users::REPLICA[0], |rules| {
             rules.retain(|rule| rule.resources.iter().flatten().all(|resource| resource != "policies/status"));
-            for rule in rules {
+            for rule in rules.iter_mut() {
                 rule.verbs.retain(|verb| verb != "create");
             }
         })
