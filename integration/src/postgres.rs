@@ -185,10 +185,17 @@ impl Postgres {
     /// SIGKILL to the server and everything that serves a connection.
     pub async fn kill(&self) -> Result<(), Error> {
         let process = self.process.lock().take();
-        match process {
-            Some(process) => process.kill().await,
-            None => Err(Error::NotRunning { process: "postgres".to_owned() }),
-        }
+        let process = process.ok_or_else(|| Error::NotRunning { process: "postgres".to_owned() })?;
+        process.kill().await?;
+        // What serves a connection notices by itself that the server is gone, and until then no other can be started.
+        let data = fs::canonicalize(self.data()).map_err(Error::file("find", &self.data()))?;
+        eventually("what served connections to end", LONGEST_START, async || {
+            let is_left = |entry: &fs::DirEntry| fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == data);
+            let left = fs::read_dir("/proc").into_iter().flatten().flatten().filter(is_left).count();
+            if left == 0 { Ok(()) } else { Err(format!("{left} are left")) }
+        })
+        .await?;
+        Ok(())
     }
 
     /// Asks the server to end at once and in order (SIGINT), and waits for its end.
