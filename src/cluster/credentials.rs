@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use super::error::full_text;
+use super::proxy;
 use crate::config::{ClusterAccess, ClusterConfig};
 
 /// Where Kubernetes mounts a pod's service account.
@@ -26,14 +27,34 @@ pub(super) enum LoadError {
     NotInCluster,
 }
 
-/// The field of a kubeconfig whose URL has a user or a password in front of the host: it would be in every error that names
-/// the server, or the proxy. Where there is no `proxy-url`, the proxy is that of the environment.
-pub fn field_with_password(config: &Config) -> Option<&'static str> {
-    let has_one = |url: &http::Uri| url.authority().is_some_and(|authority| authority.as_str().contains('@'));
-    if has_one(&config.cluster_url) {
-        return Some("server");
+/// Why a kubeconfig makes no configuration of a client.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// It is incomplete, or refers to what can't be read.
+    #[error("{}", full_text(.0))]
+    Kubeconfig(KubeconfigError),
+    /// The server's URL has a user or a password in front of the host: it would be in every error that names the server.
+    #[error("`server` has a user or a password in its URL, which is refused")]
+    Password,
+    /// The proxy, the kubeconfig's or the environment's, is of a kind that is not known here.
+    #[error("`{0}` names a proxy that is none of http://, https:// and socks5://")]
+    Proxy(&'static str),
+}
+
+/// The configuration of a client, with the proxy that kubectl would take.
+pub async fn configured(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, Unusable> {
+    let is_named = proxy::is_named(&kubeconfig, options);
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(Unusable::Kubeconfig)?;
+    if config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err(Unusable::Password);
     }
-    config.proxy_url.as_ref().is_some_and(has_one).then_some("proxy-url")
+    if !is_named {
+        config.proxy_url = proxy::of_environment(&config.cluster_url, |name| std::env::var(name).ok());
+    }
+    if config.proxy_url.as_ref().is_some_and(|proxy| proxy::taken_apart(proxy).is_none()) {
+        return Err(Unusable::Proxy(if is_named { "proxy-url" } else { "HTTPS_PROXY" }));
+    }
+    Ok(config)
 }
 
 /// What a cluster's client is built from.
@@ -131,16 +152,9 @@ async fn load_merged(paths: Vec<PathBuf>) -> Result<Loaded, LoadError> {
     let chosen = kubeconfig.current_context.clone();
     let mut files = before;
     files.0.extend(Files::of(referred(&kubeconfig, chosen.as_deref())).0);
-    let config = usable(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)?;
+    let configured = configured(kubeconfig, &KubeConfigOptions::default()).await;
+    let config = configured.map_err(|source| failed(source.to_string()))?;
     Ok(Loaded { config, files })
-}
-
-async fn usable(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, String> {
-    let config = Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(|source| full_text(&source))?;
-    match field_with_password(&config) {
-        Some(field) => Err(format!("`{field}` has a user or a password in its URL, which is refused")),
-        None => Ok(config),
-    }
 }
 
 fn load_in_cluster(files: Files) -> Result<Loaded, LoadError> {
@@ -176,7 +190,8 @@ pub(super) async fn load(config: &ClusterConfig) -> Result<Loaded, LoadError> {
                 *first = seen;
             }
             let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
-            let config = usable(kubeconfig, &options).await.map_err(failed)?;
+            let configured = configured(kubeconfig, &options).await;
+            let config = configured.map_err(|source| failed(source.to_string()))?;
             Ok(Loaded { config, files })
         }
     }
@@ -247,22 +262,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_password_in_front_of_a_host_is_refused_and_not_repeated() {
+    async fn a_password_in_front_of_a_servers_host_and_a_proxy_of_another_kind_are_refused_and_not_repeated() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kubeconfig");
         let config = ClusterConfig::new(ClusterAccess::Kubeconfig { path: path.clone(), context: None });
-        for (cluster, field) in [
-            ("server: https://me:canary@hub", "server"),
-            ("server: https://hub\n    proxy-url: http://me:canary@proxy", "proxy-url"),
+        for (cluster, told) in [
+            ("server: https://me:canary@hub", Some("`server` has a user or a password")),
+            (
+                "server: https://hub\n    proxy-url: ftp://me:canary@proxy",
+                Some("`proxy-url` names a proxy that is none of"),
+            ),
+            ("server: https://hub\n    proxy-url: http://me:canary@proxy", None),
         ] {
             let text = format!(
                 "clusters:\n- name: hub\n  cluster:\n    {cluster}\ncontexts:\n- name: hub\n  context: {{cluster: hub}}\n\
                  current-context: hub\n"
             );
             std::fs::write(&path, text).unwrap();
-            let reason = load(&config).await.err().unwrap().to_string();
-            assert!(reason.contains(&format!("`{field}` has a user or a password")), "{reason}");
-            assert!(!reason.contains("canary"), "{reason}");
+            match (load(&config).await, told) {
+                (Ok(loaded), None) => assert_eq!(loaded.config.proxy_url.unwrap().host(), Some("proxy")),
+                (Err(error), Some(told)) => {
+                    let reason = error.to_string();
+                    assert!(reason.contains(told) && !reason.contains("canary"), "{reason}");
+                }
+                (loaded, _) => panic!("{cluster}: {:?}", loaded.err()),
+            }
         }
     }
 

@@ -153,12 +153,14 @@ impl Watch {
         self.demands.progress.borrow().wanted == 0
     }
 
-    /// Waits until the cache shows what everybody needs who demands the watch; not where it can't, or nobody does.
+    /// Waits until the cache shows what everybody needs who demands the watch now; not where it can't, or nobody does.
     pub(super) async fn settled(&self) {
         let mut progress = self.demands.progress.subscribe();
         let mut listed = self.store().listed();
+        // Who comes later needs a newer list, and would be waited for for as long as others come.
+        let needed = progress.borrow().needed;
         loop {
-            let Progress { wanted, needed, listed: last, .. } = *progress.borrow_and_update();
+            let Progress { wanted, listed: last, .. } = *progress.borrow_and_update();
             let waits = match &*listed.borrow_and_update() {
                 Listed::Yes => last < needed,
                 Listed::No { reason, .. } => reason.is_none(),

@@ -17,51 +17,27 @@ use tower::{BoxError, Layer, Service};
 use super::fence::Claim;
 
 /// Sends what carries a claim only while it holds.
-pub(super) struct FenceLayer<B> {
-    wrap: fn(Body, Option<Claim>) -> B,
-}
+pub(super) struct FenceLayer;
 
-impl FenceLayer<FencedBody> {
-    /// For a client of ours, down to the body.
-    pub(super) fn new() -> Self {
-        Self { wrap: |inner, claim| FencedBody { inner, claim } }
-    }
-}
-
-impl FenceLayer<Body> {
-    /// For a client that takes no body but its own: the request is looked at once.
-    pub(super) fn once() -> Self {
-        Self { wrap: |body, _| body }
-    }
-}
-
-impl<S, B> Layer<S> for FenceLayer<B> {
-    type Service = Fenced<S, B>;
+impl<S> Layer<S> for FenceLayer {
+    type Service = Fenced<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Fenced { inner, wrap: self.wrap }
+        Fenced { inner }
     }
 }
 
 /// See [`FenceLayer`].
-pub(super) struct Fenced<S, B> {
+#[derive(Clone)]
+pub(super) struct Fenced<S> {
     inner: S,
-    wrap: fn(Body, Option<Claim>) -> B,
 }
 
-/// Whatever the body is: a clone holds none.
-impl<S: Clone, B> Clone for Fenced<S, B> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), wrap: self.wrap }
-    }
-}
-
-impl<S, B, R> Service<Request<Body>> for Fenced<S, B>
+impl<S, R> Service<Request<Body>> for Fenced<S>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<FencedBody>, Response = Response<R>>,
     S::Future: Send + 'static,
     S::Error: Into<BoxError>,
-    B: Send + 'static,
 {
     type Response = S::Response;
     type Error = BoxError;
@@ -73,8 +49,8 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let claim = request.extensions_mut().remove::<Claim>();
-        let (parts, body) = request.into_parts();
-        let request = Request::from_parts(parts, (self.wrap)(body, claim.clone()));
+        let (parts, inner) = request.into_parts();
+        let request = Request::from_parts(parts, FencedBody { inner, claim: claim.clone() });
         // hyper's client does nothing before it is polled.
         let exchange = self.inner.call(request);
         Box::pin(async move {
@@ -150,7 +126,7 @@ mod tests {
             })
         });
         let client: HyperClient<_, FencedBody> = HyperClient::builder(TokioExecutor::new()).build(connector);
-        let service = ServiceBuilder::new().layer(FenceLayer::new()).service(client);
+        let service = ServiceBuilder::new().layer(FenceLayer).service(client);
         let mut request = Request::post(format!("http://{address}/x")).body(Body::from(b"content".to_vec())).unwrap();
         request.extensions_mut().insert(fence.claim().unwrap());
         let sent = tokio::spawn(service.oneshot(request));

@@ -2,7 +2,8 @@
 //!
 //! Not kube's default one, for four reasons: no retries below us (a retried write would hide an unknown outcome), no
 //! delay of small packets (`TCP_NODELAY`), dead peers are noticed (`TCP_USER_TIMEOUT`, keep-alive), and every request
-//! is counted by the names that controller-runtime uses. A kubeconfig with a `proxy-url` takes kube's connector.
+//! is counted by the names that controller-runtime uses. Through a proxy it is the same stack, on a tunnel: what was given
+//! up is dropped there, too, and the claim is looked at when the tunnel is there.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,16 +15,20 @@ use http::{Request, Response, Uri};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Bytes;
+use hyper::rt::{Read, Write};
 use hyper_util::client::legacy::Client as HyperClient;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::legacy::connect::{Connection, HttpConnector};
+use hyper_util::client::proxy::matcher::Intercept;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
 use tokio::net::TcpStream;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
 use super::fenced::{FenceLayer, FencedBody};
+use super::proxy::taken_apart;
 use crate::telemetry::RestClientMetrics;
 
 /// A TCP connection is made within this or not at all.
@@ -53,7 +58,8 @@ where
     response.map(|body| body.map_err(Into::into).boxed_unsync())
 }
 
-/// A transport through kube's client.
+/// A transport through a client that a test has made.
+#[cfg(test)]
 pub(super) fn through(client: Client) -> Transport {
     let send = move |request| {
         let client = client.clone();
@@ -64,23 +70,44 @@ pub(super) fn through(client: Client) -> Transport {
 
 /// A transport for one set of credentials, and a client over it for what kube does itself.
 pub(super) fn connect(
-    mut config: Config,
+    config: Config,
     headers_within: Duration,
     pool_idle: Duration,
 ) -> Result<(Transport, Client), kube::Error> {
-    // Deadlines are ours, per request; a read timeout would end idle watches.
-    config.default_retry = false;
-    config.read_timeout = None;
-    config.write_timeout = None;
-    config.connect_timeout = Some(CONNECT_TIMEOUT);
-    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    let count = CountLayer { requests: Arc::new(RestClientMetrics::new(host)), headers_within };
-    if config.proxy_url.is_some() {
-        let builder = ClientBuilder::try_from(config)?.with_layer(&ConsistentListLayer);
-        let client = builder.with_layer(&FenceLayer::once()).with_layer(&count).build();
-        return Ok((through(client.clone()), client));
+    let Some(proxy) = &config.proxy_url else { return over(tcp(), config, headers_within, pool_idle) };
+    let Some(proxy) = taken_apart(proxy) else {
+        // Without its URL, which may have a password.
+        return Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::default() });
+    };
+    let address = proxy.uri().clone();
+    match address.scheme_str() {
+        Some("http") => over(authorized(Tunnel::new(address, tcp()), &proxy), config, headers_within, pool_idle),
+        Some("https") => {
+            let secured = config.rustls_https_connector_with_connector(tcp())?;
+            over(authorized(Tunnel::new(address, secured), &proxy), config, headers_within, pool_idle)
+        }
+        _ => {
+            let mut socks = SocksV5::new(address, tcp());
+            if let Some((user, password)) = proxy.raw_auth() {
+                socks = socks.with_auth(user.to_owned(), password.to_owned());
+            }
+            over(socks, config, headers_within, pool_idle)
+        }
     }
+}
 
+fn authorized<C>(tunnel: Tunnel<C>, proxy: &Intercept) -> Tunnel<C> {
+    match proxy.basic_auth() {
+        Some(authorization) => tunnel.with_auth(authorization.clone()),
+        None => tunnel,
+    }
+}
+
+/// Connections to the API server itself, or to a proxy.
+fn tcp() -> impl Service<Uri, Response = TokioIo<TcpStream>, Error: std::error::Error + Send + Sync, Future: Send>
++ Clone
++ Send
++ Sync {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -91,12 +118,30 @@ pub(super) fn connect(
     connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
     // A request that was given up is not to arrive later: closing drops what the peer has not acknowledged yet, where the
     // kernel would go on sending it, for minutes and perhaps into the next holder's term.
-    let connector = connector.map_response(|stream: TokioIo<TcpStream>| {
+    connector.map_response(|stream: TokioIo<TcpStream>| {
         if let Err(error) = stream.inner().set_zero_linger() {
             tracing::debug!(%error, "linger could not be set");
         }
         stream
-    });
+    })
+}
+
+/// The stack on connections that are made so.
+fn over<C>(
+    connector: C,
+    config: Config,
+    headers_within: Duration,
+    pool_idle: Duration,
+) -> Result<(Transport, Client), kube::Error>
+where
+    C: Service<Uri, Response: Read + Write + Connection + Unpin + Send, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    let count = CountLayer { requests: Arc::new(RestClientMetrics::new(host)), headers_within };
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let client: HyperClient<_, FencedBody> = HyperClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
@@ -110,7 +155,7 @@ pub(super) fn connect(
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .layer(FenceLayer::new())
+        .layer(FenceLayer)
         .service(client);
     let transport = BoxCloneSyncService::new(service.map_response(answer));
     Ok((transport.clone(), Client::new(transport, config.default_namespace)))

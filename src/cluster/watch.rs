@@ -324,6 +324,10 @@ impl Watch {
         self.wait_until_of_use().await;
         let mut sessions = self.cluster.sessions();
         let session = self.wait_for_session(&mut sessions).await;
+        self.demands.gathered().await;
+        // Before the others are waited for: who demands this watch has demanded those first, so that the lists that are
+        // waited for are new enough for all whom this number is new enough for. Who comes meanwhile needs the next one.
+        let number = self.demands.begin();
         self.wait_for_others().await;
         let Ok(claim) = self.demands.claim() else { return End::Unclaimed };
         let cluster = self.cluster.holding(claim);
@@ -350,8 +354,6 @@ impl Watch {
                 Err(error) => return End::Void(error),
             }
         }
-        self.demands.gathered().await;
-        let number = self.demands.begin();
         self.store.may_list();
         let mut stream = self.stream(&session, &kind, streaming);
         scope.set_state("listing");

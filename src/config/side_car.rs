@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::election::OF_REPLICAS;
 use super::fault::{Error, Fault, Faults, Problem};
 use super::fields::Fields;
 use super::setting::Setting;
@@ -107,9 +108,11 @@ impl Config {
     }
 }
 
-/// The section is called as the lease, so that side-cars with an election in one namespace don't meet.
+/// The section is called as the lease, so that side-cars with an election in one namespace don't meet; unless its Lease
+/// would then be called as a replica's.
 fn section_name(lease: &str) -> String {
     let label = lease.replace('.', "-");
+    let label = if label.starts_with(OF_REPLICAS) { format!("{SECTION}-{label}") } else { label };
     if label.parse::<SectionName>().is_ok() { label } else { SECTION.to_owned() }
 }
 
@@ -173,6 +176,17 @@ mod tests {
         match Config::side_car(flags) {
             Err(Error::Invalid(faults)) => faults.as_slice().iter().map(ToString::to_string).collect(),
             other => panic!("faults expected, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn no_lease_makes_a_section_whose_lease_is_called_as_a_replicas() {
+        for (lease, section) in
+            [("add-on", "add-on"), ("replica-x", "lease-replica-x"), ("replica.x", "lease-replica-x")]
+        {
+            let given = LeaseFlags { lease_name: Some(lease.into()), leader_election: true, ..flags() };
+            let config = Config::side_car(given).expect("a configuration");
+            assert_eq!((config.lease[0].name.as_str(), config.lease[0].lease_name.as_str()), (section, lease));
         }
     }
 

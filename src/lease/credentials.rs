@@ -17,7 +17,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::cluster::field_with_password;
+use crate::cluster::{Unusable, configured};
 
 /// The key of the Secret that has to be there.
 const KUBECONFIG: &str = "kubeconfig";
@@ -152,21 +152,23 @@ fn inline(data: &Data) -> Result<Credentials, Error> {
     }
     let fingerprint = Fingerprint(reader.hash.finalize().into());
     // A future in its form only: all that it could read is in the kubeconfig by now.
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+    let config = configured(kubeconfig, &KubeConfigOptions::default())
         .now_or_never()
         .ok_or(Error::Unusable)?
         .map_err(|error| Error::Incomplete { what: missing(&error) })?;
     if config.cluster_url.authority().is_none() {
         return Err(Error::Incomplete { what: "server" });
     }
-    if let Some(what) = field_with_password(&config) {
-        return Err(Error::Incomplete { what });
-    }
     Ok(Credentials { config, fingerprint })
 }
 
 /// What stands in the way, without the text of the error, which may quote.
-fn missing(error: &KubeconfigError) -> &'static str {
+fn missing(error: &Unusable) -> &'static str {
+    let error = match error {
+        Unusable::Kubeconfig(error) => error,
+        Unusable::Password => return "server",
+        Unusable::Proxy(setting) => return setting,
+    };
     match error {
         KubeconfigError::CurrentContextNotSet => "current-context",
         KubeconfigError::LoadContext(_) => "context of the name in current-context",
@@ -333,7 +335,7 @@ mod tests {
         let broken = [
             "users: [{name: me, user: {token: hunter2".to_owned(),
             kubeconfig(&json!({"server": "https://me:hunter2@hub"}), &json!({"token": "hunter2"})),
-            kubeconfig(&json!({"server": "https://hub", "proxy-url": "http://me:hunter2@proxy"}), &json!({})),
+            kubeconfig(&json!({"server": "https://hub", "proxy-url": "ftp://me:hunter2@proxy"}), &json!({})),
             kubeconfig(&json!({"server": "https://h", "certificate-authority-data": "hunter2"}), &json!({})),
         ];
         for text in broken {

@@ -124,6 +124,9 @@ impl Running {
         for action in next.actions {
             self.begin(action, &offer);
         }
+        if self.current.as_ref().is_some_and(|hub| offered == Offered::Given(hub.fingerprint())) {
+            self.shown.uses_what_is_offered();
+        }
         let waits = self.waits(&offer, pod);
         scope.set_state(waits.state());
         self.shown.observed(waits, self.plan.acknowledged().filter(|_| ready && self.current.is_some()), &offer);
@@ -167,7 +170,7 @@ impl Running {
         self.plan.renewed(sent, outcome.as_ref().copied().map_err(failure), Instant::now(), chance);
         match outcome {
             Ok(()) => self.shown.renewed(),
-            // It was never sent.
+            // Its claim has ended: not before a first request, perhaps, but what came of that is the next holder's to find.
             Err(Error::Unclaimed(_)) => {}
             Err(error) => self.shown.failed(&error),
         }
@@ -265,6 +268,8 @@ mod tests {
 
     use super::*;
     use crate::config::LeaseConfig;
+    use crate::lease::credentials::Error as Fault;
+    use crate::lease::hub::Hubs;
     use crate::lease::report::LeaseReport;
     use crate::telemetry::Section;
 
@@ -311,6 +316,41 @@ mod tests {
         drop(running);
         let told = report.report();
         assert_eq!((&told["held"], &told["renewals"]), (&false.into(), &1.into()), "{told}");
+    }
+
+    /// Credentials that differ from others by the name of their server.
+    fn hub(server: &str) -> Arc<Hub> {
+        let kubeconfig = format!(
+            r#"{{"clusters":[{{"name":"hub","cluster":{{"server":"https://{server}"}}}}],"current-context":"hub",
+            "contexts":[{{"name":"hub","context":{{"cluster":"hub"}}}}]}}"#
+        );
+        let data = serde_json::json!({"kubeconfig": k8s_openapi::ByteString(kubeconfig.into_bytes())});
+        let content = serde_json::json!({ "data": data }).to_string();
+        Hubs::default().hub(crate::lease::credentials::read(&content).unwrap()).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_secret_that_is_put_back_to_the_credentials_in_use_is_not_told_as_broken() {
+        let (mut running, report) = running();
+        let (secret, offers) = watch::channel(Offer::Given(hub("old.invalid")));
+        running.offers = offers;
+        let (scope, _drain) = Scope::standalone("renewer");
+        let fault = || report.report().get("credentials_fault").cloned();
+        running.turn(&scope);
+        let given = hub("old.invalid");
+        running.verified((given, Ok(true)));
+        for broken in [Offer::Given(hub("new.invalid")), Offer::Faulty(Fault::NoKubeconfig)] {
+            secret.send_replace(broken);
+            running.turn(&scope);
+            if let Some((hub, _)) = running.verifying.take() {
+                running.verified((hub, Err(Error::Decode { reason: "it is another server".into() })));
+                running.turn(&scope);
+            }
+            assert!(fault().is_some(), "what is broken is not told");
+            secret.send_replace(Offer::Given(hub("old.invalid")));
+            running.turn(&scope);
+            assert_eq!(fault(), None, "what is no longer in the secret is told of it");
+        }
     }
 
     #[tokio::test(start_paused = true)]

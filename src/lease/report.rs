@@ -141,6 +141,14 @@ impl Shown {
         state.credentials_fault = None;
     }
 
+    /// The Secret has the credentials that are in use, perhaps again: what was wrong with others is over.
+    pub(super) fn uses_what_is_offered(&self) {
+        let fault = self.state.lock().credentials_fault.take();
+        if fault.is_some() {
+            tracing::info!(section = %self.name, "the secret has the credentials in use again");
+        }
+    }
+
     /// The hub does not take the Secret's credentials.
     pub(super) fn rejected(&self, error: &Error) {
         let mut state = self.state.lock();

@@ -364,3 +364,6 @@ impl Life {
         self.demands.iter().all(Demand::is_met)
     }
 }
+
+#[cfg(test)]
+mod tests;

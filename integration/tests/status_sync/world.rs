@@ -257,6 +257,12 @@ impl Stage {
         self.sql.execute_typed(sql, &typed).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"))
     }
 
+    /// Begins to count statements anew, in this database alone: the server's others are other tests'.
+    pub(crate) async fn forget_statements(&self) {
+        let reset = "SELECT pg_stat_statements_reset(0, oid, 0) FROM pg_database WHERE datname = current_database()";
+        self.sql.execute(reset, &[]).await.expect("a reset");
+    }
+
     /// Waits until an object is there and so.
     pub(crate) async fn has(&self, plural: &str, name: &str, holds: impl Fn(&DynamicObject) -> bool) -> DynamicObject {
         let api = self.api(plural);

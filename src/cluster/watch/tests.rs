@@ -176,3 +176,30 @@ async fn a_list_that_is_asked_for_after_a_lost_connection_is_made_once() {
     assert_eq!(script.asked().iter().filter(|line| line.starts_with("LIST")).count(), 1);
     running.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_came_first_waits_for_no_list_that_only_those_who_came_later_need() {
+    let ((local, local_script), (remote, remote_script)) = (secrets(|| (500, false)), secrets(|| (500, false)));
+    for (watch, script) in [(&local, &local_script), (&remote, &remote_script)] {
+        watch.assume_kind(Kind::core("Secret", "secrets", true));
+        script.take(Duration::from_millis(200));
+    }
+    remote.list_after(&local);
+    let running = [start(&local), start(&remote)];
+    listed(&remote).await;
+    let mut pairs = Vec::new();
+    let mut met = 0;
+    for _ in 0..100 {
+        pairs.push((local.demand(None), remote.demand(None)));
+        // Less than a list apart, for the time of a hundred lists.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        met = pairs.iter().filter(|(_, there)| there.is_met()).count();
+        assert!(
+            pairs.iter().all(|(here, there)| here.is_met() || !there.is_met()),
+            "the remote list that a demand trusts was begun before the local one had ended"
+        );
+    }
+    // A list of each, what is gathered before them, and the one that they came too late for.
+    assert!(met >= 90, "{met} of 100 were served while others came");
+    running.into_iter().for_each(|running| running.abort());
+}
