@@ -31,6 +31,7 @@ impl Stage {
             labels: String::new(),
             fields: String::new(),
             metadata_only: false,
+            projection: Some("status_sync"),
         };
         let url: DatabaseUrl = format!("postgres://u:p@127.0.0.1:{port}/d?sslmode=disable").parse().expect("a URL");
         let shared = Shared {
