@@ -201,5 +201,7 @@ async fn who_came_first_waits_for_no_list_that_only_those_who_came_later_need() 
     }
     // A list of each, what is gathered before them, and the one that they came too late for.
     assert!(met >= 90, "{met} of 100 were served while others came");
-    running.into_iter().for_each(|running| running.abort());
+    for running in running {
+        running.abort();
+    }
 }
