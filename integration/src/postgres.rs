@@ -49,6 +49,8 @@ const PASSWORDS: [(&str, &str); 4] =
 
 /// Ready within a second on an idle machine.
 const LONGEST_START: Duration = Duration::from_mins(1);
+/// Longer than any test takes.
+const CLIENT_GOOD_FOR: Duration = Duration::from_hours(24);
 
 const ROLES: &str = include_str!("../sql/roles.sql");
 const SPEC: &str = include_str!("../sql/spec.sql");
@@ -64,6 +66,8 @@ pub enum Transport {
     Both,
     /// Only who uses TLS.
     Tls,
+    /// Only who uses TLS and shows a certificate of the [authority](Postgres::authority).
+    Mutual,
 }
 
 /// A running server. Killed, and its files removed, when dropped.
@@ -73,6 +77,7 @@ pub struct Postgres {
     programs: PathBuf,
     transport: Transport,
     authority: PathBuf,
+    client: (PathBuf, PathBuf),
     port: Port,
     room: Room,
 }
@@ -92,8 +97,11 @@ impl Postgres {
         let room = Room::brief(&format!("pg-{name}"))?;
         let certificates = Certificates::make(&room)?;
         let authority = room.write("authority.pem", &certificates.authority_pem)?;
+        let shown = certificates.client("client", CLIENT_GOOD_FOR)?;
+        let client = (room.write("client.crt", &shown.certificate_pem)?, room.write("client.key", &shown.key_pem)?);
         let password = room.write("password", "admin")?;
-        let server = Self { process: Mutex::new(None), programs, transport, authority, port: Port::take()?, room };
+        let (process, port) = (Mutex::new(None), Port::take()?);
+        let server = Self { process, programs, transport, authority, client, port, room };
         server.hand_over()?;
         server.initialize(&password).await?;
         server.start_again().await?;
@@ -125,6 +133,11 @@ impl Postgres {
         &self.authority
     }
 
+    /// Certificate and key that the authority has signed for clients, as `sslcert` and `sslkey` name them.
+    pub fn client_certificate(&self) -> (&Path, &Path) {
+        (&self.client.0, &self.client.1)
+    }
+
     /// Starts the server that was killed, with everything that it had acknowledged.
     pub async fn start_again(&self) -> Result<(), Error> {
         let mut args: Vec<OsString> = vec!["-D".into(), self.data().into()];
@@ -137,6 +150,7 @@ impl Postgres {
             ssl,
             "ssl_cert_file=../tls.crt",
             "ssl_key_file=../tls.key",
+            "ssl_ca_file=../authority.pem",
             "listen_addresses=127.0.0.1",
             "shared_preload_libraries=pg_stat_statements",
             // A machine that loses its power is no case here; a killed server loses nothing without these two.
@@ -234,9 +248,14 @@ impl Postgres {
             let detail = String::from_utf8_lossy(&output.stderr).into_owned();
             return Err(Error::Build { what: "a PostgreSQL cluster", detail });
         }
-        if self.transport == Transport::Tls {
+        let demanded = match self.transport {
+            Transport::Plain | Transport::Both => None,
+            Transport::Tls => Some(""),
+            Transport::Mutual => Some(" clientcert=verify-ca"),
+        };
+        if let Some(demanded) = demanded {
             let path = self.data().join("pg_hba.conf");
-            let rules = "local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n";
+            let rules = format!("local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256{demanded}\n");
             fs::write(&path, rules).map_err(Error::file("write", &path))?;
         }
         Ok(())
@@ -255,11 +274,6 @@ impl Postgres {
 }
 
 impl Database {
-    /// Its name on the server.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// A connection over the server's socket.
     pub async fn client(&self, user: &str) -> Result<Client, Error> {
         connect(&self.host, self.port, user, &self.name).await

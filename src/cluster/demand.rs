@@ -237,6 +237,7 @@ mod tests {
             labels: String::new(),
             fields: String::new(),
             metadata_only: false,
+            projection: None,
         };
         (Watch::new(id, cluster), script)
     }

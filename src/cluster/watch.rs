@@ -66,6 +66,8 @@ pub struct WatchId {
     pub fields: String,
     /// Only metadata is read.
     pub metadata_only: bool,
+    /// Who has the objects [cut down](Watch::project) as they come in: nobody else can do with what is left of them.
+    pub projection: Option<&'static str>,
 }
 
 impl WatchId {
@@ -81,6 +83,10 @@ impl WatchId {
                 label.push(' ');
                 label.push_str(selector);
             }
+        }
+        if let Some(projection) = self.projection {
+            label.push_str(" for ");
+            label.push_str(projection);
         }
         label
     }
@@ -228,7 +234,8 @@ impl Watch {
     }
 
     /// Cuts every object down as it comes in, before it is kept: for kinds whose objects are large and of which little
-    /// decides. All who share the watch get what is left. Before the actor starts.
+    /// decides. All who share the watch get what is left, so its id names [who cuts](WatchId::projection). Before the actor
+    /// starts.
     pub fn project(&self, projection: Projection) {
         *self.projection.write() = Some(projection);
     }

@@ -165,7 +165,15 @@ impl FromStr for DatabaseUrl {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
         config.keepalives_idle(KEEPALIVE_AFTER).tcp_user_timeout(USER_TIMEOUT);
-        let tls = ours.tls.unwrap_or(TlsMode::Prefer);
+        let tls = match (&ours.roots, ours.tls) {
+            // libpq's: whom everybody trusts is no proof of who it is, without the name.
+            (Some(Roots::System), None | Some(TlsMode::VerifyFull)) => TlsMode::VerifyFull,
+            (Some(Roots::System), Some(_)) => {
+                let allowed = "verify-full, which alone goes with sslrootcert=system";
+                return Err(InvalidUrl::Value { parameter: "sslmode", allowed });
+            }
+            (_, tls) => tls.unwrap_or(TlsMode::Prefer),
+        };
         config.ssl_mode(match tls {
             TlsMode::Disable | TlsMode::Allow => SslMode::Disable,
             TlsMode::Prefer => SslMode::Prefer,
@@ -267,6 +275,19 @@ mod tests {
     fn require_verifies_where_it_is_told_by_whom() {
         let url = url("?sslmode=require&sslrootcert=%2Fa%20b.pem").unwrap();
         assert_eq!((url.tls, url.roots), (TlsMode::VerifyCa, Roots::File("/a b.pem".into())));
+    }
+
+    #[test]
+    fn the_roots_of_the_system_go_with_a_verified_name_and_with_nothing_less() {
+        for query in ["?sslrootcert=system", "?sslmode=verify-full&sslrootcert=system"] {
+            let url = url(query).unwrap();
+            assert_eq!((url.tls, url.roots), (TlsMode::VerifyFull, Roots::System), "{query}");
+        }
+        for (word, mode) in TlsMode::ALL.into_iter().filter(|(_, mode)| *mode != TlsMode::VerifyFull) {
+            let outcome = url(&format!("?sslrootcert=system&sslmode={word}"));
+            assert!(matches!(outcome, Err(InvalidUrl::Value { parameter: "sslmode", .. })), "{mode:?}: {outcome:?}");
+        }
+        assert_eq!(url("?sslmode=verify-ca").unwrap().roots, Roots::System, "where nothing is said of roots");
     }
 
     #[test]

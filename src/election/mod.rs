@@ -68,6 +68,7 @@ impl Election {
             labels: record::LABEL.to_owned(),
             fields: String::new(),
             metadata_only: false,
+            projection: None,
         });
         watch.assume_kind(Kind::lease());
         let roll = Roll::new(Arc::clone(&identity), config.renew_interval / SETTLE_PART, &watch);

@@ -206,6 +206,7 @@ mod tests {
             labels: String::new(),
             fields: "metadata.name=hub".into(),
             metadata_only: false,
+            projection: None,
         };
         let watch = Watch::new(id, cluster);
         watch.assume_kind(Kind::core("Secret", "secrets", true));

@@ -109,6 +109,7 @@ fn watch_one(
         labels: String::new(),
         fields: format!("metadata.name={name}"),
         metadata_only: false,
+        projection: None,
     });
     watch.assume_kind(kind);
     (ObjectKey::new(namespace, name), watch)

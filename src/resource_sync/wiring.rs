@@ -63,6 +63,7 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, fence: Option<Fenc
         labels: String::new(),
         fields: String::new(),
         metadata_only: false,
+        projection: None,
     };
     let named = |cluster: &ClusterName, name: &str| WatchId {
         fields: format!("metadata.name={name}"),

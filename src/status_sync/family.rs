@@ -1,7 +1,5 @@
 //! The six families: their names, the kinds they write and follow, and their two statements.
 
-use std::fmt;
-
 use super::families::{self, RollUp};
 use crate::config::{ResourceId, StatusFamily};
 
@@ -275,13 +273,4 @@ struct Parts {
     own_name: &'static str,
     /// Whether it names nobody.
     bad: &'static str,
-}
-
-impl fmt::Display for Home {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Status => "status",
-            Self::Root => "",
-        })
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
@@ -18,14 +19,17 @@ use super::tally::Tally;
 use super::write::{self, Written};
 use crate::actor::Scope;
 use crate::cluster::{Error as ClusterError, Kind, Object, ObjectKey, Retry, Verb};
-use crate::db::{self, Param, Rows};
+use crate::db::{self, Param};
 use crate::telemetry::WriteOutcome;
+
+/// A pass may be long: so often its report follows what is written. It looks at every entry.
+const SHOW_EVERY: Duration = Duration::from_secs(1);
 
 impl Poller {
     /// A whole pass.
-    pub(super) async fn pass(&self, scope: &Scope, life: &mut Life) -> Result<(), db::Error> {
+    pub(super) async fn pass(&self, scope: &Scope, life: &mut Life) -> Result<(), Stopped> {
         let begun = Instant::now();
-        let detected = self.detect(life).await?;
+        let detected = self.detect(scope, life).await?;
         let now = Instant::now();
         life.detection = now - begun;
         let counts = life.counts(begun, self.shared.interval);
@@ -37,60 +41,49 @@ impl Poller {
         let chosen = self.choose(life, life.table.names());
         // A database without any row may be one that is being filled: its first pass clears nothing.
         let may_clear = !(life.first_pass && empty && !*self.shared.any_rows.borrow());
-        let (without, with): (Vec<RowId>, Vec<RowId>) =
-            chosen.into_iter().partition(|id| life.table.get(*id).is_some_and(|entry| entry.found.rows() == 0));
-        let changed: Vec<RowId> = with
+        let calm = self.shared.interval;
+        let (without, changed): (Vec<RowId>, Vec<RowId>) = chosen
             .into_iter()
-            .filter(|id| life.table.get(*id).is_some_and(|entry| !entry.is_settled() && !entry.is_held_back(now)))
-            .collect();
+            .filter(|id| life.table.get(*id).is_some_and(|entry| entry.is_due(now, calm)))
+            .partition(|id| life.table.get(*id).is_some_and(|entry| entry.found.rows() == 0));
+        self.show(life);
         let mut work = self.work(scope, life);
         if may_clear {
             work.clear(without, counts).await;
         }
-        if !changed.is_empty() {
-            work.read(changed).await?;
-        }
+        let read = if changed.is_empty() { Ok(()) } else { work.read(changed).await };
+        // Whatever became of the reading: what is under way is finished, and known.
         work.finish().await;
+        self.note_all(life);
+        read?;
         let bad = life.table.bad_rows(&detected.bad);
         self.report.send_modify(|report| {
             report.rows = detected.rows;
             report.bad_rows = bad.count;
             report.bad_row_examples = bad.examples;
         });
-        self.note_all(life);
         Ok(())
     }
 
     /// Looks at some rows again, between passes. Nothing is cleared: only a whole pass knows how much would be.
-    pub(super) async fn look_again(
-        &self,
-        scope: &Scope,
-        life: &mut Life,
-        ids: &HashSet<RowId>,
-    ) -> Result<(), db::Error> {
+    pub(super) async fn look_again(&self, scope: &Scope, life: &mut Life, ids: &HashSet<RowId>) -> Result<(), Stopped> {
         let chosen = self.choose(life, life.table.names_of(ids));
         let now = Instant::now();
         let changed: Vec<RowId> = chosen
             .into_iter()
             .filter(|id| {
-                life.table
-                    .get(*id)
-                    .is_some_and(|entry| entry.found.rows() > 0 && !entry.is_settled() && !entry.is_held_back(now))
+                let due = |entry: &Entry| entry.found.rows() > 0 && entry.is_due(now, self.shared.interval);
+                life.table.get(*id).is_some_and(due)
             })
             .collect();
         if changed.is_empty() {
             return Ok(());
         }
-        for id in &changed {
-            if let Some(entry) = life.table.get_mut(*id).filter(|entry| entry.pending.is_none()) {
-                entry.mended = Some(now);
-            }
-        }
         let mut work = self.work(scope, life);
-        work.read(changed).await?;
+        let read = work.read(changed).await;
         work.finish().await;
         self.note_all(life);
-        Ok(())
+        read
     }
 
     fn note_all(&self, life: &mut Life) {
@@ -99,11 +92,12 @@ impl Poller {
         }
     }
 
-    async fn detect(&self, life: &mut Life) -> Result<Detected, db::Error> {
+    async fn detect(&self, scope: &Scope, life: &mut Life) -> Result<Detected, Stopped> {
         let params = vec![Param::Text(self.shared.namespace.clone())];
-        let mut rows = self.shared.database.rows(self.family.detection_name(), &self.detection, params).await?;
+        let asked = self.shared.database.rows(self.family.detection_name(), &self.detection, params);
+        let mut rows = answer(scope, life, asked).await?;
         let mut detected = Detected::default();
-        while let Some(row) = next_row(&mut rows, life).await? {
+        while let Some(row) = answer(scope, life, rows.next()).await? {
             let what: &str = rows.column(&row, 0)?;
             let id: Option<&str> = rows.column(&row, 1)?;
             let count: i64 = rows.column(&row, 4)?;
@@ -133,12 +127,33 @@ impl Poller {
     }
 }
 
-/// Waits for the next row, and meanwhile takes news in, so that no watch has to wait for a pass.
-async fn next_row(rows: &mut Rows, life: &mut Life) -> Result<Option<tokio_postgres::Row>, db::Error> {
+/// Why a pass has not come to its end.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// Nothing more is begun.
+    Draining,
+    /// The database has not told everything.
+    Failed(db::Error),
+}
+
+impl From<db::Error> for Stopped {
+    fn from(error: db::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Waits for the database unless the poller drains, and meanwhile takes news in, so that no watch has to wait for a pass.
+async fn answer<T>(
+    scope: &Scope,
+    life: &mut Life,
+    asked: impl Future<Output = Result<T, db::Error>>,
+) -> Result<T, Stopped> {
+    let mut asked = std::pin::pin!(asked);
     loop {
         tokio::select! {
             biased;
-            row = rows.next() => return row,
+            answer = &mut asked => return Ok(answer?),
+            () = scope.draining() => return Err(Stopped::Draining),
             key = life.inbox.next() => life.noted.extend(key),
         }
     }
@@ -171,11 +186,13 @@ pub(super) struct Work<'w> {
     scope: &'w Scope,
     life: &'w mut Life,
     tasks: JoinSet<Done>,
+    /// When the report was last brought up to date.
+    shown: Instant,
 }
 
 impl<'w> Work<'w> {
     pub(super) fn new(poller: &'w Poller, scope: &'w Scope, life: &'w mut Life) -> Self {
-        Self { poller, scope, life, tasks: JoinSet::new() }
+        Self { poller, scope, life, tasks: JoinSet::new(), shown: Instant::now() }
     }
 
     /// Serves what has no rows: what would be cleared or deleted passes the guard. `counts` as the guard takes it.
@@ -205,14 +222,15 @@ impl<'w> Work<'w> {
 
     /// Reads the rows of these objects and serves each as soon as its last row is there. An object whose rows did not
     /// all arrive is not touched.
-    async fn read(&mut self, ids: Vec<RowId>) -> Result<(), db::Error> {
+    async fn read(&mut self, ids: Vec<RowId>) -> Result<(), Stopped> {
         let params = vec![Param::Texts(ids.iter().map(ToString::to_string).collect())];
         let poller = self.poller;
-        let mut rows = poller.shared.database.rows(poller.family.rows_name(), &poller.rows, params).await?;
+        let asked = poller.shared.database.rows(poller.family.rows_name(), &poller.rows, params);
+        let mut rows = answer(self.scope, self.life, asked).await?;
         let mut current: Option<Current> = None;
-        while let Some(row) = next_row(&mut rows, self.life).await? {
+        while let Some(row) = answer(self.scope, self.life, rows.next()).await? {
             if self.scope.is_draining() {
-                return Ok(());
+                return Err(Stopped::Draining);
             }
             let id: &str = rows.column(&row, 0)?;
             let Ok(id) = id.parse::<RowId>() else { continue };
@@ -261,10 +279,9 @@ impl<'w> Work<'w> {
         let facts = &self.poller.facts;
         let mut made: BTreeMap<ObjectKey, Arc<Object>> = BTreeMap::new();
         if let Some(mark) = plan::mark(facts.shape, &entry.key) {
-            for held in target.in_namespace(&entry.key.namespace) {
-                if held.labels.get(mark.label).is_some_and(|value| **value == *mark.value) {
-                    made.insert(held.key.clone(), held);
-                }
+            let is_marked = |held: &Object| held.labels.get(mark.label).is_some_and(|value| **value == *mark.value);
+            for held in target.select_in_namespace(&entry.key.namespace, is_marked) {
+                made.insert(held.key.clone(), held);
             }
             for index in 0..desired.len() {
                 let key = plan::part_name(facts.shape, &entry.key, index);
@@ -323,6 +340,7 @@ impl<'w> Work<'w> {
             tokio::select! {
                 biased;
                 permit = &mut permit => return permit.ok(),
+                () = self.scope.draining() => return None,
                 Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => {
                     if let Ok(done) = done {
                         self.settle(done);
@@ -376,8 +394,13 @@ impl<'w> Work<'w> {
             poller.write_failed(write, &error);
             return;
         }
-        let taken_back = entry.contest.settled(!done.written.is_empty(), Instant::now(), poller.shared.interval);
-        entry.settle(done.print, done.live, write::versions(done.planned, &done.written));
+        let (now, wrote) = (Instant::now(), !done.written.is_empty());
+        let taken_back = entry.contest.settled(wrote, now, poller.shared.interval);
+        if wrote && entry.pending.is_none() {
+            entry.mended = Some(now);
+        }
+        let moment = poller.target.store().moment();
+        entry.settle(done.print, done.live, write::versions(done.planned, &done.written, moment));
         if !done.deleted.is_empty() {
             entry.delete(done.deleted);
         }
@@ -387,6 +410,10 @@ impl<'w> Work<'w> {
         if taken_back {
             poller.metrics.contended_field();
             poller.report.send_modify(|report| report.contended += 1);
+        }
+        if now.saturating_duration_since(self.shown) >= SHOW_EVERY {
+            self.shown = now;
+            poller.show(self.life);
         }
     }
 }

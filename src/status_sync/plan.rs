@@ -77,6 +77,8 @@ pub enum Change {
         key: ObjectKey,
         /// What they are to be; those of ours that are not in it go.
         fields: Fields,
+        /// Only this object, of those that are made: by the time of the write its name may be another's.
+        only: Option<Arc<str>>,
     },
     /// A new object; its status, where the fields are there, in a second request.
     Create {
@@ -169,7 +171,7 @@ pub fn next(facts: &Facts, hub_object: &ObjectKey, desired: Vec<Fields>, observe
     };
     let Some(mark) = mark(facts.shape, hub_object) else {
         let fields = desired.into_iter().next().unwrap_or_else(|| cleared(facts));
-        compare(&mut planned, live, fields, observed);
+        compare(&mut planned, live, fields, None, observed);
         return planned;
     };
     if live.deleting {
@@ -192,7 +194,7 @@ pub fn next(facts: &Facts, hub_object: &ObjectKey, desired: Vec<Fields>, observe
                 planned.changes.push(Change::Create { key, fields, mark: mark.clone(), owner });
             }
             Some(held) if is_ours(held, &mark, &live.uid) && !held.deleting => {
-                compare(&mut planned, held, fields, observed);
+                compare(&mut planned, held, fields, Some(&held.uid), observed);
             }
             Some(held) => {
                 if held.deleting || is_an_orphan(held, &mark, hub_object) {
@@ -214,12 +216,12 @@ pub fn next(facts: &Facts, hub_object: &ObjectKey, desired: Vec<Fields>, observe
     planned
 }
 
-fn compare(planned: &mut Planned, held: &Arc<Object>, fields: Fields, observed: &Observed<'_>) {
+fn compare(planned: &mut Planned, held: &Object, fields: Fields, only: Option<&Arc<str>>, observed: &Observed<'_>) {
     let desired = Digest::of(&fields);
     planned.parts.push((held.key.clone(), desired));
     let found = Digest::held(held);
     if found != Some(desired) && (found.is_none() || found != (observed.accepted)(&held.key, desired)) {
-        planned.changes.push(Change::Patch { key: held.key.clone(), fields });
+        planned.changes.push(Change::Patch { key: held.key.clone(), fields, only: only.cloned() });
     }
 }
 
@@ -275,9 +277,16 @@ pub fn body_of_new(facts: &Facts, change: &Change, api_version: &str, kind: &str
 ///
 /// Fields of a status are set by a merge patch, which works whether there is a status or not: they are lists and
 /// scalars, which a merge replaces whole. Fields of the root may be objects, which a merge would mix with what is there:
-/// a JSON patch replaces them, and takes away what is not there by setting it first.
-pub fn patch(facts: &Facts, mut fields: Fields) -> (&'static str, Value) {
+/// a JSON patch replaces them, and takes away what is not there by setting it first. Where it is for one object `only`,
+/// it is a JSON patch, too, that begins with a look at the UID; of what is made the whole status is ours.
+pub fn patch(facts: &Facts, mut fields: Fields, only: Option<&str>) -> (&'static str, Value) {
+    let mut operations: Vec<Value> =
+        only.iter().map(|uid| json!({"op": "test", "path": "/metadata/uid", "value": uid})).collect();
     match facts.home {
+        Home::Status if only.is_some() => {
+            operations.push(json!({"op": "add", "path": "/status", "value": fields}));
+            ("application/json-patch+json", Value::Array(operations))
+        }
         Home::Status => {
             let status: Map<String, Value> = facts
                 .fields
@@ -287,7 +296,6 @@ pub fn patch(facts: &Facts, mut fields: Fields) -> (&'static str, Value) {
             ("application/merge-patch+json", json!({"status": status}))
         }
         Home::Root => {
-            let mut operations = Vec::new();
             for name in facts.fields {
                 let path = format!("/{name}");
                 let value = fields.remove(name);

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::family::{Facts, facts};
 use super::guard::Guard;
 use super::pace::{GATHER, Pace};
-use super::pass::Work;
+use super::pass::{Stopped, Work};
 use super::plan;
 use super::report::FamilyReport;
 use super::table::{RowId, Table};
@@ -29,6 +29,8 @@ use crate::telemetry::StatusSyncMetrics;
 
 /// Back-off of a pass that failed; a pass that works is never waited for longer than the interval.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+/// A list that goes on has no bell: whether it has ended is looked at so often.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// What the pollers of a section share.
 pub struct Shared {
@@ -123,6 +125,9 @@ impl Poller {
 
     /// Runs until it is drained.
     pub async fn run(self: Arc<Self>, scope: Scope, inbox: KeyInbox<ObjectKey>) -> Result<(), BoxError> {
+        let _term = Term::begin(&self.report);
+        // What another term has seen says nothing of the database that there is now.
+        self.shared.any_rows.send_replace(false);
         let mut approvals = self.shared.approvals.subscribe();
         let mut hints = self.hints.subscribe();
         let demands = self.watches().map(|watch| watch.demand(self.shared.fence.as_ref())).collect();
@@ -139,6 +144,7 @@ impl Poller {
         let mut failures = 0;
         loop {
             tokio::select! {
+                biased;
                 () = scope.draining() => return Ok(()),
                 () = self.wait_until_ready(&scope, &mut life) => {}
             }
@@ -156,7 +162,8 @@ impl Poller {
                     let pace = Pace::after_pass(begun, ended, life.detection, self.shared.interval);
                     life.table.next_retry().map_or(pace, |at| pace.retried(ended, at))
                 }
-                Err(error) => {
+                Err(Stopped::Draining) => return Ok(()),
+                Err(Stopped::Failed(error)) => {
                     self.failed(&error, failures);
                     let delay = RETRY.next_delay(failures);
                     failures = failures.saturating_add(1);
@@ -165,27 +172,37 @@ impl Poller {
             };
             self.publish(&life, outcome_text(failures), ended - begun);
             scope.set_state("waiting");
-            tokio::select! {
-                () = scope.draining() => return Ok(()),
-                () = self.rest(&scope, &mut life, &mut pace, &mut hints) => {}
-                changed = approvals.changed() => {
-                    if changed.is_ok() {
-                        life.guard.approve();
-                    }
-                }
-            }
+            self.rest(&scope, &mut life, &mut pace, &mut hints, &mut approvals).await;
         }
     }
 
-    /// Until the next pass: what watches show to be otherwise than it should be is mended at once.
-    async fn rest(&self, scope: &Scope, life: &mut Life, pace: &mut Pace, hints: &mut watch::Receiver<u64>) {
+    /// Until the next pass, an approval or a drain: what watches show to be otherwise than it should be is mended at once.
+    /// None of them cuts off what is being mended.
+    async fn rest(
+        &self,
+        scope: &Scope,
+        life: &mut Life,
+        pace: &mut Pace,
+        hints: &mut watch::Receiver<u64>,
+        approvals: &mut watch::Receiver<u64>,
+    ) {
+        let interval = self.shared.interval;
         loop {
+            let now = Instant::now();
+            let soonest = if self.can_decide(life) { now } else { now + LOOK };
+            let unrest = life.table.next_unrest(now, interval).map(|at| tokio::time::sleep_until(at.max(soonest)));
             tokio::select! {
+                () = scope.draining() => return,
                 () = tokio::time::sleep_until(pace.next()) => return,
+                Ok(()) = approvals.changed() => {
+                    life.guard.approve();
+                    return;
+                }
                 Ok(()) = hints.changed() => {
                     *pace = pace.hinted(Instant::now());
                     continue;
                 }
+                Some(()) = OptionFuture::from(unrest) => {}
                 key = life.inbox.next() => {
                     let Some(key) = key else { return };
                     self.note(life, &key);
@@ -195,14 +212,26 @@ impl Poller {
             while let Some(key) = life.inbox.try_next() {
                 self.note(life, &key);
             }
-            let unrest = life.table.take_unrest(Instant::now(), self.shared.interval);
-            if unrest.is_empty() || !self.is_ready() || !life.is_listed() {
+            if !self.can_decide(life) {
+                self.become_current();
                 continue;
             }
-            if let Err(error) = self.look_again(scope, life, &unrest).await {
-                self.failed(&error, 0);
+            let unrest = life.table.take_unrest(Instant::now(), interval);
+            if unrest.is_empty() {
+                continue;
             }
-            self.publish(life, None, Duration::ZERO);
+            let outcome = self.look_again(scope, life, &unrest).await;
+            let ended = Instant::now();
+            let again = match outcome {
+                Ok(()) => life.table.next_retry(),
+                Err(Stopped::Draining) => return,
+                Err(Stopped::Failed(error)) => {
+                    self.failed(&error, 0);
+                    Some(ended)
+                }
+            };
+            *pace = again.map_or(*pace, |at| pace.retried(ended, at));
+            self.show(life);
         }
     }
 
@@ -224,12 +253,23 @@ impl Poller {
         self.target.cluster().is_available() && self.watches().all(|watch| watch.is_current())
     }
 
+    /// Whether the caches are whole, of the cluster that answers now, and listed since this instance began.
+    fn can_decide(&self, life: &Life) -> bool {
+        self.is_ready() && life.is_listed()
+    }
+
+    /// A watch that was resumed after a lost connection lists again for those who ask.
+    fn become_current(&self) {
+        self.watches().for_each(|watch| watch.become_current());
+    }
+
     /// A pass begins only when the cluster answers and both kinds are listed: comparing with nothing decides nothing.
     async fn wait_until_ready(&self, scope: &Scope, life: &mut Life) {
-        while !(self.is_ready() && life.is_listed()) {
+        while !self.can_decide(life) {
             scope.set_state("waiting for the cluster");
             let reason = self.not_ready_because();
             self.report.send_modify(|report| report.waits_for = reason.map(|(reason, _)| reason));
+            self.become_current();
             let mut availability = self.target.cluster().availability();
             let mut listed = self.target.store().listed();
             let mut owner_listed = self.owner.as_ref().map(|watch| watch.store().listed());
@@ -241,8 +281,7 @@ impl Poller {
                     // What is listed anew is compared as a whole.
                     drop(key);
                 }
-                // A list that goes on has no bell.
-                () = tokio::time::sleep(Duration::from_millis(200)) => {}
+                () = tokio::time::sleep(LOOK) => {}
             }
         }
         self.report.send_modify(|report| report.waits_for = None);
@@ -274,7 +313,20 @@ impl Poller {
         self.report.send_modify(|report| report.failure = Some((kind, text)));
     }
 
-    pub(super) fn publish(&self, life: &Life, done: Option<()>, took: Duration) {
+    /// After a pass; `done` where it came to its end.
+    fn publish(&self, life: &Life, done: Option<()>, took: Duration) {
+        self.show(life);
+        if done.is_some() {
+            self.report.send_modify(|report| {
+                report.last_pass = Some(took);
+                report.passes += 1;
+                report.failure = None;
+            });
+        }
+    }
+
+    /// Brings the report up to what the table says now.
+    pub(super) fn show(&self, life: &Life) {
         let waiting = life.table.waiting();
         let foreign = life.table.foreign();
         let oldest = life.table.oldest_pending();
@@ -284,11 +336,6 @@ impl Poller {
             report.foreign = foreign;
             report.oldest_pending = oldest;
             report.mass_clear_held = life.guard.held();
-            if done.is_some() {
-                report.last_pass = Some(took);
-                report.passes += 1;
-                report.failure = None;
-            }
         });
     }
 
@@ -315,8 +362,7 @@ impl Poller {
                     entry.waiting = waits;
                     entry.settled = None;
                     if waits.is_none() {
-                        // Another row is the object's; this one says nothing that anybody would write.
-                        entry.pending = None;
+                        entry.shadow();
                     }
                 }
             }
@@ -326,6 +372,23 @@ impl Poller {
 
     pub(super) fn work<'w>(&'w self, scope: &'w Scope, life: &'w mut Life) -> Work<'w> {
         Work::new(self, scope, life)
+    }
+}
+
+/// From the beginning of a run to its end, however it ends: outside of it there is nothing to report, no first pass has
+/// been made and no change grows old.
+struct Term<'p>(&'p watch::Sender<FamilyReport>);
+
+impl<'p> Term<'p> {
+    fn begin(report: &'p watch::Sender<FamilyReport>) -> Self {
+        report.send_replace(FamilyReport::default());
+        Self(report)
+    }
+}
+
+impl Drop for Term<'_> {
+    fn drop(&mut self) {
+        self.0.send_replace(FamilyReport::default());
     }
 }
 
@@ -364,3 +427,8 @@ impl Life {
         self.demands.iter().all(Demand::is_met)
     }
 }
+
+#[cfg(test)]
+mod run_tests;
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use super::digest::{Digest, Fingerprint};
 use super::plan::Waiting;
 use super::tally::Tally;
 use crate::actor::Backoff;
-use crate::cluster::{ObjectKey, Store};
+use crate::cluster::{ListMoment, ObjectKey, Store};
 
 /// What the API server refuses is tried again after this: the same content will hardly do.
 const REFUSED: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(5));
@@ -68,10 +68,23 @@ pub struct Found {
 pub struct Part {
     key: ObjectKey,
     digest: Digest,
-    /// The version of our last write, which the cache may have yet to show.
-    written: Option<Arc<str>>,
+    /// Our last write, which the cache may have yet to show.
+    written: Option<Version>,
     /// What the API server made of our write.
     accepted: Option<Digest>,
+}
+
+/// The version of a write of ours, and when it was acknowledged: a list of later shows it too, also where the cluster
+/// counts its versions from lower ones than before.
+pub type Version = (Arc<str>, ListMoment);
+
+impl Part {
+    /// Whether the cache has yet to show our last write.
+    fn is_awaited(&self, target: &Store) -> bool {
+        let awaits =
+            |(version, when): &Version| !target.has_caught_up(&self.key, version) && !target.has_listed_since(*when);
+        self.written.as_ref().is_some_and(awaits)
+    }
 }
 
 /// A row of `spec`.
@@ -95,7 +108,7 @@ pub struct Entry {
     deleted: Vec<Arc<str>>,
     /// What was wrong with its rows when they were last read.
     pub bad: Tally,
-    /// When someone else's edit was last mended.
+    /// When it was last written without the database having asked for it: somebody else's edit was taken back.
     pub mended: Option<Instant>,
     /// The contest with another writer, where there is one.
     pub contest: Contest,
@@ -139,6 +152,17 @@ impl Entry {
         self.not_before.is_some_and(|moment| now < moment)
     }
 
+    /// Whether somebody else's edit was taken back less than `calm` ago, and the database says nothing new since.
+    pub fn was_just_mended(&self, now: Instant, calm: Duration) -> bool {
+        let just = |mended| now.saturating_duration_since(mended) < calm;
+        self.pending.is_none() && self.mended.is_some_and(just)
+    }
+
+    /// Whether it is to be looked at now.
+    pub fn is_due(&self, now: Instant, calm: Duration) -> bool {
+        !self.is_settled() && !self.is_held_back(now) && !self.was_just_mended(now, calm)
+    }
+
     /// Whether the object was deleted by us.
     pub fn has_deleted(&self, uid: &str) -> bool {
         self.deleted.iter().any(|deleted| **deleted == *uid)
@@ -147,12 +171,12 @@ impl Entry {
     /// What is accepted in the place of a digest, see [`super::plan::Observed::accepted`].
     pub fn accepts(&self, target: &Store, key: &ObjectKey, desired: Digest) -> Option<Digest> {
         let part = self.parts.iter().find(|part| part.key == *key && part.digest == desired)?;
-        match &part.written {
-            Some(version) if !target.has_caught_up(key, version) => {
-                Some(target.get(key).and_then(|held| Digest::held(&held)).unwrap_or(desired))
-            }
-            _ => part.accepted,
+        let held = target.get(key);
+        if part.is_awaited(target) {
+            return Some(held.and_then(|held| Digest::held(&held)).unwrap_or(desired));
         }
+        // What is gone was accepted once; that is no reason not to make it again.
+        held.and(part.accepted)
     }
 
     /// Whether the caches show what was settled. Takes note of what the API server made of our last write, at the very
@@ -165,7 +189,7 @@ impl Entry {
             return false;
         }
         for part in &mut self.parts {
-            if part.written.as_ref().is_some_and(|version| !target.has_caught_up(&part.key, version)) {
+            if part.is_awaited(target) {
                 continue;
             }
             let Some(held) = target.get(&part.key) else { return false };
@@ -173,7 +197,7 @@ impl Entry {
             if shown == Some(part.digest) || (shown.is_some() && shown == part.accepted) {
                 continue;
             }
-            if part.written.as_ref().is_some_and(|version| *version == held.resource_version) {
+            if part.written.as_ref().is_some_and(|(version, _)| *version == held.resource_version) {
                 part.accepted = shown;
                 continue;
             }
@@ -184,7 +208,7 @@ impl Entry {
     }
 
     /// The rows were read and what they say is in the cluster: by `parts`, some of which were just written.
-    pub fn settle(&mut self, print: Fingerprint, live: Arc<str>, parts: Vec<(ObjectKey, Digest, Option<Arc<str>>)>) {
+    pub fn settle(&mut self, print: Fingerprint, live: Arc<str>, parts: Vec<(ObjectKey, Digest, Option<Version>)>) {
         let before = std::mem::take(&mut self.parts);
         self.parts = parts
             .into_iter()
@@ -220,9 +244,20 @@ impl Entry {
         self.deleted = uids;
     }
 
+    /// Another row is the object's: this one says nothing that anybody would write.
+    pub fn shadow(&mut self) {
+        self.pending = None;
+        self.failed = None;
+        self.not_before = None;
+        self.refusals = 0;
+        self.bad = Tally::default();
+    }
+
     /// A write failed.
     pub fn fail(&mut self, now: Instant, refused: bool) {
         self.settled = None;
+        // It is to be mended still.
+        self.mended = None;
         self.failed = Some(now);
         if refused {
             self.not_before = Some(now + REFUSED.next_delay(self.refusals));
@@ -253,6 +288,13 @@ impl Table {
                         entry.pending.get_or_insert(now);
                     }
                     entry.found = found.print;
+                    if entry.is_settled() {
+                        // The rows had been read at this state already, before the database told of it.
+                        entry.pending = None;
+                    }
+                    if found.print.rows() == 0 {
+                        entry.bad = Tally::default();
+                    }
                     entry
                 }
                 _ => Entry::new(&found, now),
@@ -327,17 +369,19 @@ impl Table {
         }
     }
 
-    /// Takes what is to be looked at before the next pass; what was mended less than `calm` ago is left to that pass, so
-    /// that a contest with another writer costs no more than one write an interval.
+    /// Takes what is to be looked at before the next pass; what was mended less than `calm` ago stays until then, so that
+    /// a contest with another writer costs no more than one write an interval.
     pub fn take_unrest(&mut self, now: Instant, calm: Duration) -> HashSet<RowId> {
-        let taken = std::mem::take(&mut self.unrest);
-        taken
-            .into_iter()
-            .filter(|id| {
-                let mended = self.entries.get(id).and_then(|entry| entry.mended);
-                mended.is_none_or(|mended| now.saturating_duration_since(mended) >= calm)
-            })
-            .collect()
+        let entries = &self.entries;
+        let is_due = |id: &RowId| entries.get(id).is_some_and(|entry| !entry.was_just_mended(now, calm));
+        self.unrest.extract_if(is_due).collect()
+    }
+
+    /// When the next of what is to be looked at can be.
+    pub fn next_unrest(&self, now: Instant, calm: Duration) -> Option<Instant> {
+        let entries = self.unrest.iter().filter_map(|id| self.entries.get(id));
+        let at = |entry: &Entry| entry.mended.filter(|_| entry.pending.is_none()).map_or(now, |mended| mended + calm);
+        entries.map(at).min()
     }
 
     /// Rows by what they wait for.
@@ -380,52 +424,4 @@ impl Table {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_row_id_is_written_as_it_is_read() {
-        let text = "0b81d5a4-8e0f-4c38-9d7a-0123456789ab";
-        assert_eq!(text.parse::<RowId>().unwrap().to_string(), text);
-        for wrong in ["", "0b81d5a4", "0b81d5a48e0f4c389d7a0123456789ab", "0b81d5a4-8e0f-4c38-9d7a-0123456789zz"] {
-            assert!(wrong.parse::<RowId>().is_err(), "{wrong}");
-        }
-    }
-
-    fn found(id: u128, name: &str, rows: i64) -> Found {
-        Found { id: RowId(id), key: ObjectKey::new("n", name), print: Fingerprint::new(rows, 7) }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_failed_is_tried_again_and_what_was_refused_later_each_time() {
-        let mut table = Table::default();
-        let now = Instant::now();
-        table.take(vec![found(1, "a", 1), found(2, "b", 1)], now);
-        assert_eq!(table.next_retry(), None);
-        table.get_mut(RowId(1)).unwrap().fail(now, true);
-        let refused = table.next_retry().unwrap();
-        assert!(refused >= now + REFUSED.first / 2 && table.get(RowId(1)).unwrap().is_held_back(now));
-        table.get_mut(RowId(2)).unwrap().fail(now, false);
-        assert_eq!(table.next_retry(), Some(now));
-        assert!(!table.get(RowId(2)).unwrap().is_held_back(now));
-        for id in [1, 2] {
-            table.get_mut(RowId(id)).unwrap().settle(Fingerprint::new(1, 7), "uid".into(), Vec::new());
-        }
-        assert_eq!(table.next_retry(), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn rows_that_are_gone_are_forgotten_and_those_renamed_begin_anew() {
-        let mut table = Table::default();
-        let now = Instant::now();
-        table.take(vec![found(1, "a", 1), found(2, "b", 1), found(3, "b", 1)], now);
-        let entry = table.get_mut(RowId(1)).unwrap();
-        entry.settle(Fingerprint::new(1, 7), "uid".into(), Vec::new());
-        assert!(entry.is_settled() && entry.pending.is_none());
-        assert_eq!(table.names().len(), 2);
-        table.take(vec![found(1, "a", 2), found(2, "c", 1)], now + Duration::from_secs(9));
-        let entry = table.get(RowId(1)).unwrap();
-        assert!(!entry.is_settled() && entry.pending == Some(now + Duration::from_secs(9)));
-        assert_eq!((table.len(), table.get(RowId(2)).unwrap().settled), (2, None));
-    }
-}
+mod tests;

@@ -11,7 +11,7 @@ use super::listener::Listener;
 use super::poller::{Poller, Shared};
 use super::report::StatusSyncReport;
 use crate::actor::{ChildSpec, KeyInbox, RestartPolicy, key_mailbox};
-use crate::cluster::{Fence, ObjectKey, WatchId, WatchRegistry};
+use crate::cluster::{Fence, ObjectKey, Watch, WatchId, WatchRegistry};
 use crate::config::{ClusterName, ResourceId, StatusFamily, StatusSyncConfig};
 use crate::db::{self, Database, DatabaseUrl};
 
@@ -47,16 +47,14 @@ pub fn wire(
     for family in &config.families {
         let facts = facts(*family);
         let namespace = &config.watch_namespace;
-        let target = watches.watch(id(&cluster, facts.target(), namespace, false));
-        target.project(projection(facts));
+        let target = projected(watches, &cluster, namespace, *family);
         let owner = facts.owner().map(|resource| {
             // Placements are written by a family of their own; their watch has the fields of that one.
             let written = StatusFamily::ALL.into_iter().find(|other| super::family::facts(*other).target() == resource);
-            let watch = watches.watch(id(&cluster, resource, namespace, written.is_none()));
-            if let Some(written) = written {
-                watch.project(projection(super::family::facts(written)));
+            match written {
+                Some(written) => projected(watches, &cluster, namespace, written),
+                None => watches.watch(id(&cluster, resource, namespace, true)),
             }
-            watch
         });
         let (mailbox, inbox) = key_mailbox(KEY_CAPACITY);
         for watch in std::iter::once(&target).chain(&owner) {
@@ -70,6 +68,15 @@ pub fn wire(
     Ok(WiredStatusSync { pollers, listener, report })
 }
 
+/// The watch of what a family writes: of digests, and so of no use to any other job, whatever it watches.
+fn projected(watches: &mut WatchRegistry, cluster: &ClusterName, namespace: &str, family: StatusFamily) -> Arc<Watch> {
+    let facts = facts(family);
+    let whole = id(cluster, facts.target(), namespace, false);
+    let watch = watches.watch(WatchId { projection: Some("status_sync"), ..whole });
+    watch.project(projection(facts));
+    watch
+}
+
 fn id(cluster: &ClusterName, resource: ResourceId, namespace: &str, metadata_only: bool) -> WatchId {
     WatchId {
         cluster: cluster.clone(),
@@ -78,6 +85,7 @@ fn id(cluster: &ClusterName, resource: ResourceId, namespace: &str, metadata_onl
         labels: String::new(),
         fields: String::new(),
         metadata_only,
+        projection: None,
     }
 }
 
@@ -105,5 +113,43 @@ impl WiredStatusSync {
             // The pollers first, so that there is somebody to tell.
             pollers.chain(listener).collect()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::config::ResourceId;
+
+    #[tokio::test]
+    async fn a_kind_that_another_job_watches_is_watched_twice_and_cut_down_for_one() {
+        let mut watches = WatchRegistry::new(&BTreeMap::new());
+        let cluster: ClusterName = "hub".parse().expect("a name");
+        let resource: ResourceId = "policies.v1.policy.open-cluster-management.io".parse().expect("a kind");
+        let whole = watches.watch(id(&cluster, resource, "", false));
+        let digests = projected(&mut watches, &cluster, "", StatusFamily::Policies);
+        let policy = serde_json::json!({"metadata": {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "1"},
+            "spec": {"disabled": false}, "status": {"compliant": "Compliant"}});
+        for watch in [&whole, &digests] {
+            let (mailbox, _inbox) = key_mailbox(KEY_CAPACITY);
+            watch.follow(Arc::new(KeyFollower { namespace: String::new(), mailbox }));
+            watch.list(std::slice::from_ref(&policy)).await;
+        }
+        let held = whole.store().get(&ObjectKey::new("n", "p")).expect("it is listed");
+        assert_eq!(held.content.value()["spec"], policy["spec"], "the other job decides from the whole object");
+        assert!(held.status.is_some());
+        let held = digests.store().get(&ObjectKey::new("n", "p")).expect("it is listed");
+        assert!(held.content.as_str().len() < 40 && held.status.is_none(), "{:?}", held.content);
+        assert_ne!(whole.id().label(), digests.id().label());
+    }
+
+    #[tokio::test]
+    async fn families_share_the_watch_of_a_kind() {
+        let mut watches = WatchRegistry::new(&BTreeMap::new());
+        let cluster: ClusterName = "hub".parse().expect("a name");
+        let one = projected(&mut watches, &cluster, "", StatusFamily::Placements);
+        assert!(Arc::ptr_eq(&one, &projected(&mut watches, &cluster, "", StatusFamily::Placements)));
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::digest::Digest;
 use super::family::{Facts, Home};
 use super::plan::{Change, body_of_new, patch};
-use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Propagation, Request, Verb};
+use super::table::Version;
+use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, ListMoment, Object, ObjectKey, Propagation, Request, Verb};
 
 /// A change as it goes to the API server. What waits for its turn or its answer is held as text: as values, the fields of
 /// one policy take ten times as much.
@@ -40,8 +41,8 @@ pub(super) fn prepare(kind: &Kind, facts: &Facts, changes: Vec<Change>) -> Vec<P
     let prepared = |change: Change| {
         let key = change.key().clone();
         match change {
-            Change::Patch { fields, .. } => {
-                Prepared { key, verb: Verb::Patch, steps: vec![patching(kind, facts, fields)] }
+            Change::Patch { fields, only, .. } => {
+                Prepared { key, verb: Verb::Patch, steps: vec![patching(kind, facts, fields, only.as_deref())] }
             }
             Change::Create { .. } => {
                 let body = body_of_new(facts, &change, &kind.resource.api_version, &kind.resource.kind);
@@ -52,7 +53,7 @@ pub(super) fn prepare(kind: &Kind, facts: &Facts, changes: Vec<Change>) -> Vec<P
                     body: body.map(|body| body.to_string().into_bytes()).unwrap_or_default(),
                 }];
                 if let (Home::Status, Change::Create { fields, .. }) = (facts.home, change) {
-                    steps.push(patching(kind, facts, fields));
+                    steps.push(patching(kind, facts, fields, None));
                 }
                 Prepared { key, verb: Verb::Create, steps }
             }
@@ -62,8 +63,8 @@ pub(super) fn prepare(kind: &Kind, facts: &Facts, changes: Vec<Change>) -> Vec<P
     changes.into_iter().map(prepared).collect()
 }
 
-fn patching(kind: &Kind, facts: &Facts, fields: super::families::Fields) -> Step {
-    let (content_type, body) = patch(facts, fields);
+fn patching(kind: &Kind, facts: &Facts, fields: super::families::Fields, only: Option<&str>) -> Step {
+    let (content_type, body) = patch(facts, fields, only);
     let subresource = if facts.home == Home::Status && kind.status_subresource { "status" } else { "" };
     Step::Send { verb: Verb::Patch, subresource, content_type, body: body.to_string().into_bytes() }
 }
@@ -102,17 +103,18 @@ async fn send(cluster: &Cluster, kind: &Kind, key: &ObjectKey, step: Step) -> Re
     }
 }
 
-/// What the writes of a hub object's changes leave to remember: each part with the version that was written.
+/// What the writes of a hub object's changes leave to remember: each part with the version that was written, by `now`.
 pub(super) fn versions(
     parts: Vec<(ObjectKey, Digest)>,
     written: &[Written],
-) -> Vec<(ObjectKey, Digest, Option<Arc<str>>)> {
+    now: ListMoment,
+) -> Vec<(ObjectKey, Digest, Option<Version>)> {
     parts
         .into_iter()
         .map(|(key, digest)| {
             let own = written.iter().find(|write| write.key == key && write.verb != Verb::Delete);
             let version = own.and_then(|write| write.result.as_ref().ok().cloned());
-            (key, digest, version)
+            (key, digest, version.map(|version| (version, now)))
         })
         .collect()
 }

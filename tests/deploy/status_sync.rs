@@ -30,7 +30,7 @@ fn namespace() -> String {
 /// What the container's environment is, with what the Secret and the pod's own fields give.
 fn environment() -> BTreeMap<String, String> {
     let value = |variable: &Value| match variable.pointer("/valueFrom") {
-        None => variable["value"].as_str().expect("a value").to_owned(),
+        None => variable["value"].as_str().unwrap_or_default().to_owned(),
         Some(from) if *from == json!({"fieldRef": {"fieldPath": "metadata.namespace"}}) => namespace(),
         Some(from) => {
             assert_eq!(*from, json!({"secretKeyRef": {"name": "hub-of-hubs-database-secret", "key": "url"}}));

@@ -97,40 +97,52 @@ impl Monitor {
         what: &str,
         limit: Duration,
     ) -> BTreeMap<String, BTreeSet<String>> {
-        let sections = self.world.sections();
-        eventually(format!("the sections to be shared out {what}"), limit, async || {
-            let holders = self.holders().await;
-            let mut shares: BTreeMap<String, BTreeSet<String>> =
-                among.iter().map(|identity| ((*identity).to_owned(), BTreeSet::new())).collect();
-            for section in &sections {
-                let holder = holders.get(section).ok_or_else(|| format!("nobody has {section}: {holders:?}"))?;
-                let share = shares.get_mut(holder).ok_or_else(|| format!("{holder} has {section}: {holders:?}"))?;
-                share.insert(section.clone());
-            }
-            let loads = || shares.values().map(BTreeSet::len);
-            let apart = loads().max().unwrap_or(0) - loads().min().unwrap_or(0);
-            if apart <= 1 { Ok(shares) } else { Err(format!("{shares:?}")) }
+        let what = format!("the sections to be shared out {what}");
+        eventually(what, limit, async || self.shares(among).await).await.unwrap()
+    }
+
+    /// Who holds what, where every section is held by one of these and none has two more than another.
+    async fn shares(&self, among: &[&str]) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
+        let holders = self.holders().await;
+        let mut shares: BTreeMap<String, BTreeSet<String>> =
+            among.iter().map(|identity| ((*identity).to_owned(), BTreeSet::new())).collect();
+        for section in self.world.sections() {
+            let holder = holders.get(&section).ok_or_else(|| format!("nobody has {section}: {holders:?}"))?;
+            let share = shares.get_mut(holder).ok_or_else(|| format!("{holder} has {section}: {holders:?}"))?;
+            share.insert(section);
+        }
+        let loads = || shares.values().map(BTreeSet::len);
+        let apart = loads().max().unwrap_or(0) - loads().min().unwrap_or(0);
+        if apart <= 1 { Ok(shares) } else { Err(format!("{shares:?}")) }
+    }
+
+    /// Waits until the sections are shared out among these, and each runs exactly what it holds. Where a section moves once
+    /// more in between, since a busy machine has cost somebody a claim, that is waited for, too.
+    pub(crate) async fn settled(&self, among: &[&str], what: &str) {
+        eventually(format!("the sections to be shared out and to run {what}"), LIMIT, async || {
+            let shares = self.shares(among).await?;
+            self.do_run(&shares).await
         })
         .await
-        .unwrap()
+        .unwrap();
     }
 
     /// Waits until each of these says by its metrics that exactly its share runs in it.
     pub(crate) async fn running(&self, shares: &BTreeMap<String, BTreeSet<String>>, what: &str) {
-        eventually(format!("the shares to run {what}"), LIMIT, async || {
-            let replicas = self.seen.lock().await.replicas.clone();
-            for (identity, share) in shares {
-                let claims = scrape(&replicas[identity]).await.ok_or_else(|| format!("{identity} does not answer"))?;
-                let running: BTreeSet<String> =
-                    claims.into_iter().filter(|(_, runs)| *runs).map(|(section, _)| section).collect();
-                if running != *share {
-                    return Err(format!("{identity} runs {running:?} and holds {share:?}"));
-                }
+        eventually(format!("the shares to run {what}"), LIMIT, async || self.do_run(shares).await).await.unwrap();
+    }
+
+    async fn do_run(&self, shares: &BTreeMap<String, BTreeSet<String>>) -> Result<(), String> {
+        let replicas = self.seen.lock().await.replicas.clone();
+        for (identity, share) in shares {
+            let claims = scrape(&replicas[identity]).await.ok_or_else(|| format!("{identity} does not answer"))?;
+            let running: BTreeSet<String> =
+                claims.into_iter().filter(|(_, runs)| *runs).map(|(section, _)| section).collect();
+            if running != *share {
+                return Err(format!("{identity} runs {running:?} and holds {share:?}"));
             }
-            Ok(())
-        })
-        .await
-        .unwrap();
+        }
+        Ok(())
     }
 
     /// The terms of a section.

@@ -108,8 +108,7 @@ impl Game {
     async fn settle(&self, when: &str) {
         let living: Vec<&str> = self.replicas.iter().map(|replica| replica.identity.as_str()).collect();
         let what = format!("{when} of {}: {:?}", self.world.name, self.diary);
-        let shares = self.monitor.shared_out(&living, &what, LIMIT).await;
-        self.monitor.running(&shares, &what).await;
+        self.monitor.settled(&living, &what).await;
         self.monitor.check().await;
     }
 

@@ -108,7 +108,7 @@ async fn rests(name: &str, policies: usize, clusters: usize, others: usize) {
         assert_eq!(report["written"], json!(objects), "{family}");
     }
     let since = stage.mark().await;
-    stage.sql.execute("SELECT pg_stat_statements_reset()", &[]).await.expect("a reset");
+    stage.forget_statements().await;
     for (family, table) in FAMILIES {
         let before = between_passes(&stage, &towline, family, table).await;
         stage.passes(&towline, family, 3).await;

@@ -218,7 +218,7 @@ fn a_storm_of_transactions_is_few_passes_of_the_family_concerned() {
         stage.comply(&uid, "hub", "c", "compliant").await;
         let towline = stage.start_listening().await;
         stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
-        stage.sql.execute("SELECT pg_stat_statements_reset()", &[]).await.expect("a reset");
+        stage.forget_statements().await;
         let begun = Instant::now();
         let storm = "DO $$ BEGIN FOR i IN 1..10000 LOOP \
                      UPDATE status.compliance SET compliance = CASE WHEN i % 2 = 0 THEN 'pending' ELSE 'non_compliant' END \

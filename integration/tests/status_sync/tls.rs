@@ -28,6 +28,7 @@ fn every_sslmode_does_what_its_name_says() {
             tls.database("sslmodes").await.expect("a database").url(READER),
             both.database("sslmodes").await.expect("a database").url(READER),
         );
+        let elsewhere = tls_url.replace("@localhost:", "@elsewhere.example:");
         let plain_url = stage.database.url(READER);
         let (own, others) = (tls.authority().display().to_string(), both.authority().display().to_string());
         let cases = [
@@ -45,10 +46,32 @@ fn every_sslmode_does_what_its_name_says() {
             (&tls_url, format!("verify-ca&sslrootcert={others}"), false),
             (&tls_url, "verify-full".to_owned(), false),
             (&tls_url, format!("verify-full&sslrootcert={own}"), true),
+            // The server by a name that its certificate does not have.
+            (&elsewhere, format!("require&hostaddr=127.0.0.1&sslrootcert={own}"), true),
+            (&elsewhere, format!("verify-ca&hostaddr=127.0.0.1&sslrootcert={own}"), true),
+            (&elsewhere, format!("verify-full&hostaddr=127.0.0.1&sslrootcert={own}"), false),
         ];
         for (url, mode, works) in cases {
             let outcome = connects(&stage, &format!("{url}?sslmode={mode}")).await;
             assert_eq!(outcome.is_ok(), works, "sslmode={mode}: {outcome:?}");
         }
+    });
+}
+
+#[test]
+fn a_server_that_asks_for_a_certificate_is_shown_the_one_that_the_url_names() {
+    run(async {
+        let stage = Stage::new("certificates").await;
+        let server = Postgres::start("mutual", Transport::Mutual).await.expect("a server");
+        let other = Postgres::start("unrelated", Transport::Mutual).await.expect("a server");
+        let url = server.database("certificates").await.expect("a database").url(READER);
+        let verified = format!("{url}?sslmode=verify-full&sslrootcert={}", server.authority().display());
+        let showing = |server: &Postgres| {
+            let (certificate, key) = server.client_certificate();
+            format!("{verified}&sslcert={}&sslkey={}", certificate.display(), key.display())
+        };
+        assert!(connects(&stage, &verified).await.is_err(), "it was let in without a certificate");
+        assert!(connects(&stage, &showing(&other)).await.is_err(), "it was let in with one of another authority");
+        assert_eq!(connects(&stage, &showing(&server)).await, Ok(()));
     });
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use integration::postgres::{self, Database, Transport};
 use integration::{ControlPlane, Filter, Options, Postgres, Towline, crds, eventually, users};
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule};
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
 use kube::{Api, Client, ResourceExt};
@@ -60,15 +60,22 @@ pub(crate) async fn world() -> &'static World {
 
 /// Exactly the role of `deploy/`.
 pub(crate) async fn grant(client: &Client) {
+    grant_to(client, users::TOWLINE, |_| ()).await;
+}
+
+/// The role of `deploy/` after a change, for one user.
+pub(crate) async fn grant_to(client: &Client, user: &str, change: impl FnOnce(&mut Vec<PolicyRule>)) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/base/rbac/status-sync.yaml");
     let text = std::fs::read_to_string(&path).expect("the role is readable");
-    let role: ClusterRole = serde_saphyr::from_str(&text).expect("a role");
+    let mut role: ClusterRole = serde_saphyr::from_str(&text).expect("a role");
+    change(role.rules.as_mut().expect("rules"));
     let group = "rbac.authorization.k8s.io";
-    let name = role.name_any();
+    let name = format!("{}-of-{user}", role.name_any());
+    role.metadata.name = Some(name.clone());
     let binding: ClusterRoleBinding = serde_json::from_value(json!({
         "metadata": {"name": name},
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": users::TOWLINE}],
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
     }))
     .expect("a binding");
     let params = PatchParams::apply("test").force();
@@ -255,6 +262,12 @@ impl Stage {
         let typed: Vec<(&(dyn ToSql + Sync), Type)> =
             params.iter().map(|param| (param as &(dyn ToSql + Sync), Type::TEXT)).collect();
         self.sql.execute_typed(sql, &typed).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"))
+    }
+
+    /// Begins to count statements anew, in this database alone: the server's others are other tests'.
+    pub(crate) async fn forget_statements(&self) {
+        let reset = "SELECT pg_stat_statements_reset(0, oid, 0) FROM pg_database WHERE datname = current_database()";
+        self.sql.execute(reset, &[]).await.expect("a reset");
     }
 
     /// Waits until an object is there and so.

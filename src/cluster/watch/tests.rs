@@ -50,6 +50,7 @@ fn secrets(mut review: impl FnMut() -> (u16, bool) + Send + 'static) -> (Arc<Wat
         labels: String::new(),
         fields: "metadata.name=one".into(),
         metadata_only: false,
+        projection: None,
     };
     (Watch::new(id, cluster), script)
 }

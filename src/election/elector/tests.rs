@@ -49,6 +49,7 @@ impl Scene {
                 labels: record::LABEL.into(),
                 fields: String::new(),
                 metadata_only: false,
+                projection: None,
             },
             cluster.clone(),
         );

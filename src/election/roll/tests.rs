@@ -31,6 +31,7 @@ impl Scene {
             labels: record::LABEL.into(),
             fields: String::new(),
             metadata_only: false,
+            projection: None,
         };
         let watch = Watch::new(id, cluster);
         let roll = Roll::new("me".into(), Duration::from_secs(1), &watch);

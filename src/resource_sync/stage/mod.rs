@@ -105,6 +105,7 @@ impl Stage {
                 labels: String::new(),
                 fields: String::new(),
                 metadata_only: false,
+                projection: None,
             };
             Watch::new(id, cluster.clone())
         };

@@ -70,14 +70,14 @@ fn without_rows_the_fields_go_and_a_number_becomes_zero() {
     let planned = plan(StatusFamily::Policies, vec![], Some(policy), vec![]);
     let Some(Change::Patch { fields, .. }) = planned.changes.first() else { panic!("{planned:?}") };
     assert_eq!(
-        patch(&facts(StatusFamily::Policies), fields.clone()).1,
+        patch(&facts(StatusFamily::Policies), fields.clone(), None).1,
         json!({"status": {"compliant": null, "status": null}})
     );
     let placement = held(StatusFamily::Placements, "foo", &json!({}), &json!({}));
     let planned = plan(StatusFamily::Placements, vec![], Some(placement), vec![]);
     let Some(Change::Patch { fields, .. }) = planned.changes.first() else { panic!("{planned:?}") };
     assert_eq!(
-        patch(&facts(StatusFamily::Placements), fields.clone()).1,
+        patch(&facts(StatusFamily::Placements), fields.clone(), None).1,
         json!({"status": {"numberOfSelectedClusters": 0}})
     );
 }
@@ -207,11 +207,41 @@ fn of_several_rows_of_a_name_the_one_with_the_live_uid_counts() {
 fn a_patch_of_the_root_replaces_and_removes_whatever_is_there() {
     let facts = facts(StatusFamily::SubscriptionReports);
     let fields = Fields::from([("summary", json!({"deployed": "1"}))]);
-    let (_, operations) = patch(&facts, fields);
+    let (_, operations) = patch(&facts, fields, None);
     let operations: json_patch::Patch = serde_json::from_value(operations).unwrap();
     for before in [json!({"metadata": {}}), json!({"metadata": {}, "results": [1], "summary": {"failed": "2"}})] {
         let mut object = before;
         json_patch::patch(&mut object, &operations).unwrap();
         assert_eq!(object, json!({"metadata": {}, "summary": {"deployed": "1"}}));
     }
+}
+
+#[test]
+fn what_is_made_is_patched_only_while_it_is_the_object_that_was_seen() {
+    let hub_object = held(StatusFamily::Placements, "foo", &json!({}), &json!({}));
+    let statuses = Fields::from([("statuses", json!({"packages": []}))]);
+    for (family, name, label, value, fields) in [
+        (StatusFamily::PlacementDecisions, "foo-decision-1", PLACEMENT_LABEL, "foo", decisions(&["a"])),
+        (StatusFamily::SubscriptionStatuses, "foo", HOSTING, "n.foo", statuses),
+    ] {
+        let mine = held(family, name, &ours(label, value, "uid-foo"), &json!({}));
+        let planned = plan(family, vec![fields.clone()], Some(Arc::clone(&hub_object)), vec![mine]);
+        let Some(Change::Patch { fields: set, only, .. }) = planned.changes.first() else { panic!("{planned:?}") };
+        assert_eq!(only.as_deref(), Some(format!("uid-{name}").as_str()));
+        let (content_type, operations) = patch(&facts(family), set.clone(), only.as_deref());
+        assert_eq!(content_type, "application/json-patch+json");
+        let operations: json_patch::Patch = serde_json::from_value(operations).unwrap();
+        let mut object = json!({"metadata": {"uid": format!("uid-{name}")}});
+        json_patch::patch(&mut object, &operations).unwrap();
+        let home = if family == StatusFamily::PlacementDecisions { &object["status"] } else { &object };
+        for (field, value) in &fields {
+            assert_eq!(home[*field], *value);
+        }
+        let mut others = json!({"metadata": {"uid": "of-another"}});
+        assert!(json_patch::patch(&mut others, &operations).is_err());
+    }
+    // The hub object itself is told by its name, as its row is.
+    let rule = held(StatusFamily::PlacementRules, "foo", &json!({}), &json!({}));
+    let planned = plan(StatusFamily::PlacementRules, vec![decisions(&["a"])], Some(rule), vec![]);
+    assert!(matches!(planned.changes.first(), Some(Change::Patch { only: None, .. })));
 }

@@ -1,0 +1,164 @@
+//! Connections that break while both ends live, permissions that are missing, and a replica that takes over.
+
+use integration::postgres::READER;
+use integration::rbac::grant_election;
+use integration::{Link, Towline, eventually, users};
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::world::{LIMIT, PLACEMENT_LABEL, Stage, grant_to, run};
+
+const SETTINGS: &str = "interval = \"200ms\"\nfamilies = [\"policies\"]";
+const FRESHNESS: &str = "towline_status_sync_freshness_seconds{family=\"policies\"} ";
+
+/// The daemon behind a link to the hub, with a policy that it has served.
+async fn behind(stage: &Stage) -> (Link, Towline, String) {
+    let uid = stage.wanted("policies", "p").await;
+    stage.comply(&uid, "hub", "c", "compliant").await;
+    let link = Link::to(stage.world.hub.address()).await.expect("a link");
+    let kubeconfig = stage.world.hub.kubeconfig_by(users::TOWLINE, link.address()).expect("a kubeconfig");
+    let config = stage.config_by(&stage.database.url(READER), &kubeconfig, SETTINGS);
+    let towline = Towline::start(&config, &[]).await.expect("the daemon starts");
+    towline.wait_ready(LIMIT).await.expect("the daemon is ready");
+    stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
+    (link, towline, uid)
+}
+
+/// Waits until the gauge of freshness is so.
+async fn freshness(towline: &Towline, what: &str, holds: impl Fn(f64) -> bool) {
+    eventually(format!("the freshness of policies to be {what}"), LIMIT, async || {
+        let metrics = towline.admin().metrics().await.map_err(|error| error.chain())?;
+        let found = metrics.lines().find_map(|line| line.strip_prefix(FRESHNESS)?.parse::<f64>().ok());
+        if found.is_some_and(&holds) { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn connections_that_end_while_the_api_server_lives_stop_nothing() {
+    run(async {
+        let stage = Stage::new("hungup").await;
+        let (link, towline, uid) = behind(&stage).await;
+        for word in ["non_compliant", "pending", "compliant"] {
+            link.hang_up();
+            stage.comply(&uid, "hub", "c", word).await;
+            let expected = match word {
+                "non_compliant" => "NonCompliant",
+                "pending" => "Pending",
+                _ => "Compliant",
+            };
+            stage.shows("policies", "p", "/status/compliant", &json!(expected)).await;
+            stage.passes(&towline, "policies", 3).await;
+        }
+        freshness(&towline, "nothing", |seconds| seconds == 0.0).await;
+    });
+}
+
+#[test]
+fn a_change_that_waits_in_a_pass_that_goes_on_shows_and_grows_old() {
+    run(async {
+        let stage = Stage::new("longpass").await;
+        let (link, towline, uid) = behind(&stage).await;
+        freshness(&towline, "nothing", |seconds| seconds == 0.0).await;
+        link.mute();
+        stage.comply(&uid, "hub", "c", "pending").await;
+        let under_way =
+            |report: &Value| report["oldest_unwritten_seconds"].is_number() && report["write_failure"].is_null();
+        stage.family(&towline, "policies", "a change before the pass has ended", under_way).await;
+        freshness(&towline, "more than nothing", |seconds| seconds > 0.0).await;
+        link.hang_up();
+        stage.shows("policies", "p", "/status/compliant", &json!("Pending")).await;
+        freshness(&towline, "nothing", |seconds| seconds == 0.0).await;
+    });
+}
+
+/// The passes of a replica.
+async fn passes(towline: &Towline) -> u64 {
+    let report = towline.admin().section("status-sync").await.expect("a report");
+    report["families"]["policies"]["passes"].as_u64().unwrap_or_default()
+}
+
+/// Which of two replicas makes passes.
+async fn leader(replicas: &[&Towline]) -> usize {
+    eventually("one replica to make passes", LIMIT, async || {
+        for (index, replica) in replicas.iter().enumerate() {
+            if passes(replica).await > 0 {
+                return Ok(index);
+            }
+        }
+        Err("none does".to_owned())
+    })
+    .await
+    .unwrap()
+}
+
+async fn allowed(client: &Client, namespace: &str) {
+    grant_election(client, namespace, None).await.expect("the election is granted");
+}
+
+#[test]
+fn a_replica_takes_over_from_one_that_was_killed_and_only_who_writes_has_changes_that_grow_old() {
+    run(async {
+        let stage = Stage::new("replicas").await;
+        allowed(&stage.world.client, &stage.name).await;
+        let uid = stage.wanted("policies", "p").await;
+        stage.comply(&uid, "hub", "c", "compliant").await;
+        let election = format!(
+            "[election]\ncluster = \"hub\"\nnamespace = \"{}\"\nlease_duration = \"4s\"\nrenew_interval = \"1s\"\n",
+            stage.name
+        );
+        let config = format!("{election}{}", stage.config(SETTINGS));
+        let one = Towline::start(&config, &[]).await.expect("a replica starts");
+        let other = Towline::start(&config, &[]).await.expect("a replica starts");
+        stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
+        let (leads, stands_by) = if leader(&[&one, &other]).await == 0 { (one, other) } else { (other, one) };
+        assert_eq!(passes(&stands_by).await, 0, "both make passes");
+        freshness(&stands_by, "nothing", |seconds| seconds == 0.0).await;
+        leads.kill9().await.expect("it is killed");
+        stage.comply(&uid, "hub", "c", "pending").await;
+        stage.shows("policies", "p", "/status/compliant", &json!("Pending")).await;
+        freshness(&stands_by, "nothing", |seconds| seconds == 0.0).await;
+        assert_eq!(leader(&[&stands_by]).await, 0);
+    });
+}
+
+#[test]
+fn a_write_that_is_not_allowed_is_reported_by_verb_and_kind_and_made_when_it_is() {
+    run(async {
+        let stage = Stage::new("forbidden").await;
+        let uid = stage.wanted("policies", "p").await;
+        stage.comply(&uid, "hub", "c", "compliant").await;
+        stage.wanted("placements", "d").await;
+        let reported =
+            json!({"labels": {PLACEMENT_LABEL: "d"}, "status": {"decisions": [{"clusterName": "c", "reason": ""}]}});
+        stage.report("placementdecisions", "hub", "x", &reported).await;
+        let client = &stage.world.client;
+        grant_to(client, users::REPLICA[0], |rules| {
+            rules.retain(|rule| rule.resources.iter().flatten().all(|resource| resource != "policies/status"));
+            for rule in rules.iter_mut() {
+                rule.verbs.retain(|verb| verb != "create");
+            }
+        })
+        .await;
+        let kubeconfig = stage.world.hub.kubeconfig(users::REPLICA[0]).expect("a kubeconfig");
+        let settings = "interval = \"200ms\"\nfamilies = [\"policies\", \"placementdecisions\"]";
+        let config = stage.config_by(&stage.database.url(READER), &kubeconfig, settings);
+        let towline = Towline::start(&config, &[]).await.expect("the daemon starts");
+        for (family, verb, kind) in
+            [("policies", "patch", "policies"), ("placementdecisions", "create", "placementdecisions")]
+        {
+            let named = |report: &Value| {
+                let failure = &report["write_failure"];
+                let error = failure["error"].as_str().unwrap_or_default();
+                failure["kind"] == "forbidden" && error.contains(&format!("not allowed to {verb} {kind}"))
+            };
+            stage.family(&towline, family, "the verb and the kind", named).await;
+        }
+        grant_to(client, users::REPLICA[0], |_| ()).await;
+        stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
+        stage
+            .has("placementdecisions", "d-decision-1", |object| object.data.pointer("/status/decisions/0").is_some())
+            .await;
+    });
+}

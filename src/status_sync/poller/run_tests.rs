@@ -1,0 +1,112 @@
+//! The poller against a cluster that is played, without a database.
+
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::actor::key_mailbox;
+use crate::cluster::WatchId;
+use crate::cluster::watch::scripted::Script;
+
+const WITHIN: Duration = Duration::from_hours(1);
+
+/// A poller of policies whose cluster is played, and whose database nobody runs.
+fn poller() -> (Arc<Poller>, Script) {
+    poller_of(1)
+}
+
+/// The same with a database at this port.
+fn poller_of(port: u16) -> (Arc<Poller>, Script) {
+    let (cluster, script) = Cluster::scripted("hub");
+    let id = WatchId {
+        cluster: cluster.name().clone(),
+        resource: facts(StatusFamily::Policies).target(),
+        namespace: String::new(),
+        labels: String::new(),
+        fields: String::new(),
+        metadata_only: false,
+        projection: Some("status_sync"),
+    };
+    let url = format!("postgres://u:p@127.0.0.1:{port}/d?sslmode=disable").parse().expect("a URL");
+    let shared = Shared {
+        database: Database::new(&url).expect("a pool"),
+        permits: Arc::new(Semaphore::new(1)),
+        interval: Duration::from_secs(5),
+        namespace: String::new(),
+        any_rows: watch::Sender::new(false),
+        approvals: watch::Sender::new(0),
+        fence: None,
+    };
+    (Arc::new(Poller::new(StatusFamily::Policies, Arc::new(shared), Watch::new(id, cluster), None)), script)
+}
+
+/// Begins to run, with whom nobody asks to drain.
+fn start(poller: &Arc<Poller>) -> JoinHandle<()> {
+    start_in(poller, Scope::standalone("poller").0)
+}
+
+fn start_in(poller: &Arc<Poller>, scope: Scope) -> JoinHandle<()> {
+    let poller = Arc::clone(poller);
+    tokio::spawn(async move {
+        let (_mailbox, inbox) = key_mailbox(1);
+        poller.run(scope, inbox).await.expect("it drains");
+    })
+}
+
+/// Waits until the poller is so.
+async fn becomes(poller: &Poller, what: &str, mut holds: impl FnMut(&Poller) -> bool) {
+    let waited = tokio::time::timeout(WITHIN, async {
+        while !holds(poller) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    waited.await.unwrap_or_else(|_| panic!("waited until {what}: {:?}", poller.report()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_was_resumed_after_a_lost_connection_is_listed_again() {
+    let (poller, _script) = poller();
+    let running = start(&poller);
+    becomes(&poller, "it needs the watch", |poller| !poller.target.is_idle()).await;
+    poller.target.list(&[]).await;
+    becomes(&poller, "it has asked the database", |poller| poller.report().failure.is_some()).await;
+    poller.target.resume().await;
+    assert!(!poller.is_ready(), "what answers now may be another cluster");
+    becomes(&poller, "it asks for a list", |poller| poller.target.is_asked_to_list()).await;
+    poller.target.list(&[]).await;
+    becomes(&poller, "it goes on", |poller| poller.report().waits_for.is_none()).await;
+    running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_reported_and_known_of_the_database_begins_and_ends_with_a_run() {
+    let (poller, _script) = poller();
+    let of_before = |report: &mut FamilyReport| {
+        report.passes = 3;
+        report.oldest_pending = Some(Instant::now());
+    };
+    let is_new = |report: &FamilyReport| report.passes == 0 && report.oldest_pending.is_none();
+    poller.report.send_modify(of_before);
+    poller.shared.any_rows.send_replace(true);
+    let running = start(&poller);
+    becomes(&poller, "it begins anew", |poller| is_new(&poller.report()) && !*poller.shared.any_rows.borrow()).await;
+    poller.report.send_modify(of_before);
+    running.abort();
+    assert!(running.await.is_err_and(|error| error.is_cancelled()));
+    assert!(is_new(&poller.report()), "who stands by has no change that grows old: {:?}", poller.report());
+}
+
+#[tokio::test]
+async fn a_drain_is_heard_while_the_database_says_nothing() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let (poller, _script) = poller_of(listener.local_addr().expect("an address").port());
+    let (scope, drain) = Scope::standalone("poller");
+    let running = start_in(&poller, scope);
+    becomes(&poller, "it needs the watch", |poller| !poller.target.is_idle()).await;
+    poller.target.list(&[]).await;
+    let _silent = listener.accept().await.expect("a connection");
+    tokio::time::pause();
+    drain.cancel();
+    // The clock goes on only when nothing is left to do but to wait for the database.
+    let ended = tokio::time::timeout(Duration::from_millis(1), running).await;
+    ended.expect("the drain was not heard").expect("no panic");
+}
