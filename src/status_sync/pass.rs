@@ -65,25 +65,28 @@ impl Poller {
         Ok(())
     }
 
-    /// Looks at some rows again, between passes. Nothing is cleared: only a whole pass knows how much would be.
-    pub(super) async fn look_again(&self, scope: &Scope, life: &mut Life, ids: &HashSet<RowId>) -> Result<(), Stopped> {
+    /// Looks at some rows again, between passes. Nothing is cleared: only a whole pass knows how much would be. Returns
+    /// whether one is needed.
+    pub(super) async fn look_again(
+        &self,
+        scope: &Scope,
+        life: &mut Life,
+        ids: &HashSet<RowId>,
+    ) -> Result<bool, Stopped> {
         let chosen = self.choose(life, life.table.names_of(ids));
-        let now = Instant::now();
-        let changed: Vec<RowId> = chosen
+        let (now, calm) = (Instant::now(), self.shared.interval);
+        let (without, changed): (Vec<RowId>, Vec<RowId>) = chosen
             .into_iter()
-            .filter(|id| {
-                let due = |entry: &Entry| entry.found.rows() > 0 && entry.is_due(now, self.shared.interval);
-                life.table.get(*id).is_some_and(due)
-            })
-            .collect();
-        if changed.is_empty() {
-            return Ok(());
+            .filter(|id| life.table.get(*id).is_some_and(|entry| entry.is_due(now, calm)))
+            .partition(|id| life.table.get(*id).is_some_and(|entry| entry.found.rows() == 0));
+        if !changed.is_empty() {
+            let mut work = self.work(scope, life);
+            let read = work.read(changed).await;
+            work.finish().await;
+            self.note_all(life);
+            read?;
         }
-        let mut work = self.work(scope, life);
-        let read = work.read(changed).await;
-        work.finish().await;
-        self.note_all(life);
-        read
+        Ok(!without.is_empty())
     }
 
     fn note_all(&self, life: &mut Life) {
@@ -292,7 +295,9 @@ impl<'w> Work<'w> {
             made.retain(|_, held| !entry.has_deleted(&held.uid));
         }
         let accepted = |key: &ObjectKey, desired| entry.accepts(target, key, desired);
-        Some(plan::next(facts, &entry.key, desired, &Observed { hub_object, made, accepted: &accepted }))
+        let outdated = |key: &ObjectKey, desired| entry.is_outdated(target, key, desired);
+        let observed = Observed { hub_object, made, accepted: &accepted, outdated: &outdated };
+        Some(plan::next(facts, &entry.key, desired, &observed))
     }
 
     /// Does what was planned: at once where that is nothing, else under a permit.

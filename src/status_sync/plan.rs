@@ -145,6 +145,9 @@ pub struct Observed<'o> {
     /// What is accepted in the place of a desired digest, by object: how the API server keeps what we wrote, and
     /// whatever the cache shows until it has caught up with our write of this very digest.
     pub accepted: &'o dyn Fn(&ObjectKey, Digest) -> Option<Digest>,
+    /// Whether the cache has yet to show our last write of an object, which was of another digest than the desired one:
+    /// what it shows is then no reason to leave the object alone.
+    pub outdated: &'o dyn Fn(&ObjectKey, Digest) -> bool,
 }
 
 /// What is to be done for one hub object.
@@ -220,7 +223,8 @@ fn compare(planned: &mut Planned, held: &Object, fields: Fields, only: Option<&A
     let desired = Digest::of(&fields);
     planned.parts.push((held.key.clone(), desired));
     let found = Digest::held(held);
-    if found != Some(desired) && (found.is_none() || found != (observed.accepted)(&held.key, desired)) {
+    let differs = found != Some(desired) && (found.is_none() || found != (observed.accepted)(&held.key, desired));
+    if differs || (observed.outdated)(&held.key, desired) {
         planned.changes.push(Change::Patch { key: held.key.clone(), fields, only: only.cloned() });
     }
 }

@@ -223,7 +223,12 @@ impl Poller {
             let outcome = self.look_again(scope, life, &unrest).await;
             let ended = Instant::now();
             let again = match outcome {
-                Ok(()) => life.table.next_retry(),
+                Ok(needs_pass) => {
+                    if needs_pass {
+                        *pace = pace.hinted(ended);
+                    }
+                    life.table.next_retry()
+                }
                 Err(Stopped::Draining) => return,
                 Err(Stopped::Failed(error)) => {
                     self.failed(&error, 0);

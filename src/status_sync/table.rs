@@ -13,7 +13,7 @@ use super::digest::{Digest, Fingerprint};
 use super::plan::Waiting;
 use super::tally::Tally;
 use crate::actor::Backoff;
-use crate::cluster::{ListMoment, ObjectKey, Store};
+use crate::cluster::{ListMoment, Object, ObjectKey, Store};
 
 /// What the API server refuses is tried again after this: the same content will hardly do.
 const REFUSED: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(5));
@@ -177,6 +177,20 @@ impl Entry {
         }
         // What is gone was accepted once; that is no reason not to make it again.
         held.and(part.accepted)
+    }
+
+    /// Whether the cache has yet to show our last write of an object, which was of another digest.
+    pub fn is_outdated(&self, target: &Store, key: &ObjectKey, desired: Digest) -> bool {
+        self.parts.iter().any(|part| part.key == *key && part.digest != desired && part.is_awaited(target))
+    }
+
+    /// Whether an object was made for this one, by its owner and a label of ours, and nothing is known of it.
+    fn is_surprised_by(&self, held: &Object) -> bool {
+        let owner = held.controller.as_ref().map(|controller| &controller.uid);
+        let is_known = self.parts.iter().any(|part| part.key == held.key)
+            || self.blockers.iter().any(|(blocker, _)| *blocker == held.key)
+            || self.has_deleted(&held.uid);
+        owner.is_some() && owner == self.live.as_ref() && !held.labels.is_empty() && !held.deleting && !is_known
     }
 
     /// Whether the caches show what was settled. Takes note of what the API server made of our last write, at the very
@@ -366,6 +380,17 @@ impl Table {
                 self.unrest.insert(id);
             }
             self.check(id, hub, target);
+        }
+        let Some(held) = target.get(shown) else { return };
+        for id in maker.and_then(|maker| self.by_name.get(maker)).into_iter().flatten() {
+            // One that was made when its rows were there still, or left over from somebody's: it may have to go.
+            if let Some(entry) = self.entries.get_mut(id)
+                && entry.is_settled()
+                && entry.is_surprised_by(&held)
+            {
+                entry.settled = None;
+                self.unrest.insert(*id);
+            }
         }
     }
 

@@ -38,7 +38,7 @@ async fn freshness(towline: &Towline, what: &str, holds: impl Fn(f64) -> bool) {
 #[test]
 fn connections_that_end_while_the_api_server_lives_stop_nothing() {
     run(async {
-        let stage = Stage::new("hungup").await;
+        let stage = Stage::new("endings").await;
         let (link, towline, uid) = behind(&stage).await;
         for word in ["non_compliant", "pending", "compliant"] {
             link.hang_up();

@@ -9,6 +9,7 @@ use crate::status_sync::digest::projection;
 use crate::status_sync::family::facts;
 
 const NOTHING_ACCEPTED: &dyn Fn(&ObjectKey, Digest) -> Option<Digest> = &|_, _| None;
+const NOTHING_OUTDATED: &dyn Fn(&ObjectKey, Digest) -> bool = &|_, _| false;
 
 fn held(family: StatusFamily, name: &str, metadata: &Value, content: &Value) -> Arc<Object> {
     let mut object =
@@ -41,7 +42,7 @@ fn plan(
     made: Vec<Arc<Object>>,
 ) -> Planned {
     let made = made.into_iter().map(|object| (object.key.clone(), object)).collect();
-    let observed = Observed { hub_object, made, accepted: NOTHING_ACCEPTED };
+    let observed = Observed { hub_object, made, accepted: NOTHING_ACCEPTED, outdated: NOTHING_OUTDATED };
     next(&facts(family), &ObjectKey::new("n", "foo"), desired, &observed)
 }
 
@@ -88,10 +89,23 @@ fn what_the_api_server_made_of_our_write_is_accepted() {
     let kept = held(family, "foo", &json!({}), &json!({"status": {"decisions": [{"clusterName": "a", "default": 1}]}}));
     let found = Digest::held(&kept);
     let accepted = move |_: &ObjectKey, desired| (desired == Digest::of(&decisions(&["a"]))).then_some(found).flatten();
-    let observed = Observed { hub_object: Some(kept), made: BTreeMap::new(), accepted: &accepted };
+    let observed =
+        Observed { hub_object: Some(kept), made: BTreeMap::new(), accepted: &accepted, outdated: NOTHING_OUTDATED };
     let key = ObjectKey::new("n", "foo");
     assert!(next(&facts(family), &key, vec![decisions(&["a"])], &observed).changes.is_empty());
     assert_eq!(next(&facts(family), &key, vec![decisions(&["b"])], &observed).changes.len(), 1);
+}
+
+#[test]
+fn a_cache_that_has_yet_to_show_another_write_of_ours_is_not_believed() {
+    let family = StatusFamily::PlacementRules;
+    let before = held(family, "foo", &json!({}), &json!({}));
+    let written = Digest::of(&decisions(&["a"]));
+    let outdated = move |_: &ObjectKey, desired| desired != written;
+    let observed =
+        Observed { hub_object: Some(before), made: BTreeMap::new(), accepted: NOTHING_ACCEPTED, outdated: &outdated };
+    let planned = next(&facts(family), &ObjectKey::new("n", "foo"), vec![], &observed);
+    assert_eq!(told(&planned), ["patch n/foo"], "it looks cleared, and is not");
 }
 
 #[test]

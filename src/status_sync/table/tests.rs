@@ -196,3 +196,47 @@ async fn an_edit_is_taken_back_once_an_interval_by_whoever_looks() {
     entry.fail(now, false);
     assert!(entry.is_due(soon, CALM));
 }
+
+#[tokio::test]
+async fn what_the_cache_has_yet_to_show_is_known_to_be_outdated() {
+    let watch = watch();
+    let ours = json!([{"clusterName": "a"}]);
+    watch.list(&[rule(6, &json!([]))]).await;
+    let table = written(&watch, &ours);
+    let is_outdated = |decisions: &Value| {
+        table.get(RowId(1)).unwrap().is_outdated(watch.store(), &ObjectKey::new("n", "a"), digest(decisions))
+    };
+    assert!(is_outdated(&json!([])) && !is_outdated(&ours));
+    watch.show(&rule(7, &ours)).await;
+    assert!(!is_outdated(&json!([])));
+}
+
+#[tokio::test]
+async fn an_object_that_shows_after_its_rows_went_is_looked_at() {
+    let watch = watch();
+    let maker = json!({"metadata": {"namespace": "n", "name": "maker", "uid": "live", "resourceVersion": "5"}});
+    watch.list(&[maker]).await;
+    let mut table = Table::default();
+    table.take(vec![found(1, "maker", 1)], Instant::now());
+    let settle = |table: &mut Table| {
+        table.get_mut(RowId(1)).unwrap().settle(Fingerprint::new(1, 7), "live".into(), Vec::new());
+    };
+    let mut made = rule(6, &json!([]));
+    let owner = json!([{"apiVersion": "x/v1", "kind": "X", "name": "maker", "uid": "live", "controller": true}]);
+    made["metadata"]["ownerReferences"] = owner;
+    let is_settled_after = |table: &mut Table| {
+        let (shown, maker) = (ObjectKey::new("n", "a"), ObjectKey::new("n", "maker"));
+        table.note(&shown, Some(&maker), watch.store(), watch.store());
+        table.get(RowId(1)).unwrap().is_settled()
+    };
+    settle(&mut table);
+    watch.show(&made).await;
+    assert!(is_settled_after(&mut table), "without a label it is somebody else's");
+    made["metadata"]["labels"] = json!({"cluster.open-cluster-management.io/placement": "maker"});
+    made["metadata"]["resourceVersion"] = json!("7");
+    watch.show(&made).await;
+    assert!(!is_settled_after(&mut table), "nobody has asked for it");
+    settle(&mut table);
+    table.get_mut(RowId(1)).unwrap().delete(vec!["uid".into()]);
+    assert!(is_settled_after(&mut table), "its end is on its way");
+}
