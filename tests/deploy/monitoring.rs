@@ -135,6 +135,32 @@ fn every_alert_says_what_to_do() {
     }
 }
 
+#[test]
+fn a_lease_that_was_never_renewed_since_a_restart_is_as_stale_as_one_that_ran_out() {
+    let stale = alerts().into_iter().find(|alert| alert["alert"] == "TowlineLeaseStale").expect("an alert");
+    let query = promql::read(stale["expr"].as_str().expect("an expression")).expect("checked elsewhere");
+    let named: Vec<&str> = query.selectors.iter().map(|selector| selector.name.as_str()).collect();
+    assert_eq!(
+        named,
+        ["towline_lease_held"],
+        "when the last renewal was is not known after a restart, nor the duration"
+    );
+}
+
+#[test]
+fn the_side_cars_metrics_are_scraped_where_it_listens() {
+    let monitor = document("deploy/side-car/monitoring/pod-monitor.yaml");
+    let side_car = document("deploy/side-car/stateful-set.yaml");
+    let labels = &side_car["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(&monitor["spec"]["selector"]["matchLabels"], labels);
+    let kustomization = |directory: &str| document(&format!("deploy/{directory}/kustomization.yaml"));
+    assert_eq!(kustomization("side-car/monitoring")["namespace"], kustomization("side-car")["namespace"]);
+    let endpoint = &elements(&monitor["spec"]["podMetricsEndpoints"])[0];
+    let containers = elements(&side_car["spec"]["template"]["spec"]["containers"]);
+    let ports = containers.iter().flat_map(|container| elements(&container["ports"]));
+    assert!(ports.into_iter().any(|port| port["name"] == endpoint["port"]), "{endpoint}");
+}
+
 /// The labels that a template such as `{{ $labels.section }}` or `{{section}}` names.
 fn template_labels<'t>(template: &'t str, before: &str) -> Vec<&'t str> {
     let inside = template.split("{{").skip(1).filter_map(|rest| rest.split("}}").next());

@@ -12,6 +12,7 @@ use futures::future::join_all;
 use integration::audit::{Mark, Record};
 use integration::{ControlPlane, Filter, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, ResourceExt};
@@ -189,6 +190,29 @@ impl Monitor {
         all.retain(|write| write.user == user);
         all
     }
+
+    /// What this user read since then (gets, lists and watches of anything but Leases), before and after this replica took
+    /// a section again.
+    pub(crate) async fn reads_around_a_claim(
+        &self,
+        user: &str,
+        identity: &str,
+        since: &str,
+    ) -> (Vec<Record>, Vec<Record>) {
+        let terms = self.seen.lock().await.terms.clone();
+        let claims = terms.into_values().flatten().filter(|term| term.holder == identity && *term.acquired > *since);
+        let claimed = claims.map(|term| term.acquired).min().unwrap();
+        let mut reads = Vec::new();
+        for (plane, mark) in [(&self.world.hub, self.marks[0]), (&self.world.edge, self.marks[1])] {
+            let all = Filter::since(mark).user(user).with_watches();
+            reads.extend(plane.audit().unwrap().records(&all).await.unwrap());
+        }
+        let is_read = |record: &Record| matches!(record.verb.as_str(), "get" | "list" | "watch");
+        reads.retain(|record| {
+            is_read(record) && !matches!(record.resource.as_str(), "" | "leases") && *record.received > *since
+        });
+        reads.into_iter().partition(|record| record.received < claimed)
+    }
 }
 
 impl Drop for Monitor {
@@ -235,7 +259,7 @@ async fn follow_leases(world: World, seen: Arc<Mutex<Seen>>) {
             };
             let spec = lease.spec.unwrap_or_default();
             let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
-            let acquired = spec.acquire_time.map(|time| time.0.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string());
+            let acquired = spec.acquire_time.map(|time| rfc3339(time.0));
             let mut seen = seen.lock().await;
             let before = seen.holders.insert(section.to_owned(), holder.clone()).flatten();
             if before.is_some() && holder.is_none() {
@@ -250,6 +274,11 @@ async fn follow_leases(world: World, seen: Arc<Mutex<Seen>>) {
             }
         })
         .await;
+}
+
+/// As the audit log has times, so that they sort as texts.
+pub(crate) fn rfc3339(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
 async fn scrape(url: &str) -> Option<BTreeMap<String, bool>> {

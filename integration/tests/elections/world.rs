@@ -35,7 +35,7 @@ pub(crate) fn run(company: Company, test: impl Future<Output = ()>) {
 pub(crate) enum Company {
     /// One other.
     One = 1,
-    /// None: it measures times.
+    /// None: it measures times, or counts what a user reads, wherever that is.
     None = 2,
 }
 

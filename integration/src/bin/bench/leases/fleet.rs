@@ -29,8 +29,11 @@ pub(crate) struct FleetCost {
     pub(crate) other_hub_requests: usize,
     /// Requests to the managed cluster, new watches included.
     pub(crate) managed_requests: usize,
-    /// Requests to paths that are no resource (discovery, version) at both clusters, since the start of the process.
+    /// Requests to paths that are no resource, but for probes, at both clusters, since the start of the process.
     pub(crate) discovery_requests: usize,
+    /// Looks whether the managed cluster answers (`/version`), since the start of the process. There is one before the
+    /// first watch.
+    pub(crate) probes: usize,
     pub(crate) cpu_seconds: f64,
     pub(crate) hub_cpu_seconds: f64,
     /// Since the start of the process.
@@ -121,11 +124,14 @@ impl Begun {
         let renewals = hub.count(&of_towline(hub_mark).verb("patch").resource("leases")).await?;
         let all = hub.count(&of_towline(hub_mark).with_watches()).await?;
         let managed_requests = managed.count(&Filter::since(managed_mark).user(users::HUB_USER).with_watches()).await?;
-        let mut discovery_requests = 0;
+        let (mut discovery_requests, mut probes) = (0, 0);
         for (audit, filter) in
             [(hub, of_towline(self.hub)), (managed, Filter::since(self.managed).user(users::HUB_USER))]
         {
-            discovery_requests += audit.count(&filter.resource("")).await?;
+            let pathless = audit.records(&filter.resource("")).await?;
+            let probing = pathless.iter().filter(|record| record.uri.starts_with("/version")).count();
+            probes += probing;
+            discovery_requests += pathless.len() - probing;
         }
         Ok(FleetCost {
             leases,
@@ -135,6 +141,7 @@ impl Begun {
             other_hub_requests: all - renewals,
             managed_requests,
             discovery_requests,
+            probes,
             cpu_seconds: after.cpu.saturating_sub(before.cpu).as_secs_f64(),
             hub_cpu_seconds: hub_after.cpu.saturating_sub(hub_before.cpu).as_secs_f64(),
             peak_mib: crate::measure::mebibytes(after.rss_peak),

@@ -1,10 +1,12 @@
-//! The lease job: what a renewal costs, what a lease holds in memory, and how long a hub or a credential that fails is
-//! felt.
+//! The lease job: what a renewal costs, what a lease holds in memory, how long a hub or a credential that fails is
+//! felt, and how soon what happens to a pod, a Secret or a replica tells.
 //!
 //! One control plane is the hub, another the managed cluster with the credentials' Secret. Renewals are counted by the
 //! hub's audit log, gaps are read from `spec.renewTime`, which the daemon writes by this machine's clock.
 
 mod fleet;
+mod handover;
+mod moments;
 mod outage;
 mod report;
 mod world;
@@ -13,6 +15,7 @@ use integration::Error;
 use serde::Serialize;
 
 use self::fleet::{Fleet, FleetCost};
+use self::moments::Moment;
 use self::outage::Gap;
 use self::world::World;
 use crate::options::LeaseOptions;
@@ -26,6 +29,8 @@ pub(crate) struct Measured {
     fleets: Vec<FleetCost>,
     /// From the hub's first answer after an outage to the first renewal, in seconds.
     hub_return_seconds: Vec<f64>,
+    /// From what happens to what it has to bring about, in seconds.
+    moments: Vec<(Moment, f64)>,
     /// The longest time between two renewals over rotations of the credentials.
     rotations: Vec<Gap>,
 }
@@ -53,6 +58,11 @@ async fn measure(options: &LeaseOptions) -> Result<Measured, Error> {
         let seconds = outage::hub_return(&world).await?;
         eprintln!("  hub back: renewed after {seconds:.2} s");
         measured.hub_return_seconds.push(seconds);
+        let moments = [moments::measure(&world).await?, handover::measure(&world).await?].concat();
+        for (moment, seconds) in &moments {
+            eprintln!("  {}: {seconds:.2} s", moment.as_str());
+        }
+        measured.moments.extend(moments);
         for rotation in outage::Rotation::ALL {
             let gap = rotation.measure(&world).await?;
             eprintln!(

@@ -131,10 +131,12 @@ async fn start(world: &World) -> Result<Towline, Error> {
     Ok(towline)
 }
 
-async fn read(leases: &Api<Lease>) -> Result<Lease, Error> {
+/// The lease that is measured.
+pub(super) async fn read(leases: &Api<Lease>) -> Result<Lease, Error> {
     leases.get(&lease_name(0)).await.map_err(Error::kubernetes("read the lease"))
 }
 
-fn renewed(lease: &Lease) -> Option<Timestamp> {
+/// When it was renewed.
+pub(super) fn renewed(lease: &Lease) -> Option<Timestamp> {
     Some(lease.spec.as_ref()?.renew_time.as_ref()?.0)
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::Measured;
 use super::fleet::FleetCost;
+use super::moments::Moment;
 use crate::report::write_json;
 
 /// Below the working directory, which `make` makes the repository.
@@ -14,7 +15,8 @@ const FILE: &str = "target/bench/lease.json";
 /// One line for a fleet that was just measured.
 pub(crate) fn fleet_progress(who: &str, cost: &FleetCost) -> String {
     format!(
-        "  {who:<9}{:>5} leases of {:>2} s: {} renewals in {:.0} s, {} other requests, {} at the managed cluster, {} discovery; \
+        "  {who:<9}{:>5} leases of {:>2} s: {} renewals in {:.0} s, {} other requests, {} at the managed cluster, {} discovery, \
+         {} probes; \
          CPU s: towline {:.2}, hub {:.2}; {:.3} ms/renewal, {:.1} % of a core; {:.1} MiB",
         cost.leases,
         cost.duration_seconds,
@@ -23,6 +25,7 @@ pub(crate) fn fleet_progress(who: &str, cost: &FleetCost) -> String {
         cost.other_hub_requests,
         cost.managed_requests,
         cost.discovery_requests,
+        cost.probes,
         cost.cpu_seconds,
         cost.hub_cpu_seconds,
         cost.cpu_ms_per_renewal(),
@@ -69,7 +72,8 @@ fn marks(measured: &Measured) -> Vec<Mark> {
     };
     let side_car = |figure: fn(&FleetCost) -> f64| median(measured.side_car.iter().map(figure));
     mark("side-car: hub requests for a renewal".to_owned(), side_car(requests_per_renewal), 1.0);
-    mark("side-car: discovery requests at both clusters".to_owned(), side_car(discovery), 1.0);
+    mark("side-car: discovery requests at both clusters".to_owned(), side_car(discovery), 0.0);
+    mark("side-car: probes of the managed cluster (`/version`)".to_owned(), side_car(probes), 1.0);
     mark("side-car: requests to the managed cluster at rest".to_owned(), side_car(managed), 0.0);
     mark("side-car: peak MiB".to_owned(), side_car(|cost| cost.peak_mib), 12.0);
     mark("side-car: CPU s in 2 minutes".to_owned(), side_car(|cost| cost.cpu_seconds * 120.0 / cost.seconds), 0.09);
@@ -89,6 +93,10 @@ fn marks(measured: &Measured) -> Vec<Mark> {
     }
     let returned = median(measured.hub_return_seconds.iter().copied());
     mark("from the hub's return to a renewal, s".to_owned(), returned, 1.0);
+    for moment in Moment::ALL {
+        let seconds = measured.moments.iter().filter(|(of, _)| *of == moment).map(|(_, seconds)| *seconds);
+        mark(format!("{}, s", moment.as_str()), median(seconds), moment.at_most().as_secs_f64());
+    }
     for gap in &measured.rotations {
         // A renewal is due after the period and its jitter, and takes a moment.
         let due = gap.period_seconds * 1.1 + 0.25;
@@ -105,6 +113,11 @@ fn requests_per_renewal(cost: &FleetCost) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "a handful")]
 fn discovery(cost: &FleetCost) -> f64 {
     cost.discovery_requests as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a handful")]
+fn probes(cost: &FleetCost) -> f64 {
+    cost.probes as f64
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a handful")]

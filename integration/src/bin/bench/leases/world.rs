@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::try_join;
 use integration::{ControlPlane, Error, Options as PlaneOptions, Storage, eventually, users};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -18,6 +18,8 @@ pub(crate) const LEASE_NAMESPACE: &str = "bench-leases";
 pub(crate) const SECRET_NAMESPACE: &str = "bench-add-on";
 /// Its name.
 pub(crate) const SECRET: &str = "hub-kubeconfig";
+/// The pod that gates a lease, in the namespace of the Secret.
+pub(crate) const POD: &str = "add-on-0";
 /// No step takes that long, even on a machine that does other things too.
 pub(crate) const LONGEST_STEP: Duration = Duration::from_mins(10);
 
@@ -92,6 +94,21 @@ impl World {
         });
         let written = secrets.patch(SECRET, &PatchParams::apply("bench").force(), &Patch::Apply(&secret)).await;
         written.map(drop).map_err(Error::kubernetes("write the credentials' Secret"))
+    }
+
+    /// Makes the pod, where there is none, and says whether it is ready.
+    pub(crate) async fn turn_pod(&self, ready: bool) -> Result<(), Error> {
+        let pods: Api<Pod> = Api::namespaced(self.managed_admin.clone(), SECRET_NAMESPACE);
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD},
+            "spec": {"containers": [{"name": "add-on", "image": "add-on"}]},
+        });
+        let made = pods.patch(POD, &PatchParams::apply("bench").force(), &Patch::Apply(&pod)).await;
+        made.map_err(Error::kubernetes("make the pod"))?;
+        let status = if ready { "True" } else { "False" };
+        let patch = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+        let turned = pods.patch_status(POD, &PatchParams::default(), &Patch::Merge(patch)).await;
+        turned.map(drop).map_err(Error::kubernetes("turn the pod"))
     }
 
     /// The daemon's configuration: so many sections with the same Secret.
