@@ -161,6 +161,10 @@ fn rests_as_specified(world: &mut World, traits: Traits, choices: &[u8]) -> Resu
 
 fn settles(world: &mut World, traits: Traits, choices: &[u8]) -> Result<(), TestCaseError> {
     come_to_rest(world, choices)?;
+    if world.has_unseen_ends {
+        world.ask_all();
+        come_to_rest(world, &[])?;
+    }
     world.diary.push("at rest".to_owned());
     for name in NAMES {
         is_as_specified(world, traits, name)?;
@@ -240,6 +244,28 @@ fn end_state(world: &World) -> Vec<Value> {
         }
     }
     states
+}
+
+/// What the selector left out and somebody deleted then: the local object of that name, which others made, is found to be
+/// unclaimed by the next look.
+#[test]
+fn what_ends_while_it_is_not_selected_is_seen_by_the_next_look() {
+    let traits = Traits { generations: false, status_subresource: false, defaults_spec: false, prunes_status: false };
+    let mut world = World::new(policy("metadata = \"mirror\"\nunclaimed = \"delete\"\nwrite_back = false"), traits);
+    let story = [
+        Action::CreateRemote(0, 0),
+        Action::Select { pair: 0, selected: false },
+        Action::CreateNamespace,
+        Action::CreateLocal(0, 0),
+    ];
+    live_through(&mut world, &story.map(|action| (action, 0)), &[]);
+    come_to_rest(&mut world, &[]).expect("a rest");
+    assert!(world.local.get(Sort::Synced, NAMES[0]).is_some(), "its remote object is there");
+    world.act(&Action::DeleteRemote(0));
+    come_to_rest(&mut world, &[]).expect("a rest");
+    assert!(world.has_unseen_ends && world.local.get(Sort::Synced, NAMES[0]).is_some(), "who told?");
+    rests_as_specified(&mut world, traits, &[]).expect("as specified");
+    assert!(world.local.get(Sort::Synced, NAMES[0]).is_none());
 }
 
 proptest! {

@@ -151,6 +151,16 @@ impl World {
 
     /// Does what somebody does; where it can't be done, nothing.
     pub(super) fn act(&mut self, action: &Action) {
+        let is_left_out = |world: &Self, name: &str| {
+            let remote = world.remote.get(Sort::Synced, name);
+            remote.is_some_and(|remote| remote.pointer(&format!("/metadata/labels/{UNSELECTED}")).is_some())
+        };
+        let left_out: Vec<_> = NAMES.into_iter().filter(|name| is_left_out(self, name)).collect();
+        self.do_it(action);
+        self.has_unseen_ends |= left_out.iter().any(|name| self.remote.get(Sort::Synced, name).is_none());
+    }
+
+    fn do_it(&mut self, action: &Action) {
         self.diary.push(format!("{action:?}"));
         let other = Who::SomebodyElse;
         match *action {
