@@ -161,7 +161,7 @@ fn rests_as_specified(world: &mut World, traits: Traits, choices: &[u8]) -> Resu
 
 fn settles(world: &mut World, traits: Traits, choices: &[u8]) -> Result<(), TestCaseError> {
     come_to_rest(world, choices)?;
-    if world.has_unseen_ends {
+    if world.unseen_ends > 0 {
         world.ask_all();
         come_to_rest(world, &[])?;
     }
@@ -263,7 +263,7 @@ fn what_ends_while_it_is_not_selected_is_seen_by_the_next_look() {
     assert!(world.local.get(Sort::Synced, NAMES[0]).is_some(), "its remote object is there");
     world.act(&Action::DeleteRemote(0));
     come_to_rest(&mut world, &[]).expect("a rest");
-    assert!(world.has_unseen_ends && world.local.get(Sort::Synced, NAMES[0]).is_some(), "who told?");
+    assert!(world.unseen_ends == 1 && world.local.get(Sort::Synced, NAMES[0]).is_some(), "who told?");
     rests_as_specified(&mut world, traits, &[]).expect("as specified");
     assert!(world.local.get(Sort::Synced, NAMES[0]).is_none());
 }

@@ -157,7 +157,7 @@ impl World {
         };
         let left_out: Vec<_> = NAMES.into_iter().filter(|name| is_left_out(self, name)).collect();
         self.do_it(action);
-        self.has_unseen_ends |= left_out.iter().any(|name| self.remote.get(Sort::Synced, name).is_none());
+        self.unseen_ends += left_out.iter().filter(|name| self.remote.get(Sort::Synced, name).is_none()).count();
     }
 
     fn do_it(&mut self, action: &Action) {

@@ -65,8 +65,8 @@ pub(super) struct World {
     pub(super) reads: usize,
     /// A list took the place of events, so that something may have gone unseen.
     pub(super) has_gaps: bool,
-    /// A remote object went while the selector left it out: no watch tells, the next look does.
-    pub(super) has_unseen_ends: bool,
+    /// How many remote objects went while the selector left them out: no watch tells, the next look does.
+    pub(super) unseen_ends: usize,
     /// What happened, for who reads of a failure.
     pub(super) diary: Vec<String>,
 }
@@ -88,7 +88,7 @@ impl World {
             unknown: None,
             reads: 0,
             has_gaps: false,
-            has_unseen_ends: false,
+            unseen_ends: 0,
             diary: Vec::new(),
         }
     }
