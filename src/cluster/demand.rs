@@ -230,15 +230,7 @@ mod tests {
 
     fn watch() -> (Arc<Watch>, Script) {
         let (cluster, script) = Cluster::scripted("edge");
-        let id = WatchId {
-            cluster: cluster.name().clone(),
-            resource: "databases.v1.demo.towline.dev".parse().unwrap(),
-            namespace: String::new(),
-            labels: String::new(),
-            fields: String::new(),
-            metadata_only: false,
-            projection: None,
-        };
+        let id = WatchId::all(cluster.name().clone(), "databases.v1.demo.towline.dev".parse().unwrap());
         (Watch::new(id, cluster), script)
     }
 

@@ -11,6 +11,7 @@
 //! and when for the kind, a new client when credentials change.
 
 mod end;
+mod id;
 #[cfg(test)]
 pub(crate) mod scripted;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 
 use self::end::End;
+pub use self::id::WatchId;
 use super::access::AccessRequest;
 use super::client::{Cluster, Session};
 use super::connection::guarded;
@@ -40,7 +42,6 @@ use super::object::{Decoded, Object, ObjectKey};
 use super::store::Store;
 use super::{Availability, Verb};
 use crate::actor::{Backoff, BoxError, Scope};
-use crate::config::{ClusterName, ResourceId};
 
 /// Back-off while a kind is missing or a permission denied; the cap is the spec's.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
@@ -50,47 +51,6 @@ const ASK_AGAIN: Duration = Duration::from_mins(5);
 const PAGE_SIZE: u32 = 500;
 /// kubectl's copy of what was applied: as large as the object and of no use here, unless a follower mirrors annotations.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
-/// What is watched. Equal ids share one watch.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WatchId {
-    /// The cluster.
-    pub cluster: ClusterName,
-    /// The kind.
-    pub resource: ResourceId,
-    /// The only namespace that is looked at; empty: all. A role in one namespace is enough for the former.
-    pub namespace: String,
-    /// Label selector, or empty.
-    pub labels: String,
-    /// Field selector, or empty.
-    pub fields: String,
-    /// Only metadata is read.
-    pub metadata_only: bool,
-    /// Who has the objects [cut down](Watch::project) as they come in: nobody else can do with what is left of them.
-    pub projection: Option<&'static str>,
-}
-
-impl WatchId {
-    /// The kind and what narrows it down, for the actor's name.
-    pub fn label(&self) -> String {
-        let mut label = self.resource.to_string();
-        if !self.namespace.is_empty() {
-            label.push_str(" in ");
-            label.push_str(&self.namespace);
-        }
-        for selector in [&self.labels, &self.fields] {
-            if !selector.is_empty() {
-                label.push(' ');
-                label.push_str(selector);
-            }
-        }
-        if let Some(projection) = self.projection {
-            label.push_str(" for ");
-            label.push_str(projection);
-        }
-        label
-    }
-}
 
 /// Cuts an object down to what is to be kept of it.
 pub type Projection = Arc<dyn Fn(&mut Object) + Send + Sync>;

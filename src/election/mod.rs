@@ -62,13 +62,9 @@ impl Election {
         let cluster = watches.canonical(&config.cluster);
         let leases = Arc::new(Leases::new(&watches.cluster(&cluster), config));
         let watch = watches.watch(WatchId {
-            cluster,
-            resource: record::leases_id(),
             namespace: config.namespace.clone(),
             labels: record::LABEL.to_owned(),
-            fields: String::new(),
-            metadata_only: false,
-            projection: None,
+            ..WatchId::all(cluster, record::leases_id())
         });
         watch.assume_kind(Kind::lease());
         let roll = Roll::new(Arc::clone(&identity), config.renew_interval / SETTLE_PART, &watch);

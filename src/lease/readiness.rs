@@ -200,13 +200,12 @@ mod tests {
     fn secret_watch(first: Option<Arc<dyn Follower>>) -> (Arc<Watch>, Arc<SecretFollower>, Script) {
         let (cluster, script) = Cluster::scripted("edge");
         let id = WatchId {
-            cluster: cluster.name().clone(),
-            resource: ResourceId { plural: "secrets".into(), version: "v1".into(), group: String::new() },
             namespace: "n".into(),
-            labels: String::new(),
             fields: "metadata.name=hub".into(),
-            metadata_only: false,
-            projection: None,
+            ..WatchId::all(
+                cluster.name().clone(),
+                ResourceId { plural: "secrets".into(), version: "v1".into(), group: String::new() },
+            )
         };
         let watch = Watch::new(id, cluster);
         watch.assume_kind(Kind::core("Secret", "secrets", true));

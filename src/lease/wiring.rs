@@ -103,13 +103,9 @@ fn watch_one(
         group: kind.resource.group.clone(),
     };
     let watch = watches.watch(WatchId {
-        cluster: cluster.clone(),
-        resource,
         namespace: namespace.to_owned(),
-        labels: String::new(),
         fields: format!("metadata.name={name}"),
-        metadata_only: false,
-        projection: None,
+        ..WatchId::all(cluster.clone(), resource)
     });
     watch.assume_kind(kind);
     (ObjectKey::new(namespace, name), watch)

@@ -56,15 +56,7 @@ pub fn wire(
 
 fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, fence: Option<Fence>) -> WiredSection {
     let core = |plural: &str| ResourceId { plural: plural.into(), version: "v1".into(), group: String::new() };
-    let id = |cluster: &ClusterName, resource: ResourceId| WatchId {
-        cluster: cluster.clone(),
-        resource,
-        namespace: String::new(),
-        labels: String::new(),
-        fields: String::new(),
-        metadata_only: false,
-        projection: None,
-    };
+    let id = |cluster: &ClusterName, resource: ResourceId| WatchId::all(cluster.clone(), resource);
     let named = |cluster: &ClusterName, name: &str| WatchId {
         fields: format!("metadata.name={name}"),
         ..id(cluster, core("secrets"))

@@ -78,15 +78,7 @@ fn projected(watches: &mut WatchRegistry, cluster: &ClusterName, namespace: &str
 }
 
 fn id(cluster: &ClusterName, resource: ResourceId, namespace: &str, metadata_only: bool) -> WatchId {
-    WatchId {
-        cluster: cluster.clone(),
-        resource,
-        namespace: namespace.to_owned(),
-        labels: String::new(),
-        fields: String::new(),
-        metadata_only,
-        projection: None,
-    }
+    WatchId { namespace: namespace.to_owned(), metadata_only, ..WatchId::all(cluster.clone(), resource) }
 }
 
 impl WiredStatusSync {

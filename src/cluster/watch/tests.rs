@@ -6,6 +6,7 @@ use tokio::task::JoinHandle;
 use super::scripted::Script;
 use super::*;
 use crate::cluster::Listed;
+use crate::config::ResourceId;
 
 const WITHIN: Duration = Duration::from_hours(1);
 
@@ -44,13 +45,11 @@ fn secrets(mut review: impl FnMut() -> (u16, bool) + Send + 'static) -> (Arc<Wat
         other => panic!("{other} was not expected"),
     });
     let id = WatchId {
-        cluster: cluster.name().clone(),
-        resource: ResourceId { plural: "secrets".into(), version: "v1".into(), group: String::new() },
-        namespace: String::new(),
-        labels: String::new(),
         fields: "metadata.name=one".into(),
-        metadata_only: false,
-        projection: None,
+        ..WatchId::all(
+            cluster.name().clone(),
+            ResourceId { plural: "secrets".into(), version: "v1".into(), group: String::new() },
+        )
     };
     (Watch::new(id, cluster), script)
 }

@@ -43,13 +43,9 @@ impl Scene {
         let config = ElectionConfig::new("edge".parse().unwrap(), "towline");
         let watch = Watch::new(
             WatchId {
-                cluster: cluster.name().clone(),
-                resource: record::leases_id(),
                 namespace: "towline".into(),
                 labels: record::LABEL.into(),
-                fields: String::new(),
-                metadata_only: false,
-                projection: None,
+                ..WatchId::all(cluster.name().clone(), record::leases_id())
             },
             cluster.clone(),
         );

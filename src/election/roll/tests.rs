@@ -25,13 +25,9 @@ impl Scene {
     async fn settled() -> Self {
         let (cluster, _) = Cluster::scripted("edge");
         let id = WatchId {
-            cluster: cluster.name().clone(),
-            resource: record::leases_id(),
             namespace: "towline".into(),
             labels: record::LABEL.into(),
-            fields: String::new(),
-            metadata_only: false,
-            projection: None,
+            ..WatchId::all(cluster.name().clone(), record::leases_id())
         };
         let watch = Watch::new(id, cluster);
         let roll = Roll::new("me".into(), Duration::from_secs(1), &watch);

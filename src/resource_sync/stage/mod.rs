@@ -98,15 +98,7 @@ impl Stage {
     fn between(plural: &str, hub: &(Cluster, Script), edge: &(Cluster, Script), keys: &str) -> Self {
         let config = config(plural, plural, keys);
         let watch = |cluster: &Cluster, resource: ResourceId| {
-            let id = WatchId {
-                cluster: cluster.name().clone(),
-                resource,
-                namespace: String::new(),
-                labels: String::new(),
-                fields: String::new(),
-                metadata_only: false,
-                projection: None,
-            };
+            let id = WatchId::all(cluster.name().clone(), resource);
             Watch::new(id, cluster.clone())
         };
         let core = |plural: &str| ResourceId { plural: plural.into(), version: "v1".into(), group: String::new() };

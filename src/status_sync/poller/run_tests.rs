@@ -11,26 +11,21 @@ const WITHIN: Duration = Duration::from_hours(1);
 
 /// A poller of policies whose cluster is played, and whose database nobody runs.
 fn poller() -> (Arc<Poller>, Script) {
-    poller_of(1)
+    poller_of(1, Duration::from_secs(5))
 }
 
-/// The same with a database at this port.
-fn poller_of(port: u16) -> (Arc<Poller>, Script) {
+/// The same with a database at this port, and a pass so often.
+pub(super) fn poller_of(port: u16, interval: Duration) -> (Arc<Poller>, Script) {
     let (cluster, script) = Cluster::scripted("hub");
     let id = WatchId {
-        cluster: cluster.name().clone(),
-        resource: facts(StatusFamily::Policies).target(),
-        namespace: String::new(),
-        labels: String::new(),
-        fields: String::new(),
-        metadata_only: false,
         projection: Some("status_sync"),
+        ..WatchId::all(cluster.name().clone(), facts(StatusFamily::Policies).target())
     };
     let url = format!("postgres://u:p@127.0.0.1:{port}/d?sslmode=disable").parse().expect("a URL");
     let shared = Shared {
         database: Database::new(&url).expect("a pool"),
         permits: Arc::new(Semaphore::new(1)),
-        interval: Duration::from_secs(5),
+        interval,
         namespace: String::new(),
         any_rows: watch::Sender::new(false),
         approvals: watch::Sender::new(0),
@@ -98,7 +93,7 @@ async fn what_is_reported_and_known_of_the_database_begins_and_ends_with_a_run()
 #[tokio::test]
 async fn a_drain_is_heard_while_the_database_says_nothing() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let (poller, _script) = poller_of(listener.local_addr().expect("an address").port());
+    let (poller, _script) = poller_of(listener.local_addr().expect("an address").port(), Duration::from_secs(5));
     let (scope, drain) = Scope::standalone("poller");
     let running = start_in(&poller, scope);
     becomes(&poller, "it needs the watch", |poller| !poller.target.is_idle()).await;

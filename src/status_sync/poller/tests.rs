@@ -5,10 +5,9 @@ use std::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::run_tests::poller_of;
 use super::*;
 use crate::actor::{KeyMailbox, key_mailbox};
-use crate::cluster::WatchId;
-use crate::db::DatabaseUrl;
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -22,29 +21,7 @@ struct Stage {
 impl Stage {
     /// A poller of policies that runs, with a pass an hour, on a database at this port.
     fn new(port: u16) -> Self {
-        let (cluster, _script) = Cluster::scripted("hub");
-        let facts = facts(StatusFamily::Policies);
-        let id = WatchId {
-            cluster: cluster.name().clone(),
-            resource: facts.target(),
-            namespace: String::new(),
-            labels: String::new(),
-            fields: String::new(),
-            metadata_only: false,
-            projection: Some("status_sync"),
-        };
-        let url: DatabaseUrl = format!("postgres://u:p@127.0.0.1:{port}/d?sslmode=disable").parse().expect("a URL");
-        let shared = Shared {
-            database: Database::new(&url).expect("a pool"),
-            permits: Arc::new(Semaphore::new(1)),
-            interval: HOUR,
-            namespace: String::new(),
-            any_rows: watch::Sender::new(false),
-            approvals: watch::Sender::new(0),
-            fence: None,
-        };
-        let target = Watch::new(id, cluster);
-        let poller = Arc::new(Poller::new(StatusFamily::Policies, Arc::new(shared), target, None));
+        let (poller, _script) = poller_of(port, HOUR);
         let (mailbox, inbox) = key_mailbox(4);
         let (scope, drain) = Scope::standalone("poller policies");
         let task = tokio::spawn(Arc::clone(&poller).run(scope, inbox));

@@ -63,15 +63,7 @@ async fn rows_that_are_gone_are_forgotten_and_those_renamed_begin_anew() {
 fn watch() -> Arc<Watch> {
     let (cluster, _script) = Cluster::scripted("hub");
     let facts = facts(StatusFamily::PlacementRules);
-    let id = WatchId {
-        cluster: cluster.name().clone(),
-        resource: facts.target(),
-        namespace: String::new(),
-        labels: String::new(),
-        fields: String::new(),
-        metadata_only: false,
-        projection: Some("status_sync"),
-    };
+    let id = WatchId { projection: Some("status_sync"), ..WatchId::all(cluster.name().clone(), facts.target()) };
     let watch = Watch::new(id, cluster);
     watch.project(projection(facts));
     // Somebody has to want its objects; nobody takes the keys.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures::future::try_join;
 use integration::load::{Write, burst};
 use integration::rbac::{Grant, Side};
-use integration::{ControlPlane, Error, Options as PlaneOptions, Storage, Towline, eventually, users};
+use integration::{ControlPlane, Error, Options as PlaneOptions, Towline, eventually, users};
 use kube::Client;
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
@@ -73,19 +73,10 @@ impl Clusters {
     }
 }
 
-/// Audited, but in batches: a line written in the midst of each request would be measured, too. Nothing may be dropped.
 fn plane_options(name: &str, options: &Options) -> PlaneOptions {
     PlaneOptions {
-        etcd: Storage::Own,
         controller_manager: options.propagation == Propagation::Foreground,
-        extra_flags: [
-            "--audit-log-mode=batch",
-            "--audit-log-batch-max-wait=1s",
-            "--audit-log-batch-buffer-size=1000000",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-        ..PlaneOptions::named(name).with_crds(options.kind.crds())
+        ..PlaneOptions::measured(name).with_crds(options.kind.crds())
     }
 }
 

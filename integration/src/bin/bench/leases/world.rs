@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use futures::future::try_join;
-use integration::{ControlPlane, Error, Options as PlaneOptions, Storage, eventually, users};
+use integration::{ControlPlane, Error, Options as PlaneOptions, eventually, users};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -156,18 +156,6 @@ pub(crate) fn lease_name(number: usize) -> String {
     format!("lease-{number:05}")
 }
 
-/// Audited, but in batches: a line written in the midst of each request would be measured, too.
 fn plane(name: &str) -> PlaneOptions {
-    PlaneOptions {
-        etcd: Storage::Own,
-        controller_manager: false,
-        extra_flags: [
-            "--audit-log-mode=batch",
-            "--audit-log-batch-max-wait=1s",
-            "--audit-log-batch-buffer-size=1000000",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-        ..PlaneOptions::named(name)
-    }
+    PlaneOptions::measured(name)
 }

@@ -8,7 +8,7 @@ use integration::crds::{self, hub_kind};
 use integration::load::{Write, burst};
 use integration::postgres::{self, Database, Transport};
 use integration::rbac::grant_status_sync;
-use integration::{ControlPlane, Error, Options as PlaneOptions, Postgres, Storage, Towline, eventually, users};
+use integration::{ControlPlane, Error, Options as PlaneOptions, Postgres, Towline, eventually, users};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, DynamicObject, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -245,18 +245,6 @@ fn reports() -> [(&'static str, &'static str, Value); 5] {
     ]
 }
 
-/// Audited, but in batches: a line written in the midst of each request would be measured, too.
 fn plane() -> PlaneOptions {
-    PlaneOptions {
-        etcd: Storage::Own,
-        controller_manager: false,
-        extra_flags: [
-            "--audit-log-mode=batch",
-            "--audit-log-batch-max-wait=1s",
-            "--audit-log-batch-buffer-size=1000000",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-        ..PlaneOptions::named("hub").with_crds(&crds::HUB_KINDS)
-    }
+    PlaneOptions::measured("hub").with_crds(&crds::HUB_KINDS)
 }

@@ -1,0 +1,57 @@
+//! What is watched, and how much of it.
+
+use crate::config::{ClusterName, ResourceId};
+
+/// What is watched. Equal ids share one watch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WatchId {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// The kind.
+    pub resource: ResourceId,
+    /// The only namespace that is looked at; empty: all. A role in one namespace is enough for the former.
+    pub namespace: String,
+    /// Label selector, or empty.
+    pub labels: String,
+    /// Field selector, or empty.
+    pub fields: String,
+    /// Only metadata is read.
+    pub metadata_only: bool,
+    /// Who has the objects [cut down](super::Watch::project) as they come in: nobody else can do with what is left of them.
+    pub projection: Option<&'static str>,
+}
+
+impl WatchId {
+    /// All objects of a kind, whole.
+    pub fn all(cluster: ClusterName, resource: ResourceId) -> Self {
+        Self {
+            cluster,
+            resource,
+            namespace: String::new(),
+            labels: String::new(),
+            fields: String::new(),
+            metadata_only: false,
+            projection: None,
+        }
+    }
+
+    /// The kind and what narrows it down, for the actor's name.
+    pub fn label(&self) -> String {
+        let mut label = self.resource.to_string();
+        if !self.namespace.is_empty() {
+            label.push_str(" in ");
+            label.push_str(&self.namespace);
+        }
+        for selector in [&self.labels, &self.fields] {
+            if !selector.is_empty() {
+                label.push(' ');
+                label.push_str(selector);
+            }
+        }
+        if let Some(projection) = self.projection {
+            label.push_str(" for ");
+            label.push_str(projection);
+        }
+        label
+    }
+}
