@@ -143,10 +143,11 @@ fn what_one_that_was_killed_leaves_is_held_and_shared_out_within_two_leases_also
             assert_eq!((world.loads(), world.taken), (vec![3, 3], 6), "{:#?}", world.diary);
             let killed = usize::from(seed % 2 == 0);
             let dead = Arc::clone(&world.replicas[killed].identity);
+            let due = world.now + LEASE + waited + Duration::from_secs(1);
             world.happen(&Event::Kill(killed));
             world.run(TICK * ticks);
             world.happen(&Event::Join);
-            world.run(LEASE + waited + Duration::from_secs(1) - TICK * ticks);
+            world.run_until(due);
             let is_its = |seat: &&SeatRecord| seat.holder.as_ref() == Some(&dead);
             assert_eq!(world.seats.values().find(is_its), None, "seed {seed}, {ticks} ticks: {:#?}", world.diary);
             world.run(LEASE);

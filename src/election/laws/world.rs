@@ -39,7 +39,7 @@ pub(super) struct Replica {
 }
 
 pub(super) struct World {
-    now: Instant,
+    pub(super) now: Instant,
     random: StdRng,
     /// The furthest that a view lags behind, in changes.
     lag: usize,
@@ -227,7 +227,10 @@ impl World {
     }
 
     pub(super) fn run(&mut self, time: Duration) {
-        let end = self.now + time;
+        self.run_until(self.now + time);
+    }
+
+    pub(super) fn run_until(&mut self, end: Instant) {
         while self.now < end {
             self.tick();
         }
