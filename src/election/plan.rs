@@ -108,6 +108,15 @@ impl View {
         self.deal = None;
     }
 
+    /// How many sections each has when all heirs have taken theirs.
+    #[cfg(test)]
+    pub(super) fn shares(&mut self, me: &Arc<str>, now: Instant) -> BTreeMap<Arc<str>, usize> {
+        let deal = self.dealt(me, now);
+        let mut shares = deal.loads.clone();
+        deal.heirs.values().for_each(|heir| *shares.entry(Arc::clone(heir)).or_default() += 1);
+        shares
+    }
+
     /// How many replicas live.
     pub(super) fn living(&mut self, me: &Arc<str>, now: Instant) -> usize {
         self.dealt(me, now).loads.len()
@@ -232,7 +241,9 @@ impl View {
     /// What to do about a section that `me` does not hold.
     pub(super) fn next(&mut self, me: &Arc<str>, section: &str, now: Instant) -> Next {
         let Some(since) = self.since else { return Next::Look(None) };
-        if now < since {
+        // What is given up for somebody does not have to wait until that one has seen who else there is.
+        let is_mine = self.seat(section).is_some_and(|seat| seat.heir.as_ref() == Some(me));
+        if now < since && !is_mine {
             return Next::Look(Some(since));
         }
         let free_at = self.seats.get(section).map_or(since, Seen::free_at);
@@ -306,8 +317,23 @@ impl View {
                 true
             }
         };
-        self.deal.take_if(|_| is_news);
+        if is_news && !self.was_dealt(section) {
+            self.deal = None;
+        }
         is_news
+    }
+
+    /// Whether the section's heir has just taken it, and others are still to take theirs. Then all else is as it was dealt:
+    /// dealt anew in between, what somebody is about to take would be another's.
+    fn was_dealt(&mut self, section: &str) -> bool {
+        let (Some(deal), Some(seat)) = (&mut self.deal, self.seats.get(section)) else { return false };
+        if deal.heirs.get(section) != seat.record.holder.as_ref() || seat.record.holder.is_none() {
+            return false;
+        }
+        let Some(load) = deal.heirs.remove(section).and_then(|heir| deal.loads.get_mut(&heir)) else { return false };
+        *load += 1;
+        deal.until = deal.until.map(|until| until.min(seat.free_at()));
+        !deal.heirs.is_empty()
     }
 
     /// A replica's record, as it is now; returns whether that decides anything: that it lives on does not.
