@@ -9,7 +9,7 @@
 //!   with as many (`shares`). All replicas deal alike, so that each takes its own at once and they don't meet; should an
 //!   heir not take what is its own, others do after a while, the less loaded first.
 //! - One section at a time is given up, while none is free: by the most loaded replica, if it has at least two more than
-//!   the least loaded, and for that one. So loads end within one of each other, and then nothing moves.
+//!   the least loaded, and for that one, if it was heard of. So loads end within one of each other, and then nothing moves.
 //!
 //! What follows for all sections together (a [`Deal`]) is worked out once, and again only when a record says something
 //! new or time makes a difference: a renewal that comes in time changes nothing for anybody.
@@ -231,6 +231,10 @@ impl View {
         self.replicas.get(identity).is_some_and(|seen| seen.record.sections.contains(section))
     }
 
+    fn is_heard(&self, identity: &Arc<str>) -> bool {
+        self.replicas.get(identity).is_some_and(|seen| seen.is_heard)
+    }
+
     fn is_late(&self, identity: &Arc<str>, now: Instant) -> bool {
         self.replicas.get(identity).is_none_or(|seen| now >= seen.late_at())
     }
@@ -292,7 +296,7 @@ impl View {
         let mine: Vec<&String> = self.seats.keys().filter(|section| self.holder(section, now) == Some(me)).collect();
         mine.into_iter().rev().find_map(|section| {
             let queue = self.queue(section, loads, now);
-            let heir = queue.into_iter().find(|heir| !self.offers.passes_over(heir, now))?;
+            let heir = queue.into_iter().find(|heir| self.is_heard(heir) && !self.offers.passes_over(heir, now))?;
             let least = loads.get(heir).copied()?;
             let is_fairer = least + 2 <= *most && !self.is_late(heir, now);
             is_fairer.then(|| Offer { section: section.clone(), heir: Arc::clone(heir) })
@@ -324,7 +328,8 @@ impl View {
             Some(seen) if seen.record.version == record.version => return false,
             Some(seen) => {
                 let counted = self.deal.as_ref().is_some_and(|deal| deal.loads.contains_key(&record.identity));
-                let is_news = !counted || now >= seen.late_at() || !seen.record.says_the_same(&record);
+                let is_revived = !counted || !seen.is_heard || now >= seen.late_at();
+                let is_news = is_revived || !seen.record.says_the_same(&record);
                 if now >= seen.dead_at() {
                     self.offers.forgive(&record.identity);
                 }
@@ -357,8 +362,8 @@ impl View {
     /// Changes may have gone unseen: every record counts as just seen.
     pub(super) fn look_anew(&mut self, now: Instant) {
         self.deal = None;
-        self.seats.values_mut().for_each(|seat| seat.changed = now);
-        self.replicas.values_mut().for_each(|replica| replica.changed = now);
+        self.seats.values_mut().for_each(|seat| seat.look_anew(now));
+        self.replicas.values_mut().for_each(|replica| replica.look_anew(now));
     }
 
     /// Replicas that have been silent for so long that their records are only in the way.

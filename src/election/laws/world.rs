@@ -176,6 +176,7 @@ impl World {
         let lag = self.random.random_range(0..=self.lag);
         let replica = &mut self.replicas[index];
         let until = self.history.len().saturating_sub(lag).max(replica.seen);
+        let is_list = replica.seen == 0;
         for change in &self.history[replica.seen..until] {
             match change.clone() {
                 Change::Seat(section, record) => drop(replica.view.see_seat(section, record, now)),
@@ -184,6 +185,9 @@ impl World {
             }
         }
         replica.seen = until;
+        if is_list {
+            replica.view.look_anew(now);
+        }
         if replica.view.since().is_none() && replica.view.knows(&identity) {
             replica.view.begin(now + SETTLE);
         }

@@ -39,7 +39,9 @@ impl Scene {
         let seats: Vec<Value> = (0..SECTIONS).map(|number| scene.seat(number, REPLICAS[number % 3])).collect();
         scene.watch.list(&replicas.into_iter().chain(seats).collect::<Vec<_>>()).await;
         sleep(RENEW).await;
+        // That the replicas are heard for the first time makes a difference.
         scene.renew().await;
+        sleep(TOGETHER * 2).await;
         for number in 0..SECTIONS {
             scene.roll.next(&name(number), &[]);
             scene.wakes[number].mark_unchanged();
