@@ -16,6 +16,7 @@ pub mod family;
 mod follower;
 pub mod guard;
 pub mod listener;
+mod made;
 pub mod pace;
 mod pass;
 pub mod plan;

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use super::contention::Contention;
 use super::digest::{Digest, Fingerprint};
 use super::families::{Fields, RollUp, StatusRow};
-use super::family::{Home, begin};
+use super::family::{Home, Shape, begin};
+use super::made::Made;
 use super::plan::{self, Change, Observed, Planned};
 use super::poller::{Life, Poller};
 use super::table::{Entry, Found, RowId};
@@ -189,13 +190,15 @@ pub(super) struct Work<'w> {
     scope: &'w Scope,
     life: &'w mut Life,
     tasks: JoinSet<Done>,
+    /// What was made for hub objects, once somebody has asked for it.
+    made: Option<Made>,
     /// When the report was last brought up to date.
     shown: Instant,
 }
 
 impl<'w> Work<'w> {
     pub(super) fn new(poller: &'w Poller, scope: &'w Scope, life: &'w mut Life) -> Self {
-        Self { poller, scope, life, tasks: JoinSet::new(), shown: Instant::now() }
+        Self { poller, scope, life, tasks: JoinSet::new(), made: None, shown: Instant::now() }
     }
 
     /// Serves what has no rows: what would be cleared or deleted passes the guard. `counts` as the guard takes it.
@@ -275,24 +278,17 @@ impl<'w> Work<'w> {
     }
 
     /// Compares with what the caches show now.
-    fn plan(&self, id: RowId, desired: Vec<Fields>) -> Option<Planned> {
+    fn plan(&mut self, id: RowId, desired: Vec<Fields>) -> Option<Planned> {
         let entry = self.life.table.get(id)?;
         let target = self.poller.target.store();
         let hub_object = self.poller.hub().store().get(&entry.key);
         let facts = &self.poller.facts;
         let mut made: BTreeMap<ObjectKey, Arc<Object>> = BTreeMap::new();
-        if let Some(mark) = plan::mark(facts.shape, &entry.key) {
-            let is_marked = |held: &Object| held.labels.get(mark.label).is_some_and(|value| **value == *mark.value);
-            for held in target.select_in_namespace(&entry.key.namespace, is_marked) {
-                made.insert(held.key.clone(), held);
-            }
-            for index in 0..desired.len() {
-                let key = plan::part_name(facts.shape, &entry.key, index);
-                if let Some(held) = target.get(&key) {
-                    made.insert(key, held);
-                }
-            }
-            made.retain(|_, held| !entry.has_deleted(&held.uid));
+        if let (Shape::Numbered | Shape::Named, Some(live)) = (facts.shape, &hub_object) {
+            let owned = self.made.get_or_insert_with(|| Made::of(target.objects())).by(&live.uid).iter().cloned();
+            let wanted = (0..desired.len()).map(|index| plan::part_name(facts.shape, &entry.key, index));
+            let held = owned.chain(wanted).filter_map(|key| Some((key.clone(), target.get(&key)?)));
+            made.extend(held.filter(|(_, held)| !entry.has_deleted(&held.uid)));
         }
         let accepted = |key: &ObjectKey, desired| entry.accepts(target, key, desired);
         let outdated = |key: &ObjectKey, desired| entry.is_outdated(target, key, desired);
