@@ -131,16 +131,7 @@ impl Poller {
         let mut approvals = self.shared.approvals.subscribe();
         let mut hints = self.hints.subscribe();
         let demands = self.watches().map(|watch| watch.demand(self.shared.fence.as_ref())).collect();
-        let mut life = Life {
-            table: Table::default(),
-            guard: Guard::default(),
-            inbox,
-            noted: HashSet::new(),
-            first_pass: true,
-            detection: Duration::ZERO,
-            counted: None,
-            demands,
-        };
+        let mut life = Life::new(inbox, demands);
         let mut failures = 0;
         loop {
             tokio::select! {
@@ -282,10 +273,8 @@ impl Poller {
                 _ = availability.changed() => {}
                 _ = listed.changed() => {}
                 Some(_) = OptionFuture::from(owner_listed.as_mut().map(watch::Receiver::changed)) => {}
-                key = life.inbox.next() => {
-                    // What is listed anew is compared as a whole.
-                    drop(key);
-                }
+                // What stays unknown to the pass, such as an object that nobody needs any more, is noted after it.
+                key = life.inbox.next() => life.noted.extend(key),
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
@@ -407,7 +396,7 @@ pub(super) struct Life {
     pub(super) table: Table,
     pub(super) guard: Guard<RowId>,
     pub(super) inbox: KeyInbox<ObjectKey>,
-    /// Keys that came in during a pass.
+    /// Keys that came in during a pass, or while none could begin.
     pub(super) noted: HashSet<ObjectKey>,
     pub(super) first_pass: bool,
     /// How long the last change detection took.
@@ -419,6 +408,19 @@ pub(super) struct Life {
 }
 
 impl Life {
+    fn new(inbox: KeyInbox<ObjectKey>, demands: Vec<Demand>) -> Self {
+        Self {
+            table: Table::default(),
+            guard: Guard::default(),
+            inbox,
+            noted: HashSet::new(),
+            first_pass: true,
+            detection: Duration::ZERO,
+            counted: None,
+            demands,
+        }
+    }
+
     /// Whether a pass that begins now can be one of those that agree: they are at least an interval apart.
     pub(super) fn counts(&mut self, now: Instant, interval: Duration) -> bool {
         let counts = self.counted.is_none_or(|before| now.saturating_duration_since(before) >= interval);

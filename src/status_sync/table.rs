@@ -384,8 +384,9 @@ impl Table {
         let Some(held) = target.get(shown) else { return };
         for id in maker.and_then(|maker| self.by_name.get(maker)).into_iter().flatten() {
             // One that was made when its rows were there still, or left over from somebody's: it may have to go.
+            // The rows that it was settled with may be newer than those that the last detection found.
             if let Some(entry) = self.entries.get_mut(id)
-                && entry.is_settled()
+                && entry.settled.is_some()
                 && entry.is_surprised_by(&held)
             {
                 entry.settled = None;

@@ -228,6 +228,12 @@ async fn an_object_that_shows_after_its_rows_went_is_looked_at() {
     made["metadata"]["resourceVersion"] = json!("7");
     watch.show(&made).await;
     assert!(!is_settled_after(&mut table), "nobody has asked for it");
+    // What was read was newer than what had been found: the next detection finds it settled, and nobody else looks.
+    table.get_mut(RowId(1)).unwrap().settle(Fingerprint::new(2, 7), "live".into(), Vec::new());
+    is_settled_after(&mut table);
+    table.take(vec![found(1, "maker", 2)], Instant::now());
+    assert!(!table.get(RowId(1)).unwrap().is_settled(), "it may have to go");
+    table.take(vec![found(1, "maker", 1)], Instant::now());
     settle(&mut table);
     table.get_mut(RowId(1)).unwrap().delete(vec!["uid".into()]);
     assert!(is_settled_after(&mut table), "its end is on its way");
