@@ -6,6 +6,8 @@
 //! and take in turns. Restarted, it knows nothing, and compares everything anew. Drained, it reads no further and
 //! finishes the writes in hand.
 
+mod reporting;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +16,19 @@ use futures::future::OptionFuture;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
+use self::reporting::Term;
 use super::family::{Facts, facts};
 use super::guard::Guard;
 use super::pace::{GATHER, Pace};
-use super::pass::{Stopped, Work};
+use super::pass::Stopped;
 use super::plan;
 use super::report::FamilyReport;
-use super::table::{RowId, Table};
+use super::row_id::RowId;
+use super::table::Table;
 use crate::actor::{Backoff, BoxError, KeyInbox, Scope};
 use crate::cluster::{Availability, Cluster, Demand, Fence, Listed, ObjectKey, Watch};
 use crate::config::StatusFamily;
-use crate::db::{self, Database};
+use crate::db::Database;
 use crate::telemetry::StatusSyncMetrics;
 
 /// Back-off of a pass that failed; a pass that works is never waited for longer than the interval.
@@ -87,19 +91,6 @@ impl Poller {
     /// The family.
     pub fn family(&self) -> StatusFamily {
         self.family
-    }
-
-    /// Its own report, as it is now.
-    pub fn report(&self) -> FamilyReport {
-        self.report.borrow().clone()
-    }
-
-    /// Refreshes the gauges, before a scrape.
-    pub fn refresh(&self) {
-        let report = self.report.borrow();
-        let age = report.oldest_pending.map_or(Duration::ZERO, |since| since.elapsed());
-        self.metrics.set(report.rows, report.objects, report.bad_rows, age);
-        self.metrics.set_waiting(|reason| report.waiting.get(reason).copied().unwrap_or_default());
     }
 
     /// Says that the database has something new: the next pass is as soon as the pace allows.
@@ -295,44 +286,6 @@ impl Poller {
         (!self.is_ready()).then(|| ("a list goes on".to_owned(), false))
     }
 
-    fn failed(&self, error: &db::Error, failures: u32) {
-        if failures == 0 {
-            tracing::warn!(family = self.family.as_str(), kind = error.kind(), %error, "pass failed, trying on");
-        } else {
-            tracing::debug!(family = self.family.as_str(), kind = error.kind(), %error, "pass failed again");
-        }
-        self.metrics.failed();
-        let text = error.to_string();
-        let kind = error.kind();
-        self.report.send_modify(|report| report.failure = Some((kind, text)));
-    }
-
-    /// After a pass; `done` where it came to its end.
-    fn publish(&self, life: &Life, done: Option<()>, took: Duration) {
-        self.show(life);
-        if done.is_some() {
-            self.report.send_modify(|report| {
-                report.last_pass = Some(took);
-                report.passes += 1;
-                report.failure = None;
-            });
-        }
-    }
-
-    /// Brings the report up to what the table says now.
-    pub(super) fn show(&self, life: &Life) {
-        let waiting = life.table.waiting();
-        let foreign = life.table.foreign();
-        let oldest = life.table.oldest_pending();
-        self.report.send_modify(|report| {
-            report.objects = life.table.len();
-            report.waiting = waiting;
-            report.foreign = foreign;
-            report.oldest_pending = oldest;
-            report.mass_clear_held = life.guard.held();
-        });
-    }
-
     /// The rows that are served, by name; the others are noted as waiting.
     pub(super) fn choose(&self, life: &mut Life, names: Vec<(ObjectKey, Vec<RowId>)>) -> Vec<RowId> {
         let mut chosen = Vec::new();
@@ -362,27 +315,6 @@ impl Poller {
             }
         }
         chosen
-    }
-
-    pub(super) fn work<'w>(&'w self, scope: &'w Scope, life: &'w mut Life) -> Work<'w> {
-        Work::new(self, scope, life)
-    }
-}
-
-/// From the beginning of a run to its end, however it ends: outside of it there is nothing to report, no first pass has
-/// been made and no change grows old.
-struct Term<'p>(&'p watch::Sender<FamilyReport>);
-
-impl<'p> Term<'p> {
-    fn begin(report: &'p watch::Sender<FamilyReport>) -> Self {
-        report.send_replace(FamilyReport::default());
-        Self(report)
-    }
-}
-
-impl Drop for Term<'_> {
-    fn drop(&mut self) {
-        self.0.send_replace(FamilyReport::default());
     }
 }
 
