@@ -4,11 +4,12 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use integration::postgres::{self, STRANGER, Transport};
+use integration::rbac::grant_status_sync;
 use integration::{ControlPlane, Options, Postgres, Towline, crds, eventually, users};
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use crate::world::{LIMIT, Stage, grant, run};
+use crate::world::{LIMIT, Stage, run};
 
 /// Policies with a row for each cluster.
 pub(crate) async fn policies(stage: &Stage, count: usize, clusters: usize) -> Vec<String> {
@@ -323,7 +324,7 @@ fn kinds_that_come_later_a_missing_permission_and_a_killed_api_server_are_named_
         let uid = made.metadata.uid.unwrap_or_default();
         stage.spec("policies", &uid, "p").await;
         stage.comply(&uid, "hub", "c", "compliant").await;
-        grant(&admin).await;
+        grant_status_sync(&admin).await.expect("the role is granted");
         let shows = async |word: &str| {
             eventually(format!("the policy to be {word}"), LIMIT, async || {
                 let policy = api.get("p").await.map_err(|error| error.to_string())?;

@@ -1,12 +1,12 @@
 //! Connections that break while both ends live, permissions that are missing, and a replica that takes over.
 
 use integration::postgres::READER;
-use integration::rbac::grant_election;
+use integration::rbac::{grant_changed_status_sync, grant_election};
 use integration::{Link, Towline, eventually, users};
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::world::{LIMIT, PLACEMENT_LABEL, Stage, grant_to, run};
+use crate::world::{LIMIT, PLACEMENT_LABEL, Stage, run};
 
 const SETTINGS: &str = "interval = \"200ms\"\nfamilies = [\"policies\"]";
 const FRESHNESS: &str = "towline_status_sync_freshness_seconds{family=\"policies\"} ";
@@ -134,13 +134,14 @@ fn a_write_that_is_not_allowed_is_reported_by_verb_and_kind_and_made_when_it_is(
             json!({"labels": {PLACEMENT_LABEL: "d"}, "status": {"decisions": [{"clusterName": "c", "reason": ""}]}});
         stage.report("placementdecisions", "hub", "x", &reported).await;
         let client = &stage.world.client;
-        grant_to(client, users::REPLICA[0], |rules| {
+        grant_changed_status_sync(client, users::REPLICA[0], |rules| {
             rules.retain(|rule| rule.resources.iter().flatten().all(|resource| resource != "policies/status"));
             for rule in rules.iter_mut() {
                 rule.verbs.retain(|verb| verb != "create");
             }
         })
-        .await;
+        .await
+        .expect("less is granted");
         let kubeconfig = stage.world.hub.kubeconfig(users::REPLICA[0]).expect("a kubeconfig");
         let settings = "interval = \"200ms\"\nfamilies = [\"policies\", \"placementdecisions\"]";
         let config = stage.config_by(&stage.database.url(READER), &kubeconfig, settings);
@@ -155,7 +156,7 @@ fn a_write_that_is_not_allowed_is_reported_by_verb_and_kind_and_made_when_it_is(
             };
             stage.family(&towline, family, "the verb and the kind", named).await;
         }
-        grant_to(client, users::REPLICA[0], |_| ()).await;
+        grant_changed_status_sync(client, users::REPLICA[0], |_| ()).await.expect("the rest is granted");
         stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
         stage
             .has("placementdecisions", "d-decision-1", |object| object.data.pointer("/status/decisions/0").is_some())
