@@ -1,6 +1,6 @@
 //! What rest costs: no request, and a number of statements that does not depend on the number of objects.
 
-use futures::{StreamExt, stream};
+use integration::leaf_hubs::{self, Counts};
 use integration::postgres::READER;
 use integration::{Filter, Towline, eventually, users};
 use serde_json::json;
@@ -8,53 +8,10 @@ use tokio_postgres::types::Type;
 
 use crate::world::{LIMIT, Stage, run};
 
-const TABLES: [(&str, &str); 4] = [
-    ("placementrules", "placementrules"),
-    ("placements", "placements"),
-    ("subscriptions", "subscription_statuses"),
-    ("policies", "compliance"),
-];
-
 /// Hub objects with their rows: `policies` of them with a row for each of `clusters`, and of the other kinds `others`.
 async fn fill(stage: &Stage, policies: usize, clusters: usize, others: usize) {
-    for (kind, _) in TABLES {
-        let count = if kind == "policies" { policies } else { others };
-        let made = (0..count).map(|index| async move {
-            let name = format!("o{index}");
-            stage.make(kind, &name, &json!({})).await.metadata.uid.unwrap_or_default() + "/" + &name
-        });
-        let made: Vec<String> = stream::iter(made).buffer_unordered(16).collect().await;
-        let rows = format!(
-            "INSERT INTO spec.{kind} (id, payload) SELECT split_part(made, '/', 1)::uuid, jsonb_build_object('metadata', \
-             jsonb_build_object('namespace', $2, 'name', split_part(made, '/', 2))) \
-             FROM unnest(string_to_array($1, ',')) made"
-        );
-        stage.execute(&rows, &[&made.join(","), &stage.name]).await;
-    }
-    let compliance = format!(
-        "INSERT INTO status.compliance SELECT id, 'c' || lpad(c::text, 4, '0'), 'hub' || c % 3, 'none', 'compliant' \
-         FROM spec.policies, generate_series(1, {clusters}) c"
-    );
-    stage.execute(&compliance, &[]).await;
-    for (spec, table, part) in [
-        (
-            "placementrules",
-            "placementrules",
-            r#"{"status": {"decisions": [{"clusterName": "c", "clusterNamespace": "n"}]}}"#,
-        ),
-        ("placements", "placements", r#"{"status": {"numberOfSelectedClusters": 7}}"#),
-        ("placements", "placementdecisions", r#"{"status": {"decisions": [{"clusterName": "c", "reason": ""}]}}"#),
-        ("subscriptions", "subscription_statuses", r#"{"statuses": {"packages": [{"name": "p"}]}}"#),
-        ("subscriptions", "subscription_reports", r#"{"reportType": "Application", "summary": {"deployed": "1"}}"#),
-    ] {
-        let rows = format!(
-            "INSERT INTO status.{table} SELECT gen_random_uuid(), 'hub' || h, jsonb_build_object('metadata', \
-             (payload -> 'metadata') || jsonb_build_object('labels', jsonb_build_object( \
-             'cluster.open-cluster-management.io/placement', payload -> 'metadata' ->> 'name'))) || $1::text::jsonb \
-             FROM spec.{spec}, generate_series(1, 3) h"
-        );
-        stage.execute(&rows, &[part]).await;
-    }
+    let counts = Counts { policies, clusters, others };
+    leaf_hubs::fill(&stage.world.client, &stage.sql, &stage.name, counts).await.expect("objects and rows");
 }
 
 /// Statements of the daemon since the last reset, with their calls.

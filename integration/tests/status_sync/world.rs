@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use integration::postgres::{self, Database, Transport};
 use integration::rbac::grant_status_sync;
-use integration::{ControlPlane, Filter, Options, Postgres, Towline, crds, eventually, users};
+use integration::{ControlPlane, Filter, Options, Postgres, Towline, crds, eventually, leaf_hubs, users};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
@@ -16,7 +16,6 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
-use tokio_postgres::types::{ToSql, Type};
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
@@ -220,9 +219,8 @@ impl Stage {
 
     /// Runs a statement whose parameters are all texts.
     pub(crate) async fn execute(&self, sql: &str, params: &[&str]) -> u64 {
-        let typed: Vec<(&(dyn ToSql + Sync), Type)> =
-            params.iter().map(|param| (param as &(dyn ToSql + Sync), Type::TEXT)).collect();
-        self.sql.execute_typed(sql, &typed).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"))
+        let done = leaf_hubs::execute(&self.sql, "run a statement", sql, params).await;
+        done.unwrap_or_else(|error| panic!("{sql}: {}", error.chain()))
     }
 
     /// Begins to count statements anew, in this database alone: the server's others are other tests'.
