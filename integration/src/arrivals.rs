@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::{AsyncBufReadExt, TryStreamExt};
+use futures::{AsyncBufRead, AsyncBufReadExt, TryStreamExt};
 use kube::Client;
 use kube::discovery::ApiResource;
 use parking_lot::Mutex;
@@ -61,22 +61,10 @@ impl Arrivals {
         kind: &ApiResource,
         mark: impl Fn(&Change, &T) -> Option<String> + Send + Sync + 'static,
     ) -> Result<Self, Error> {
-        let path = collection_path(kind, None);
-        let action = || format!("watch {path}");
-        let request = |uri: String| {
-            http::Request::get(uri)
-                .body(Vec::new())
-                .map_err(kube::Error::HttpError)
-                .map_err(Error::kubernetes(action()))
-        };
-        let listed: Value =
-            client.request(request(format!("{path}?limit=1"))?).await.map_err(Error::kubernetes(action()))?;
-        let version = listed.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
-        // An hour is longer than any measurement; the server's own limit is between 30 and 60 minutes.
-        let watch = request(format!("{path}?watch=true&resourceVersion={version}&timeoutSeconds=3600"))?;
-        let events = client.request_stream(watch).await.map_err(Error::kubernetes(action()))?;
+        let stream = EventStream { client: client.clone(), path: collection_path(kind, None) };
+        let version = stream.current().await?;
         let record = Arc::new(Mutex::new(Record::default()));
-        let watching = tokio::spawn(follow(events, record.clone(), Box::new(mark)));
+        let watching = tokio::spawn(follow(stream, version, record.clone(), Box::new(mark)));
         Ok(Self { record, watching })
     }
 
@@ -95,7 +83,7 @@ impl Arrivals {
         self.record.lock().first.clone()
     }
 
-    /// Waits until so many marks were seen. An error at once where the watch has ended.
+    /// Waits until so many marks were seen. An error at once where the watch can't go on.
     pub async fn wait_for(&self, marks: usize, limit: Duration) -> Result<(), Error> {
         eventually(format!("{marks} changes to arrive"), limit, async || {
             let record = self.record.lock();
@@ -115,31 +103,92 @@ impl Drop for Arrivals {
     }
 }
 
+/// The changes of a collection, from any version on.
+struct EventStream {
+    client: Client,
+    path: String,
+}
+
+impl EventStream {
+    /// The version that the collection has now.
+    async fn current(&self) -> Result<String, Error> {
+        let request = self.request(format!("{}?limit=1", self.path))?;
+        let listed: Versioned = self.client.request(request).await.map_err(Error::kubernetes(self.action()))?;
+        Ok(listed.metadata.resource_version)
+    }
+
+    async fn since(&self, version: &str) -> Result<impl AsyncBufRead + Send + use<>, Error> {
+        let request = self.request(format!("{}?watch=true&resourceVersion={version}", self.path))?;
+        self.client.request_stream(request).await.map_err(Error::kubernetes(self.action()))
+    }
+
+    fn request(&self, uri: String) -> Result<http::Request<Vec<u8>>, Error> {
+        http::Request::get(uri)
+            .body(Vec::new())
+            .map_err(kube::Error::HttpError)
+            .map_err(Error::kubernetes(self.action()))
+    }
+
+    fn action(&self) -> String {
+        format!("watch {}", self.path)
+    }
+}
+
+/// Notes what a stream tells. A server ends a watch after a while, and at once where its reader falls behind: it is
+/// resumed where it ended.
 async fn follow<T: DeserializeOwned>(
-    events: impl futures::AsyncBufRead + Send,
+    stream: EventStream,
+    mut version: String,
     record: Arc<Mutex<Record>>,
     mark: Box<Mark<T>>,
 ) {
-    let mut lines = std::pin::pin!(events.lines());
-    let failure = loop {
-        match lines.try_next().await {
-            Ok(Some(line)) => {
-                let now = Instant::now();
-                match read(&line) {
-                    Ok(Some((change, object))) => {
-                        if let Some(mark) = mark(&change, &object) {
-                            record.lock().first.entry(mark).or_insert(now);
-                        }
-                    }
-                    Ok(None) => {}
-                    Err(detail) => break detail,
-                }
-            }
-            Ok(None) => break "the server has ended the watch".to_owned(),
-            Err(error) => break error.to_string(),
+    loop {
+        let events = match stream.since(&version).await {
+            Ok(events) => events,
+            Err(error) => return record.lock().failure = Some(error.to_string()),
+        };
+        match take(events, &record, &*mark).await {
+            // The version is read of the last event alone: of each, it would cost as much as the mark.
+            Ok(Some(last)) => match serde_json::from_str::<Event<Versioned>>(&last) {
+                Ok(last) => version = last.object.metadata.resource_version,
+                Err(error) => return record.lock().failure = Some(format!("{error} in {last}")),
+            },
+            Ok(None) => {}
+            Err(detail) => return record.lock().failure = Some(detail),
         }
-    };
-    record.lock().failure = Some(failure);
+    }
+}
+
+/// Notes what comes until the server ends it, and returns the last line.
+async fn take<T: DeserializeOwned>(
+    events: impl AsyncBufRead + Send,
+    record: &Mutex<Record>,
+    mark: &Mark<T>,
+) -> Result<Option<String>, String> {
+    let mut lines = std::pin::pin!(events.lines());
+    let mut last = None;
+    while let Some(line) = lines.try_next().await.map_err(|error| error.to_string())? {
+        let now = Instant::now();
+        if let Some((change, object)) = read(&line)?
+            && let Some(mark) = mark(&change, &object)
+        {
+            record.lock().first.entry(mark).or_insert(now);
+        }
+        last = Some(line);
+    }
+    Ok(last)
+}
+
+/// What has a version: a list, or an object.
+#[derive(Deserialize)]
+struct Versioned {
+    metadata: VersionedMetadata,
+}
+
+#[derive(Deserialize)]
+struct VersionedMetadata {
+    #[serde(rename = "resourceVersion")]
+    resource_version: String,
 }
 
 #[derive(Deserialize)]
