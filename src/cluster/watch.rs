@@ -67,7 +67,9 @@ pub trait Follower: Send + Sync {
         vanished
     }
     /// All followers have noted the end of the list, and who waited for it goes on. Returns when there is room for the news.
-    fn listed<'a>(&'a self, watch: &'a Watch, first: bool, noted: Vec<ObjectKey>) -> BoxFuture<'a, ()>;
+    fn listed<'a>(&'a self, _watch: &'a Watch, _first: bool, _noted: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
     /// Nobody demands the watch any more, and its cache was emptied: what was kept of it is to go, too.
     fn forget(&self) {}
 }

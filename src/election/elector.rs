@@ -85,8 +85,8 @@ enum Renewal {
 enum End {
     /// The claim is gone; whether the record is still in our name is to be seen.
     Lost,
-    /// Another replica has fewer sections.
-    GivenUp,
+    /// This replica has fewer sections.
+    GivenUp(Arc<str>),
     /// This process ends.
     Leaving,
 }
@@ -109,12 +109,12 @@ impl Elector {
                     drop(term);
                     self.stop_section().await;
                 }
-                End::GivenUp => {
+                End::GivenUp(heir) => {
                     own = Own::default();
-                    self.give_up(term).await;
+                    self.give_up(term, Some(&heir)).await;
                 }
                 End::Leaving => {
-                    self.give_up(term).await;
+                    self.give_up(term, None).await;
                     return Ok(());
                 }
             }
@@ -205,7 +205,7 @@ impl Elector {
             wakes.mark_unchanged();
             if let Some(offer) = self.roll.gives_up(self.seat.section.as_str()) {
                 tracing::info!(section = %self.seat.section, to = %offer.heir, "section is given up, another replica has fewer");
-                break End::GivenUp;
+                break End::GivenUp(offer.heir);
             }
             tokio::select! {
                 biased;
@@ -226,7 +226,7 @@ impl Elector {
     }
 
     /// Gives the Lease up: nothing of the section runs any more.
-    async fn give_up(&self, term: Term) {
+    async fn give_up(&self, term: Term, heir: Option<&str>) {
         self.seat.fence.close();
         let Term { acquired, mut renewals, over } = term;
         drop(over);
@@ -239,7 +239,7 @@ impl Elector {
         };
         let section = &self.seat.section;
         let released = match version {
-            Some(version) => self.release(version, &acquired).await,
+            Some(version) => self.release(version, &acquired, heir).await,
             None => Ok(false),
         };
         match released {
@@ -253,9 +253,9 @@ impl Elector {
     }
 
     /// Writes that nobody holds the section; `false` where the record is no longer of this term.
-    async fn release(&self, mut version: Arc<str>, acquired: &Arc<str>) -> Result<bool, Error> {
+    async fn release(&self, mut version: Arc<str>, acquired: &Arc<str>, heir: Option<&str>) -> Result<bool, Error> {
         let section = &self.seat.section;
-        let mut result = self.leases.release(section, &version).await;
+        let mut result = self.leases.release(section, &version, heir).await;
         for _ in 1..RELEASES {
             match result {
                 Err(Error::Conflict { .. }) => {}
@@ -266,7 +266,7 @@ impl Elector {
                 return Ok(false);
             };
             version = newer;
-            result = self.leases.release(section, &version).await;
+            result = self.leases.release(section, &version, heir).await;
         }
         result.map(|()| true)
     }

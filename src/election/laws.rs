@@ -1,63 +1,15 @@
-//! The laws of sharing out, on simulated replicas: each has a view of its own, which lags behind by as much as it likes,
-//! and acts on it through writes that only go through where nobody has written since.
+//! The laws of sharing out, on simulated replicas.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod world;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
-use tokio::time::Instant;
 
-use super::plan::{Next, View};
-use super::record::{ReplicaRecord, SeatRecord};
-
-const LEASE: Duration = Duration::from_secs(15);
-const RENEW: Duration = Duration::from_secs(5);
-const SETTLE: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(100);
-const SECTIONS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-
-/// One change of a record, as a watch tells it; `None`: it is gone.
-#[derive(Clone)]
-enum Change {
-    Seat(&'static str, SeatRecord),
-    Replica(Arc<str>, Option<ReplicaRecord>),
-}
-
-struct Replica {
-    identity: Arc<str>,
-    view: View,
-    /// How many changes it has seen.
-    seen: usize,
-    /// When the last renewal of each section that it holds was sent.
-    held: BTreeMap<&'static str, Instant>,
-    renewed: Option<Instant>,
-    frozen_until: Option<Instant>,
-}
-
-struct World {
-    now: Instant,
-    random: StdRng,
-    /// The furthest that a view lags behind, in changes.
-    lag: usize,
-    history: Vec<Change>,
-    seats: BTreeMap<&'static str, SeatRecord>,
-    replicas: Vec<Replica>,
-    started: usize,
-    /// How often a section was taken.
-    taken: usize,
-    diary: Vec<String>,
-}
-
-#[derive(Clone, Debug)]
-enum Event {
-    Join,
-    Kill(usize),
-    Leave(usize),
-    Freeze(usize, u32),
-}
+use self::world::{Event, LEASE, SECTIONS, SETTLE, TICK, World};
+use super::record::SeatRecord;
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
@@ -68,191 +20,16 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-impl Replica {
-    /// What was worked out earlier, and is kept as long as nothing makes a difference, is what would be worked out now.
-    fn check_deal(&self, now: Instant) {
-        let me = &self.identity;
-        let (mut kept, mut anew) = (self.view.clone(), self.view.clone());
-        anew.forget_deal();
-        assert_eq!(kept.living(me, now), anew.living(me, now));
-        assert_eq!(kept.offered(me, now), anew.offered(me, now));
-        for section in SECTIONS {
-            assert_eq!(kept.next(me, section, now), anew.next(me, section, now), "{section}");
-        }
-    }
-}
-
-impl World {
-    fn new(seed: u64, lag: usize) -> Self {
-        Self {
-            now: Instant::now(),
-            random: StdRng::seed_from_u64(seed),
-            lag,
-            history: Vec::new(),
-            seats: BTreeMap::new(),
-            replicas: Vec::new(),
-            started: 0,
-            taken: 0,
-            diary: Vec::new(),
-        }
-    }
-
-    fn version(&self) -> Arc<str> {
-        self.history.len().to_string().into()
-    }
-
-    fn write_seat(&mut self, section: &'static str, holder: Option<&Arc<str>>) {
-        let before = self.seats.get(section);
-        let record = SeatRecord {
-            holder: holder.cloned(),
-            duration: LEASE,
-            transitions: before.map_or(0, |before| before.transitions + 1),
-            acquired: None,
-            uid: section.into(),
-            version: self.version(),
-        };
-        self.seats.insert(section, record.clone());
-        self.history.push(Change::Seat(section, record));
-    }
-
-    fn write_replica(&mut self, identity: &Arc<str>, lives: bool) {
-        let record = lives.then(|| ReplicaRecord {
-            identity: Arc::clone(identity),
-            duration: LEASE,
-            sections: SECTIONS.iter().map(|section| (*section).to_owned()).collect(),
-            version: self.version(),
-        });
-        self.history.push(Change::Replica(Arc::clone(identity), record));
-    }
-
-    fn happen(&mut self, event: &Event) {
-        self.diary.push(format!("{event:?}"));
-        let count = self.replicas.len();
-        match event {
-            Event::Join => {
-                let identity: Arc<str> = format!("r{}", self.started).into();
-                self.started += 1;
-                self.replicas.push(Replica {
-                    identity,
-                    view: View::default(),
-                    seen: 0,
-                    held: BTreeMap::new(),
-                    renewed: None,
-                    frozen_until: None,
-                });
-            }
-            Event::Kill(index) if count > 1 => drop(self.replicas.remove(index % count)),
-            Event::Leave(index) if count > 1 => {
-                let leaving = self.replicas.remove(index % count);
-                self.write_replica(&leaving.identity, false);
-                for section in leaving.held.keys() {
-                    // Given up only where it still is its own.
-                    if self.seats[section].holder.as_ref() == Some(&leaving.identity) {
-                        self.write_seat(section, None);
-                    }
-                }
-            }
-            Event::Freeze(index, ticks) if count > 0 => {
-                self.replicas[index % count].frozen_until = Some(self.now + TICK * *ticks);
-            }
-            Event::Kill(_) | Event::Leave(_) | Event::Freeze(..) => {}
-        }
-    }
-
-    /// One replica sees some of what it has not seen, and acts.
-    fn act(&mut self, index: usize) {
-        let now = self.now;
-        let due = self.replicas[index].renewed.is_none_or(|renewed| now >= renewed + RENEW);
-        let identity = Arc::clone(&self.replicas[index].identity);
-        // Who was frozen for too long has lost what it held.
-        self.replicas[index].held.retain(|_, sent| now < *sent + LEASE);
-        if due {
-            self.replicas[index].renewed = Some(now);
-            self.write_replica(&identity, true);
-            for section in self.replicas[index].held.keys().copied().collect::<Vec<_>>() {
-                if self.seats[section].holder.as_ref() == Some(&identity) {
-                    self.write_seat(section, Some(&identity));
-                    self.replicas[index].held.insert(section, now);
-                } else {
-                    self.replicas[index].held.remove(section);
-                }
-            }
-        }
-        let lag = self.random.random_range(0..=self.lag);
-        let replica = &mut self.replicas[index];
-        let until = self.history.len().saturating_sub(lag).max(replica.seen);
-        for change in &self.history[replica.seen..until] {
-            match change.clone() {
-                Change::Seat(section, record) => drop(replica.view.see_seat(section, record, now)),
-                Change::Replica(_, Some(record)) => drop(replica.view.see_replica(record, now)),
-                Change::Replica(identity, None) => replica.view.lose_replica(&identity),
-            }
-        }
-        replica.seen = until;
-        if replica.view.since().is_none() && replica.view.knows(&identity) {
-            replica.view.begin(now + SETTLE);
-        }
-        self.replicas[index].check_deal(now);
-        for section in SECTIONS {
-            let replica = &mut self.replicas[index];
-            if replica.held.contains_key(section) {
-                if let Some(offer) = replica.view.gives_up(&identity, section, now) {
-                    self.diary.push(format!("{identity} gives {section} up for {}", offer.heir));
-                    replica.held.remove(section);
-                    self.write_seat(section, None);
-                }
-            } else if replica.view.next(&identity, section, now) == Next::Take {
-                let known = replica.view.seat(section).map(|record| record.version.clone());
-                if known == self.seats.get(section).map(|record| record.version.clone()) {
-                    self.diary.push(format!("{identity} takes {section}"));
-                    replica.held.insert(section, now);
-                    self.taken += 1;
-                    self.write_seat(section, Some(&identity));
-                }
-            }
-        }
-    }
-
-    fn tick(&mut self) {
-        self.now += TICK;
-        let mut order: Vec<usize> = (0..self.replicas.len()).collect();
-        for index in (1..order.len()).rev() {
-            order.swap(index, self.random.random_range(0..=index));
-        }
-        for index in order {
-            if self.replicas[index].frozen_until.is_none_or(|until| self.now >= until) {
-                self.act(index);
-            }
-        }
-        for section in SECTIONS {
-            let holds = |replica: &&Replica| replica.held.get(section).is_some_and(|sent| self.now < *sent + LEASE);
-            let holders: Vec<&Arc<str>> = self.replicas.iter().filter(holds).map(|replica| &replica.identity).collect();
-            assert!(holders.len() <= 1, "{section} is held by {holders:?}: {:#?}", self.diary);
-        }
-    }
-
-    fn run(&mut self, time: Duration) {
-        let end = self.now + time;
-        while self.now < end {
-            self.tick();
-        }
-    }
-
-    fn loads(&self) -> Vec<usize> {
-        self.replicas.iter().map(|replica| replica.held.len()).collect()
-    }
-
-    fn check_settled(&mut self) {
-        // The longest freeze, then what it takes to find out, and the offers that nobody took.
-        self.run(TICK * 400 + LEASE * 16);
-        let (loads, diary) = (self.loads(), &self.diary);
-        assert_eq!(loads.iter().sum::<usize>(), SECTIONS.len(), "{loads:?}: {diary:#?}");
-        let (most, least) = (loads.iter().max().unwrap(), loads.iter().min().unwrap());
-        assert!(most - least <= 1, "{loads:?}: {diary:#?}");
-        let taken = self.taken;
-        self.run(LEASE * 12);
-        assert_eq!(self.taken, taken, "it does not come to rest: {:#?}", self.diary);
-    }
+fn check_settled(world: &mut World) {
+    // The longest freeze, then what it takes to find out, and the offers that nobody took.
+    world.run(TICK * 400 + LEASE * 16);
+    let (loads, diary) = (world.loads(), &world.diary);
+    assert_eq!(loads.iter().sum::<usize>(), SECTIONS.len(), "{loads:?}: {diary:#?}");
+    let (most, least) = (loads.iter().max().unwrap(), loads.iter().min().unwrap());
+    assert!(most - least <= 1, "{loads:?}: {diary:#?}");
+    let taken = world.taken;
+    world.run(LEASE * 12);
+    assert_eq!(world.taken, taken, "it does not come to rest: {:#?}", world.diary);
 }
 
 proptest! {
@@ -270,7 +47,7 @@ proptest! {
             world.happen(event);
             world.run(TICK * *ticks);
         }
-        world.check_settled();
+        check_settled(&mut world);
         // Each event moves each section at most once, and once back.
         let most = SECTIONS.len() * (1 + 2 * events.len());
         prop_assert!(world.taken <= most, "{} moves for {} events: {:#?}", world.taken, events.len(), world.diary);
@@ -330,5 +107,79 @@ fn what_is_given_up_by_one_that_leaves_is_taken_within_a_second_and_nobody_takes
         world.run(LEASE * 2);
         assert_eq!(world.loads(), [2, 2, 2], "{:#?}", world.diary);
         assert!(world.taken - taken <= 2, "{:#?}", world.diary);
+    }
+}
+
+#[test]
+fn one_that_joins_gets_its_share_at_once_and_once_also_while_the_dead_still_count_as_living_for_it() {
+    for (seed, lag) in (0..20).zip([0, 1, 2].into_iter().cycle()) {
+        let mut world = World::new(seed, lag);
+        // The first is killed with all it has; the second joins at once, and takes everything.
+        world.happen(&Event::Join);
+        world.run(LEASE);
+        world.happen(&Event::Join);
+        world.happen(&Event::Kill(0));
+        world.run(LEASE + Duration::from_secs(2));
+        assert_eq!((world.loads(), world.taken), (vec![6], 12), "{:#?}", world.diary);
+        // The third sees the record of the first, as if it had just been written.
+        world.happen(&Event::Join);
+        world.run(SETTLE);
+        assert!(lag > 0 || world.loads()[1] > 0, "what was given up for it has to wait: {:#?}", world.diary);
+        world.run(Duration::from_secs(3));
+        assert_eq!((world.loads(), world.taken), (vec![3, 3], 15), "{:#?}", world.diary);
+        world.run(LEASE * 20);
+        assert_eq!((world.loads(), world.taken), (vec![3, 3], 15), "{:#?}", world.diary);
+    }
+}
+
+#[test]
+fn what_one_that_was_killed_leaves_is_held_and_shared_out_within_two_leases_also_by_one_that_joins_meanwhile() {
+    for seed in 0..10 {
+        // Who comes soon can take its own, somewhat later than the other sees it run out; who comes later is not waited for.
+        let waits = [0, 5, 25].map(|ticks| (ticks, LEASE / 4)).into_iter();
+        for (ticks, waited) in waits.chain([40, 80, 149].map(|ticks| (ticks, Duration::ZERO))) {
+            let mut world = World::new(seed, 2);
+            (0..2).for_each(|_| world.happen(&Event::Join));
+            // All is renewed just before.
+            world.run(LEASE + TICK * 3);
+            assert_eq!((world.loads(), world.taken), (vec![3, 3], 6), "{:#?}", world.diary);
+            let killed = usize::from(seed % 2 == 0);
+            let dead = Arc::clone(&world.replicas[killed].identity);
+            let due = world.now + LEASE + waited + Duration::from_secs(1);
+            world.happen(&Event::Kill(killed));
+            world.run(TICK * ticks);
+            world.happen(&Event::Join);
+            world.run_until(due);
+            let is_its = |seat: &&SeatRecord| seat.holder.as_ref() == Some(&dead);
+            assert_eq!(world.seats.values().find(is_its), None, "seed {seed}, {ticks} ticks: {:#?}", world.diary);
+            world.run(LEASE);
+            assert_eq!(world.loads(), [3, 3], "seed {seed}, {ticks} ticks: {:#?}", world.diary);
+            // What is left is taken over, and at most as many go on to who came.
+            assert!((9..=12).contains(&world.taken), "{} seed {seed}, {ticks} ticks: {:#?}", world.taken, world.diary);
+            let taken = world.taken;
+            world.run(LEASE * 12);
+            assert_eq!(world.taken, taken, "{:#?}", world.diary);
+        }
+    }
+}
+
+#[test]
+fn one_that_lives_and_takes_nothing_is_offered_less_and_less_and_nobody_waits_for_it() {
+    for seed in 0..10 {
+        let mut world = World::new(seed, 2);
+        world.happen(&Event::Join);
+        world.run(LEASE);
+        world.happen(&Event::Join);
+        world.replicas[1].takes_nothing = true;
+        world.run(SETTLE);
+        world.happen(&Event::Join);
+        world.run(LEASE);
+        assert_eq!(world.loads(), [3, 0, 3], "{:#?}", world.diary);
+        world.run(LEASE * 59);
+        // By each that has the most: a lease after it left the first one, then two, four, eight, sixteen, and sixteen.
+        let offers = world.diary.iter().filter(|line| line.ends_with("up for r1")).count();
+        assert!((7..=14).contains(&offers), "{offers} offers: {:#?}", world.diary);
+        world.run(TICK * 50);
+        assert_eq!(world.loads(), [3, 0, 3], "{:#?}", world.diary);
     }
 }

@@ -70,9 +70,9 @@ impl Leases {
         Ok(self.write(&self.quick, Verb::Patch, &name, &record::renewal(version)).await?.resource_version)
     }
 
-    /// Gives a term up whose last version is this one.
-    pub(super) async fn release(&self, section: &SectionName, version: &str) -> Result<(), Error> {
-        self.write(&self.patient, Verb::Patch, &record::section_lease(section), &record::release(version))
+    /// Gives a term up whose last version is this one, for this heir where there is one.
+    pub(super) async fn release(&self, section: &SectionName, version: &str, heir: Option<&str>) -> Result<(), Error> {
+        self.write(&self.patient, Verb::Patch, &record::section_lease(section), &record::release(version, heir))
             .await
             .map(|_| ())
     }

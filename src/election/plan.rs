@@ -4,12 +4,12 @@
 //! - A section is free when its record names nobody, or has not changed for its own duration.
 //! - A replica lives while its record changes. One whose section ran out is taken for dead until it says something, and one that is late
 //!   with its renewal comes after all others: the records of a process that was killed run out one after the other, and it
-//!   must not count as the least loaded in between.
-//! - Every free section has an heir: free sections are dealt out in order of their names, each to the living replica with
-//!   the fewest. All replicas deal alike, so that each takes its own at once and they don't meet; should an heir not take
-//!   what is its own, others do after a while, the less loaded first.
+//!   must not count as the least loaded in between. So does, for a section that ran out, who came too late to see it do so.
+//! - Every free section has an heir. What was given up for somebody is that one's; the others are dealt out in order of
+//!   their names, each to the living replica with the fewest. All replicas deal alike, so that each takes its own at once
+//!   and they don't meet; should an heir not take what is its own, others do after a while, the less loaded first.
 //! - One section at a time is given up, while none is free: by the most loaded replica, if it has at least two more than
-//!   the least loaded. So loads end within one of each other, and then nothing moves.
+//!   the least loaded, and for that one. So loads end within one of each other, and then nothing moves.
 //!
 //! What follows for all sections together (a [`Deal`]) is worked out once, and again only when a record says something
 //! new or time makes a difference: a renewal that comes in time changes nothing for anybody.
@@ -20,34 +20,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::offers::{Offer, Offers};
 use super::record::{ReplicaRecord, SeatRecord};
+use super::seen::Seen;
 
 /// An heir has this part of the lease's duration to take what is its own before others do.
 const HEIRS_PART: u32 = 5;
 /// Others come one after the other, this part of the duration apart.
 const QUEUE_PART: u32 = 25;
-/// A replica whose record is older than this part of its duration is late.
-const LATE_AFTER: (u32, u32) = (2, 3);
 /// A replica whose record has not changed for so many durations is forgotten.
 const FORGOTTEN_AFTER: u32 = 4;
-/// After an offer that nobody took, the next is made after so many durations: a replica that lives and takes nothing must
-/// not keep a section going round.
-const NEXT_OFFER_AFTER: u32 = 10;
-
-/// A record, and when it was seen to change.
-#[derive(Clone, Debug)]
-pub(super) struct Seen<T> {
-    pub(super) record: T,
-    pub(super) changed: Instant,
-}
-
-/// A section that was given up for somebody.
-#[derive(Clone, Debug)]
-pub(super) struct Offer {
-    pub(super) section: String,
-    pub(super) heir: Arc<str>,
-    pub(super) made: Instant,
-}
 
 /// Who lives with how much, who gets what is free, and what this replica is to give up.
 #[derive(Clone, Debug)]
@@ -57,7 +39,7 @@ pub(super) struct Deal {
     /// Who is to take each free section.
     heirs: BTreeMap<String, Arc<str>>,
     /// What is to be given up, and for whom.
-    offer: Option<(String, Arc<str>)>,
+    offer: Option<Offer>,
     /// Time alone changes nothing of this before; `None`: never.
     until: Option<Instant>,
 }
@@ -69,8 +51,8 @@ pub(super) struct View {
     replicas: BTreeMap<Arc<str>, Seen<ReplicaRecord>>,
     /// Since when this replica may take part: it has seen the records, and its own is among them.
     since: Option<Instant>,
-    /// The last section that this replica gave up for another.
-    offer: Option<Offer>,
+    /// What this replica has given up for others.
+    offers: Offers,
     /// What follows from all this, where it has been worked out and still holds.
     deal: Option<Deal>,
     /// How often it was worked out.
@@ -85,26 +67,6 @@ pub(super) enum Next {
     Take,
     /// Nothing before this moment, unless a record changes; `None`: nothing.
     Look(Option<Instant>),
-}
-
-impl Seen<SeatRecord> {
-    /// When it is free if nothing changes.
-    fn free_at(&self) -> Instant {
-        if self.record.holder.is_some() { self.changed + self.record.duration } else { self.changed }
-    }
-}
-
-impl Seen<ReplicaRecord> {
-    /// When it counts as dead if it says nothing.
-    fn dead_at(&self) -> Instant {
-        self.changed + self.record.duration
-    }
-
-    /// When it counts as late if it says nothing.
-    fn late_at(&self) -> Instant {
-        let (part, whole) = LATE_AFTER;
-        self.changed + self.record.duration * part / whole
-    }
 }
 
 impl View {
@@ -146,6 +108,15 @@ impl View {
         self.deal = None;
     }
 
+    /// How many sections each has when all heirs have taken theirs.
+    #[cfg(test)]
+    pub(super) fn shares(&mut self, me: &Arc<str>, now: Instant) -> BTreeMap<Arc<str>, usize> {
+        let deal = self.dealt(me, now);
+        let mut shares = deal.loads.clone();
+        deal.heirs.values().for_each(|heir| *shares.entry(Arc::clone(heir)).or_default() += 1);
+        shares
+    }
+
     /// How many replicas live.
     pub(super) fn living(&mut self, me: &Arc<str>, now: Instant) -> usize {
         self.dealt(me, now).loads.len()
@@ -174,23 +145,43 @@ impl View {
         let loads = self.loads(now);
         let free = self.free(&loads, now);
         let offer = if free.is_empty() { self.find_offer(me, &loads, now) } else { None };
+        let heirs = self.heirs(&free, &loads, now);
+        Deal { loads, heirs, offer, until: self.next_difference(now) }
+    }
+
+    /// Who is to take each of the free sections.
+    fn heirs(
+        &self,
+        free: &BTreeSet<&str>,
+        loads: &BTreeMap<Arc<str>, usize>,
+        now: Instant,
+    ) -> BTreeMap<String, Arc<str>> {
         let mut dealt = loads.clone();
         let mut heirs = BTreeMap::new();
-        for section in free {
-            if let Some(heir) = self.queue(section, &dealt, now).first().map(|heir| Arc::clone(heir)) {
+        let named = |section: &str| self.named_heir(section, loads, now);
+        let (given, rest): (Vec<&str>, Vec<&str>) = free.iter().partition(|section| named(section).is_some());
+        for section in given.into_iter().chain(rest) {
+            let least_loaded = || self.queue(section, &dealt, now).first().map(|heir| Arc::clone(heir));
+            if let Some(heir) = named(section).or_else(least_loaded) {
                 dealt.entry(Arc::clone(&heir)).and_modify(|load| *load += 1);
                 heirs.insert(section.to_owned(), heir);
             }
         }
-        Deal { loads, heirs, offer, until: self.next_difference(me, now) }
+        heirs
+    }
+
+    /// Who a free section was given up for, where that one can take it.
+    fn named_heir(&self, section: &str, loads: &BTreeMap<Arc<str>, usize>, now: Instant) -> Option<Arc<str>> {
+        let heir = self.seats.get(section)?.record.heir.as_ref()?;
+        let can_take = loads.contains_key(heir) && self.runs_for(heir, section) && !self.is_late(heir, now);
+        can_take.then(|| Arc::clone(heir))
     }
 
     /// The next moment at which a section is free, a replica late or dead, or this one may do more than before.
-    fn next_difference(&self, me: &Arc<str>, now: Instant) -> Option<Instant> {
+    fn next_difference(&self, now: Instant) -> Option<Instant> {
         let free = self.seats.values().filter(|seat| seat.record.holder.is_some()).map(Seen::free_at);
         let replicas = self.replicas.values().flat_map(|seen| [seen.late_at(), seen.dead_at()]);
-        let offer = self.offer.as_ref().map(|offer| self.next_offer_at(offer, me));
-        free.chain(replicas).chain(offer).chain(self.since).filter(|moment| *moment > now).min()
+        free.chain(replicas).chain(self.offers.differences()).chain(self.since).filter(|moment| *moment > now).min()
     }
 
     /// The replicas that live, with how many sections each has.
@@ -223,14 +214,24 @@ impl View {
             .collect()
     }
 
-    /// Those of the living that run for a section: who is not late first, and of those the least loaded.
+    /// Those of the living that run for a section: who is in time first, and of those the least loaded.
     fn queue<'a>(&self, section: &str, loads: &'a BTreeMap<Arc<str>, usize>, now: Instant) -> Vec<&'a Arc<str>> {
-        let runs_for = |identity: &Arc<str>| {
-            self.replicas.get(identity).is_some_and(|seen| seen.record.sections.contains(section))
-        };
-        let mut queue: Vec<_> = loads.iter().filter(|(identity, _)| runs_for(identity)).collect();
-        queue.sort_by_key(|(identity, load)| (self.is_late(identity, now), **load, *identity));
+        let mut queue: Vec<_> = loads.iter().filter(|(identity, _)| self.runs_for(identity, section)).collect();
+        let is_last = |identity| self.is_late(identity, now) || self.came_late(identity, section, now);
+        queue.sort_by_key(|(identity, load)| (is_last(identity), **load, *identity));
         queue.into_iter().map(|(identity, _)| identity).collect()
+    }
+
+    /// Whether a section ran out that this replica has not listened to for long enough to take it in time.
+    fn came_late(&self, identity: &Arc<str>, section: &str, now: Instant) -> bool {
+        let ran_out = |seat: &&Seen<SeatRecord>| seat.record.holder.is_some() && now >= seat.free_at();
+        let in_time =
+            self.seats.get(section).filter(ran_out).map(|seat| seat.changed + seat.record.duration / HEIRS_PART);
+        in_time.is_some_and(|in_time| self.replicas.get(identity).is_some_and(|seen| seen.first > in_time))
+    }
+
+    fn runs_for(&self, identity: &Arc<str>, section: &str) -> bool {
+        self.replicas.get(identity).is_some_and(|seen| seen.record.sections.contains(section))
     }
 
     fn is_late(&self, identity: &Arc<str>, now: Instant) -> bool {
@@ -240,7 +241,9 @@ impl View {
     /// What to do about a section that `me` does not hold.
     pub(super) fn next(&mut self, me: &Arc<str>, section: &str, now: Instant) -> Next {
         let Some(since) = self.since else { return Next::Look(None) };
-        if now < since {
+        // What is given up for somebody does not have to wait until that one has seen who else there is.
+        let is_mine = self.seat(section).is_some_and(|seat| seat.heir.as_ref() == Some(me));
+        if now < since && !is_mine {
             return Next::Look(Some(since));
         }
         let free_at = self.seats.get(section).map_or(since, Seen::free_at);
@@ -270,65 +273,67 @@ impl View {
 
     /// The section that `me` is to give up now.
     pub(super) fn offered(&mut self, me: &Arc<str>, now: Instant) -> Option<&str> {
-        self.dealt(me, now).offer.as_ref().map(|(section, _)| section.as_str())
+        self.dealt(me, now).offer.as_ref().map(|offer| offer.section.as_str())
     }
 
     /// For whom `me` is to give the section up, now. A yes is given once.
     pub(super) fn gives_up(&mut self, me: &Arc<str>, section: &str, now: Instant) -> Option<Offer> {
-        let (section, heir) = self.dealt(me, now).offer.clone().filter(|(offered, _)| offered == section)?;
-        let offer = Offer { section, heir, made: now };
-        self.offer = Some(offer.clone());
+        let offer = self.dealt(me, now).offer.clone().filter(|offer| offer.section == section)?;
+        let before = self.seat(section).cloned()?;
+        self.offers.make(offer.clone(), before, now);
         self.deal = None;
         Some(offer)
     }
 
-    fn find_offer(&self, me: &Arc<str>, loads: &BTreeMap<Arc<str>, usize>, now: Instant) -> Option<(String, Arc<str>)> {
+    fn find_offer(&self, me: &Arc<str>, loads: &BTreeMap<Arc<str>, usize>, now: Instant) -> Option<Offer> {
         self.since.filter(|since| now >= *since)?;
         // Of equals the first: all replicas see the same one.
         let (giver, most) = loads.iter().max_by_key(|(identity, load)| (**load, std::cmp::Reverse(*identity)))?;
-        if giver != me || !self.may_offer(me, now) {
+        if giver != me || self.offers.is_under_way(now) {
             return None;
         }
         let mine: Vec<&String> = self.seats.keys().filter(|section| self.holder(section, now) == Some(me)).collect();
         mine.into_iter().rev().find_map(|section| {
-            let heir = self.queue(section, loads, now).first().copied()?;
+            let queue = self.queue(section, loads, now);
+            let heir = queue.into_iter().find(|heir| !self.offers.passes_over(heir, now))?;
             let least = loads.get(heir).copied()?;
-            (least + 2 <= *most && !self.is_late(heir, now)).then(|| (section.clone(), Arc::clone(heir)))
+            let is_fairer = least + 2 <= *most && !self.is_late(heir, now);
+            is_fairer.then(|| Offer { section: section.clone(), heir: Arc::clone(heir) })
         })
-    }
-
-    /// The last offer was taken, or was long ago.
-    fn may_offer(&self, me: &Arc<str>, now: Instant) -> bool {
-        self.offer.as_ref().is_none_or(|offer| now >= self.next_offer_at(offer, me))
-    }
-
-    fn next_offer_at(&self, offer: &Offer, me: &Arc<str>) -> Instant {
-        offer.made + self.duration_of(me) * NEXT_OFFER_AFTER
     }
 
     /// A section's record, as it is now; returns whether that decides anything: a renewal in time does not.
     pub(super) fn see_seat(&mut self, section: &str, record: SeatRecord, now: Instant) -> bool {
-        if self
-            .offer
-            .as_ref()
-            .is_some_and(|offer| offer.section == section && record.holder.as_ref() == Some(&offer.heir))
-        {
-            self.offer = None;
-        }
+        self.offers.see_seat(section, &record, now);
         let is_news = match self.seats.get_mut(section) {
             Some(seen) if seen.record.version == record.version => return false,
             Some(seen) => {
                 let is_news = now >= seen.free_at() || !seen.record.says_the_same(&record);
-                *seen = Seen { record, changed: now };
+                seen.change(record, now);
                 is_news
             }
             None => {
-                self.seats.insert(section.to_owned(), Seen { record, changed: now });
+                self.seats.insert(section.to_owned(), Seen::new(record, now));
                 true
             }
         };
-        self.deal.take_if(|_| is_news);
+        if is_news && !self.was_dealt(section) {
+            self.deal = None;
+        }
         is_news
+    }
+
+    /// Whether the section's heir has just taken it, and others are still to take theirs. Then all else is as it was dealt:
+    /// dealt anew in between, what somebody is about to take would be another's.
+    fn was_dealt(&mut self, section: &str) -> bool {
+        let (Some(deal), Some(seat)) = (&mut self.deal, self.seats.get(section)) else { return false };
+        if deal.heirs.get(section) != seat.record.holder.as_ref() || seat.record.holder.is_none() {
+            return false;
+        }
+        let Some(load) = deal.heirs.remove(section).and_then(|heir| deal.loads.get_mut(&heir)) else { return false };
+        *load += 1;
+        deal.until = deal.until.map(|until| until.min(seat.free_at()));
+        !deal.heirs.is_empty()
     }
 
     /// A replica's record, as it is now; returns whether that decides anything: that it lives on does not.
@@ -338,11 +343,14 @@ impl View {
             Some(seen) => {
                 let counted = self.deal.as_ref().is_some_and(|deal| deal.loads.contains_key(&record.identity));
                 let is_news = !counted || now >= seen.late_at() || !seen.record.says_the_same(&record);
-                *seen = Seen { record, changed: now };
+                if now >= seen.dead_at() {
+                    self.offers.forgive(&record.identity);
+                }
+                seen.change(record, now);
                 is_news
             }
             None => {
-                self.replicas.insert(Arc::clone(&record.identity), Seen { record, changed: now });
+                self.replicas.insert(Arc::clone(&record.identity), Seen::new(record, now));
                 true
             }
         };
@@ -353,13 +361,14 @@ impl View {
     /// A section's record is gone.
     pub(super) fn lose_seat(&mut self, section: &str) {
         self.seats.remove(section);
+        self.offers.lose_seat(section);
         self.deal = None;
     }
 
     /// A replica's record is gone.
     pub(super) fn lose_replica(&mut self, identity: &str) {
         self.replicas.remove(identity);
-        self.offer.take_if(|offer| *offer.heir == *identity);
+        self.offers.lose_replica(identity);
         self.deal = None;
     }
 

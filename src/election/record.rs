@@ -25,6 +25,8 @@ const SECTION: &str = "section";
 const REPLICA: &str = "replica";
 /// The sections that a replica runs for, separated by commas.
 const SECTIONS: &str = "towline.dev/sections";
+/// On a section's Lease that was given up: who it was given up for.
+const HEIR: &str = "towline.dev/heir";
 /// What the Lease of a section is called: this and the section's name.
 pub(super) const SECTION_PREFIX: &str = "towline-";
 /// What the Lease of a replica is called: this and its identity.
@@ -68,6 +70,8 @@ pub(super) fn replica_lease(identity: &str) -> String {
 pub(super) struct SeatRecord {
     /// Who holds it; `None` where it was given up.
     pub(super) holder: Option<Arc<str>>,
+    /// Who it was given up for.
+    pub(super) heir: Option<Arc<str>>,
     /// How long a claim lasts without being renewed.
     pub(super) duration: Duration,
     /// How often it changed hands.
@@ -133,6 +137,7 @@ pub(super) fn read(object: &Object) -> Option<Record> {
         Some(SECTION) => {
             let section = object.key.name.strip_prefix(SECTION_PREFIX)?.to_owned();
             let record = SeatRecord {
+                heir: object.annotation(HEIR).filter(|_| holder.is_none()).map(Into::into),
                 holder,
                 duration,
                 transitions: spec.lease_transitions.unwrap_or_default(),
@@ -193,7 +198,11 @@ impl Taking<'_> {
     pub(super) fn body(&self, name: &str, namespace: &str) -> Value {
         match self.before {
             Some(before) => json!({
-                "metadata": {"resourceVersion": &*before.version, "labels": {LABEL: SECTION}},
+                "metadata": {
+                    "resourceVersion": &*before.version,
+                    "labels": {LABEL: SECTION},
+                    "annotations": {HEIR: null},
+                },
                 "spec": self.spec(),
             }),
             None => json!({
@@ -211,9 +220,12 @@ pub(super) fn renewal(version: &str) -> Value {
     json!({"metadata": {"resourceVersion": version}, "spec": {"renewTime": now()}})
 }
 
-/// The merge patch that gives a term up, if nobody has written the Lease since.
-pub(super) fn release(version: &str) -> Value {
-    json!({"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": null, "renewTime": now()}})
+/// The merge patch that gives a term up, for this heir where there is one, if nobody has written the Lease since.
+pub(super) fn release(version: &str, heir: Option<&str>) -> Value {
+    json!({
+        "metadata": {"resourceVersion": version, "annotations": {HEIR: heir}},
+        "spec": {"holderIdentity": null, "renewTime": now()},
+    })
 }
 
 /// The Lease of a replica.
@@ -264,6 +276,7 @@ mod tests {
         let Some(Record::Seat(name, record)) = read(&object(lease)) else { panic!("no seat") };
         let expected = SeatRecord {
             holder: Some("a_1".into()),
+            heir: None,
             duration: Duration::from_secs(7),
             transitions: 0,
             acquired: Some(acquired.as_str().into()),
@@ -279,6 +292,28 @@ mod tests {
         assert_eq!(body["metadata"]["resourceVersion"], "17", "taken from whoever has it by now");
         let given_up = SeatRecord { holder: None, transitions: 4, ..record.clone() };
         assert_eq!(Taking { before: Some(&given_up), ..taking }.transitions(), 5);
+    }
+
+    #[test]
+    fn who_a_section_is_given_up_for_is_read_until_somebody_has_it() {
+        let acquired = now();
+        let taking = Taking { identity: "a_1", duration: Duration::from_secs(7), acquired: &acquired, before: None };
+        let mut lease = taking.body("towline-databases", "towline");
+        let mut seat = |patch: &Value| {
+            json_patch::merge(&mut lease, patch);
+            match read(&object(lease.clone())) {
+                Some(Record::Seat(_, record)) => record,
+                other => panic!("{other:?}"),
+            }
+        };
+        let given_up = seat(&release("17", Some("b_2")));
+        assert_eq!((given_up.holder.as_deref(), given_up.heir.as_deref()), (None, Some("b_2")));
+        let by_hand = seat(&json!({"spec": {"holderIdentity": "c_3"}}));
+        assert_eq!((by_hand.holder.as_deref(), by_hand.heir.as_deref()), (Some("c_3"), None));
+        assert_eq!(seat(&release("17", None)).heir, None, "one that leaves names nobody");
+        seat(&release("17", Some("b_2")));
+        seat(&Taking { identity: "b_2", before: Some(&given_up), ..taking }.body("", ""));
+        assert_eq!(seat(&json!({"spec": {"holderIdentity": null}})).heir, None, "what was said for an earlier term");
     }
 
     #[test]

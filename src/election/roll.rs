@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::plan::{Next, Offer, View};
+use super::offers::Offer;
+use super::plan::{Next, View};
 use super::record::{self, Record, ReplicaRecord, SeatRecord};
 use crate::actor::{BoxError, Scope};
 use crate::cluster::{Follower, ObjectKey, Watch};

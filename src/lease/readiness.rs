@@ -14,9 +14,10 @@ use super::hub::{Hub, Hubs};
 use crate::cluster::{Follower, Object, ObjectKey, Watch};
 
 /// What the Secret offers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) enum Offer {
     /// Nobody has looked yet.
+    #[default]
     Unknown,
     /// There is no such Secret.
     Missing,
@@ -26,79 +27,35 @@ pub(super) enum Offer {
     Given(Arc<Hub>),
 }
 
-/// Follows a Secret.
-pub(super) struct SecretFollower {
-    key: ObjectKey,
-    hubs: Arc<Hubs>,
-    offer: watch::Sender<Offer>,
-}
-
-impl SecretFollower {
-    /// A follower of the Secret of this name.
-    pub(super) fn new(key: ObjectKey, hubs: Arc<Hubs>) -> Self {
-        Self { key, hubs, offer: watch::Sender::new(Offer::Unknown) }
-    }
-
-    /// The latest offer, and each change of it.
-    pub(super) fn offers(&self) -> watch::Receiver<Offer> {
-        self.offer.subscribe()
-    }
-
-    fn look(&self, watch: &Watch) {
-        let offer = match watch.store().get(&self.key) {
-            None => Offer::Missing,
-            Some(secret) => {
-                let read = credentials::read(secret.content.as_str());
-                match read.and_then(|credentials| self.hubs.hub(credentials)) {
-                    Ok(hub) => Offer::Given(hub),
-                    Err(fault) => Offer::Faulty(fault),
-                }
-            }
-        };
-        self.offer.send_if_modified(|current| {
-            let same = match (&*current, &offer) {
-                (Offer::Missing, Offer::Missing) => true,
-                (Offer::Faulty(current), Offer::Faulty(next)) => current == next,
-                (Offer::Given(current), Offer::Given(next)) => current.fingerprint() == next.fingerprint(),
-                _ => false,
-            };
-            if !same {
-                *current = offer;
-            }
-            !same
-        });
+impl Offer {
+    /// The client of equal credentials is that of `hubs`.
+    pub(super) fn of(secret: Option<&Object>, hubs: &Arc<Hubs>) -> Self {
+        let Some(secret) = secret else { return Self::Missing };
+        let read = credentials::read(secret.content.as_str());
+        match read.and_then(|credentials| hubs.hub(credentials)) {
+            Ok(hub) => Self::Given(hub),
+            Err(fault) => Self::Faulty(fault),
+        }
     }
 }
 
-impl Follower for SecretFollower {
-    fn wants(&self, key: &ObjectKey) -> bool {
-        *key == self.key
-    }
-
-    fn changed<'a>(&'a self, watch: &'a Watch, _: &'a ObjectKey) -> BoxFuture<'a, ()> {
-        Box::pin(async move { self.look(watch) })
-    }
-
-    /// Here, and not when the list is told: a section whose term has just begun decides as soon as it has ended.
-    fn note(&self, watch: &Watch, _: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
-        self.look(watch);
-        vanished
-    }
-
-    fn listed<'a>(&'a self, _: &'a Watch, _: bool, _: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
-    }
-
-    /// No credentials stay in memory that nobody here is to use.
-    fn forget(&self) {
-        self.offer.send_replace(Offer::Unknown);
+/// Clients of equal credentials are equal.
+impl PartialEq for Offer {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Unknown, Self::Unknown) | (Self::Missing, Self::Missing) => true,
+            (Self::Faulty(one), Self::Faulty(other)) => one == other,
+            (Self::Given(one), Self::Given(other)) => one.fingerprint() == other.fingerprint(),
+            _ => false,
+        }
     }
 }
 
 /// What the pod says of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PodState {
     /// Nobody has looked yet.
+    #[default]
     Unknown,
     /// There is no such pod.
     Missing,
@@ -109,7 +66,7 @@ pub(super) enum PodState {
 }
 
 impl PodState {
-    fn of(pod: Option<&Object>) -> Self {
+    pub(super) fn of(pod: Option<&Object>) -> Self {
         let Some(pod) = pod else { return Self::Missing };
         let status: PodStatus =
             pod.status.as_ref().and_then(|status| serde_json::from_str(status.as_str()).ok()).unwrap_or_default();
@@ -133,30 +90,41 @@ struct Condition {
     status: String,
 }
 
-/// Follows a pod.
-pub(super) struct PodFollower {
+/// What an object says, where there is one.
+type Read<S> = Box<dyn Fn(Option<&Object>) -> S + Send + Sync>;
+
+/// Follows one object, and publishes what it says.
+pub(super) struct ObjectFollower<S> {
     key: ObjectKey,
-    state: watch::Sender<PodState>,
+    read: Read<S>,
+    state: watch::Sender<S>,
 }
 
-impl PodFollower {
-    /// A follower of the pod of this name.
-    pub(super) fn new(key: ObjectKey) -> Self {
-        Self { key, state: watch::Sender::new(PodState::Unknown) }
+impl<S: Default + PartialEq> ObjectFollower<S> {
+    /// A follower of the object of this name, which may not be there. Before anybody has looked, the state is the default
+    /// one.
+    pub(super) fn new(key: ObjectKey, read: impl Fn(Option<&Object>) -> S + Send + Sync + 'static) -> Self {
+        Self { key, read: Box::new(read), state: watch::Sender::new(S::default()) }
     }
 
     /// The latest state, and each change of it.
-    pub(super) fn states(&self) -> watch::Receiver<PodState> {
+    pub(super) fn states(&self) -> watch::Receiver<S> {
         self.state.subscribe()
     }
 
     fn look(&self, watch: &Watch) {
-        let next = PodState::of(watch.store().get(&self.key).as_deref());
-        self.state.send_if_modified(|current| std::mem::replace(current, next) != next);
+        let next = (self.read)(watch.store().get(&self.key).as_deref());
+        self.state.send_if_modified(|current| {
+            let is_news = *current != next;
+            if is_news {
+                *current = next;
+            }
+            is_news
+        });
     }
 }
 
-impl Follower for PodFollower {
+impl<S: Default + PartialEq + Send + Sync> Follower for ObjectFollower<S> {
     fn wants(&self, key: &ObjectKey) -> bool {
         *key == self.key
     }
@@ -165,18 +133,15 @@ impl Follower for PodFollower {
         Box::pin(async move { self.look(watch) })
     }
 
-    /// As with the Secret.
+    /// Here, and not when the list is told: a section whose term has just begun decides as soon as it has ended.
     fn note(&self, watch: &Watch, _: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
         self.look(watch);
         vanished
     }
 
-    fn listed<'a>(&'a self, _: &'a Watch, _: bool, _: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
-    }
-
+    /// No credentials stay in memory that nobody here is to use.
     fn forget(&self) {
-        self.state.send_replace(PodState::Unknown);
+        self.state.send_replace(S::default());
     }
 }
 
@@ -197,7 +162,7 @@ mod tests {
     const WITHIN: Duration = Duration::from_hours(1);
 
     /// A watch of the Secret `hub`, which its follower looks at after `first` was told.
-    fn secret_watch(first: Option<Arc<dyn Follower>>) -> (Arc<Watch>, Arc<SecretFollower>, Script) {
+    fn secret_watch(first: Option<Arc<dyn Follower>>) -> (Arc<Watch>, Arc<ObjectFollower<Offer>>, Script) {
         let (cluster, script) = Cluster::scripted("edge");
         let id = WatchId {
             namespace: "n".into(),
@@ -209,7 +174,9 @@ mod tests {
         };
         let watch = Watch::new(id, cluster);
         watch.assume_kind(Kind::core("Secret", "secrets", true));
-        let follower = Arc::new(SecretFollower::new(ObjectKey::new("n", "hub"), Arc::default()));
+        let hubs = Arc::default();
+        let follower = ObjectFollower::new(ObjectKey::new("n", "hub"), move |secret| Offer::of(secret, &hubs));
+        let follower = Arc::new(follower);
         first
             .into_iter()
             .chain([Arc::clone(&follower) as Arc<dyn Follower>])
@@ -249,7 +216,7 @@ mod tests {
     async fn whoever_waits_for_a_list_finds_what_it_says_and_nothing_older() {
         let (watch, follower, _) = secret_watch(Some(Arc::new(Slow)));
         watch.list(&[secret("a")]).await;
-        let mut offers = follower.offers();
+        let mut offers = follower.states();
         assert!(matches!(*offers.borrow_and_update(), Offer::Given(_)), "no credentials");
         let demand = watch.demand(None);
         let met = tokio::spawn(async move {
@@ -277,7 +244,7 @@ mod tests {
         let demand = watch.demand(None);
         timeout(WITHIN, demand.met()).await.expect("the list never ended");
         watch.show(&secret("a")).await;
-        let mut offers = follower.offers();
+        let mut offers = follower.states();
         let hub = match &*offers.borrow_and_update() {
             Offer::Given(hub) => Arc::downgrade(hub),
             other => panic!("{other:?}"),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::hub::Hubs;
-use super::readiness::{PodFollower, SecretFollower};
+use super::readiness::{ObjectFollower, Offer, PodState};
 use super::renewal::Target;
 use super::renewer::Renewer;
 use super::report::{LeaseReport, Shown};
@@ -37,8 +37,8 @@ pub fn wire(
 struct Wiring {
     started: Instant,
     hubs: Arc<Hubs>,
-    secrets: BTreeMap<WatchId, Arc<SecretFollower>>,
-    pods: BTreeMap<WatchId, Arc<PodFollower>>,
+    secrets: BTreeMap<WatchId, Arc<ObjectFollower<Offer>>>,
+    pods: BTreeMap<WatchId, Arc<ObjectFollower<PodState>>>,
 }
 
 impl Wiring {
@@ -57,18 +57,18 @@ impl Wiring {
             &config.secret_namespace,
             &config.secret_name,
         );
-        let hubs = &self.hubs;
         let follower = self.secrets.entry(secret.id().clone()).or_insert_with(|| {
-            let follower = Arc::new(SecretFollower::new(secret_key, Arc::clone(hubs)));
+            let hubs = Arc::clone(&self.hubs);
+            let follower = Arc::new(ObjectFollower::new(secret_key, move |secret| Offer::of(secret, &hubs)));
             secret.follow(Arc::clone(&follower) as _);
             follower
         });
-        let offers = follower.offers();
+        let offers = follower.states();
         let mut sources = vec![secret];
         let pod = config.pod.as_ref().map(|pod| {
             let (key, watch) = watch_one(watches, &cluster, Kind::core("Pod", "pods", true), &pod.namespace, &pod.name);
             let follower = self.pods.entry(watch.id().clone()).or_insert_with(|| {
-                let follower = Arc::new(PodFollower::new(key));
+                let follower = Arc::new(ObjectFollower::new(key, PodState::of));
                 watch.follow(Arc::clone(&follower) as _);
                 follower
             });

@@ -57,8 +57,4 @@ impl Follower for Overhearing {
             }
         })
     }
-
-    fn listed<'a>(&'a self, _: &'a Watch, _: bool, _: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
-    }
 }

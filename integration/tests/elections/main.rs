@@ -12,6 +12,7 @@
 
 mod churn;
 mod frozen;
+mod joining;
 mod monitor;
 mod neighbours;
 mod outage;

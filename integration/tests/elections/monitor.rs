@@ -101,6 +101,17 @@ impl Monitor {
         eventually(what, limit, async || self.shares(among).await).await.unwrap()
     }
 
+    /// Waits until every section is held by one of these.
+    pub(crate) async fn held(&self, by: &[&str], what: &str, limit: Duration) {
+        eventually(format!("every section to be held {what}"), limit, async || {
+            let holders = self.holders().await;
+            let is_held = |section: &String| holders.get(section).is_some_and(|holder| by.contains(&holder.as_str()));
+            if self.world.sections().iter().all(is_held) { Ok(()) } else { Err(format!("{holders:?}")) }
+        })
+        .await
+        .unwrap();
+    }
+
     /// Who holds what, where every section is held by one of these and none has two more than another.
     async fn shares(&self, among: &[&str]) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
         let holders = self.holders().await;

@@ -60,6 +60,12 @@ impl Scene {
         self.stamped(lease)
     }
 
+    fn free(&mut self, number: usize) -> Value {
+        let mut lease = self.seat(number, "nobody");
+        lease["spec"]["holderIdentity"] = json!(null);
+        lease
+    }
+
     fn stamped(&mut self, mut lease: Value) -> Value {
         self.version += 1;
         lease["metadata"]["uid"] = json!("lease-uid");
@@ -166,4 +172,28 @@ async fn what_a_silent_replica_leaves_is_worked_out_once_for_all_and_looked_at_b
     let taken = (0..SECTIONS).filter(|number| scene.roll.next(&name(*number), &[]).0 == Next::Take).count();
     assert_eq!(taken, 166, "half of what is free, one fewer than who has one fewer");
     assert!(scene.deals() - before <= 10, "{} times", scene.deals() - before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_sections_that_are_free_together_none_becomes_anothers_while_their_heirs_take_them() {
+    let mut scene = Scene::settled().await;
+    for number in 0..SECTIONS {
+        let lease = scene.free(number);
+        scene.watch.show(&lease).await;
+    }
+    sleep(TOGETHER * 2).await;
+    let mine = |scene: &Scene| -> Vec<usize> {
+        (0..SECTIONS).filter(|number| scene.roll.next(&name(*number), &[]).0 == Next::Take).collect()
+    };
+    let first = mine(&scene);
+    assert_eq!(first.len(), SECTIONS / 3 + 1, "of equals the first by name has one more");
+    let others: Vec<usize> = (0..SECTIONS).filter(|number| !first.contains(number)).collect();
+    let before = scene.deals();
+    // The others are faster by far.
+    for (turn, number) in others.iter().enumerate() {
+        let lease = scene.seat(*number, REPLICAS[1 + turn % 2]);
+        scene.watch.show(&lease).await;
+        assert!(turn % 100 > 0 || mine(&scene) == first, "after {turn} were taken");
+    }
+    assert_eq!((scene.deals() - before, mine(&scene)), (0, first));
 }

@@ -1,0 +1,113 @@
+//! What this replica has offered to others, and who has left it to somebody else.
+//!
+//! One section at a time is on its way. The heir is named in the record that gives the section up, so that all replicas
+//! agree on it, whatever else they have seen: for one that has just come, a dead replica still counts as living. An heir
+//! that did not take what it was offered is passed over for a while, and for longer each time: a replica that lives and
+//! takes nothing must not keep a section going round, and nobody else is to wait for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::record::SeatRecord;
+
+/// The longest that an heir is passed over, and that an offer is waited for, in durations of a lease. The shortest is one:
+/// by then an heir that is dead is known to be.
+const LONGEST: u32 = 16;
+
+/// A section that is given up for somebody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Offer {
+    pub(super) section: String,
+    pub(super) heir: Arc<str>,
+}
+
+/// An offer that nobody has taken yet.
+#[derive(Clone, Debug)]
+struct UnderWay {
+    offer: Offer,
+    /// The term that ends with it.
+    before: SeatRecord,
+    /// It is not waited for any longer.
+    until: Instant,
+}
+
+/// An heir that did not take what it was offered.
+#[derive(Clone, Debug)]
+struct Declined {
+    /// How often, one after the other.
+    times: u32,
+    /// It is passed over.
+    until: Instant,
+}
+
+/// What became of the offers of this replica.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Offers {
+    under_way: Option<UnderWay>,
+    declined: BTreeMap<Arc<str>, Declined>,
+}
+
+impl Offers {
+    /// The section of this record is given up.
+    pub(super) fn make(&mut self, offer: Offer, before: SeatRecord, now: Instant) {
+        let until = now + before.duration * LONGEST;
+        self.under_way = Some(UnderWay { offer, before, until });
+    }
+
+    /// Whether another one has to wait.
+    pub(super) fn is_under_way(&self, now: Instant) -> bool {
+        self.under_way.as_ref().is_some_and(|under_way| now < under_way.until)
+    }
+
+    /// Whether this replica is not to be offered anything.
+    pub(super) fn passes_over(&self, heir: &Arc<str>, now: Instant) -> bool {
+        self.declined.get(heir).is_some_and(|declined| now < declined.until)
+    }
+
+    /// When time alone makes a difference.
+    pub(super) fn differences(&self) -> impl Iterator<Item = Instant> {
+        let declined = self.declined.values().map(|declined| declined.until);
+        self.under_way.iter().map(|under_way| under_way.until).chain(declined)
+    }
+
+    /// A section's record, as it is now.
+    pub(super) fn see_seat(&mut self, section: &str, record: &SeatRecord, now: Instant) {
+        let is_over = |under_way: &mut UnderWay| {
+            let before = &under_way.before;
+            let is_another_term = record.transitions != before.transitions || record.acquired != before.acquired;
+            under_way.offer.section == section && record.holder.is_some() && is_another_term
+        };
+        let Some(UnderWay { offer, before, .. }) = self.under_way.take_if(is_over) else { return };
+        if record.holder.as_ref() == Some(&offer.heir) {
+            self.declined.remove(&offer.heir);
+        } else if record.transitions != before.transitions {
+            // Else the holder itself goes on with what it never gave up.
+            let times = self.declined.get(&offer.heir).map_or(0, |declined| declined.times) + 1;
+            let until = now + passed_over(record.duration, times);
+            self.declined.insert(offer.heir, Declined { times, until });
+        }
+    }
+
+    /// A section's record is gone.
+    pub(super) fn lose_seat(&mut self, section: &str) {
+        self.under_way.take_if(|under_way| under_way.offer.section == section);
+    }
+
+    /// A replica is gone.
+    pub(super) fn lose_replica(&mut self, identity: &str) {
+        self.under_way.take_if(|under_way| *under_way.offer.heir == *identity);
+        self.forgive(identity);
+    }
+
+    /// A replica has come back from the dead.
+    pub(super) fn forgive(&mut self, identity: &str) {
+        self.declined.remove(identity);
+    }
+}
+
+fn passed_over(duration: Duration, times: u32) -> Duration {
+    duration * 2_u32.saturating_pow(times - 1).min(LONGEST)
+}

@@ -1,0 +1,49 @@
+//! A record with the times at which it was seen, by the clock of who watches: no time stamps are compared.
+
+use tokio::time::Instant;
+
+use super::record::{ReplicaRecord, SeatRecord};
+
+/// A replica whose record is older than this part of its duration is late.
+const LATE_AFTER: (u32, u32) = (2, 3);
+
+/// A record, and when it was seen.
+#[derive(Clone, Debug)]
+pub(super) struct Seen<T> {
+    pub(super) record: T,
+    /// For the first time.
+    pub(super) first: Instant,
+    /// To change.
+    pub(super) changed: Instant,
+}
+
+impl<T> Seen<T> {
+    pub(super) fn new(record: T, now: Instant) -> Self {
+        Self { record, first: now, changed: now }
+    }
+
+    pub(super) fn change(&mut self, record: T, now: Instant) {
+        self.record = record;
+        self.changed = now;
+    }
+}
+
+impl Seen<SeatRecord> {
+    /// When it is free if nothing changes.
+    pub(super) fn free_at(&self) -> Instant {
+        if self.record.holder.is_some() { self.changed + self.record.duration } else { self.changed }
+    }
+}
+
+impl Seen<ReplicaRecord> {
+    /// When it counts as dead if it says nothing.
+    pub(super) fn dead_at(&self) -> Instant {
+        self.changed + self.record.duration
+    }
+
+    /// When it counts as late if it says nothing.
+    pub(super) fn late_at(&self) -> Instant {
+        let (part, whole) = LATE_AFTER;
+        self.changed + self.record.duration * part / whole
+    }
+}
