@@ -5,7 +5,7 @@
 //! removes it when the test ends, however it ends. Nothing but that one port is touched.
 //!
 //! The forwarder itself can swallow the server's answers alone, and hang up: what was asked is done, and whoever asked
-//! never hears of it.
+//! never hears of it. Or it holds them, all or from the middle of one on, and hands them over later.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -42,6 +42,8 @@ pub struct Link {
 struct State {
     /// What the server says is swallowed.
     mute: bool,
+    /// So many bytes of what the server says may still pass; any number where there is none.
+    room: Option<usize>,
     /// How often it hung up: a connection from before is over.
     hung_up: u64,
 }
@@ -109,9 +111,20 @@ impl Link {
         self.state.send_modify(|state| state.mute = true);
     }
 
+    /// From now on what clients say arrives, and of what the server says so many bytes, of all connections together. The
+    /// rest waits, so that a server with much to say can't go on, until [`Link::release`].
+    pub fn hold_after(&self, bytes: usize) {
+        self.state.send_modify(|state| state.room = Some(bytes));
+    }
+
+    /// What was held arrives, and what follows.
+    pub fn release(&self) {
+        self.state.send_modify(|state| state.room = None);
+    }
+
     /// Ends all connections, and lets new ones be heard.
     pub fn hang_up(&self) {
-        self.state.send_modify(|state| *state = State { mute: false, hung_up: state.hung_up + 1 });
+        self.state.send_modify(|state| *state = State { hung_up: state.hung_up + 1, ..State::default() });
     }
 
     fn table_name(&self) -> String {
@@ -147,21 +160,16 @@ async fn forward(listener: TcpListener, server: SocketAddr, state: watch::Sender
     let mut connections = JoinSet::new();
     while let Ok((mut client, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
+        let answers = Answers { begun: state.borrow().hung_up, state: state.clone() };
         let mut state = state.subscribe();
         connections.spawn(async move {
             // What goes wrong here, both ends see for themselves.
             let Ok(mut server) = TcpStream::connect(server).await else { return };
             drop((client.set_nodelay(true), server.set_nodelay(true)));
-            let begun = state.borrow().hung_up;
-            let now = state.clone();
-            let swallowed = || {
-                let now = now.borrow();
-                now.mute || now.hung_up != begun
-            };
+            let begun = answers.begun;
             let ((client_reads, client_writes), (server_reads, server_writes)) = (client.split(), server.split());
-            let both = async {
-                tokio::join!(copy(client_reads, server_writes, || false), copy(server_reads, client_writes, swallowed))
-            };
+            let both =
+                async { tokio::join!(copy(client_reads, server_writes), answers.copy(server_reads, client_writes)) };
             tokio::select! {
                 _ = both => {}
                 _ = state.wait_for(|state| state.hung_up != begun) => {}
@@ -170,16 +178,59 @@ async fn forward(listener: TcpListener, server: SocketAddr, state: watch::Sender
     }
 }
 
-/// Copies until the end, and tells the other end of it; what comes while it is swallowed is lost, the end too.
-async fn copy(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, swallowed: impl Fn() -> bool) -> std::io::Result<()> {
-    let mut bytes = vec![0; 16 * 1024];
-    loop {
-        let count = from.read(&mut bytes).await?;
-        if count == 0 {
-            return if swallowed() { Ok(()) } else { to.shutdown().await };
+/// Copies until the end, and tells the other end of it.
+async fn copy(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> std::io::Result<()> {
+    tokio::io::copy(&mut from, &mut to).await?;
+    to.shutdown().await
+}
+
+/// What the server says on one connection.
+struct Answers {
+    state: watch::Sender<State>,
+    /// How often the forwarder had hung up when the connection was made.
+    begun: u64,
+}
+
+impl Answers {
+    /// Copies what may pass, until the end; what comes while it is swallowed is lost, the end too.
+    async fn copy(&self, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> std::io::Result<()> {
+        let mut bytes = vec![0; 16 * 1024];
+        loop {
+            let count = from.read(&mut bytes).await?;
+            if count == 0 {
+                self.until(|state| state.room != Some(0)).await;
+                return if self.are_swallowed() { Ok(()) } else { to.shutdown().await };
+            }
+            let mut left = bytes.get(..count).unwrap_or_default();
+            while !left.is_empty() && !self.are_swallowed() {
+                let (now, later) = left.split_at(self.take(left.len()));
+                to.write_all(now).await?;
+                left = later;
+                self.until(|state| later.is_empty() || state.room != Some(0)).await;
+            }
         }
-        if !swallowed() {
-            to.write_all(bytes.get(..count).unwrap_or_default()).await?;
-        }
+    }
+
+    fn are_swallowed(&self) -> bool {
+        let state = self.state.borrow();
+        state.mute || state.hung_up != self.begun
+    }
+
+    /// Takes room for so many bytes, or for as many as may pass.
+    fn take(&self, wanted: usize) -> usize {
+        let mut taken = wanted;
+        self.state.send_if_modified(|state| {
+            if let Some(room) = &mut state.room {
+                taken = wanted.min(*room);
+                *room -= taken;
+            }
+            false
+        });
+        taken
+    }
+
+    async fn until(&self, holds: impl Fn(&State) -> bool) {
+        // The sender is `self`'s: it does not end before this does.
+        drop(self.state.subscribe().wait_for(|state| holds(state)).await);
     }
 }

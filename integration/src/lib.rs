@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`control_plane`] | etcd, API server, controller manager; killed, restarted, emptied, compacted |
 //! | [`postgres`] | the hub's database, with its schemas and accounts |
+//! | [`leaf_hubs`] | hub objects, and what is reported of them to the database |
 //! | [`audit`] | requests, counted where they arrive |
 //! | [`towline`] | the daemon, killed and asked |
 //! | [`blackhole`] | a way to a server that swallows packets |
@@ -25,6 +26,7 @@ pub mod crds;
 mod error;
 mod etcd;
 mod http_client;
+pub mod leaf_hubs;
 pub mod load;
 mod port;
 pub mod postgres;

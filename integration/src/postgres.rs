@@ -18,6 +18,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -288,8 +289,18 @@ impl Database {
 
     /// The URL by which a user reaches it over TCP, without parameters.
     pub fn url(&self, user: &str) -> String {
+        self.url_by(user, &format!("localhost:{}", self.port))
+    }
+
+    /// The same by another host and port, such as a link's.
+    pub fn url_by(&self, user: &str, address: &str) -> String {
         let password = PASSWORDS.iter().find(|(name, _)| *name == user).map_or("", |(_, password)| *password);
-        format!("postgres://{user}:{password}@localhost:{}/{}", self.port, self.name)
+        format!("postgres://{user}:{password}@{address}/{}", self.name)
+    }
+
+    /// Where the server listens.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 }
 

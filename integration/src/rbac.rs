@@ -7,14 +7,21 @@ use std::fs;
 use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, PolicyRule, RoleBinding, Subject};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::room::repository;
 use crate::{Error, eventually, users};
 
+/// The group of roles.
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// The role of a lease's renewer where the Secret and the pod are.
+const MANAGED_ROLE: &str = "towline-lease-managed";
+/// The same where the Lease is.
+const HUB_ROLE: &str = "towline-lease-hub";
 /// The group of the kind in the checked-in roles.
 const DEMO_GROUP: &str = "demo.towline.dev";
 /// Its plural.
@@ -94,26 +101,8 @@ impl Grant {
     pub async fn apply(&self, client: &Client) -> Result<(), Error> {
         let path = repository().join(self.file());
         let manifest = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
-        let mut role = self.role(&manifest)?;
-        let name = self.granted_name();
-        role.metadata.name = Some(name.clone());
-        let binding = ClusterRoleBinding {
-            metadata: kube::api::ObjectMeta { name: Some(name.clone()), ..Default::default() },
-            role_ref: RoleRef {
-                api_group: Some("rbac.authorization.k8s.io".to_owned()),
-                kind: "ClusterRole".to_owned(),
-                name: name.clone(),
-            },
-            subjects: Some(vec![subject(self.group_of_users)]),
-        };
-        let params = PatchParams::apply("fixture").force();
-        let action = || format!("grant {name}");
-        let roles: Api<ClusterRole> = Api::all(client.clone());
-        let granted = Box::pin(roles.patch(&name, &params, &Patch::Apply(&role))).await;
-        granted.map_err(Error::kubernetes(action()))?;
-        let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
-        let bound = Box::pin(bindings.patch(&name, &params, &Patch::Apply(&binding))).await;
-        bound.map_err(Error::kubernetes(action()))?;
+        let rules = self.rules(&manifest)?;
+        Box::pin(bind(client, None, &self.granted_name(), &rules, subject(self.group_of_users))).await?;
         // Large, and part of whatever starts a control plane.
         Box::pin(self.wait_for(client, true)).await
     }
@@ -147,21 +136,13 @@ impl Grant {
         wait_for_answer(client, what, &review, allowed).await
     }
 
-    /// The role of this name in the manifest, with the kind and the secrets of this grant.
-    fn role(&self, manifest: &str) -> Result<ClusterRole, Error> {
-        let bad = |detail: String| Error::Manifest { what: self.file().to_owned(), detail };
-        let documents: Vec<Value> = serde_saphyr::from_multiple(manifest).map_err(|error| bad(error.to_string()))?;
-        let is_role = |document: &&Value| {
-            document.get("kind").and_then(Value::as_str) == Some("ClusterRole")
-                && document.pointer("/metadata/name").and_then(Value::as_str) == Some(self.role_name())
-        };
-        let found = documents.iter().find(is_role);
-        let found = found.ok_or_else(|| bad(format!("there is no ClusterRole {}", self.role_name())))?;
-        let mut role: ClusterRole = serde_json::from_value(found.clone()).map_err(|error| bad(error.to_string()))?;
-        for rule in role.rules.iter_mut().flatten() {
+    /// The rules of the role in the manifest, with the kind and the secrets of this grant.
+    fn rules(&self, manifest: &str) -> Result<Vec<PolicyRule>, Error> {
+        let mut rules = find(self.file(), manifest, "ClusterRole", self.role_name())?;
+        for rule in &mut rules {
             self.fill(rule);
         }
-        Ok(role)
+        Ok(rules)
     }
 
     fn fill(&self, rule: &mut PolicyRule) {
@@ -182,68 +163,90 @@ impl Grant {
 }
 
 fn subject(group: Option<&str>) -> Subject {
-    Subject {
-        api_group: Some("rbac.authorization.k8s.io".to_owned()),
-        kind: if group.is_some() { "Group" } else { "User" }.to_owned(),
-        name: group.unwrap_or(users::TOWLINE).to_owned(),
-        namespace: None,
+    group.map_or_else(|| user(users::TOWLINE), |group| named("Group", group))
+}
+
+fn user(name: &str) -> Subject {
+    named("User", name)
+}
+
+fn named(kind: &str, name: &str) -> Subject {
+    Subject { api_group: Some(RBAC.to_owned()), kind: kind.to_owned(), name: name.to_owned(), namespace: None }
+}
+
+/// The rules of the role of this kind and name in a manifest.
+fn find(file: &str, manifest: &str, kind: &str, name: &str) -> Result<Vec<PolicyRule>, Error> {
+    let bad = |detail: String| Error::Manifest { what: file.to_owned(), detail };
+    let documents: Vec<Value> = serde_saphyr::from_multiple(manifest).map_err(|error| bad(error.to_string()))?;
+    let is_role = |document: &&Value| {
+        document.get("kind").and_then(Value::as_str) == Some(kind)
+            && document.pointer("/metadata/name").and_then(Value::as_str) == Some(name)
+    };
+    let found = documents.iter().find(is_role).ok_or_else(|| bad(format!("there is no {kind} {name}")))?;
+    let rules = found.get("rules").cloned().unwrap_or_default();
+    serde_json::from_value(rules).map_err(|error| bad(error.to_string()))
+}
+
+/// The rules of a role of `deploy/`.
+fn rules(file: &str, kind: &str, name: &str) -> Result<Vec<PolicyRule>, Error> {
+    let path = repository().join(file);
+    let manifest = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+    find(file, &manifest, kind, name)
+}
+
+/// Makes a role of these rules, or gives them to the one that is there, and binds it: in a namespace, or in all of them.
+async fn bind(
+    client: &Client,
+    namespace: Option<&str>,
+    name: &str,
+    rules: &[PolicyRule],
+    subject: Subject,
+) -> Result<(), Error> {
+    let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
+    let role = json!({"rules": rules});
+    let binding = json!({"roleRef": {"apiGroup": RBAC, "kind": kind, "name": name}, "subjects": [subject]});
+    for (kind, mut object) in [(kind.to_owned(), role), (format!("{kind}Binding"), binding)] {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(RBAC, "v1", &kind));
+        if let Some(object) = object.as_object_mut() {
+            object.insert("apiVersion".to_owned(), resource.api_version.clone().into());
+            object.insert("kind".to_owned(), kind.into());
+            object.insert("metadata".to_owned(), json!({"name": name}));
+        }
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        let applied = api.patch(name, &PatchParams::apply("fixture").force(), &Patch::Apply(&object)).await;
+        applied.map_err(Error::kubernetes(format!("grant {name} in {}", namespace.unwrap_or("all namespaces"))))?;
     }
+    Ok(())
 }
 
 /// Grants the group, or with `None` the user [`users::TOWLINE`], what `deploy/` grants for an election, in a namespace.
 pub async fn grant_election(client: &Client, namespace: &str, group: Option<&'static str>) -> Result<(), Error> {
-    let path = repository().join("deploy/base/rbac/election.yaml");
-    let manifest = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
-    let bad = |error: &dyn std::fmt::Display| Error::Manifest {
-        what: "deploy/base/rbac/election.yaml".to_owned(),
-        detail: error.to_string(),
-    };
-    let role: Role = serde_saphyr::from_str(&manifest).map_err(|error| bad(&error))?;
-    let name = role.metadata.name.clone().unwrap_or_default();
-    let binding = RoleBinding {
-        metadata: kube::api::ObjectMeta { name: Some(name.clone()), ..Default::default() },
-        role_ref: RoleRef {
-            api_group: Some("rbac.authorization.k8s.io".to_owned()),
-            kind: "Role".to_owned(),
-            name: name.clone(),
-        },
-        subjects: Some(vec![subject(group)]),
-    };
-    let params = PatchParams::apply("fixture").force();
-    let action = || format!("grant {name} in {namespace}");
-    let roles: Api<Role> = Api::namespaced(client.clone(), namespace);
-    roles.patch(&name, &params, &Patch::Apply(&role)).await.map_err(Error::kubernetes(action()))?;
-    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
-    bindings.patch(&name, &params, &Patch::Apply(&binding)).await.map_err(Error::kubernetes(action()))?;
-    Ok(())
+    const NAME: &str = "towline-election";
+    let rules = rules("deploy/base/rbac/election.yaml", "Role", NAME)?;
+    bind(client, Some(namespace), NAME, &rules, subject(group)).await
 }
 
 /// Grants the user [`users::TOWLINE`] what `deploy/` grants to status sync on its hub, and waits until the API server acts
 /// accordingly.
 pub async fn grant_status_sync(client: &Client) -> Result<(), Error> {
-    const FILE: &str = "deploy/base/rbac/status-sync.yaml";
-    let path = repository().join(FILE);
-    let manifest = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
-    let role: Result<ClusterRole, _> = serde_saphyr::from_str(&manifest);
-    let role = role.map_err(|error| Error::Manifest { what: FILE.to_owned(), detail: error.to_string() })?;
-    let name = role.metadata.name.clone().unwrap_or_default();
-    let binding = ClusterRoleBinding {
-        metadata: kube::api::ObjectMeta { name: Some(name.clone()), ..Default::default() },
-        role_ref: RoleRef {
-            api_group: Some("rbac.authorization.k8s.io".to_owned()),
-            kind: "ClusterRole".to_owned(),
-            name: name.clone(),
-        },
-        subjects: Some(vec![subject(None)]),
-    };
-    let params = PatchParams::apply("fixture").force();
-    let action = || format!("grant {name}");
-    let roles: Api<ClusterRole> = Api::all(client.clone());
-    roles.patch(&name, &params, &Patch::Apply(&role)).await.map_err(Error::kubernetes(action()))?;
-    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
-    bindings.patch(&name, &params, &Patch::Apply(&binding)).await.map_err(Error::kubernetes(action()))?;
+    grant_changed_status_sync(client, users::TOWLINE, |_| ()).await?;
     let probe = ("policy.open-cluster-management.io", "policies", "", "patch");
     wait_for_access(client, users::TOWLINE, "", probe, true).await
+}
+
+/// Grants a user what `deploy/` grants to status sync, after a change, in the place of what it was granted so before.
+pub async fn grant_changed_status_sync(
+    client: &Client,
+    to: &str,
+    change: impl FnOnce(&mut Vec<PolicyRule>),
+) -> Result<(), Error> {
+    const NAME: &str = "towline-status-sync";
+    let mut rules = rules("deploy/base/rbac/status-sync.yaml", "ClusterRole", NAME)?;
+    change(&mut rules);
+    bind(client, None, &format!("{NAME}:{to}"), &rules, user(to)).await
 }
 
 /// Which end of a lease.
@@ -261,52 +264,28 @@ pub async fn grant_lease(
     client: &Client,
     side: LeaseSide,
     namespace: &str,
-    user: &str,
+    to: &str,
     verbs: Option<&[&str]>,
 ) -> Result<(), Error> {
-    let (file, probe) = match side {
-        LeaseSide::Managed => ("deploy/side-car/rbac.yaml", ("", "secrets", "add-on-hub-kubeconfig", "watch")),
-        LeaseSide::Hub => ("deploy/side-car/hub/rbac.yaml", ("coordination.k8s.io", "leases", "", "create")),
+    let (file, role, probe) = match side {
+        LeaseSide::Managed => {
+            ("deploy/side-car/rbac.yaml", MANAGED_ROLE, ("", "secrets", "add-on-hub-kubeconfig", "watch"))
+        }
+        LeaseSide::Hub => ("deploy/side-car/hub/rbac.yaml", HUB_ROLE, ("coordination.k8s.io", "leases", "", "create")),
     };
-    let path = repository().join(file);
-    let manifest = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
-    let bad = |detail: String| Error::Manifest { what: file.to_owned(), detail };
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&manifest).map_err(|error| bad(error.to_string()))?;
-    let role = documents.first().cloned().ok_or_else(|| bad("there is no Role".to_owned()))?;
-    let mut role: Role = serde_json::from_value(role).map_err(|error| bad(error.to_string()))?;
+    let mut rules = rules(file, "Role", role)?;
     if let Some(verbs) = verbs {
-        for rule in role.rules.iter_mut().flatten() {
+        for rule in &mut rules {
             rule.verbs = verbs.iter().map(|verb| (*verb).to_owned()).collect();
         }
     }
-    let name = format!("{}:{user}", role.metadata.name.clone().unwrap_or_default());
-    role.metadata.name = Some(name.clone());
-    let binding = RoleBinding {
-        metadata: kube::api::ObjectMeta { name: Some(name.clone()), ..Default::default() },
-        role_ref: RoleRef {
-            api_group: Some("rbac.authorization.k8s.io".to_owned()),
-            kind: "Role".to_owned(),
-            name: name.clone(),
-        },
-        subjects: Some(vec![Subject {
-            api_group: Some("rbac.authorization.k8s.io".to_owned()),
-            kind: "User".to_owned(),
-            name: user.to_owned(),
-            namespace: None,
-        }]),
-    };
-    let params = PatchParams::apply("fixture").force();
-    let action = || format!("grant {name} in {namespace}");
-    let roles: Api<Role> = Api::namespaced(client.clone(), namespace);
-    roles.patch(&name, &params, &Patch::Apply(&role)).await.map_err(Error::kubernetes(action()))?;
-    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
-    bindings.patch(&name, &params, &Patch::Apply(&binding)).await.map_err(Error::kubernetes(action()))?;
-    wait_for_access(client, user, namespace, probe, true).await
+    bind(client, Some(namespace), &format!("{role}:{to}"), &rules, user(to)).await?;
+    wait_for_access(client, to, namespace, probe, true).await
 }
 
 /// Takes back from a user what [`grant_lease`] has granted on the hub, and waits until the API server acts accordingly.
 pub async fn revoke_lease(client: &Client, namespace: &str, user: &str) -> Result<(), Error> {
-    let name = format!("towline-lease-hub:{user}");
+    let name = format!("{HUB_ROLE}:{user}");
     let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
     let gone = bindings.delete(&name, &DeleteParams::default()).await;
     gone.map_err(Error::kubernetes(format!("revoke {name}")))?;
@@ -380,7 +359,7 @@ rules:
     #[test]
     fn the_kind_and_the_secrets_are_replaced_and_nothing_else() {
         let grant = Grant::kind(Side::Remote, "poddisruptionbudgets", "policy").secrets(&["a", "b"]);
-        let rules = grant.role(MANIFEST).unwrap().rules.unwrap();
+        let rules = grant.rules(MANIFEST).unwrap();
         assert_eq!(rules[0].api_groups.as_deref(), Some(["policy".to_owned()].as_slice()));
         assert_eq!(
             rules[0].resources.as_deref(),
@@ -393,7 +372,7 @@ rules:
 
     #[test]
     fn a_manifest_without_the_role_is_an_error_that_names_it() {
-        let error = Grant::demo(Side::Local).role(MANIFEST).unwrap_err().to_string();
+        let error = Grant::demo(Side::Local).rules(MANIFEST).unwrap_err().to_string();
         assert!(error.contains("resource-sync-local.yaml") && error.contains("towline-resource-sync-local"), "{error}");
     }
 }

@@ -181,12 +181,6 @@ impl Store {
         self.contents.read().objects.in_namespace(namespace).cloned().collect()
     }
 
-    /// The objects of one namespace that satisfy the condition.
-    pub fn select_in_namespace(&self, namespace: &str, condition: impl Fn(&Object) -> bool) -> Vec<Arc<Object>> {
-        let contents = self.contents.read();
-        contents.objects.in_namespace(namespace).filter(|object| condition(object)).cloned().collect()
-    }
-
     /// Whether any object of a namespace satisfies the condition.
     pub fn any_in_namespace(&self, namespace: &str, mut condition: impl FnMut(&Object) -> bool) -> bool {
         self.contents.read().objects.in_namespace(namespace).any(|object| condition(object))

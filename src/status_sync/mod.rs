@@ -2,29 +2,35 @@
 //!
 //! [`families`] has the roll-ups and [`plan`] the comparison with what the cluster holds; both are pure, and with
 //! [`guard`] and [`digest`] they hold every rule of the specification. [`family`] says what a family is: its kinds, its
-//! fields, its two statements. [`poller`] is the actor, one a family, `pass` its pass, [`pace`] when the next one is,
-//! [`table`] what it remembers, `follower` what tells it of changes on the hub, [`listener`] what tells it of changes of
-//! the database, by [`triggers`]; `write` is how a change becomes requests, [`contest`] and `contention` tell of other writers,
-//! [`check()`] is for `towline check --connect`, [`report`] what operators see.
+//! fields, its two statements. [`poller`] is the actor, one a family, `pass` its pass, from its change `detection` to the
+//! `work` that follows, and [`pace`] when the next one is. [`table`] is what it remembers, an [`entry`] a row of `spec`,
+//! `follower` what tells it of changes on the hub, [`listener`] what tells it of changes of the database, by
+//! [`triggers`]. `made` finds what was made for a hub object, `write` is how a change becomes requests, [`contest`] and
+//! `contention` tell of other writers, [`check()`] is for `towline check --connect`, [`report`] what operators see.
 
 mod check;
 mod contention;
 pub mod contest;
+mod detection;
 pub mod digest;
+pub mod entry;
 pub mod families;
 pub mod family;
 mod follower;
 pub mod guard;
 pub mod listener;
+mod made;
 pub mod pace;
 mod pass;
 pub mod plan;
 pub mod poller;
 pub mod report;
+pub mod row_id;
 pub mod table;
 pub mod tally;
 pub mod triggers;
 pub mod wiring;
+mod work;
 mod write;
 
 pub use check::check;

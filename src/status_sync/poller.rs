@@ -6,6 +6,8 @@
 //! and take in turns. Restarted, it knows nothing, and compares everything anew. Drained, it reads no further and
 //! finishes the writes in hand.
 
+mod reporting;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +16,19 @@ use futures::future::OptionFuture;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
+use self::reporting::Term;
 use super::family::{Facts, facts};
 use super::guard::Guard;
 use super::pace::{GATHER, Pace};
-use super::pass::{Stopped, Work};
+use super::pass::Stopped;
 use super::plan;
 use super::report::FamilyReport;
-use super::table::{RowId, Table};
+use super::row_id::RowId;
+use super::table::Table;
 use crate::actor::{Backoff, BoxError, KeyInbox, Scope};
 use crate::cluster::{Availability, Cluster, Demand, Fence, Listed, ObjectKey, Watch};
 use crate::config::StatusFamily;
-use crate::db::{self, Database};
+use crate::db::Database;
 use crate::telemetry::StatusSyncMetrics;
 
 /// Back-off of a pass that failed; a pass that works is never waited for longer than the interval.
@@ -89,19 +93,6 @@ impl Poller {
         self.family
     }
 
-    /// Its own report, as it is now.
-    pub fn report(&self) -> FamilyReport {
-        self.report.borrow().clone()
-    }
-
-    /// Refreshes the gauges, before a scrape.
-    pub fn refresh(&self) {
-        let report = self.report.borrow();
-        let age = report.oldest_pending.map_or(Duration::ZERO, |since| since.elapsed());
-        self.metrics.set(report.rows, report.objects, report.bad_rows, age);
-        self.metrics.set_waiting(|reason| report.waiting.get(reason).copied().unwrap_or_default());
-    }
-
     /// Says that the database has something new: the next pass is as soon as the pace allows.
     pub fn hint(&self) {
         self.hints.send_modify(|hints| *hints += 1);
@@ -131,16 +122,7 @@ impl Poller {
         let mut approvals = self.shared.approvals.subscribe();
         let mut hints = self.hints.subscribe();
         let demands = self.watches().map(|watch| watch.demand(self.shared.fence.as_ref())).collect();
-        let mut life = Life {
-            table: Table::default(),
-            guard: Guard::default(),
-            inbox,
-            noted: HashSet::new(),
-            first_pass: true,
-            detection: Duration::ZERO,
-            counted: None,
-            demands,
-        };
+        let mut life = Life::new(inbox, demands);
         let mut failures = 0;
         loop {
             tokio::select! {
@@ -282,10 +264,8 @@ impl Poller {
                 _ = availability.changed() => {}
                 _ = listed.changed() => {}
                 Some(_) = OptionFuture::from(owner_listed.as_mut().map(watch::Receiver::changed)) => {}
-                key = life.inbox.next() => {
-                    // What is listed anew is compared as a whole.
-                    drop(key);
-                }
+                // What stays unknown to the pass, such as an object that nobody needs any more, is noted after it.
+                key = life.inbox.next() => life.noted.extend(key),
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
@@ -304,44 +284,6 @@ impl Poller {
             }
         }
         (!self.is_ready()).then(|| ("a list goes on".to_owned(), false))
-    }
-
-    fn failed(&self, error: &db::Error, failures: u32) {
-        if failures == 0 {
-            tracing::warn!(family = self.family.as_str(), kind = error.kind(), %error, "pass failed, trying on");
-        } else {
-            tracing::debug!(family = self.family.as_str(), kind = error.kind(), %error, "pass failed again");
-        }
-        self.metrics.failed();
-        let text = error.to_string();
-        let kind = error.kind();
-        self.report.send_modify(|report| report.failure = Some((kind, text)));
-    }
-
-    /// After a pass; `done` where it came to its end.
-    fn publish(&self, life: &Life, done: Option<()>, took: Duration) {
-        self.show(life);
-        if done.is_some() {
-            self.report.send_modify(|report| {
-                report.last_pass = Some(took);
-                report.passes += 1;
-                report.failure = None;
-            });
-        }
-    }
-
-    /// Brings the report up to what the table says now.
-    pub(super) fn show(&self, life: &Life) {
-        let waiting = life.table.waiting();
-        let foreign = life.table.foreign();
-        let oldest = life.table.oldest_pending();
-        self.report.send_modify(|report| {
-            report.objects = life.table.len();
-            report.waiting = waiting;
-            report.foreign = foreign;
-            report.oldest_pending = oldest;
-            report.mass_clear_held = life.guard.held();
-        });
     }
 
     /// The rows that are served, by name; the others are noted as waiting.
@@ -374,27 +316,6 @@ impl Poller {
         }
         chosen
     }
-
-    pub(super) fn work<'w>(&'w self, scope: &'w Scope, life: &'w mut Life) -> Work<'w> {
-        Work::new(self, scope, life)
-    }
-}
-
-/// From the beginning of a run to its end, however it ends: outside of it there is nothing to report, no first pass has
-/// been made and no change grows old.
-struct Term<'p>(&'p watch::Sender<FamilyReport>);
-
-impl<'p> Term<'p> {
-    fn begin(report: &'p watch::Sender<FamilyReport>) -> Self {
-        report.send_replace(FamilyReport::default());
-        Self(report)
-    }
-}
-
-impl Drop for Term<'_> {
-    fn drop(&mut self) {
-        self.0.send_replace(FamilyReport::default());
-    }
 }
 
 /// `None` after a failure.
@@ -407,7 +328,7 @@ pub(super) struct Life {
     pub(super) table: Table,
     pub(super) guard: Guard<RowId>,
     pub(super) inbox: KeyInbox<ObjectKey>,
-    /// Keys that came in during a pass.
+    /// Keys that came in during a pass, or while none could begin.
     pub(super) noted: HashSet<ObjectKey>,
     pub(super) first_pass: bool,
     /// How long the last change detection took.
@@ -419,6 +340,19 @@ pub(super) struct Life {
 }
 
 impl Life {
+    fn new(inbox: KeyInbox<ObjectKey>, demands: Vec<Demand>) -> Self {
+        Self {
+            table: Table::default(),
+            guard: Guard::default(),
+            inbox,
+            noted: HashSet::new(),
+            first_pass: true,
+            detection: Duration::ZERO,
+            counted: None,
+            demands,
+        }
+    }
+
     /// Whether a pass that begins now can be one of those that agree: they are at least an interval apart.
     pub(super) fn counts(&mut self, now: Instant, interval: Duration) -> bool {
         let counts = self.counted.is_none_or(|before| now.saturating_duration_since(before) >= interval);

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::digest::Digest;
+use super::entry::Version;
 use super::family::{Facts, Home};
 use super::plan::{Change, body_of_new, patch};
-use super::table::Version;
+
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, ListMoment, Object, ObjectKey, Propagation, Request, Verb};
 
 /// A change as it goes to the API server. What waits for its turn or its answer is held as text: as values, the fields of

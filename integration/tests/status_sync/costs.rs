@@ -1,59 +1,17 @@
 //! What rest costs: no request, and a number of statements that does not depend on the number of objects.
 
-use futures::{StreamExt, stream};
+use integration::leaf_hubs::{self, Counts};
 use integration::postgres::READER;
-use integration::{Filter, Towline, users};
+use integration::{Filter, Towline, eventually, users};
 use serde_json::json;
+use tokio_postgres::types::Type;
 
-use crate::world::{Stage, run};
-
-const TABLES: [(&str, &str); 4] = [
-    ("placementrules", "placementrules"),
-    ("placements", "placements"),
-    ("subscriptions", "subscription_statuses"),
-    ("policies", "compliance"),
-];
+use crate::world::{LIMIT, Stage, run};
 
 /// Hub objects with their rows: `policies` of them with a row for each of `clusters`, and of the other kinds `others`.
 async fn fill(stage: &Stage, policies: usize, clusters: usize, others: usize) {
-    for (kind, _) in TABLES {
-        let count = if kind == "policies" { policies } else { others };
-        let made = (0..count).map(|index| async move {
-            let name = format!("o{index}");
-            stage.make(kind, &name, &json!({})).await.metadata.uid.unwrap_or_default() + "/" + &name
-        });
-        let made: Vec<String> = stream::iter(made).buffer_unordered(16).collect().await;
-        let rows = format!(
-            "INSERT INTO spec.{kind} (id, payload) SELECT split_part(made, '/', 1)::uuid, jsonb_build_object('metadata', \
-             jsonb_build_object('namespace', $2, 'name', split_part(made, '/', 2))) \
-             FROM unnest(string_to_array($1, ',')) made"
-        );
-        stage.execute(&rows, &[&made.join(","), &stage.name]).await;
-    }
-    let compliance = format!(
-        "INSERT INTO status.compliance SELECT id, 'c' || lpad(c::text, 4, '0'), 'hub' || c % 3, 'none', 'compliant' \
-         FROM spec.policies, generate_series(1, {clusters}) c"
-    );
-    stage.execute(&compliance, &[]).await;
-    for (spec, table, part) in [
-        (
-            "placementrules",
-            "placementrules",
-            r#"{"status": {"decisions": [{"clusterName": "c", "clusterNamespace": "n"}]}}"#,
-        ),
-        ("placements", "placements", r#"{"status": {"numberOfSelectedClusters": 7}}"#),
-        ("placements", "placementdecisions", r#"{"status": {"decisions": [{"clusterName": "c", "reason": ""}]}}"#),
-        ("subscriptions", "subscription_statuses", r#"{"statuses": {"packages": [{"name": "p"}]}}"#),
-        ("subscriptions", "subscription_reports", r#"{"reportType": "Application", "summary": {"deployed": "1"}}"#),
-    ] {
-        let rows = format!(
-            "INSERT INTO status.{table} SELECT gen_random_uuid(), 'hub' || h, jsonb_build_object('metadata', \
-             (payload -> 'metadata') || jsonb_build_object('labels', jsonb_build_object( \
-             'cluster.open-cluster-management.io/placement', payload -> 'metadata' ->> 'name'))) || $1::text::jsonb \
-             FROM spec.{spec}, generate_series(1, 3) h"
-        );
-        stage.execute(&rows, &[part]).await;
-    }
+    let counts = Counts { policies, clusters, others };
+    leaf_hubs::fill(&stage.world.client, &stage.sql, &stage.name, counts).await.expect("objects and rows");
 }
 
 /// Statements of the daemon since the last reset, with their calls.
@@ -74,24 +32,27 @@ const FAMILIES: [(&str, &str); 6] = [
     ("subscription_reports", "status.subscription_reports"),
 ];
 
-/// Passes of a family and calls of its statements, at a moment when no pass is under way: right after one has ended.
-async fn between_passes(stage: &Stage, towline: &Towline, family: &str, table: &str) -> (i64, i64) {
-    let passes = async |what: &str, beyond: i64| {
-        let report = stage.family(towline, family, what, |report| report["passes"].as_i64() > Some(beyond)).await;
-        report["passes"].as_i64().expect("a number")
+/// Whole passes of a family and the calls of its statements in them: while the next pass is held at its table. At any other
+/// moment a pass may have had its statement and not its end.
+async fn whole_passes(stage: &Stage, towline: &Towline, family: &str, table: &str) -> (i64, i64) {
+    stage.sql.batch_execute(&format!("BEGIN; LOCK TABLE {table}")).await.expect("a lock");
+    let waits = "SELECT count(*) FROM pg_locks WHERE relation = $1::text::regclass AND NOT granted";
+    eventually(format!("a pass of {family} to wait for its table"), LIMIT, async || {
+        let waiting = stage.sql.query_typed_one(waits, &[(&table, Type::TEXT)]).await;
+        let waiting: i64 = waiting.map_err(|error| error.to_string())?.get(0);
+        if waiting == 1 { Ok(()) } else { Err(format!("{waiting} statements wait")) }
+    })
+    .await
+    .unwrap();
+    let report = stage.family(towline, family, "anything", |_| true).await;
+    // The end of a name is the end of a table's, or what follows it.
+    let reads = |text: &str| {
+        text.split(|letter: char| !letter.is_alphanumeric() && !"._".contains(letter)).any(|word| word == table)
     };
-    loop {
-        let ended = passes("the next pass", passes("anything", -1).await).await;
-        let all = statements(stage).await;
-        // The end of a name is the end of a table's, or what follows it.
-        let reads = |text: &str| {
-            text.split(|letter: char| !letter.is_alphanumeric() && !"._".contains(letter)).any(|word| word == table)
-        };
-        let calls = all.iter().filter(|(text, _)| reads(text)).map(|(_, calls)| *calls).sum();
-        if passes("anything", -1).await == ended {
-            return (ended, calls);
-        }
-    }
+    let all = statements(stage).await;
+    let calls = all.iter().filter(|(text, _)| reads(text)).map(|(_, calls)| *calls).sum();
+    stage.sql.batch_execute("COMMIT").await.expect("the lock ends");
+    (report["passes"].as_i64().expect("a number"), calls)
 }
 
 async fn rests(name: &str, policies: usize, clusters: usize, others: usize) {
@@ -109,10 +70,13 @@ async fn rests(name: &str, policies: usize, clusters: usize, others: usize) {
     }
     let since = stage.mark().await;
     stage.forget_statements().await;
+    let mut before = Vec::new();
     for (family, table) in FAMILIES {
-        let before = between_passes(&stage, &towline, family, table).await;
+        before.push(whole_passes(&stage, &towline, family, table).await);
+    }
+    for ((family, table), before) in FAMILIES.into_iter().zip(before) {
         stage.passes(&towline, family, 3).await;
-        let after = between_passes(&stage, &towline, family, table).await;
+        let after = whole_passes(&stage, &towline, family, table).await;
         let (passes, calls) = (after.0 - before.0, after.1 - before.1);
         assert!(passes >= 3 && calls == passes, "{family}: {calls} statements in {passes} passes");
     }

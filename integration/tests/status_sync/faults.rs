@@ -1,30 +1,39 @@
 //! What is wrong is named, nothing is cleared or half-written, and the rest goes on.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use integration::postgres::{self, STRANGER, Transport};
+use integration::rbac::grant_status_sync;
 use integration::{ControlPlane, Options, Postgres, Towline, crds, eventually, users};
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use crate::world::{LIMIT, Stage, grant, run};
+use crate::world::{LIMIT, Stage, run};
 
 /// Policies with a row for each cluster.
-async fn policies(stage: &Stage, count: usize, clusters: usize) -> Vec<String> {
+pub(crate) async fn policies(stage: &Stage, count: usize, clusters: usize) -> Vec<String> {
     let mut uids = Vec::new();
     for index in 0..count {
         uids.push(stage.wanted("policies", &format!("p{index:03}")).await);
     }
-    let rows = format!(
-        "INSERT INTO status.compliance SELECT id, 'c' || c || repeat('-long', 10), repeat('hub-', 15), 'none', 'compliant' \
-         FROM spec.policies, generate_series(1, {clusters}) c"
-    );
-    stage.execute(&rows, &[]).await;
+    comply_in(stage, 1..=clusters).await;
     uids
 }
 
+/// Rows of these clusters for each policy that there is.
+pub(crate) async fn comply_in(stage: &Stage, clusters: RangeInclusive<usize>) {
+    let rows = format!(
+        "INSERT INTO status.compliance SELECT id, 'c' || c || repeat('-long', 10), repeat('hub-', 15), 'none', 'compliant' \
+         FROM spec.policies, generate_series({}, {}) c",
+        clusters.start(),
+        clusters.end()
+    );
+    stage.execute(&rows, &[]).await;
+}
+
 /// Numbers of entries of all policies.
-async fn entries(stage: &Stage) -> Vec<usize> {
+pub(crate) async fn entries(stage: &Stage) -> Vec<usize> {
     let policies = stage.api("policies").list(&ListParams::default()).await.expect("a list").items;
     let length = |policy: &kube::api::DynamicObject| {
         policy.data.pointer("/status/status").and_then(Value::as_array).map_or(0, Vec::len)
@@ -32,7 +41,8 @@ async fn entries(stage: &Stage) -> Vec<usize> {
     policies.iter().map(length).collect()
 }
 
-async fn all_have(stage: &Stage, clusters: usize) {
+/// Waits until each policy has so many entries.
+pub(crate) async fn all_have(stage: &Stage, clusters: usize) {
     eventually(format!("{clusters} entries in each policy"), LIMIT, async || {
         let found = entries(stage).await;
         let missing = found.iter().filter(|count| **count != clusters).count();
@@ -241,6 +251,34 @@ async fn policies_again(stage: &Stage) {
 }
 
 #[test]
+fn what_has_nothing_to_clear_is_not_counted_as_clearing() {
+    run(async {
+        let stage = Stage::new("unserved").await;
+        for index in 0..15 {
+            stage.wanted("policies", &format!("bare{index:02}")).await;
+        }
+        let uid = stage.wanted("policies", "served").await;
+        stage.comply(&uid, "hub", "c", "compliant").await;
+        let since = stage.mark().await;
+        let settings = "interval = \"1h\"\nfamilies = [\"policies\"]";
+        let towline = stage.start_with(settings).await;
+        let report = stage.family(&towline, "policies", "a write", |report| report["written"] == 1).await;
+        assert_eq!((&report["objects"], &report["mass_clear_held"]), (&json!(16), &Value::Null));
+        assert_eq!(stage.requests(since).await.get("patch policies/status"), Some(&1));
+        drop(towline);
+        // The same objects with something to clear are as many as are held.
+        let status = json!({"compliant": "NonCompliant"});
+        for index in 0..15 {
+            stage.edit_status("policies", &format!("bare{index:02}"), &status).await;
+        }
+        let towline = stage.start_with(settings).await;
+        stage.family(&towline, "policies", "a held clearing", |report| report["mass_clear_held"] == 15).await;
+        let kept = stage.api("policies").list(&ListParams::default()).await.expect("a list").items;
+        assert_eq!(kept.iter().filter(|policy| policy.data["status"] == status).count(), 15);
+    });
+}
+
+#[test]
 fn an_empty_database_clears_nothing_in_its_first_pass() {
     run(async {
         let stage = Stage::new("emptied").await;
@@ -286,7 +324,7 @@ fn kinds_that_come_later_a_missing_permission_and_a_killed_api_server_are_named_
         let uid = made.metadata.uid.unwrap_or_default();
         stage.spec("policies", &uid, "p").await;
         stage.comply(&uid, "hub", "c", "compliant").await;
-        grant(&admin).await;
+        grant_status_sync(&admin).await.expect("the role is granted");
         let shows = async |word: &str| {
             eventually(format!("the policy to be {word}"), LIMIT, async || {
                 let policy = api.get("p").await.map_err(|error| error.to_string())?;

@@ -18,6 +18,7 @@ mod decisions;
 mod families;
 mod faults;
 mod fields;
+mod halfway;
 mod kills;
 mod notify;
 mod others;

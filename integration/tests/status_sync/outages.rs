@@ -1,12 +1,14 @@
 //! Connections that break while both ends live, permissions that are missing, and a replica that takes over.
 
 use integration::postgres::READER;
-use integration::rbac::grant_election;
+use integration::rbac::{grant_changed_status_sync, grant_election};
 use integration::{Link, Towline, eventually, users};
-use kube::Client;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::world::{LIMIT, PLACEMENT_LABEL, Stage, grant_to, run};
+use crate::world::{LIMIT, PLACEMENT_LABEL, Stage, run};
 
 const SETTINGS: &str = "interval = \"200ms\"\nfamilies = [\"policies\"]";
 const FRESHNESS: &str = "towline_status_sync_freshness_seconds{family=\"policies\"} ";
@@ -134,13 +136,14 @@ fn a_write_that_is_not_allowed_is_reported_by_verb_and_kind_and_made_when_it_is(
             json!({"labels": {PLACEMENT_LABEL: "d"}, "status": {"decisions": [{"clusterName": "c", "reason": ""}]}});
         stage.report("placementdecisions", "hub", "x", &reported).await;
         let client = &stage.world.client;
-        grant_to(client, users::REPLICA[0], |rules| {
+        grant_changed_status_sync(client, users::REPLICA[0], |rules| {
             rules.retain(|rule| rule.resources.iter().flatten().all(|resource| resource != "policies/status"));
             for rule in rules.iter_mut() {
                 rule.verbs.retain(|verb| verb != "create");
             }
         })
-        .await;
+        .await
+        .expect("less is granted");
         let kubeconfig = stage.world.hub.kubeconfig(users::REPLICA[0]).expect("a kubeconfig");
         let settings = "interval = \"200ms\"\nfamilies = [\"policies\", \"placementdecisions\"]";
         let config = stage.config_by(&stage.database.url(READER), &kubeconfig, settings);
@@ -155,10 +158,111 @@ fn a_write_that_is_not_allowed_is_reported_by_verb_and_kind_and_made_when_it_is(
             };
             stage.family(&towline, family, "the verb and the kind", named).await;
         }
-        grant_to(client, users::REPLICA[0], |_| ()).await;
+        grant_changed_status_sync(client, users::REPLICA[0], |_| ()).await.expect("the rest is granted");
         stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
         stage
             .has("placementdecisions", "d-decision-1", |object| object.data.pointer("/status/decisions/0").is_some())
             .await;
+    });
+}
+
+/// The next pass by the clock is an hour away.
+const HOURLY: &str = "interval = \"1h\"\nfamilies = [\"policies\"]";
+
+/// Waits until a write of policies has failed in this way.
+async fn is_refused(stage: &Stage, towline: &Towline, kind: &str) {
+    let so = |report: &Value| report["write_failure"]["kind"] == kind;
+    let report = stage.family(towline, "policies", &format!("a write that was {kind}"), so).await;
+    assert_eq!(report["written"], 0);
+}
+
+/// Waits until the write has been made, after so many whole passes, and nothing is left to write.
+async fn is_made(stage: &Stage, towline: &Towline, what: &str, passes: impl Fn(u64) -> bool) {
+    stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
+    let so =
+        |report: &Value| report["oldest_unwritten_seconds"].is_null() && report["passes"].as_u64().is_some_and(&passes);
+    let report = stage.family(towline, "policies", what, so).await;
+    assert_eq!(report["written"], 1);
+}
+
+#[test]
+fn a_write_that_was_not_allowed_is_made_without_a_new_change_and_before_the_next_pass_by_the_clock() {
+    run(async {
+        let stage = Stage::new("unasked").await;
+        let uid = stage.wanted("policies", "p").await;
+        stage.comply(&uid, "hub", "c", "compliant").await;
+        let (client, user) = (&stage.world.client, users::REPLICA[1]);
+        let less = grant_changed_status_sync(client, user, |rules| {
+            rules.retain(|rule| rule.resources.iter().flatten().all(|resource| resource != "policies/status"));
+        });
+        less.await.expect("less is granted");
+        let kubeconfig = stage.world.hub.kubeconfig(user).expect("a kubeconfig");
+        let config = stage.config_by(&stage.database.url(READER), &kubeconfig, HOURLY);
+        let towline = Towline::start(&config, &[]).await.expect("the daemon starts");
+        is_refused(&stage, &towline, "forbidden").await;
+        grant_changed_status_sync(client, user, |_| ()).await.expect("the rest is granted");
+        is_made(&stage, &towline, "nothing unwritten", |passes| passes >= 2).await;
+    });
+}
+
+/// Has the API server refuse every change of a policy in a namespace, as long as this is there.
+async fn refuse(stage: &Stage) -> Api<DynamicObject> {
+    let group = "admissionregistration.k8s.io/v1";
+    let policies = Api::all_with(stage.world.client.clone(), &admission("ValidatingAdmissionPolicy"));
+    let policy = json!({
+        "apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": stage.name},
+        "spec": {
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": stage.name}},
+                "resourceRules": [{
+                    "apiGroups": ["policy.open-cluster-management.io"], "apiVersions": ["*"], "operations": ["UPDATE"],
+                    "resources": ["policies/status"],
+                }],
+            },
+            "validations": [{"expression": "false", "message": "not now"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": stage.name},
+        "spec": {"policyName": stage.name, "validationActions": ["Deny"]},
+    });
+    let bindings = Api::all_with(stage.world.client.clone(), &admission("ValidatingAdmissionPolicyBinding"));
+    for (api, object) in [(&policies, policy), (&bindings, binding)] {
+        let object = serde_json::from_value(object).expect("an object");
+        api.create(&PostParams::default(), &object).await.expect("it is made");
+    }
+    let edit = Patch::Merge(json!({"status": {"compliant": "Pending"}}));
+    eventually("the API server to refuse an edit", LIMIT, async || {
+        let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+        match stage.api("policies").patch_status("p", &dry, &edit).await {
+            Err(kube::Error::Api(refused)) if refused.message.contains("not now") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+    .unwrap();
+    bindings
+}
+
+fn admission(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind))
+}
+
+#[test]
+fn a_write_that_the_api_server_refused_is_made_without_a_new_change_when_it_is_refused_no_longer() {
+    run(async {
+        let stage = Stage::new("refused").await;
+        let uid = stage.wanted("policies", "p").await;
+        stage.comply(&uid, "hub", "c", "compliant").await;
+        let refusing = refuse(&stage).await;
+        let since = stage.mark().await;
+        let towline = stage.start_with(HOURLY).await;
+        is_refused(&stage, &towline, "rejected").await;
+        refusing.delete(&stage.name, &DeleteParams::default()).await.expect("it goes");
+        stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
+        // Each try is a pass of its own, after a back-off; the last one is the one that went through.
+        let tries = stage.requests(since).await["patch policies/status"] as u64;
+        assert!(tries >= 2, "{tries} tries");
+        is_made(&stage, &towline, &format!("{tries} passes"), |passes| passes == tries).await;
     });
 }

@@ -7,16 +7,15 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use integration::postgres::{self, Database, Transport};
-use integration::{ControlPlane, Filter, Options, Postgres, Towline, crds, eventually, users};
+use integration::rbac::grant_status_sync;
+use integration::{ControlPlane, Filter, Options, Postgres, Towline, crds, eventually, leaf_hubs, users};
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule};
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
-use tokio_postgres::types::{ToSql, Type};
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
@@ -51,50 +50,11 @@ pub(crate) async fn world() -> &'static World {
             let (hub, server) = tokio::join!(ControlPlane::start(options), Postgres::start("status", Transport::Plain));
             let (hub, server) = (hub.expect("the hub starts"), server.expect("the server starts"));
             let client = hub.client(users::HUB_USER).await.expect("a client");
-            grant(&client).await;
+            grant_status_sync(&client).await.expect("the role of `deploy/` is granted");
             let kubeconfig = hub.kubeconfig(users::TOWLINE).expect("a kubeconfig");
             World { hub, server, kubeconfig, client }
         })
         .await
-}
-
-/// Exactly the role of `deploy/`.
-pub(crate) async fn grant(client: &Client) {
-    grant_to(client, users::TOWLINE, |_| ()).await;
-}
-
-/// The role of `deploy/` after a change, for one user.
-pub(crate) async fn grant_to(client: &Client, user: &str, change: impl FnOnce(&mut Vec<PolicyRule>)) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/base/rbac/status-sync.yaml");
-    let text = std::fs::read_to_string(&path).expect("the role is readable");
-    let mut role: ClusterRole = serde_saphyr::from_str(&text).expect("a role");
-    change(role.rules.as_mut().expect("rules"));
-    let group = "rbac.authorization.k8s.io";
-    let name = format!("{}-of-{user}", role.name_any());
-    role.metadata.name = Some(name.clone());
-    let binding: ClusterRoleBinding = serde_json::from_value(json!({
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-    }))
-    .expect("a binding");
-    let params = PatchParams::apply("test").force();
-    Api::<ClusterRole>::all(client.clone())
-        .patch(&name, &params, &Patch::Apply(&typed(&role, "ClusterRole")))
-        .await
-        .expect("the role is applied");
-    let typed = typed(&binding, "ClusterRoleBinding");
-    Api::<ClusterRoleBinding>::all(client.clone())
-        .patch(&name, &params, &Patch::Apply(&typed))
-        .await
-        .expect("the binding is applied");
-}
-
-fn typed(object: &impl serde::Serialize, kind: &str) -> Value {
-    let mut value = serde_json::to_value(object).expect("JSON");
-    value["apiVersion"] = "rbac.authorization.k8s.io/v1".into();
-    value["kind"] = kind.into();
-    value
 }
 
 /// A kind of the hub.
@@ -259,9 +219,8 @@ impl Stage {
 
     /// Runs a statement whose parameters are all texts.
     pub(crate) async fn execute(&self, sql: &str, params: &[&str]) -> u64 {
-        let typed: Vec<(&(dyn ToSql + Sync), Type)> =
-            params.iter().map(|param| (param as &(dyn ToSql + Sync), Type::TEXT)).collect();
-        self.sql.execute_typed(sql, &typed).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"))
+        let done = leaf_hubs::execute(&self.sql, "run a statement", sql, params).await;
+        done.unwrap_or_else(|error| panic!("{sql}: {}", error.chain()))
     }
 
     /// Begins to count statements anew, in this database alone: the server's others are other tests'.

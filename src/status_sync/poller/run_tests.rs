@@ -73,6 +73,27 @@ async fn a_watch_that_was_resumed_after_a_lost_connection_is_listed_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_shows_while_no_pass_can_begin_is_noted_after_the_next() {
+    let (poller, _script) = poller();
+    let (mailbox, inbox) = key_mailbox(1);
+    let mut life = Life::new(inbox, Vec::new());
+    let (scope, _drain) = Scope::standalone("poller");
+    let shown = ["a", "b", "c"].map(|name| ObjectKey::new("n", name));
+    let show = async {
+        for key in &shown {
+            mailbox.request(key.clone()).await.expect("somebody reads");
+        }
+        while mailbox.gauge().read().depth > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        poller.target.list(&[]).await;
+    };
+    let both = async { tokio::join!(poller.wait_until_ready(&scope, &mut life), show) };
+    tokio::time::timeout(WITHIN, both).await.expect("the list ends the waiting");
+    assert_eq!(life.noted, HashSet::from(shown));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_reported_and_known_of_the_database_begins_and_ends_with_a_run() {
     let (poller, _script) = poller();
     let of_before = |report: &mut FamilyReport| {

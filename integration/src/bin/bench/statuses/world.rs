@@ -5,30 +5,26 @@ use std::time::Duration;
 
 use futures::future::try_join;
 use integration::crds::{self, hub_kind};
-use integration::load::{Write, burst};
+use integration::leaf_hubs::{self, Counts, tables};
+use integration::load::Write;
 use integration::postgres::{self, Database, Transport};
 use integration::rbac::grant_status_sync;
 use integration::{ControlPlane, Error, Options as PlaneOptions, Postgres, Towline, eventually, users};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, DynamicObject, ListParams, ObjectMeta, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio_postgres::types::{ToSql, Type};
 
 use super::seen::Word;
 use crate::options::{Size, StatusOptions};
 
 /// Where all objects are.
 const NAMESPACE: &str = "bench-statuses";
-/// Requests of this program at the same time, where it makes objects.
-const AT_ONCE: usize = 16;
 /// No step takes that long, even on a machine that does other things too.
 pub(crate) const LONGEST_STEP: Duration = Duration::from_mins(10);
 /// The daemon's families, as it calls them.
 pub(crate) const FAMILIES: [&str; 6] =
     ["policies", "placementrules", "placements", "placementdecisions", "subscription_statuses", "subscription_reports"];
-/// The kinds whose objects this program makes, with their tables of schema `spec`, which have the same names.
-const WANTED: [&str; 4] = ["policies", "placementrules", "placements", "subscriptions"];
 /// The kinds that are written beside the policies.
 pub(crate) const OTHERS: [&str; 5] =
     ["placementrules", "placements", "placementdecisions", "subscriptionstatuses", "subscriptionreports"];
@@ -92,36 +88,8 @@ impl World {
         for kind in OTHERS.into_iter().chain(["policies", "subscriptions"]) {
             self.delete_all(kind).await?;
         }
-        let mut uids = Vec::new();
-        for kind in WANTED {
-            let count = if kind == "policies" { size.policies } else { others };
-            let made = self.make(kind, count).await?;
-            let (names, ids): (Vec<&str>, Vec<&str>) = made.iter().map(|(name, id)| (&**name, &**id)).unzip();
-            let rows = format!(
-                "INSERT INTO spec.{kind} (id, payload) SELECT id::uuid, jsonb_build_object('metadata', \
-                 jsonb_build_object('namespace', '{NAMESPACE}', 'name', name)) \
-                 FROM unnest(string_to_array($1, ','), string_to_array($2, ',')) AS made (id, name)"
-            );
-            self.execute("fill spec", &rows, &[&ids.join(","), &names.join(",")]).await?;
-            if kind == "policies" {
-                uids = made;
-            }
-        }
-        let compliance = format!(
-            "INSERT INTO status.compliance SELECT id, 'cluster-' || lpad(c::text, 4, '0'), 'hub-' || c % 3, 'none', \
-             'compliant' FROM spec.policies, generate_series(1, {}) c",
-            size.clusters
-        );
-        self.execute("fill status.compliance", &compliance, &[]).await?;
-        for (spec, table, content) in reports() {
-            let rows = format!(
-                "INSERT INTO status.{table} SELECT gen_random_uuid(), 'hub-' || h, jsonb_build_object('metadata', \
-                 (payload -> 'metadata') || jsonb_build_object('labels', jsonb_build_object( \
-                 'cluster.open-cluster-management.io/placement', payload -> 'metadata' ->> 'name'))) || $1::text::jsonb \
-                 FROM spec.{spec}, generate_series(1, 3) h"
-            );
-            self.execute("fill schema status", &rows, &[&content.to_string()]).await?;
-        }
+        let counts = Counts { policies: size.policies, clusters: size.clusters, others };
+        let uids = leaf_hubs::fill(&self.client, &self.sql, NAMESPACE, counts).await?;
         self.vacuum().await?;
         Ok(Policies { uids, size })
     }
@@ -136,25 +104,7 @@ impl World {
 
     /// Runs a statement whose parameters are all texts.
     pub(crate) async fn execute(&self, what: &'static str, sql: &str, params: &[&str]) -> Result<u64, Error> {
-        let typed: Vec<(&(dyn ToSql + Sync), Type)> =
-            params.iter().map(|param| (param as &(dyn ToSql + Sync), Type::TEXT)).collect();
-        self.sql.execute_typed(sql, &typed).await.map_err(Error::database(what))
-    }
-
-    async fn make(&self, plural: &str, count: usize) -> Result<Vec<(String, String)>, Error> {
-        let kind = hub_kind(plural)?;
-        let writes = (0..count).map(|number| {
-            let name = format!("object-{number:05}");
-            let body = json!({
-                "apiVersion": kind.api_version, "kind": kind.kind,
-                "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"number": number},
-            });
-            Write::create(&kind, Some(NAMESPACE), &name, &body)
-        });
-        burst(&self.client, writes.collect(), AT_ONCE).await?;
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), NAMESPACE, &kind);
-        let made = api.list_metadata(&ListParams::default()).await.map_err(Error::kubernetes("list what was made"))?;
-        Ok(made.items.iter().map(|object| (object.name_any(), object.uid().unwrap_or_default())).collect())
+        leaf_hubs::execute(&self.sql, what, sql, params).await
     }
 
     async fn delete_all(&self, plural: &str) -> Result<(), Error> {
@@ -216,33 +166,6 @@ pub(crate) async fn wait_at_rest(towline: &Towline, further: u64) -> Result<(), 
         Ok(())
     })
     .await
-}
-
-fn tables() -> Vec<String> {
-    let spec = WANTED.map(|table| format!("spec.{table}"));
-    let status = reports().map(|(_, table, _)| format!("status.{table}"));
-    spec.into_iter().chain(status).chain(["status.compliance".to_owned()]).collect()
-}
-
-/// What each leaf hub reports of an object: the table of the object, that of the report, and its content.
-fn reports() -> [(&'static str, &'static str, Value); 5] {
-    let decisions = json!([
-        {"clusterName": "cluster-0001", "clusterNamespace": "cluster-0001", "reason": ""},
-        {"clusterName": "cluster-0002", "clusterNamespace": "cluster-0002", "reason": ""},
-    ]);
-    let rules = json!({"status": {"decisions": decisions}});
-    let packages = json!({"statuses": {"packages": [{"name": "web", "phase": "Deployed"}]}});
-    let report = json!({
-        "reportType": "Application", "summary": {"deployed": "2", "failed": "1", "clusters": "3"},
-        "results": [{"source": "cluster-0001", "result": "deployed"}], "resources": [{"kind": "Deployment", "name": "web"}],
-    });
-    [
-        ("placementrules", "placementrules", rules.clone()),
-        ("placements", "placements", json!({"status": {"numberOfSelectedClusters": 7}})),
-        ("placements", "placementdecisions", rules),
-        ("subscriptions", "subscription_statuses", packages),
-        ("subscriptions", "subscription_reports", report),
-    ]
 }
 
 fn plane() -> PlaneOptions {

@@ -1,0 +1,94 @@
+//! What a poller tells of itself: its report, its gauges, its lines of the log.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::{Life, Poller};
+use crate::cluster::{Error as ClusterError, Retry};
+use crate::db;
+use crate::status_sync::report::FamilyReport;
+use crate::status_sync::write::Written;
+
+impl Poller {
+    /// Its own report, as it is now.
+    pub fn report(&self) -> FamilyReport {
+        self.report.borrow().clone()
+    }
+
+    /// Refreshes the gauges, before a scrape.
+    pub fn refresh(&self) {
+        let report = self.report.borrow();
+        let age = report.oldest_pending.map_or(Duration::ZERO, |since| since.elapsed());
+        self.metrics.set(report.rows, report.objects, report.bad_rows, age);
+        self.metrics.set_waiting(|reason| report.waiting.get(reason).copied().unwrap_or_default());
+    }
+
+    /// A pass failed, after so many before it.
+    pub(super) fn failed(&self, error: &db::Error, failures: u32) {
+        if failures == 0 {
+            tracing::warn!(family = self.family.as_str(), kind = error.kind(), %error, "pass failed, trying on");
+        } else {
+            tracing::debug!(family = self.family.as_str(), kind = error.kind(), %error, "pass failed again");
+        }
+        self.metrics.failed();
+        let text = error.to_string();
+        let kind = error.kind();
+        self.report.send_modify(|report| report.failure = Some((kind, text)));
+    }
+
+    /// After a pass; `done` where it came to its end.
+    pub(super) fn publish(&self, life: &Life, done: Option<()>, took: Duration) {
+        self.show(life);
+        if done.is_some() {
+            self.report.send_modify(|report| {
+                report.last_pass = Some(took);
+                report.passes += 1;
+                report.failure = None;
+            });
+        }
+    }
+
+    /// Brings the report up to what the table says now.
+    pub(in crate::status_sync) fn show(&self, life: &Life) {
+        let waiting = life.table.waiting();
+        let foreign = life.table.foreign();
+        let oldest = life.table.oldest_pending();
+        self.report.send_modify(|report| {
+            report.objects = life.table.len();
+            report.waiting = waiting;
+            report.foreign = foreign;
+            report.oldest_pending = oldest;
+            report.mass_clear_held = life.guard.held();
+        });
+    }
+
+    /// A write failed.
+    pub(in crate::status_sync) fn write_failed(&self, write: &Written, error: &ClusterError) {
+        let family = self.family.as_str();
+        if error.is_unreachable() || matches!(error.retry(), Retry::Reread) {
+            tracing::debug!(family, object = %write.key, verb = %write.verb, %error, "write failed");
+        } else {
+            tracing::warn!(family, object = %write.key, verb = %write.verb, %error, "write failed, trying on");
+        }
+        let text = format!("{} {}: {error}", write.verb, write.key);
+        self.report.send_modify(|report| report.write_failure = Some((error.kind(), text)));
+    }
+}
+
+/// From the beginning of a run to its end, however it ends: outside of it there is nothing to report, no first pass has
+/// been made and no change grows old.
+pub(super) struct Term<'p>(&'p watch::Sender<FamilyReport>);
+
+impl<'p> Term<'p> {
+    pub(super) fn begin(report: &'p watch::Sender<FamilyReport>) -> Self {
+        report.send_replace(FamilyReport::default());
+        Self(report)
+    }
+}
+
+impl Drop for Term<'_> {
+    fn drop(&mut self) {
+        self.0.send_replace(FamilyReport::default());
+    }
+}
