@@ -2,9 +2,10 @@
 //! own clock, it saw them change.
 //!
 //! - A section is free when its record names nobody, or has not changed for its own duration.
-//! - A replica lives while its record changes. One whose section ran out is taken for dead until it says something, and one that is late
-//!   with its renewal comes after all others: the records of a process that was killed run out one after the other, and it
-//!   must not count as the least loaded in between. So does, for a section that ran out, who came too late to see it do so.
+//! - A replica lives while its record changes. One whose section ran out is taken for dead until it says something, and one
+//!   that is late with its renewal comes after all others: the records of a process that was killed run out one after the
+//!   other, and it must not count as the least loaded in between. So does, for a section that ran out, who came too late to
+//!   see it do so.
 //! - Every free section has an heir. What was given up for somebody is that one's; the others are dealt out so that all end
 //!   with as many (`shares`). All replicas deal alike, so that each takes its own at once and they don't meet; should an
 //!   heir not take what is its own, others do after a while, the less loaded first.
@@ -147,7 +148,9 @@ impl View {
         let named = |section: &str| Some((section.to_owned(), self.named_heir(section, loads, now)?));
         let mut heirs: BTreeMap<String, Arc<str>> = free().filter_map(|(_, section)| named(section)).collect();
         let mut dealt = loads.clone();
-        heirs.values().for_each(|heir| *dealt.entry(Arc::clone(heir)).or_default() += 1);
+        for heir in heirs.values() {
+            *dealt.entry(Arc::clone(heir)).or_default() += 1;
+        }
         let mut in_time = dealt.clone();
         in_time.retain(|identity, _| !self.is_late(identity, now));
         let is_in_time = |holder: &Arc<str>| in_time.contains_key(holder);
