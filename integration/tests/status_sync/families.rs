@@ -21,6 +21,8 @@ struct Case {
     shown: Value,
     /// What somebody else makes of it, as a merge.
     edit: Value,
+    /// What is there without rows; none where the written object goes.
+    cleared: Option<Value>,
 }
 
 fn cases() -> [Case; 5] {
@@ -35,6 +37,7 @@ fn cases() -> [Case; 5] {
             pointer: "/status/decisions",
             shown: decision,
             edit: json!({"status": {"decisions": []}}),
+            cleared: Some(Value::Null),
         },
         Case {
             family: "placements",
@@ -45,6 +48,7 @@ fn cases() -> [Case; 5] {
             pointer: "/status/numberOfSelectedClusters",
             shown: json!(3),
             edit: json!({"status": {"numberOfSelectedClusters": 9}}),
+            cleared: Some(json!(0)),
         },
         Case {
             family: "placementdecisions",
@@ -58,6 +62,7 @@ fn cases() -> [Case; 5] {
             pointer: "/status/decisions",
             shown: json!([{"clusterName": "c", "reason": "r"}]),
             edit: json!({"status": {"decisions": []}}),
+            cleared: None,
         },
         Case {
             family: "subscription_statuses",
@@ -68,6 +73,7 @@ fn cases() -> [Case; 5] {
             pointer: "/statuses/packages",
             shown: json!([{"name": "p"}]),
             edit: json!({"statuses": {"packages": []}}),
+            cleared: None,
         },
         Case {
             family: "subscription_reports",
@@ -78,6 +84,7 @@ fn cases() -> [Case; 5] {
             pointer: "/reportType",
             shown: json!("Application"),
             edit: json!({"reportType": "Cluster"}),
+            cleared: None,
         },
     ]
 }
@@ -174,6 +181,41 @@ fn of_rows_of_one_name_the_one_with_the_live_uid_counts_and_without_it_nothing_i
             stage.passes(&towline, case.family, 2).await;
             assert!(!case.stands(&stage, "stranger").await, "{}", case.family);
         }
+    });
+}
+
+#[test]
+fn what_is_written_goes_with_its_last_row_and_comes_back_with_the_next() {
+    run(async {
+        let stage = Stage::new("vanished").await;
+        for hub in HUB {
+            stage.wanted(hub, "kept").await;
+            stage.wanted(hub, "vanishing").await;
+        }
+        for case in cases() {
+            for name in ["kept", "vanishing"] {
+                case.is_reported(&stage, name).await;
+            }
+        }
+        let towline = stage.start().await;
+        for case in cases() {
+            case.is_shown(&stage, "kept").await;
+            case.is_shown(&stage, "vanishing").await;
+            let vanishing =
+                format!("DELETE FROM status.{} WHERE payload -> 'metadata' ->> 'name' = 'vanishing'", case.table);
+            assert_eq!(stage.execute(&vanishing, &[]).await, 1);
+        }
+        for case in cases() {
+            let written = case.written("vanishing");
+            match &case.cleared {
+                Some(value) => drop(stage.shows(case.target, &written, case.pointer, value).await),
+                None => stage.gone(case.target, &written).await,
+            }
+            assert!(case.stands(&stage, "kept").await, "{}", case.family);
+            case.is_reported(&stage, "vanishing").await;
+            case.is_shown(&stage, "vanishing").await;
+        }
+        towline.terminate(LIMIT).await.expect("it ends");
     });
 }
 
