@@ -1,5 +1,6 @@
 //! What holds for policies holds for the other five families.
 
+use integration::Towline;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -216,6 +217,42 @@ fn what_is_written_goes_with_its_last_row_and_comes_back_with_the_next() {
             case.is_shown(&stage, "vanishing").await;
         }
         towline.terminate(LIMIT).await.expect("it ends");
+    });
+}
+
+#[test]
+fn a_table_that_must_not_be_read_is_named_clears_nothing_and_holds_up_no_other_family() {
+    run(async {
+        let stage = Stage::new("revoked").await;
+        let uid = stage.wanted("policies", "p").await;
+        for hub in HUB {
+            stage.wanted(hub, "same").await;
+        }
+        let mut others = Vec::from(cases());
+        let revoked = others.remove(others.iter().position(|case| case.family == "placements").expect("a family"));
+        revoked.is_reported(&stage, "same").await;
+        stage.edit_status("placements", "same", &json!({"numberOfSelectedClusters": 5})).await;
+        stage.sql.batch_execute("REVOKE SELECT ON status.placements FROM towline_reader").await.expect("it is revoked");
+        let towline = Towline::start(&stage.config("interval = \"200ms\""), &[]).await.expect("the daemon starts");
+        let forbidden = |report: &Value| report["failure"]["kind"] == "forbidden";
+        let report = stage.family(&towline, "placements", "a missing right", forbidden).await;
+        assert!(report["failure"]["error"].as_str().unwrap_or_default().contains("placements"), "{report}");
+        // What changes from here on changes beside the failing passes.
+        stage.comply(&uid, "hub", "c", "non_compliant").await;
+        for case in &others {
+            case.is_reported(&stage, "same").await;
+        }
+        stage.shows("policies", "p", "/status/compliant", &json!("NonCompliant")).await;
+        for case in &others {
+            case.is_shown(&stage, "same").await;
+            stage.family(&towline, case.family, "no failure", |report| report["failure"].is_null()).await;
+        }
+        let report = stage.family(&towline, "placements", "a missing right still", forbidden).await;
+        assert_eq!((&report["passes"], &report["written"]), (&json!(0), &json!(0)), "{report}");
+        stage.shows("placements", "same", "/status/numberOfSelectedClusters", &json!(5)).await;
+        stage.sql.batch_execute("GRANT SELECT ON status.placements TO towline_reader").await.expect("it is granted");
+        revoked.is_shown(&stage, "same").await;
+        stage.family(&towline, "placements", "no failure", |report| report["failure"].is_null()).await;
     });
 }
 
