@@ -196,7 +196,7 @@ pub fn next(facts: &Facts, hub_object: &ObjectKey, desired: Vec<Fields>, observe
                 let owner = (Arc::clone(&hub_object.name), Arc::clone(&live.uid));
                 planned.changes.push(Change::Create { key, fields, mark: mark.clone(), owner });
             }
-            Some(held) if is_ours(held, &mark, &live.uid) && !held.deleting => {
+            Some(held) if is_ours(held, &mark, live) && !held.deleting => {
                 compare(&mut planned, held, fields, Some(&held.uid), observed);
             }
             Some(held) => {
@@ -212,7 +212,7 @@ pub fn next(facts: &Facts, hub_object: &ObjectKey, desired: Vec<Fields>, observe
     }
     let needed: Vec<ObjectKey> = (0..wanted).map(|index| part_name(facts.shape, hub_object, index)).collect();
     for (key, held) in &observed.made {
-        if is_ours(held, &mark, &live.uid) && !held.deleting && !needed.contains(key) {
+        if is_ours(held, &mark, live) && !held.deleting && !needed.contains(key) {
             planned.changes.push(Change::Delete { object: Arc::clone(held) });
         }
     }
@@ -237,9 +237,11 @@ pub fn cleared(facts: &Facts) -> Fields {
     Fields::new()
 }
 
-/// Whether an object was made for the hub object that lives now.
-fn is_ours(held: &Object, mark: &Mark, live_uid: &str) -> bool {
-    has_mark(held, mark) && held.controller.as_ref().is_some_and(|owner| *owner.uid == *live_uid)
+/// Whether an object was made for the hub object that lives now. An owner is in the namespace of what it owns: a reference
+/// to another's, as a copy of ours has, means nothing.
+fn is_ours(held: &Object, mark: &Mark, live: &Object) -> bool {
+    let is_controlled = held.controller.as_ref().is_some_and(|owner| owner.uid == live.uid);
+    held.key.namespace == live.key.namespace && has_mark(held, mark) && is_controlled
 }
 
 /// Whether an object was made for a hub object of that name that is no more.

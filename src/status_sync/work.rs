@@ -47,15 +47,15 @@ pub(super) struct Work<'w> {
     scope: &'w Scope,
     life: &'w mut Life,
     tasks: JoinSet<Done>,
-    /// What was made for hub objects, once somebody has asked for it.
-    made: Option<Made>,
+    /// What was made for hub objects.
+    made: Made,
     /// When the report was last brought up to date.
     shown: Instant,
 }
 
 impl<'w> Work<'w> {
     pub(super) fn new(poller: &'w Poller, scope: &'w Scope, life: &'w mut Life) -> Self {
-        Self { poller, scope, life, tasks: JoinSet::new(), made: None, shown: Instant::now() }
+        Self { poller, scope, life, tasks: JoinSet::new(), made: Made::default(), shown: Instant::now() }
     }
 
     /// Serves what has no rows: what would be cleared or deleted passes the guard. `counts` as the guard takes it.
@@ -142,7 +142,7 @@ impl<'w> Work<'w> {
         let facts = &self.poller.facts;
         let mut made: BTreeMap<ObjectKey, Arc<Object>> = BTreeMap::new();
         if let (Shape::Numbered | Shape::Named, Some(live)) = (facts.shape, &hub_object) {
-            let owned = self.made.get_or_insert_with(|| Made::of(target.objects())).by(&live.uid).iter().cloned();
+            let owned = self.made.by(live, |namespace| target.in_namespace(namespace)).iter().cloned();
             let wanted = (0..desired.len()).map(|index| plan::part_name(facts.shape, &entry.key, index));
             let held = owned.chain(wanted).filter_map(|key| Some((key.clone(), target.get(&key)?)));
             made.extend(held.filter(|(_, held)| !entry.has_deleted(&held.uid)));

@@ -68,6 +68,33 @@ fn decisions_of_any_number_are_spread_and_gathered_again() {
 }
 
 #[test]
+fn decisions_have_a_score_where_one_is_given() {
+    run(async {
+        let stage = Stage::new("scores").await;
+        stage.wanted("placements", "scored").await;
+        let decision = |cluster: &str, score: Value| json!({"clusterName": cluster, "reason": "r", "score": score});
+        let without = json!({"clusterName": "without", "reason": "r"});
+        let scored =
+            [decision("zero", json!(0)), decision("least", json!(i32::MIN)), decision("most", json!(i32::MAX))];
+        let of = |decisions: Value| json!({"labels": {PLACEMENT_LABEL: "scored"}, "status": {"decisions": decisions}});
+        stage.report(DECISIONS, "a", "x", &of(json!(scored))).await;
+        stage.report(DECISIONS, "b", "x", &of(json!([without, decision("null", Value::Null)]))).await;
+        stage.report(DECISIONS, "c", "x", &of(json!([decision("wide", json!(i64::from(i32::MAX) + 1))]))).await;
+        let towline = stage.start().await;
+        let [zero, least, most] = scored;
+        let expected = json!([zero, least, most, without, {"clusterName": "null", "reason": "r"}]);
+        stage.shows(DECISIONS, "scored-decision-1", "/status/decisions", &expected).await;
+        // The kind would not take it.
+        let report = stage.family(&towline, DECISIONS, "a bad row", |report| report["bad_rows"] == 1).await;
+        assert_eq!(report["bad_row_examples"], json!(["c/x: score is not a whole number of 32 bits"]));
+        // A score that changes is a change.
+        stage.report(DECISIONS, "a", "x", &of(json!([decision("zero", json!(7))]))).await;
+        let expected = json!([decision("zero", json!(7)), without, {"clusterName": "null", "reason": "r"}]);
+        stage.shows(DECISIONS, "scored-decision-1", "/status/decisions", &expected).await;
+    });
+}
+
+#[test]
 fn the_label_decides_whose_a_decision_is_and_not_the_name() {
     run(async {
         let stage = Stage::new("labels").await;

@@ -1,5 +1,6 @@
 //! What holds for policies holds for the other five families.
 
+use integration::Towline;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -21,6 +22,8 @@ struct Case {
     shown: Value,
     /// What somebody else makes of it, as a merge.
     edit: Value,
+    /// What is there without rows; none where the written object goes.
+    cleared: Option<Value>,
 }
 
 fn cases() -> [Case; 5] {
@@ -35,6 +38,7 @@ fn cases() -> [Case; 5] {
             pointer: "/status/decisions",
             shown: decision,
             edit: json!({"status": {"decisions": []}}),
+            cleared: Some(Value::Null),
         },
         Case {
             family: "placements",
@@ -45,6 +49,7 @@ fn cases() -> [Case; 5] {
             pointer: "/status/numberOfSelectedClusters",
             shown: json!(3),
             edit: json!({"status": {"numberOfSelectedClusters": 9}}),
+            cleared: Some(json!(0)),
         },
         Case {
             family: "placementdecisions",
@@ -58,6 +63,7 @@ fn cases() -> [Case; 5] {
             pointer: "/status/decisions",
             shown: json!([{"clusterName": "c", "reason": "r"}]),
             edit: json!({"status": {"decisions": []}}),
+            cleared: None,
         },
         Case {
             family: "subscription_statuses",
@@ -68,6 +74,7 @@ fn cases() -> [Case; 5] {
             pointer: "/statuses/packages",
             shown: json!([{"name": "p"}]),
             edit: json!({"statuses": {"packages": []}}),
+            cleared: None,
         },
         Case {
             family: "subscription_reports",
@@ -78,6 +85,7 @@ fn cases() -> [Case; 5] {
             pointer: "/reportType",
             shown: json!("Application"),
             edit: json!({"reportType": "Cluster"}),
+            cleared: None,
         },
     ]
 }
@@ -174,6 +182,77 @@ fn of_rows_of_one_name_the_one_with_the_live_uid_counts_and_without_it_nothing_i
             stage.passes(&towline, case.family, 2).await;
             assert!(!case.stands(&stage, "stranger").await, "{}", case.family);
         }
+    });
+}
+
+#[test]
+fn what_is_written_goes_with_its_last_row_and_comes_back_with_the_next() {
+    run(async {
+        let stage = Stage::new("vanished").await;
+        for hub in HUB {
+            stage.wanted(hub, "kept").await;
+            stage.wanted(hub, "vanishing").await;
+        }
+        for case in cases() {
+            for name in ["kept", "vanishing"] {
+                case.is_reported(&stage, name).await;
+            }
+        }
+        let towline = stage.start().await;
+        for case in cases() {
+            case.is_shown(&stage, "kept").await;
+            case.is_shown(&stage, "vanishing").await;
+            let vanishing =
+                format!("DELETE FROM status.{} WHERE payload -> 'metadata' ->> 'name' = 'vanishing'", case.table);
+            assert_eq!(stage.execute(&vanishing, &[]).await, 1);
+        }
+        for case in cases() {
+            let written = case.written("vanishing");
+            match &case.cleared {
+                Some(value) => drop(stage.shows(case.target, &written, case.pointer, value).await),
+                None => stage.gone(case.target, &written).await,
+            }
+            assert!(case.stands(&stage, "kept").await, "{}", case.family);
+            case.is_reported(&stage, "vanishing").await;
+            case.is_shown(&stage, "vanishing").await;
+        }
+        towline.terminate(LIMIT).await.expect("it ends");
+    });
+}
+
+#[test]
+fn a_table_that_must_not_be_read_is_named_clears_nothing_and_holds_up_no_other_family() {
+    run(async {
+        let stage = Stage::new("revoked").await;
+        let uid = stage.wanted("policies", "p").await;
+        for hub in HUB {
+            stage.wanted(hub, "same").await;
+        }
+        let mut others = Vec::from(cases());
+        let revoked = others.remove(others.iter().position(|case| case.family == "placements").expect("a family"));
+        revoked.is_reported(&stage, "same").await;
+        stage.edit_status("placements", "same", &json!({"numberOfSelectedClusters": 5})).await;
+        stage.sql.batch_execute("REVOKE SELECT ON status.placements FROM towline_reader").await.expect("it is revoked");
+        let towline = Towline::start(&stage.config("interval = \"200ms\""), &[]).await.expect("the daemon starts");
+        let forbidden = |report: &Value| report["failure"]["kind"] == "forbidden";
+        let report = stage.family(&towline, "placements", "a missing right", forbidden).await;
+        assert!(report["failure"]["error"].as_str().unwrap_or_default().contains("placements"), "{report}");
+        // What changes from here on changes beside the failing passes.
+        stage.comply(&uid, "hub", "c", "non_compliant").await;
+        for case in &others {
+            case.is_reported(&stage, "same").await;
+        }
+        stage.shows("policies", "p", "/status/compliant", &json!("NonCompliant")).await;
+        for case in &others {
+            case.is_shown(&stage, "same").await;
+            stage.family(&towline, case.family, "no failure", |report| report["failure"].is_null()).await;
+        }
+        let report = stage.family(&towline, "placements", "a missing right still", forbidden).await;
+        assert_eq!((&report["passes"], &report["written"]), (&json!(0), &json!(0)), "{report}");
+        stage.shows("placements", "same", "/status/numberOfSelectedClusters", &json!(5)).await;
+        stage.sql.batch_execute("GRANT SELECT ON status.placements TO towline_reader").await.expect("it is granted");
+        revoked.is_shown(&stage, "same").await;
+        stage.family(&towline, "placements", "no failure", |report| report["failure"].is_null()).await;
     });
 }
 

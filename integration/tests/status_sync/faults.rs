@@ -53,7 +53,7 @@ pub(crate) async fn all_have(stage: &Stage, clusters: usize) {
 }
 
 /// Waits until a statement of the daemon is in the middle of its result: the server waits for the daemon to read on.
-async fn in_the_middle(stage: &Stage) -> i32 {
+pub(crate) async fn in_the_middle(stage: &Stage) -> i32 {
     let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'towline' \
                AND state = 'active' AND wait_event = 'ClientWrite'";
     eventually("a statement in the middle of its result", LIMIT, async || {

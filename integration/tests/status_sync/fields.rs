@@ -1,6 +1,7 @@
 //! Placement rules, placements, statuses and reports of subscriptions: what their fields come to.
 
 use kube::ResourceExt;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::world::{Stage, run};
@@ -94,8 +95,48 @@ fn a_long_hosting_label_is_cut_and_the_whole_is_in_an_annotation() {
         let key = "apps.open-cluster-management.io/hosting-subscription";
         let whole = format!("hosting.{name}");
         let label = &made.labels()[key];
-        assert_eq!((label.len(), &label[..54], &label[54..55]), (63, &whole[..54], "-"));
+        // Not by the code that the daemon has.
+        let hash = "SELECT left(encode(sha256(convert_to($1, 'UTF8')), 'hex'), 8)";
+        let hash: String = stage.sql.query_one(hash, &[&whole]).await.expect("a hash").get(0);
+        assert_eq!((hash.len(), label.len()), (8, 63));
+        assert_eq!(*label, format!("{}-{hash}", &whole[..54]));
         assert_eq!(made.annotations()[key], whole);
         drop(towline);
+    });
+}
+
+#[test]
+fn statuses_and_reports_follow_a_subscription_that_was_made_anew() {
+    run(async {
+        let stage = Stage::new("subscribed").await;
+        let before = stage.wanted("subscriptions", "again").await;
+        let shown = [
+            ("subscription_statuses", "subscriptionstatuses", "/statuses/packages", json!([{"name": "p"}])),
+            ("subscription_reports", "subscriptionreports", "/reportType", json!("Application")),
+        ];
+        let content = json!({"statuses": {"packages": [{"name": "p"}]}, "reportType": "Application"});
+        for (family, ..) in &shown {
+            stage.report(family, "hub", "again", &content).await;
+        }
+        let towline = stage.start().await;
+        for (_, target, pointer, value) in &shown {
+            let made = stage.shows(target, "again", pointer, value).await;
+            assert_eq!(made.owner_references()[0].uid, before, "{target}");
+        }
+        stage.api("subscriptions").delete("again", &DeleteParams::background()).await.expect("it is deleted");
+        for (family, target, ..) in &shown {
+            stage.gone(target, "again").await;
+            stage.family(&towline, family, "a waiting row", |report| report["waiting"] == json!({"absent": 1})).await;
+        }
+        // The row still has the old UID; it is the only one of its name.
+        let after = stage.make("subscriptions", "again", &json!({})).await.uid().expect("a UID");
+        assert_ne!(before, after);
+        for (family, target, pointer, value) in &shown {
+            let made = stage.shows(target, "again", pointer, value).await;
+            assert_eq!(made.owner_references().len(), 1, "{target}");
+            let owner = &made.owner_references()[0];
+            assert_eq!((&owner.uid, owner.controller), (&after, Some(true)), "{target}");
+            stage.family(&towline, family, "nothing that waits", |report| report["waiting"] == json!({})).await;
+        }
     });
 }

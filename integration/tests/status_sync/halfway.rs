@@ -7,7 +7,7 @@ use integration::postgres::READER;
 use integration::{Filter, Link, Towline, eventually, users};
 use serde_json::{Value, json};
 
-use crate::faults::{all_have, comply_in, entries, policies};
+use crate::faults::{all_have, comply_in, entries, in_the_middle, policies};
 use crate::world::{INTERVAL, LIMIT, Stage, run};
 
 const POLICIES: usize = 20;
@@ -159,5 +159,56 @@ fn writes_under_way_when_a_look_between_passes_loses_the_database_are_finished_a
         halfway.loses_the_database(since, 1, 0).await;
         halfway.hub.release();
         halfway.has_written_each_once(since).await;
+    });
+}
+
+#[test]
+fn a_statement_that_times_out_in_the_middle_of_its_result_leaves_nothing_half_written() {
+    run(async {
+        let stage = Stage::new("halftime").await;
+        let clusters = 900;
+        policies(&stage, 100, 1).await;
+        // More than detection takes, on a machine with something else to do.
+        let limit = "ALTER ROLE towline_reader IN DATABASE halftime SET statement_timeout = '5s'";
+        stage.execute(limit, &[]).await;
+        let base = Link::to(stage.database.address()).await.expect("a link");
+        let url = stage.database.url_by(READER, &base.address().to_string());
+        let settings = format!("interval = \"{INTERVAL}\"\nfamilies = [\"policies\"]");
+        let towline = Towline::start(&stage.config_by(&url, &stage.world.kubeconfig, &settings), &[]).await;
+        let towline = towline.expect("the daemon starts");
+        all_have(&stage, 1).await;
+        // Some policies come through, and the others wait with the statement for its time to run out.
+        base.hold_after(5 * clusters / CLUSTERS * A_POLICY);
+        comply_in(&stage, 2..=clusters).await;
+        let backend = in_the_middle(&stage).await;
+        let over = "SELECT clock_timestamp() - query_start > interval '6s' FROM pg_stat_activity \
+                    WHERE pid = $1 AND state = 'active' AND wait_event = 'ClientWrite'";
+        eventually("the statement's time to run out", LIMIT, async || {
+            let row = stage.sql.query_opt(over, &[&backend]).await.map_err(|error| error.to_string())?;
+            match row.map(|row| row.get::<_, bool>(0)) {
+                Some(true) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+        .unwrap();
+        let found = entries(&stage).await;
+        assert!(found.contains(&1) && found.contains(&clusters), "half way: {found:?}");
+        base.release();
+        eventually("every policy to have all its entries", LIMIT, async || {
+            let found = entries(&stage).await;
+            assert!(found.iter().all(|count| [1, clusters].contains(count)), "cleared or half-written: {found:?}");
+            if found.iter().all(|count| *count == clusters) { Ok(()) } else { Err(format!("{found:?}")) }
+        })
+        .await
+        .unwrap();
+        let log = towline.log().expect("a log");
+        assert!(log.contains("statement read_policies was cancelled"), "{log}");
+        stage.family(&towline, "policies", "no failure", |report| report["failure"].is_null()).await;
+        // Each was written twice, with one entry and with all: what had come through is not written again.
+        let twice = |report: &Value| report["written"] == json!(200);
+        stage.family(&towline, "policies", "two writes of each", twice).await;
+        stage.passes(&towline, "policies", 3).await;
+        stage.family(&towline, "policies", "no further writes", twice).await;
     });
 }

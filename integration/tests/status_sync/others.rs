@@ -1,9 +1,11 @@
 //! Other people's objects and other people's writes: left alone or taken back, counted and named.
 
+use std::collections::BTreeMap;
+
 use futures::TryStreamExt;
 use integration::eventually;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, Client};
 use serde_json::json;
@@ -14,29 +16,49 @@ use crate::world::{LIMIT, Stage, kind, run};
 fn objects_of_others_that_have_our_names_are_counted_and_named() {
     run(async {
         let stage = Stage::new("taken").await;
+        let statuses = json!({"packages": [{"name": "p"}]});
+        let families = [
+            ("subscription_statuses", "subscriptionstatuses", "statuses", &statuses, json!({"packages": []})),
+            ("subscription_reports", "subscriptionreports", "reportType", &json!("Application"), json!("Cluster")),
+        ];
         for name in ["one", "two", "three"] {
             stage.wanted("subscriptions", name).await;
-            stage.report("subscription_reports", "hub", name, &json!({"reportType": "Application"})).await;
+            for (table, _, field, ours, _) in &families {
+                stage.report(table, "hub", name, &json!({*field: ours})).await;
+            }
         }
         for name in ["one", "two"] {
-            stage.make("subscriptionreports", name, &json!({"reportType": "Cluster"})).await;
+            for (_, target, field, _, others) in &families {
+                stage.make(target, name, &json!({*field: others})).await;
+            }
         }
+        let since = stage.mark().await;
         let towline = stage.start().await;
-        let family = "subscription_reports";
-        let report =
-            stage.family(&towline, family, "two taken names", |report| report["foreign"]["objects"] == 2).await;
-        assert_eq!(report["foreign"]["examples"], json!(["taken/one", "taken/two"]));
-        assert_eq!(report["waiting"], json!({"foreign": 2}));
-        let metrics = towline.admin().metrics().await.expect("metrics");
-        let line = "towline_status_sync_waiting{family=\"subscription_reports\",reason=\"foreign\"} 2";
-        assert!(metrics.contains(line), "{metrics}");
-        stage.shows("subscriptionreports", "three", "/reportType", &json!("Application")).await;
-        stage.shows("subscriptionreports", "one", "/reportType", &json!("Cluster")).await;
-        for name in ["one", "two"] {
-            stage.api("subscriptionreports").delete(name, &kube::api::DeleteParams::default()).await.expect("it goes");
-            stage.shows("subscriptionreports", name, "/reportType", &json!("Application")).await;
+        for (family, target, field, ours, others) in &families {
+            let report =
+                stage.family(&towline, family, "two taken names", |report| report["foreign"]["objects"] == 2).await;
+            assert_eq!(report["foreign"]["examples"], json!(["taken/one", "taken/two"]));
+            assert_eq!(report["waiting"], json!({"foreign": 2}));
+            let metrics = towline.admin().metrics().await.expect("metrics");
+            let line = format!("towline_status_sync_waiting{{family=\"{family}\",reason=\"foreign\"}} 2");
+            assert!(metrics.contains(&line), "{metrics}");
+            let pointer = format!("/{field}");
+            stage.shows(target, "three", &pointer, ours).await;
+            stage.passes(&towline, family, 3).await;
+            for name in ["one", "two"] {
+                stage.shows(target, name, &pointer, others).await;
+            }
         }
-        stage.family(&towline, family, "no taken names", |report| report["foreign"].is_null()).await;
+        // What nobody had the names of is all that was written.
+        let made = ["create subscriptionreports", "create subscriptionstatuses"].map(|made| (made.to_owned(), 1));
+        assert_eq!(stage.requests(since).await, BTreeMap::from(made));
+        for (family, target, field, ours, _) in &families {
+            for name in ["one", "two"] {
+                stage.api(target).delete(name, &DeleteParams::default()).await.expect("it goes");
+                stage.shows(target, name, &format!("/{field}"), ours).await;
+            }
+            stage.family(&towline, family, "no taken names", |report| report["foreign"].is_null()).await;
+        }
     });
 }
 

@@ -160,6 +160,22 @@ fn foreign_objects_and_those_of_a_dead_owner_are_never_touched() {
 }
 
 #[test]
+fn a_copy_in_another_namespace_is_not_ours() {
+    for (family, name, label, value) in [
+        (StatusFamily::PlacementDecisions, "foo-decision-1", PLACEMENT_LABEL, "foo"),
+        (StatusFamily::SubscriptionStatuses, "foo", HOSTING, "n.foo"),
+        (StatusFamily::SubscriptionReports, "foo", HOSTING, "n.foo"),
+    ] {
+        let hub_object = held(StatusFamily::Placements, "foo", &json!({}), &json!({}));
+        let original = ours(label, value, "uid-foo");
+        let mut copy = original.clone();
+        copy["namespace"] = json!("copies");
+        let both = [original, copy].map(|metadata| held(family, name, &metadata, &json!({})));
+        assert_eq!(told(&plan(family, vec![], Some(hub_object), both.to_vec())), [format!("delete n/{name}")]);
+    }
+}
+
+#[test]
 fn nothing_is_made_for_an_owner_that_is_gone_or_going() {
     let family = StatusFamily::SubscriptionStatuses;
     let desired = || vec![Fields::from([("statuses", json!({}))])];

@@ -1,11 +1,15 @@
 //! The poller against a cluster that is played, without a database.
 
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::*;
 use crate::actor::key_mailbox;
 use crate::cluster::WatchId;
 use crate::cluster::watch::scripted::Script;
+use crate::status_sync::digest::Fingerprint;
+use crate::status_sync::entry::Found;
+use crate::status_sync::follower::KeyFollower;
 
 const WITHIN: Duration = Duration::from_hours(1);
 
@@ -73,12 +77,22 @@ async fn a_watch_that_was_resumed_after_a_lost_connection_is_listed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_shows_while_no_pass_can_begin_is_noted_after_the_next() {
+async fn what_shows_while_no_pass_can_begin_is_kept_and_noted_after_the_next_work() {
     let (poller, _script) = poller();
     let (mailbox, inbox) = key_mailbox(1);
     let mut life = Life::new(inbox, Vec::new());
     let (scope, _drain) = Scope::standalone("poller");
+    // Somebody has to want the objects; what shows is told below.
+    let (nobody, _) = key_mailbox(1);
+    poller.target.follow(Arc::new(KeyFollower { namespace: String::new(), mailbox: nobody }));
     let shown = ["a", "b", "c"].map(|name| ObjectKey::new("n", name));
+    let now = Instant::now();
+    let found =
+        |(id, key): (u128, &ObjectKey)| Found { id: RowId(id), key: key.clone(), print: Fingerprint::new(1, 7) };
+    life.table.take((1..).zip(&shown).map(found).collect(), now);
+    for id in 1..=3 {
+        life.table.get_mut(RowId(id)).expect("a row").waiting = Some(plan::Waiting::Absent);
+    }
     let show = async {
         for key in &shown {
             mailbox.request(key.clone()).await.expect("somebody reads");
@@ -86,11 +100,19 @@ async fn what_shows_while_no_pass_can_begin_is_noted_after_the_next() {
         while mailbox.gauge().read().depth > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        poller.target.list(&[]).await;
+        // One of them is not there any more.
+        let object =
+            |key: &ObjectKey| json!({"metadata": {"namespace": &*key.namespace, "name": &*key.name, "uid": "uid"}});
+        poller.target.list(&[object(&shown[0]), object(&shown[2])]).await;
     };
     let both = async { tokio::join!(poller.wait_until_ready(&scope, &mut life), show) };
     tokio::time::timeout(WITHIN, both).await.expect("the list ends the waiting");
     assert_eq!(life.noted, HashSet::from(shown));
+    assert_eq!(life.table.next_unrest(now, Duration::ZERO), None, "nothing was decided meanwhile");
+    poller.look_again(&scope, &mut life, &HashSet::new()).await.expect("nothing to ask the database for");
+    assert!(life.noted.is_empty(), "{:?}", life.noted);
+    let unrest = life.table.take_unrest(Instant::now(), Duration::ZERO);
+    assert_eq!(unrest, HashSet::from([RowId(1), RowId(3)]), "those that wait for what has appeared");
 }
 
 #[tokio::test(start_paused = true)]
