@@ -114,7 +114,8 @@ impl Elector {
                     self.give_up(term, Some(&heir)).await;
                 }
                 End::Leaving => {
-                    self.give_up(term, None).await;
+                    let heir = self.roll.heir_after(section.as_str());
+                    self.give_up(term, heir.as_deref()).await;
                     return Ok(());
                 }
             }

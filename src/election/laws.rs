@@ -111,6 +111,26 @@ fn what_is_given_up_by_one_that_leaves_is_taken_within_a_second_and_nobody_takes
 }
 
 #[test]
+fn what_is_given_up_by_one_that_leaves_is_taken_within_a_second_also_while_the_dead_count_as_living_for_one_that_came()
+{
+    for seed in 0..20 {
+        let mut world = World::new(seed, 2);
+        (0..3).for_each(|_| world.happen(&Event::Join));
+        world.run(LEASE);
+        world.happen(&Event::Kill(0));
+        world.run(LEASE - TICK * 60);
+        world.happen(&Event::Join);
+        world.run(TICK * 80);
+        assert_eq!(world.loads().iter().sum::<usize>(), SECTIONS.len(), "{:#?}", world.diary);
+        world.happen(&Event::Leave(1));
+        world.run(Duration::from_secs(1));
+        assert_eq!(world.loads().iter().sum::<usize>(), SECTIONS.len(), "{:#?}", world.diary);
+        world.run(LEASE * 3);
+        assert_eq!(world.loads(), [3, 3], "{:#?}", world.diary);
+    }
+}
+
+#[test]
 fn one_that_joins_gets_its_share_at_once_and_once_also_while_the_dead_still_count_as_living_for_it() {
     for (seed, lag) in (0..20).zip([0, 1, 2].into_iter().cycle()) {
         let mut world = World::new(seed, lag);
@@ -138,9 +158,7 @@ fn one_that_joins_gets_its_share_at_once_and_once_also_while_the_dead_still_coun
 #[test]
 fn what_one_that_was_killed_leaves_is_held_and_shared_out_within_two_leases_also_by_one_that_joins_meanwhile() {
     for seed in 0..10 {
-        // Who comes soon can take its own, somewhat later than the other sees it run out; who comes later is not waited for.
-        let waits = [0, 5, 25].map(|ticks| (ticks, LEASE / 4)).into_iter();
-        for (ticks, waited) in waits.chain([40, 80, 149].map(|ticks| (ticks, Duration::ZERO))) {
+        for ticks in [0, 5, 9, 25, 40, 80, 149] {
             let mut world = World::new(seed, 2);
             (0..2).for_each(|_| world.happen(&Event::Join));
             // All is renewed just before.
@@ -148,7 +166,7 @@ fn what_one_that_was_killed_leaves_is_held_and_shared_out_within_two_leases_also
             assert_eq!((world.loads(), world.taken), (vec![3, 3], 6), "{:#?}", world.diary);
             let killed = usize::from(seed % 2 == 0);
             let dead = Arc::clone(&world.replicas[killed].identity);
-            let due = world.now + LEASE + waited + Duration::from_secs(1);
+            let due = world.now + LEASE + Duration::from_secs(2);
             world.happen(&Event::Kill(killed));
             world.run(TICK * ticks);
             world.happen(&Event::Join);

@@ -30,6 +30,8 @@ struct UnderWay {
     offer: Offer,
     /// The term that ends with it.
     before: SeatRecord,
+    /// Nobody had it since.
+    is_free: bool,
     /// It is not waited for any longer.
     until: Instant,
 }
@@ -54,7 +56,7 @@ impl Offers {
     /// The section of this record is given up.
     pub(super) fn make(&mut self, offer: Offer, before: SeatRecord, now: Instant) {
         let until = now + before.duration * LONGEST;
-        self.under_way = Some(UnderWay { offer, before, until });
+        self.under_way = Some(UnderWay { offer, before, is_free: false, until });
     }
 
     /// Whether another one has to wait.
@@ -75,19 +77,28 @@ impl Offers {
 
     /// A section's record, as it is now.
     pub(super) fn see_seat(&mut self, section: &str, record: &SeatRecord, now: Instant) {
-        let is_over = |under_way: &mut UnderWay| {
-            let before = &under_way.before;
-            let is_another_term = record.transitions != before.transitions || record.acquired != before.acquired;
-            under_way.offer.section == section && record.holder.is_some() && is_another_term
+        let Some(under_way) = self.under_way.as_mut().filter(|under_way| under_way.offer.section == section) else {
+            return;
         };
-        let Some(UnderWay { offer, before, .. }) = self.under_way.take_if(is_over) else { return };
-        if record.holder.as_ref() == Some(&offer.heir) {
-            self.declined.remove(&offer.heir);
-        } else if record.transitions != before.transitions {
+        if record.holder.is_none() {
+            under_way.is_free = true;
+            return;
+        }
+        let before = &under_way.before;
+        // Terms are counted up to a number at which they stay.
+        let was_given_up = under_way.is_free || record.transitions != before.transitions;
+        if !was_given_up && record.acquired == before.acquired {
+            return;
+        }
+        let heir = Arc::clone(&under_way.offer.heir);
+        self.under_way = None;
+        if record.holder.as_ref() == Some(&heir) {
+            self.declined.remove(&heir);
+        } else if was_given_up {
             // Else the holder itself goes on with what it never gave up.
-            let times = self.declined.get(&offer.heir).map_or(0, |declined| declined.times) + 1;
+            let times = self.declined.get(&heir).map_or(0, |declined| declined.times) + 1;
             let until = now + passed_over(record.duration, times);
-            self.declined.insert(offer.heir, Declined { times, until });
+            self.declined.insert(heir, Declined { times, until });
         }
     }
 

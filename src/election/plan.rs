@@ -28,6 +28,8 @@ use super::shares::Shares;
 
 /// An heir has this part of the lease's duration to take what is its own before others do.
 const HEIRS_PART: u32 = 5;
+/// At most so long after a section's last renewal may have come who is to take it: that much later it sees it run out.
+const IN_TIME: Duration = Duration::from_secs(1);
 /// Others come one after the other, this part of the duration apart.
 const QUEUE_PART: u32 = 25;
 /// A replica whose record has not changed for so many durations is forgotten.
@@ -136,15 +138,30 @@ impl View {
     /// The same, worked out anew.
     fn deal(&self, me: &Arc<str>, now: Instant) -> Deal {
         let loads = self.loads(now);
-        let heirs = self.heirs(&loads, now);
+        let heirs = self.heirs(&loads, None, now);
         let offer = if heirs.is_empty() { self.find_offer(me, &loads, now) } else { None };
         Deal { loads, heirs, offer, until: self.next_difference(now) }
     }
 
-    /// Who is to take each of the free sections: who it was given up for, else who is to have more.
-    fn heirs(&self, loads: &BTreeMap<Arc<str>, usize>, now: Instant) -> BTreeMap<String, Arc<str>> {
+    /// Who is to take a section that `me` gives up because it leaves, with all that it has. Named by who leaves, it is the
+    /// same for all, also for those who have just come and take the dead for living.
+    pub(super) fn heir_after(&self, me: &Arc<str>, section: &str, now: Instant) -> Option<Arc<str>> {
+        let mut loads = self.loads(now);
+        loads.remove(me);
+        self.heirs(&loads, Some(me), now).remove(section)
+    }
+
+    /// Who is to take each of the free sections, and of those of one that leaves: who it was given up for, else who is to
+    /// have more.
+    fn heirs(
+        &self,
+        loads: &BTreeMap<Arc<str>, usize>,
+        leaving: Option<&Arc<str>>,
+        now: Instant,
+    ) -> BTreeMap<String, Arc<str>> {
         let sections = self.sections(loads);
-        let free = || sections.iter().enumerate().filter(|(_, section)| self.holder(section, now).is_none());
+        let is_free = |section: &str| self.holder(section, now).is_none_or(|holder| Some(holder) == leaving);
+        let free = || sections.iter().enumerate().filter(|(_, section)| is_free(section));
         let named = |section: &str| Some((section.to_owned(), self.named_heir(section, loads, now)?));
         let mut heirs: BTreeMap<String, Arc<str>> = free().filter_map(|(_, section)| named(section)).collect();
         let mut dealt = loads.clone();
@@ -225,8 +242,8 @@ impl View {
     /// Whether a section ran out that this replica has not listened to for long enough to take it in time.
     fn came_late(&self, identity: &Arc<str>, section: &str, now: Instant) -> bool {
         let ran_out = |seat: &&Seen<SeatRecord>| seat.record.holder.is_some() && now >= seat.free_at();
-        let in_time =
-            self.seats.get(section).filter(ran_out).map(|seat| seat.changed + seat.record.duration / HEIRS_PART);
+        let in_time = |seat: &Seen<SeatRecord>| seat.changed + IN_TIME.min(seat.record.duration / HEIRS_PART);
+        let in_time = self.seats.get(section).filter(ran_out).map(in_time);
         in_time.is_some_and(|in_time| self.replicas.get(identity).is_some_and(|seen| seen.first > in_time))
     }
 

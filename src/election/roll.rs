@@ -166,6 +166,13 @@ impl Roll {
         if self.listens(&mut state, now) { state.view.gives_up(&self.me, section, now) } else { None }
     }
 
+    /// Who is to take a section that this replica gives up because its process ends.
+    pub(super) fn heir_after(&self, section: &str) -> Option<Arc<str>> {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        if self.listens(&mut state, now) { state.view.heir_after(&self.me, section, now) } else { None }
+    }
+
     /// Who holds a section, as far as can be seen.
     pub(super) fn holder(&self, section: &str) -> Option<Arc<str>> {
         self.state.lock().view.holder(section, Instant::now()).cloned()

@@ -143,7 +143,8 @@ impl World {
                 for section in leaving.held.keys() {
                     // Given up only where it still is its own.
                     if self.seats[section].holder.as_ref() == Some(&leaving.identity) {
-                        self.write_seat(section, None, None);
+                        let heir = leaving.view.heir_after(&leaving.identity, section, self.now);
+                        self.write_seat(section, None, heir.as_ref());
                     }
                 }
             }
