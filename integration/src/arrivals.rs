@@ -16,6 +16,9 @@ use tokio::task::JoinHandle;
 use crate::load::collection_path;
 use crate::{Error, eventually};
 
+/// Before a watch that has told nothing is asked for again.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// What an event is recorded as: the caller's choice, `None` for what does not matter.
 type Mark<T> = dyn Fn(&Change, &T) -> Option<String> + Send + Sync;
 
@@ -153,7 +156,7 @@ async fn follow<T: DeserializeOwned>(
                 Ok(last) => version = last.object.metadata.resource_version,
                 Err(error) => return record.lock().failure = Some(format!("{error} in {last}")),
             },
-            Ok(None) => {}
+            Ok(None) => tokio::time::sleep(PAUSE).await,
             Err(detail) => return record.lock().failure = Some(detail),
         }
     }

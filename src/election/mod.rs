@@ -2,7 +2,8 @@
 //!
 //! Each section has a Lease, and so has each replica; one watch shows them all. `roll` holds what was seen, and wakes the
 //! electors that have something to do. `plan` is pure: who takes which free section, and who gives one up for whom;
-//! `offers` says what became of that, `seen` since when what is known; both are pure, too.
+//! `shares` says how many each is to have, `offers` what became of what was given up, `seen` since when what is known;
+//! all are pure, too.
 //! `elector` is the actor of one section: it takes the Lease,
 //! renews it, and opens the section's gate and fence meanwhile. `membership` says that this replica lives. `record` is how
 //! Leases are read and written, `leases` the requests, `seat` what elector, requests and report share, `report` what the
@@ -24,6 +25,7 @@ mod report;
 mod roll;
 mod seat;
 mod seen;
+mod shares;
 
 use std::sync::Arc;
 

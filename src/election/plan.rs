@@ -2,14 +2,15 @@
 //! own clock, it saw them change.
 //!
 //! - A section is free when its record names nobody, or has not changed for its own duration.
-//! - A replica lives while its record changes. One whose section ran out is taken for dead until it says something, and one that is late
-//!   with its renewal comes after all others: the records of a process that was killed run out one after the other, and it
-//!   must not count as the least loaded in between. So does, for a section that ran out, who came too late to see it do so.
-//! - Every free section has an heir. What was given up for somebody is that one's; the others are dealt out in order of
-//!   their names, each to the living replica with the fewest. All replicas deal alike, so that each takes its own at once
-//!   and they don't meet; should an heir not take what is its own, others do after a while, the less loaded first.
+//! - A replica lives while its record changes. One whose section ran out is taken for dead until it says something, and one
+//!   that is late with its renewal comes after all others: the records of a process that was killed run out one after the
+//!   other, and it must not count as the least loaded in between. So does, for a section that ran out, who came too late to
+//!   see it do so.
+//! - Every free section has an heir. What was given up for somebody is that one's; the others are dealt out so that all end
+//!   with as many (`shares`). All replicas deal alike, so that each takes its own at once and they don't meet; should an
+//!   heir not take what is its own, others do after a while, the less loaded first.
 //! - One section at a time is given up, while none is free: by the most loaded replica, if it has at least two more than
-//!   the least loaded, and for that one. So loads end within one of each other, and then nothing moves.
+//!   the least loaded, and for that one, if it was heard of. So loads end within one of each other, and then nothing moves.
 //!
 //! What follows for all sections together (a [`Deal`]) is worked out once, and again only when a record says something
 //! new or time makes a difference: a renewal that comes in time changes nothing for anybody.
@@ -23,6 +24,7 @@ use tokio::time::Instant;
 use super::offers::{Offer, Offers};
 use super::record::{ReplicaRecord, SeatRecord};
 use super::seen::Seen;
+use super::shares::Shares;
 
 /// An heir has this part of the lease's duration to take what is its own before others do.
 const HEIRS_PART: u32 = 5;
@@ -108,15 +110,6 @@ impl View {
         self.deal = None;
     }
 
-    /// How many sections each has when all heirs have taken theirs.
-    #[cfg(test)]
-    pub(super) fn shares(&mut self, me: &Arc<str>, now: Instant) -> BTreeMap<Arc<str>, usize> {
-        let deal = self.dealt(me, now);
-        let mut shares = deal.loads.clone();
-        deal.heirs.values().for_each(|heir| *shares.entry(Arc::clone(heir)).or_default() += 1);
-        shares
-    }
-
     /// How many replicas live.
     pub(super) fn living(&mut self, me: &Arc<str>, now: Instant) -> usize {
         self.dealt(me, now).loads.len()
@@ -143,28 +136,38 @@ impl View {
     /// The same, worked out anew.
     fn deal(&self, me: &Arc<str>, now: Instant) -> Deal {
         let loads = self.loads(now);
-        let free = self.free(&loads, now);
-        let offer = if free.is_empty() { self.find_offer(me, &loads, now) } else { None };
-        let heirs = self.heirs(&free, &loads, now);
+        let heirs = self.heirs(&loads, now);
+        let offer = if heirs.is_empty() { self.find_offer(me, &loads, now) } else { None };
         Deal { loads, heirs, offer, until: self.next_difference(now) }
     }
 
-    /// Who is to take each of the free sections.
-    fn heirs(
-        &self,
-        free: &BTreeSet<&str>,
-        loads: &BTreeMap<Arc<str>, usize>,
-        now: Instant,
-    ) -> BTreeMap<String, Arc<str>> {
+    /// Who is to take each of the free sections: who it was given up for, else who is to have more.
+    fn heirs(&self, loads: &BTreeMap<Arc<str>, usize>, now: Instant) -> BTreeMap<String, Arc<str>> {
+        let sections = self.sections(loads);
+        let free = || sections.iter().enumerate().filter(|(_, section)| self.holder(section, now).is_none());
+        let named = |section: &str| Some((section.to_owned(), self.named_heir(section, loads, now)?));
+        let mut heirs: BTreeMap<String, Arc<str>> = free().filter_map(|(_, section)| named(section)).collect();
         let mut dealt = loads.clone();
-        let mut heirs = BTreeMap::new();
-        let named = |section: &str| self.named_heir(section, loads, now);
-        let (given, rest): (Vec<&str>, Vec<&str>) = free.iter().partition(|section| named(section).is_some());
-        for section in given.into_iter().chain(rest) {
+        for heir in heirs.values() {
+            *dealt.entry(Arc::clone(heir)).or_default() += 1;
+        }
+        let mut in_time = dealt.clone();
+        in_time.retain(|identity, _| !self.is_late(identity, now));
+        let is_in_time = |holder: &Arc<str>| in_time.contains_key(holder);
+        let is_open =
+            |section: &str| !heirs.contains_key(section) && !self.holder(section, now).is_some_and(is_in_time);
+        let open = sections.iter().filter(|section| is_open(section)).count();
+        let mut shares = Shares::new(&in_time, open);
+        for (place, section) in free() {
+            if heirs.contains_key(*section) {
+                continue;
+            }
+            let can_take =
+                |identity: &Arc<str>| self.runs_for(identity, section) && !self.came_late(identity, section, now);
             let least_loaded = || self.queue(section, &dealt, now).first().map(|heir| Arc::clone(heir));
-            if let Some(heir) = named(section).or_else(least_loaded) {
-                dealt.entry(Arc::clone(&heir)).and_modify(|load| *load += 1);
-                heirs.insert(section.to_owned(), heir);
+            if let Some(heir) = shares.take(place, can_take).or_else(least_loaded) {
+                *dealt.entry(Arc::clone(&heir)).or_default() += 1;
+                heirs.insert((*section).to_owned(), heir);
             }
         }
         heirs
@@ -205,13 +208,10 @@ impl View {
         loads
     }
 
-    /// The sections that living replicas run for and nobody holds.
-    fn free(&self, loads: &BTreeMap<Arc<str>, usize>, now: Instant) -> BTreeSet<&str> {
-        let candidates = loads.keys().filter_map(|identity| self.replicas.get(identity));
-        candidates
-            .flat_map(|seen| seen.record.sections.iter().map(String::as_str))
-            .filter(|section| self.holder(section, now).is_none())
-            .collect()
+    /// The sections that living replicas run for.
+    fn sections(&self, loads: &BTreeMap<Arc<str>, usize>) -> BTreeSet<&str> {
+        let living = loads.keys().filter_map(|identity| self.replicas.get(identity));
+        living.flat_map(|seen| seen.record.sections.iter().map(String::as_str)).collect()
     }
 
     /// Those of the living that run for a section: who is in time first, and of those the least loaded.
@@ -232,6 +232,10 @@ impl View {
 
     fn runs_for(&self, identity: &Arc<str>, section: &str) -> bool {
         self.replicas.get(identity).is_some_and(|seen| seen.record.sections.contains(section))
+    }
+
+    fn is_heard(&self, identity: &Arc<str>) -> bool {
+        self.replicas.get(identity).is_some_and(|seen| seen.is_heard)
     }
 
     fn is_late(&self, identity: &Arc<str>, now: Instant) -> bool {
@@ -295,7 +299,7 @@ impl View {
         let mine: Vec<&String> = self.seats.keys().filter(|section| self.holder(section, now) == Some(me)).collect();
         mine.into_iter().rev().find_map(|section| {
             let queue = self.queue(section, loads, now);
-            let heir = queue.into_iter().find(|heir| !self.offers.passes_over(heir, now))?;
+            let heir = queue.into_iter().find(|heir| self.is_heard(heir) && !self.offers.passes_over(heir, now))?;
             let least = loads.get(heir).copied()?;
             let is_fairer = least + 2 <= *most && !self.is_late(heir, now);
             is_fairer.then(|| Offer { section: section.clone(), heir: Arc::clone(heir) })
@@ -317,23 +321,8 @@ impl View {
                 true
             }
         };
-        if is_news && !self.was_dealt(section) {
-            self.deal = None;
-        }
+        self.deal.take_if(|_| is_news);
         is_news
-    }
-
-    /// Whether the section's heir has just taken it, and others are still to take theirs. Then all else is as it was dealt:
-    /// dealt anew in between, what somebody is about to take would be another's.
-    fn was_dealt(&mut self, section: &str) -> bool {
-        let (Some(deal), Some(seat)) = (&mut self.deal, self.seats.get(section)) else { return false };
-        if deal.heirs.get(section) != seat.record.holder.as_ref() || seat.record.holder.is_none() {
-            return false;
-        }
-        let Some(load) = deal.heirs.remove(section).and_then(|heir| deal.loads.get_mut(&heir)) else { return false };
-        *load += 1;
-        deal.until = deal.until.map(|until| until.min(seat.free_at()));
-        !deal.heirs.is_empty()
     }
 
     /// A replica's record, as it is now; returns whether that decides anything: that it lives on does not.
@@ -342,7 +331,8 @@ impl View {
             Some(seen) if seen.record.version == record.version => return false,
             Some(seen) => {
                 let counted = self.deal.as_ref().is_some_and(|deal| deal.loads.contains_key(&record.identity));
-                let is_news = !counted || now >= seen.late_at() || !seen.record.says_the_same(&record);
+                let is_revived = !counted || !seen.is_heard || now >= seen.late_at();
+                let is_news = is_revived || !seen.record.says_the_same(&record);
                 if now >= seen.dead_at() {
                     self.offers.forgive(&record.identity);
                 }
@@ -375,8 +365,8 @@ impl View {
     /// Changes may have gone unseen: every record counts as just seen.
     pub(super) fn look_anew(&mut self, now: Instant) {
         self.deal = None;
-        self.seats.values_mut().for_each(|seat| seat.changed = now);
-        self.replicas.values_mut().for_each(|replica| replica.changed = now);
+        self.seats.values_mut().for_each(|seat| seat.look_anew(now));
+        self.replicas.values_mut().for_each(|replica| replica.look_anew(now));
     }
 
     /// Replicas that have been silent for so long that their records are only in the way.

@@ -15,16 +15,26 @@ pub(super) struct Seen<T> {
     pub(super) first: Instant,
     /// To change.
     pub(super) changed: Instant,
+    /// It appeared or changed while somebody listened: it is of one that lives, or did then. What was only found in a list
+    /// may be of one that is long gone.
+    pub(super) is_heard: bool,
 }
 
 impl<T> Seen<T> {
     pub(super) fn new(record: T, now: Instant) -> Self {
-        Self { record, first: now, changed: now }
+        Self { record, first: now, changed: now, is_heard: true }
     }
 
     pub(super) fn change(&mut self, record: T, now: Instant) {
         self.record = record;
         self.changed = now;
+        self.is_heard = true;
+    }
+
+    /// Changes may have gone unseen: it counts as just changed.
+    pub(super) fn look_anew(&mut self, now: Instant) {
+        self.changed = now;
+        self.is_heard = false;
     }
 }
 

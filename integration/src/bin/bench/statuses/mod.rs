@@ -31,11 +31,7 @@ async fn measure(options: &StatusOptions) -> Result<Vec<Measured>, Error> {
     let world = Box::pin(World::start()).await?;
     eprintln!("statuses: a run of {} × {} to warm up", WARM_UP.policies, WARM_UP.clusters);
     let warm_up = StatusOptions { passes: 1, flips: 1, trickle: 0, notify: false, ..options.clone() };
-    // A new API server takes up new kinds in several steps, and each of them ends the watches on the kind.
-    if let Err(error) = run(&world, &warm_up, WARM_UP, |_| {}).await {
-        eprintln!("statuses: the warm-up once more: {}", error.chain());
-        run(&world, &warm_up, WARM_UP, |_| {}).await?;
-    }
+    run(&world, &warm_up, WARM_UP, |_| {}).await?;
     let mut all = Vec::new();
     for size in &options.sizes {
         for number in 1..=options.runs {
