@@ -1,12 +1,34 @@
 //! What `deploy/` holds is taken by a real API server, as people apply it.
 
-#![expect(clippy::unwrap_used, reason = "the allowance for tests does not reach their helper functions")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "the allowance for tests does not reach their helper functions"
+)]
 
 use std::path::{Path, PathBuf};
 
 use integration::control_plane::{ControlPlane, Options};
 use integration::{crds, programs, users};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DynamicObject, ListParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::Value;
 use tokio::process::Command;
+
+/// What somebody is told of when status sync does not do its work.
+const STATUS_SYNC_ALERTS: [&str; 4] =
+    ["TowlineStatusPassesFailing", "TowlineStatusStale", "TowlineStatusWritesFailing", "TowlineStatusBadRows"];
+/// What stands in the dashboard's row of status sync.
+const STATUS_SYNC_PANELS: [&str; 6] = [
+    "Oldest change that is not written",
+    "Length of a pass, p99",
+    "Writes by outcome",
+    "Reported rows",
+    "Passes that failed",
+    "Time per statement, p99",
+];
 
 /// The monitoring operator's kinds as far as an API server looks at them: their names.
 fn monitoring_kind(plural: &str, kind: &str) -> String {
@@ -26,6 +48,25 @@ spec:
 ",
         kind.to_lowercase()
     )
+}
+
+fn monitoring(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("monitoring.coreos.com", "v1", kind))
+}
+
+/// Names of the alerts that rules have.
+fn alerts(rules: &[DynamicObject]) -> Vec<String> {
+    let elements = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let groups = rules.iter().flat_map(|rules| elements(&rules.data["spec"], "groups"));
+    let alerts = groups.flat_map(|group| elements(&group, "rules"));
+    alerts.filter_map(|alert| alert["alert"].as_str().map(str::to_owned)).collect()
+}
+
+/// Titles of the panels that stand in a row of a dashboard.
+fn panels_of<'d>(dashboard: &'d Value, row: &str) -> Vec<&'d str> {
+    let panels = dashboard["panels"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let behind = panels.iter().skip_while(|panel| panel["type"] != "row" || panel["title"] != row).skip(1);
+    behind.take_while(|panel| panel["type"] != "row").filter_map(|panel| panel["title"].as_str()).collect()
 }
 
 fn deploy(directory: &str) -> PathBuf {
@@ -61,6 +102,16 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
         let again = apply(&kubeconfig, directory, &[]).await;
         assert!(again.lines().all(|line| line.ends_with("unchanged")), "{directory} does not settle:\n{again}");
     }
+    let namespace = "towline";
+    let rules: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &monitoring("PrometheusRule"));
+    let alerts = alerts(&rules.list(&ListParams::default()).await.unwrap().items);
+    for alert in STATUS_SYNC_ALERTS {
+        assert!(alerts.contains(&alert.to_owned()), "no alert {alert} among {alerts:?}");
+    }
+    let dashboards: Api<ConfigMap> = Api::namespaced(client, namespace);
+    let dashboard = dashboards.get("towline-dashboard").await.unwrap().data.unwrap_or_default();
+    let dashboard: Value = serde_json::from_str(&dashboard["towline.json"]).unwrap();
+    assert_eq!(panels_of(&dashboard, "Status sync"), STATUS_SYNC_PANELS);
     for directory in ["overlays/edge-west", "overlays/replicated", "overlays/without-monitoring"] {
         let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
         assert!(told.contains("deployment.apps/towline") && told.contains("(server dry run)"), "{told}");

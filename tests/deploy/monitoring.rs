@@ -128,6 +128,8 @@ fn every_alert_says_what_to_do() {
         "LeaseStale",
         "StatusPassesFailing",
         "StatusStale",
+        "StatusWritesFailing",
+        "StatusBadRows",
         "ActorRestarting",
         "ApiErrors",
     ] {
