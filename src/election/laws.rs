@@ -118,7 +118,7 @@ fn what_is_given_up_by_one_that_leaves_is_taken_within_a_second_also_while_the_d
         (0..3).for_each(|_| world.happen(&Event::Join));
         world.run(LEASE);
         world.happen(&Event::Kill(0));
-        world.run(LEASE - TICK * 60);
+        world.run(Duration::from_secs(9));
         world.happen(&Event::Join);
         world.run(TICK * 80);
         assert_eq!(world.loads().iter().sum::<usize>(), SECTIONS.len(), "{:#?}", world.diary);
