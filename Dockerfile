@@ -8,7 +8,7 @@ WORKDIR /src
 ENV CARGO_PROFILE_RELEASE_STRIP=debuginfo
 
 # The dependencies are a layer of their own, built around empty sources: it is made anew when a manifest changes only.
-COPY Cargo.toml Cargo.lock ./
+COPY Cargo.toml Cargo.lock build.rs ./
 COPY integration/Cargo.toml integration/
 RUN mkdir -p src integration/src \
     && echo 'fn main() {}' > src/main.rs \
