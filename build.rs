@@ -6,7 +6,7 @@ use std::process::Command;
 /// From this version on the C library takes packed relocations.
 const TAKES_PACKED: (u32, u32) = (2, 36);
 
-/// Packed relocations are half a megabyte less in memory: of what a side-car takes, a twentieth.
+/// Packed relocations are half a megabyte less of the file to read at the start, and 0.3 MiB less in a side-car's memory.
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     if env::var("HOST") == env::var("TARGET") && c_library().is_some_and(|version| version >= TAKES_PACKED) {
