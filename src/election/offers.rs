@@ -122,3 +122,45 @@ impl Offers {
 fn passed_over(duration: Duration, times: u32) -> Duration {
     duration * 2_u32.saturating_pow(times - 1).min(LONGEST)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(holder: Option<&str>, acquired: Option<&str>) -> SeatRecord {
+        SeatRecord {
+            holder: holder.map(Arc::from),
+            heir: None,
+            duration: Duration::from_secs(15),
+            // Where the counter stays.
+            transitions: i32::MAX,
+            acquired: acquired.map(Arc::from),
+            uid: "uid".into(),
+            version: "1".into(),
+        }
+    }
+
+    /// What became of an offer to `heir`, by the records that followed: whether it is over, and the heir passed over.
+    fn after(records: &[SeatRecord]) -> (bool, bool) {
+        let (now, mut offers) = (Instant::now(), Offers::default());
+        let heir: Arc<str> = "heir".into();
+        offers.make(Offer { section: "a".to_owned(), heir: Arc::clone(&heir) }, record(Some("giver"), Some("1")), now);
+        records.iter().for_each(|record| offers.see_seat("a", record, now));
+        (!offers.is_under_way(now), offers.passes_over(&heir, now))
+    }
+
+    #[test]
+    fn an_heir_has_declined_where_somebody_else_took_what_was_free_also_at_the_end_of_the_counter() {
+        let free = || record(None, Some("1"));
+        assert_eq!(after(&[free()]), (false, false));
+        assert_eq!(after(&[free(), record(Some("heir"), Some("2"))]), (true, false));
+        assert_eq!(after(&[free(), record(Some("giver"), Some("2"))]), (true, true));
+        assert_eq!(after(&[free(), record(Some("third"), Some("2"))]), (true, true));
+    }
+
+    #[test]
+    fn a_holder_that_goes_on_with_what_it_never_gave_up_tells_nothing_of_the_heir() {
+        assert_eq!(after(&[record(Some("giver"), Some("1"))]), (false, false), "a renewal");
+        assert_eq!(after(&[record(Some("giver"), Some("2"))]), (true, false), "a term anew");
+    }
+}
