@@ -145,7 +145,9 @@ mod tests {
         let (now, mut offers) = (Instant::now(), Offers::default());
         let heir: Arc<str> = "heir".into();
         offers.make(Offer { section: "a".to_owned(), heir: Arc::clone(&heir) }, record(Some("giver"), Some("1")), now);
-        records.iter().for_each(|record| offers.see_seat("a", record, now));
+        for record in records {
+            offers.see_seat("a", record, now);
+        }
         (!offers.is_under_way(now), offers.passes_over(&heir, now))
     }
 
