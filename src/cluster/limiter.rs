@@ -2,6 +2,8 @@
 //!
 //! Additive increase, multiplicative decrease: a 429 halves the limit and, where the server named a time, holds all
 //! requests back until then; every [`RAISE_AFTER`] answers without one raise it by one, up to the configured bound.
+//! Requests that were sent before the limit was halved say nothing about the limit since: however many of them are
+//! refused, it is halved once in a round trip.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +23,16 @@ struct State {
     /// Permits that the limit no longer allows and that are still in use.
     surplus: usize,
     good: usize,
+    /// How often the limit was halved.
+    halvings: u64,
     hold_until: Option<Instant>,
+}
+
+/// The right to one request in flight.
+pub(super) struct Permit {
+    place: OwnedSemaphorePermit,
+    /// How often the limit had been halved when the request was sent.
+    halvings: u64,
 }
 
 /// How the server took a request.
@@ -46,12 +57,12 @@ impl Limiter {
         Self {
             semaphore: Arc::new(Semaphore::new(most)),
             most,
-            state: Mutex::new(State { limit: most, surplus: 0, good: 0, hold_until: None }),
+            state: Mutex::new(State { limit: most, surplus: 0, good: 0, halvings: 0, hold_until: None }),
         }
     }
 
     /// Waits for room, and for the end of a hold.
-    pub(super) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn acquire(&self) -> Option<Permit> {
         loop {
             let hold = self.state.lock().hold_until;
             if let Some(until) = hold.filter(|until| *until > Instant::now()) {
@@ -59,22 +70,26 @@ impl Limiter {
                 continue;
             }
             // The semaphore is never closed.
-            let permit = Arc::clone(&self.semaphore).acquire_owned().await.ok()?;
+            let place = Arc::clone(&self.semaphore).acquire_owned().await.ok()?;
+            let state = self.state.lock();
             // A hold may have begun while this waited for room.
-            if self.state.lock().hold_until.is_none_or(|until| until <= Instant::now()) {
-                return Some(permit);
+            if state.hold_until.is_none_or(|until| until <= Instant::now()) {
+                return Some(Permit { place, halvings: state.halvings });
             }
         }
     }
 
     /// A request is done; `answer` tells how the server took it.
-    pub(super) fn done(&self, permit: OwnedSemaphorePermit, answer: Answer) {
+    pub(super) fn done(&self, permit: Permit, answer: Answer) {
         let mut state = self.state.lock();
         if let Answer::Throttled(retry_after) = answer {
             state.good = 0;
-            let lower = (state.limit / 2).max(1);
-            state.surplus += state.limit - lower;
-            state.limit = lower;
+            if permit.halvings == state.halvings {
+                let lower = (state.limit / 2).max(1);
+                state.halvings += 1;
+                state.surplus += state.limit - lower;
+                state.limit = lower;
+            }
             if let Some(delay) = retry_after {
                 let until = Instant::now() + delay.min(LONGEST_HOLD);
                 state.hold_until = Some(state.hold_until.map_or(until, |held| held.max(until)));
@@ -95,7 +110,7 @@ impl Limiter {
         }
         if state.surplus > 0 {
             state.surplus -= 1;
-            permit.forget();
+            permit.place.forget();
         }
     }
 
@@ -133,6 +148,28 @@ mod tests {
             limiter.done(permit, Answer::Other);
         }
         assert_eq!(limiter.limit(), 8);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refusals_of_one_round_trip_halve_the_limit_once() {
+        let limiter = Limiter::new(64);
+        let mut permits = Vec::new();
+        for _ in 0..64 {
+            permits.push(limiter.acquire().await.unwrap());
+        }
+        for permit in permits {
+            limiter.done(permit, Answer::Throttled(None));
+        }
+        assert_eq!(limiter.limit(), 32, "64 requests were sent before the first refusal");
+        let mut sent_since = Vec::new();
+        while let Some(permit) = limiter.acquire().now_or_never() {
+            sent_since.push(permit.unwrap());
+        }
+        assert_eq!(sent_since.len(), 32);
+        for permit in sent_since {
+            limiter.done(permit, Answer::Throttled(None));
+        }
+        assert_eq!(limiter.limit(), 16, "32 were sent since");
     }
 
     #[tokio::test(start_paused = true)]
