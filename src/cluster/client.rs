@@ -85,6 +85,7 @@ struct Shared {
     config: ClusterConfig,
     session: watch::Sender<Option<Session>>,
     availability: watch::Sender<Availability>,
+    credentials_fault: watch::Sender<Option<Arc<str>>>,
     suspicion: Notify,
     limiter: Limiter,
     gates: Gates,
@@ -109,6 +110,7 @@ impl Cluster {
                 config,
                 session: watch::Sender::new(None),
                 availability: watch::Sender::new(Availability::Starting),
+                credentials_fault: watch::Sender::new(None),
                 suspicion: Notify::new(),
                 limiter,
                 gates: Gates::default(),
@@ -181,6 +183,22 @@ impl Cluster {
     /// How often a denied permission was given.
     pub fn permissions(&self) -> u64 {
         self.shared.gates.openings()
+    }
+
+    /// Follows why the newest credentials are not in use, while those before them are.
+    pub fn credentials_fault(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.shared.credentials_fault.subscribe()
+    }
+
+    /// Returns whether that is news.
+    pub(super) fn set_credentials_fault(&self, next: Option<&str>) -> bool {
+        self.shared.credentials_fault.send_if_modified(|current| {
+            let changed = current.as_deref() != next;
+            if changed {
+                *current = next.map(Arc::from);
+            }
+            changed
+        })
     }
 
     /// Says that a request or a watch got no answer: the actor probes.
@@ -307,13 +325,6 @@ impl Cluster {
             .header(CONTENT_TYPE, "application/json")
             .body(Body::from(body.to_string().into_bytes()));
         self.exchange(&connection, request, &asked, self.shared.config.request_timeout, self.guard.claim()?).await
-    }
-
-    /// A request that is sent whatever the availability says: how the actor finds out.
-    pub(super) async fn probe(&self, connection: &Connection, deadline: Duration) -> Result<Value, Error> {
-        let asked = Asked { cluster: &self.shared.name, verb: Verb::Get, resource: "/version", name: None };
-        let request = http::Request::get("/version").header(ACCEPT, "application/json").body(Body::empty());
-        self.exchange(connection, request, &asked, deadline, None).await
     }
 
     async fn send<T: DeserializeOwned>(&self, request: Request<'_>, accept: &'static str) -> Result<T, Error> {

@@ -6,21 +6,23 @@
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, LengthLimitError};
 use kube::client::Body;
 use kube::core::Status;
 use kube::{Client, Config};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
 use tower::{BoxError, ServiceExt};
 
 use super::Verb;
-use super::error::{Asked, Error};
+use super::bearer::{Bearer, Token};
+use super::error::{Asked, Error, NO_STATUS};
 use super::fence::{Claim, Expired, Guard};
 use super::kind::Kind;
 use super::object::ObjectKey;
-use super::stack::{self, Transport};
+use super::stack::{self, Answer, LARGEST_REFUSAL, Settings, Transport};
 use crate::config::ClusterName;
 
 /// A reply without the body of the object: identity, version and generation are enough to go on after a write.
@@ -28,6 +30,11 @@ pub const PARTIAL_METADATA: &str = "application/json;as=PartialObjectMetadata;g=
 
 /// A `Retry-After` is never taken for longer than this: a proxy's wrong one must not stop an object for a day.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(1);
+
+/// Bytes of a reply with one object. etcd takes 1.5 MiB, and managed fields add to what is counted there.
+const LARGEST_OBJECT: usize = 16 << 20;
+/// Bytes of any other reply: discovery, a page of metadata.
+const LARGEST_LIST: usize = 64 << 20;
 
 /// One request for one object or collection.
 pub struct Request<'a> {
@@ -64,9 +71,14 @@ impl Request<'_> {
             path.push('/');
             path.push_str(self.subresource);
         }
-        if let Some(manager) = self.manager {
-            path.push_str("?fieldManager=");
-            path.push_str(manager);
+        // With the server's default it names each unknown field in a header of its own, and with more than about 93 of them
+        // the reply has more headers than hyper takes: what was written would look like a lost connection.
+        if matches!(self.verb, Verb::Create | Verb::Update | Verb::Patch) {
+            path.push_str("?fieldValidation=Ignore");
+            if let Some(manager) = self.manager {
+                path.push_str("&fieldManager=");
+                path.push_str(manager);
+            }
         }
         let method = match self.verb {
             Verb::Create => http::Method::POST,
@@ -99,22 +111,28 @@ impl Connection {
     ///
     /// Fails where the credentials themselves can't be used: keys and certificates that can't be read.
     pub fn connect(name: ClusterName, config: Config, headers_within: Duration) -> Result<Self, kube::Error> {
-        Self::keeping(name, config, headers_within, stack::POOL_IDLE)
+        Self::bearing(name, config, headers_within, None)
+    }
+
+    /// The same with a token that can be replaced, where the configuration has none.
+    pub(super) fn bearing(
+        name: ClusterName,
+        config: Config,
+        headers_within: Duration,
+        bearer: Option<Bearer>,
+    ) -> Result<Self, kube::Error> {
+        Self::keeping(name, config, Settings { headers_within, pool_idle: stack::POOL_IDLE, bearer })
     }
 
     /// The same for one request now and then: a connection is kept from one to the next, so that not every one of them
     /// costs both sides a handshake.
     pub fn steady(name: ClusterName, config: Config, headers_within: Duration) -> Result<Self, kube::Error> {
-        Self::keeping(name, config, headers_within, stack::STEADY_POOL_IDLE)
+        let pool_idle = stack::STEADY_POOL_IDLE;
+        Self::keeping(name, config, Settings { headers_within, pool_idle, bearer: None })
     }
 
-    fn keeping(
-        name: ClusterName,
-        config: Config,
-        headers_within: Duration,
-        pool_idle: Duration,
-    ) -> Result<Self, kube::Error> {
-        let (transport, client) = stack::connect(config, headers_within, pool_idle)?;
+    fn keeping(name: ClusterName, config: Config, settings: Settings) -> Result<Self, kube::Error> {
+        let (transport, client) = stack::connect(config, settings)?;
         Ok(Self { name, transport, client, guard: Guard::None })
     }
 
@@ -156,6 +174,17 @@ impl Connection {
         self.exchange(request.into_message(accept), &asked, deadline, claim).await
     }
 
+    /// Asks for the API server's version, which every server has and nearly everybody may read; with this token in the
+    /// place of the current one, where one is given.
+    pub(super) async fn probe_as(&self, token: Option<&Token>, deadline: Duration) -> Result<(), Error> {
+        let asked = Asked { cluster: &self.name, verb: Verb::Get, resource: "/version", name: None };
+        let mut request = http::Request::get("/version").header(ACCEPT, "application/json").body(Body::empty());
+        if let (Ok(request), Some(token)) = (&mut request, token) {
+            request.extensions_mut().insert(token.clone());
+        }
+        self.exchange::<Value>(request, &asked, deadline, None).await.map(drop)
+    }
+
     /// Posts a question (an access review) and returns the answer.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
@@ -193,7 +222,17 @@ impl Connection {
             let sent = self.transport.clone().oneshot(request).await;
             let response = sent.map_err(|source| asked.failed(&of_kube(source)))?;
             let (parts, body) = response.into_parts();
-            let bytes = body.collect().await.map_err(|source| asked.failed(&of_kube(source)))?.to_bytes();
+            let limit = match (parts.status.is_success(), asked.name) {
+                (false, _) => LARGEST_REFUSAL,
+                (true, Some(_)) => LARGEST_OBJECT,
+                (true, None) => LARGEST_LIST,
+            };
+            let bytes = match read_up_to(limit, body).await.map_err(|source| asked.failed(&of_kube(source)))? {
+                Some(bytes) => bytes,
+                // Whatever it is, it is no Status.
+                None if !parts.status.is_success() => Vec::new(),
+                None => return Err(Error::Decode { reason: format!("the answer has more than {} MiB", limit >> 20) }),
+            };
             if parts.status.is_success() {
                 return serde_json::from_slice(&bytes).map_err(|source| Error::Decode { reason: source.to_string() });
             }
@@ -203,13 +242,8 @@ impl Connection {
                 .and_then(|value| value.to_str().ok())
                 .and_then(|value| value.parse().ok())
                 .map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
-            let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_default();
-            let message = if status.message.is_empty() {
-                String::from_utf8_lossy(bytes.get(..bytes.len().min(200)).unwrap_or_default()).into_owned()
-            } else {
-                status.message.clone()
-            };
-            Err(asked.refused(&Status { code: parts.status.as_u16(), message, ..status }, retry_after))
+            let status = decoded_status(&bytes);
+            Err(asked.refused(&Status { code: parts.status.as_u16(), ..status }, retry_after))
         };
         let timely = tokio::select! {
             biased;
@@ -225,6 +259,39 @@ impl Connection {
                 reason: format!("no answer within {}", humantime::format_duration(deadline)),
             })
         })
+    }
+}
+
+/// The whole body; `None` where it is larger.
+async fn read_up_to(limit: usize, mut body: Answer) -> Result<Option<Vec<u8>>, BoxError> {
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = match frame {
+            // The transport has a limit of its own for refusals.
+            Err(source) if source.is::<LengthLimitError>() => return Ok(None),
+            frame => frame?,
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        if whole.len() + data.len() > limit {
+            return Ok(None);
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(Some(whole))
+}
+
+/// What an API server says of a refusal. Anything else, a proxy's page as well as any other JSON, says nothing that may be
+/// repeated.
+fn decoded_status(body: &[u8]) -> Status {
+    #[derive(Deserialize)]
+    struct Decoded {
+        kind: String,
+        #[serde(flatten)]
+        status: Status,
+    }
+    match serde_json::from_slice::<Decoded>(body) {
+        Ok(Decoded { kind, status }) if kind == "Status" => status,
+        _ => Status { message: NO_STATUS.to_owned(), ..Status::default() },
     }
 }
 
@@ -257,4 +324,55 @@ where
         }
     });
     Client::new(service, namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::Cluster;
+
+    const DEADLINE: Duration = Duration::from_secs(10);
+
+    fn write<'a>(verb: Verb, kind: &'a Kind, key: &'a ObjectKey) -> Request<'a> {
+        let (subresource, content_type) = ("", "application/json");
+        Request { verb, kind, key, subresource, content_type, body: Vec::new(), manager: Some("towline") }
+    }
+
+    /// What comes of a write that is answered so.
+    async fn answered(code: u16, body: Value) -> Result<Value, Error> {
+        let (cluster, script) = Cluster::scripted("edge");
+        script.answer(move |_| (code, body.clone()));
+        let (kind, key) = (Kind::core("Secret", "secrets", true), ObjectKey::new("team", "orders"));
+        let connection = cluster.session().unwrap().connection;
+        connection.send(write(Verb::Patch, &kind, &key), PARTIAL_METADATA, DEADLINE).await
+    }
+
+    #[tokio::test]
+    async fn a_reply_is_read_up_to_a_limit() {
+        let error = answered(200, json!("a".repeat(LARGEST_OBJECT))).await.unwrap_err();
+        assert_eq!(error.to_string(), "failed to decode the answer: the answer has more than 16 MiB");
+        let body = "a".repeat(LARGEST_OBJECT - 2);
+        assert_eq!(answered(200, json!(body)).await.unwrap(), json!(body));
+        let error = answered(500, json!("a".repeat(LARGEST_REFUSAL))).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("server error (500): {NO_STATUS}"));
+    }
+
+    #[tokio::test]
+    async fn of_a_refusal_only_a_status_is_repeated() {
+        let error = answered(502, json!({"message": "canary"})).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("server error (502): {NO_STATUS}"));
+        let error = answered(502, json!({"kind": "Status", "message": "told"})).await.unwrap_err();
+        assert_eq!(error.to_string(), "server error (502): told");
+    }
+
+    #[test]
+    fn a_write_asks_for_no_warning_about_each_unknown_field() {
+        let (kind, key) = (Kind::core("Secret", "secrets", true), ObjectKey::new("team", "orders"));
+        for verb in [Verb::Create, Verb::Update, Verb::Patch] {
+            let message = write(verb, &kind, &key).into_message(PARTIAL_METADATA).unwrap();
+            assert_eq!(message.uri().query(), Some("fieldValidation=Ignore&fieldManager=towline"));
+        }
+    }
 }

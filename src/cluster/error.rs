@@ -233,7 +233,7 @@ impl Asked<'_> {
 
     /// Sorts an answer that is not a success.
     pub(super) fn refused(&self, status: &Status, retry_after: Option<Duration>) -> Error {
-        let message = status.message.clone();
+        let message = told(status);
         let cause = |reason: &str| {
             status.details.as_ref().is_some_and(|details| details.causes.iter().any(|cause| cause.reason == reason))
         };
@@ -261,6 +261,24 @@ impl Asked<'_> {
             code @ 500..=599 => Error::Server { code, message },
             code => Error::Rejected { code, reason: status.reason.clone(), message },
         }
+    }
+}
+
+/// In the place of a message where the answer was no `Status`.
+pub(super) const NO_STATUS: &str = "the answer has no Status of Kubernetes";
+/// Characters of a server's message that are repeated. A refused object's faults are listed in it, one after the other.
+const LONGEST_MESSAGE: usize = 2048;
+/// By this reason kube says that it has put the whole body into the message.
+const KUBE_DECODED_NOTHING: &str = "Failed to parse error data";
+
+/// What is repeated of a refusal: the beginning of the server's own message, and nothing of any other body.
+fn told(status: &Status) -> String {
+    if status.reason == KUBE_DECODED_NOTHING {
+        return NO_STATUS.to_owned();
+    }
+    match status.message.char_indices().nth(LONGEST_MESSAGE) {
+        Some((end, _)) => format!("{}…", status.message.get(..end).unwrap_or_default()),
+        None => status.message.clone(),
     }
 }
 
@@ -358,6 +376,18 @@ mod tests {
         assert!(matches!(refused(404, "NotFound", "other", ""), Error::NotServed { .. }));
         assert!(matches!(refused(404, "NotFound", "", ""), Error::NotServed { .. }));
         assert!(matches!(refused(404, "", "orders", ""), Error::NotServed { .. }));
+    }
+
+    #[test]
+    fn only_the_beginning_of_a_servers_message_is_repeated_and_nothing_of_another_body() {
+        let cluster: ClusterName = "edge".parse().unwrap();
+        let asked = Asked { cluster: &cluster, verb: Verb::List, resource: "databases.demo.towline.dev", name: None };
+        let long = Status { code: 422, message: "ä".repeat(5000), ..Status::default() };
+        let Error::Rejected { message, .. } = asked.refused(&long, None) else { panic!("not rejected") };
+        assert_eq!(message.chars().count(), LONGEST_MESSAGE + 1);
+        let page = Status::failure("canary", KUBE_DECODED_NOTHING).with_code(502).boxed();
+        let text = asked.failed(&kube::Error::Api(page)).to_string();
+        assert_eq!(text, format!("server error (502): {NO_STATUS}"));
     }
 
     #[test]

@@ -1,24 +1,20 @@
 //! The actor of a cluster: credentials, probes, denied permissions.
 //!
 //! It owns the cluster's client and what is known of its availability, and is woken by requests that got no answer and
-//! by the clock. Restarted, it loads the credentials again. It costs nothing in the steady state: no probe is sent while
-//! nobody has a doubt.
+//! by the clock. Credentials are looked for beside that ([`Keeper`]): a plugin that hangs holds nothing up. Restarted, it
+//! loads the credentials again. It costs nothing in the steady state: no probe is sent while nobody has a doubt.
 
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::certificate::Validity;
 use super::client::{Availability, Cluster};
-use super::connection::Connection;
-use super::credentials::{self, Files};
-use super::error::{Error, full_text};
+use super::credentials::{Change, Keeper, PROBE_DEADLINE, accepted};
+use super::error::Error;
 use crate::actor::{Backoff, BoxError, Scope};
 
 /// How often the credentials' files are looked at (a few `stat` calls).
 const LOOK_AT_FILES: Duration = Duration::from_secs(1);
-/// An API server that does not answer `GET /version` within this counts as away.
-const PROBE_DEADLINE: Duration = Duration::from_secs(5);
 /// Back-off of probes: quick at first, since most outages are restarts; the cap bounds how late a return is noticed.
 const PROBE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 /// Back-off of questions for a denied permission.
@@ -26,26 +22,13 @@ const PERMISSION_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Dur
 
 /// Runs the actor of a cluster until it drains.
 pub async fn run(cluster: Cluster, scope: Scope) -> Result<(), BoxError> {
-    let mut files = credentials::files_of(cluster.config());
-    let mut state = State {
-        reload: true,
-        certificate: None,
-        doubt: true,
-        probes: 0,
-        next_probe: Instant::now(),
-        asks: 0,
-        next_ask: None,
-    };
+    let mut keeper = Keeper::new(&cluster);
+    let mut state = State { doubt: false, probes: 0, next_probe: Instant::now(), asks: 0, next_ask: None };
     let mut look = tokio::time::interval(LOOK_AT_FILES);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        if state.reload {
-            load(&cluster, &mut files, &mut state).await;
-            state.doubt = true;
-            state.next_probe = Instant::now();
-        }
-        if state.doubt && !state.reload && state.next_probe <= Instant::now() {
-            probe(&cluster, &mut state).await;
+        if state.doubt && state.next_probe <= Instant::now() {
+            probe(&cluster, &mut keeper, &mut state).await;
         }
         if state.next_ask.is_some_and(|due| due <= Instant::now()) && cluster.is_available() {
             ask_for_permissions(&cluster, &mut state).await;
@@ -56,36 +39,34 @@ pub async fn run(cluster: Cluster, scope: Scope) -> Result<(), BoxError> {
         }
         tokio::select! {
             () = scope.draining() => return Ok(()),
-            _ = look.tick() => {
-                if files.changed() {
-                    tracing::info!(cluster = %cluster.name(), "credentials changed");
-                    state.reload = true;
-                }
-            }
+            _ = look.tick() => keeper.look(),
+            change = keeper.change() => take_up(&cluster, change, &mut state),
             () = cluster.suspected(), if !state.doubt => {
                 if !cluster.gates().any_closed() || state.next_ask.is_some() {
-                    state.doubt = true;
-                    state.probes = 0;
-                    state.next_probe = Instant::now();
+                    state.doubt();
                 }
             }
-            () = tokio::time::sleep_until(state.next_probe), if state.doubt && !state.reload => {}
+            () = tokio::time::sleep_until(state.next_probe), if state.doubt => {}
             () = sleep_until(state.next_ask) => {}
         }
     }
 }
 
 struct State {
-    /// The credentials are to be loaded (again).
-    reload: bool,
-    /// Of the client certificate among them.
-    certificate: Option<Validity>,
-    /// A request got no answer, or nothing is known yet.
+    /// A request got no answer, or nothing is known yet of the credentials in use.
     doubt: bool,
     probes: u32,
     next_probe: Instant,
     asks: u32,
     next_ask: Option<Instant>,
+}
+
+impl State {
+    fn doubt(&mut self) {
+        self.doubt = true;
+        self.probes = 0;
+        self.next_probe = Instant::now();
+    }
 }
 
 async fn sleep_until(due: Option<Instant>) {
@@ -95,46 +76,52 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// Loads credentials and builds a client; where that is not possible, they are to be loaded again.
-async fn load(cluster: &Cluster, files: &mut Files, state: &mut State) {
-    *files = credentials::files_of(cluster.config());
-    let built = match credentials::load(cluster.config()).await {
-        Ok(loaded) => {
-            *files = loaded.files;
-            state.certificate = Validity::of(&loaded.config.auth_info);
-            Connection::connect(cluster.name().clone(), loaded.config, cluster.config().request_timeout)
-                .map_err(|source| full_text(&source))
-        }
-        Err(error) => Err(error.to_string()),
-    };
-    match built {
-        Ok(connection) => {
+/// There are other credentials, or there are none.
+fn take_up(cluster: &Cluster, change: Change, state: &mut State) {
+    match change {
+        Change::Connection { connection, proven } => {
+            cluster.set_credentials_fault(None);
             cluster.set_session(connection);
-            state.reload = false;
+            tracing::debug!(cluster = %cluster.name(), proven, "credentials are in use");
+            state.doubt();
         }
-        Err(reason) => {
-            unavailable(cluster, &reason);
+        Change::Token { proven } => {
+            cluster.set_credentials_fault(None);
+            tracing::debug!(cluster = %cluster.name(), proven, "credentials are renewed");
+            if !proven {
+                state.doubt();
+            }
         }
+        Change::None { reason, kept: true } => {
+            if cluster.set_credentials_fault(Some(&reason)) {
+                tracing::warn!(cluster = %cluster.name(), reason, "new credentials do not work, the old ones stay in use");
+            }
+        }
+        Change::None { reason, kept: false } => unavailable(cluster, &reason),
     }
 }
 
-async fn probe(cluster: &Cluster, state: &mut State) {
+async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
     let Some(session) = cluster.sessions().borrow().clone() else { return };
-    let down = match cluster.probe(&session.connection, PROBE_DEADLINE).await {
-        Ok(_) => None,
-        // An answer, if not a welcome one: it is up and knows us, `/version` is just not granted.
-        Err(Error::Forbidden { .. } | Error::NotServed { .. } | Error::NotFound { .. } | Error::Throttled { .. }) => {
+    let down = match accepted(session.connection.probe_as(None, PROBE_DEADLINE).await) {
+        Ok(()) => {
+            keeper.accepted();
             None
         }
         // The server does not say what it has against them.
         Err(error @ Error::Unauthorized { .. }) => {
-            let fault = state.certificate.as_ref().and_then(|certificate| certificate.fault(SystemTime::now()));
+            keeper.refused();
+            let fault = keeper.certificate_fault(SystemTime::now());
             Some(fault.map_or_else(|| error.to_string(), |fault| format!("{error}: {fault}")))
         }
         Err(error) => Some(error.to_string()),
     };
     if let Some(reason) = down {
-        unavailable(cluster, &reason);
+        let fault = cluster.credentials_fault().borrow().clone();
+        unavailable(
+            cluster,
+            &fault.map_or_else(|| reason.clone(), |fault| format!("{reason}; new credentials: {fault}")),
+        );
         state.next_probe = Instant::now() + PROBE_BACKOFF.next_delay(state.probes);
         state.probes = state.probes.saturating_add(1);
     } else {

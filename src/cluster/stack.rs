@@ -12,8 +12,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response, Uri};
-use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Bytes;
 use hyper::rt::{Read, Write};
 use hyper_util::client::legacy::Client as HyperClient;
@@ -24,9 +24,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
 use tokio::net::TcpStream;
-use tower::util::BoxCloneSyncService;
+use tower::util::{BoxCloneSyncService, MapRequestLayer};
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
+use super::bearer::Bearer;
 use super::fenced::{FenceLayer, FencedBody};
 use super::proxy::taken_apart;
 use crate::telemetry::RestClientMetrics;
@@ -44,18 +45,29 @@ pub(super) const POOL_IDLE: Duration = Duration::from_secs(20);
 /// The same for requests that are few and come again and again: longer than their usual period, as long as Go's clients.
 pub(super) const STEADY_POOL_IDLE: Duration = Duration::from_secs(90);
 
+/// Bytes of an answer that is not a success. A `Status` has a few kilobytes.
+pub(super) const LARGEST_REFUSAL: usize = 256 << 10;
+
 /// What a request goes through on its way to the API server. A clone of it is cheap, and sends at once, where kube's client
 /// hands every request to a task of its own.
 pub(super) type Transport = BoxCloneSyncService<Request<Body>, Response<Answer>, BoxError>;
 
 /// The body of an answer, of whichever client.
-type Answer = UnsyncBoxBody<Bytes, BoxError>;
+pub(super) type Answer = UnsyncBoxBody<Bytes, BoxError>;
 
 fn answer<B>(response: Response<B>) -> Response<Answer>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    response.map(|body| body.map_err(Into::into).boxed_unsync())
+    let is_refusal = !response.status().is_success();
+    response.map(|body| {
+        if is_refusal {
+            // kube's client reads it whole.
+            Limited::new(body, LARGEST_REFUSAL).boxed_unsync()
+        } else {
+            body.map_err(Into::into).boxed_unsync()
+        }
+    })
 }
 
 /// A transport through a client that a test has made.
@@ -68,30 +80,36 @@ pub(super) fn through(client: Client) -> Transport {
     BoxCloneSyncService::new(tower::service_fn(send))
 }
 
+/// How a transport behaves, apart from where it leads.
+pub(super) struct Settings {
+    /// The beginning of every answer comes within this, also of a watch's.
+    pub(super) headers_within: Duration,
+    /// A connection without a request is closed after this.
+    pub(super) pool_idle: Duration,
+    /// The token that requests carry, where the configuration has none.
+    pub(super) bearer: Option<Bearer>,
+}
+
 /// A transport for one set of credentials, and a client over it for what kube does itself.
-pub(super) fn connect(
-    config: Config,
-    headers_within: Duration,
-    pool_idle: Duration,
-) -> Result<(Transport, Client), kube::Error> {
-    let Some(proxy) = &config.proxy_url else { return over(tcp(), config, headers_within, pool_idle) };
+pub(super) fn connect(config: Config, settings: Settings) -> Result<(Transport, Client), kube::Error> {
+    let Some(proxy) = &config.proxy_url else { return over(tcp(), config, settings) };
     let Some(proxy) = taken_apart(proxy) else {
         // Without its URL, which may have a password.
         return Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::default() });
     };
     let address = proxy.uri().clone();
     match address.scheme_str() {
-        Some("http") => over(authorized(Tunnel::new(address, tcp()), &proxy), config, headers_within, pool_idle),
+        Some("http") => over(authorized(Tunnel::new(address, tcp()), &proxy), config, settings),
         Some("https") => {
             let secured = config.rustls_https_connector_with_connector(tcp())?;
-            over(authorized(Tunnel::new(address, secured), &proxy), config, headers_within, pool_idle)
+            over(authorized(Tunnel::new(address, secured), &proxy), config, settings)
         }
         _ => {
             let mut socks = SocksV5::new(address, tcp());
             if let Some((user, password)) = proxy.raw_auth() {
                 socks = socks.with_auth(user.to_owned(), password.to_owned());
             }
-            over(socks, config, headers_within, pool_idle)
+            over(socks, config, settings)
         }
     }
 }
@@ -130,8 +148,7 @@ fn tcp() -> impl Service<Uri, Response = TokioIo<TcpStream>, Error: std::error::
 fn over<C>(
     connector: C,
     config: Config,
-    headers_within: Duration,
-    pool_idle: Duration,
+    Settings { headers_within, pool_idle, bearer }: Settings,
 ) -> Result<(Transport, Client), kube::Error>
 where
     C: Service<Uri, Response: Read + Write + Connection + Unpin + Send, Error: Into<BoxError>, Future: Send>
@@ -154,6 +171,7 @@ where
         .layer(ConsistentListLayer)
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
+        .option_layer(bearer.map(|bearer| MapRequestLayer::new(move |request| bearer.authorize(request))))
         .layer(config.extra_headers_layer()?)
         .layer(FenceLayer)
         .service(client);

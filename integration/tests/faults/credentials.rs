@@ -14,28 +14,27 @@ use serde_json::{Value, json};
 
 use crate::world::{LIMIT, Lane, objects, report, run, start};
 
-const ACCOUNT: &str = "rotated";
-
 /// An account with the rights of the daemon's side, whose tokens live as long as a secret of the same number.
-struct Account {
+pub(crate) struct Account {
     client: Client,
+    name: &'static str,
     proper: Value,
     tokens: usize,
 }
 
 impl Account {
-    async fn on(plane: &ControlPlane, side: Side) -> Self {
+    pub(crate) async fn on(plane: &ControlPlane, side: Side, account_name: &'static str) -> Self {
         let client = plane.client(users::ADMIN).await.unwrap();
         let named = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
-        let account = ServiceAccount { metadata: named(ACCOUNT), ..ServiceAccount::default() };
+        let account = ServiceAccount { metadata: named(account_name), ..ServiceAccount::default() };
         accounts.create(&PostParams::default(), &account).await.unwrap();
         let role = match side {
             Side::Remote => "towline-resource-sync-remote:databases.demo.towline.dev",
             Side::Local => "towline-resource-sync-local:databases.demo.towline.dev",
         };
         let binding = ClusterRoleBinding {
-            metadata: named(&format!("{ACCOUNT}-{side:?}").to_lowercase()),
+            metadata: named(&format!("{account_name}-{side:?}").to_lowercase()),
             role_ref: RoleRef {
                 api_group: Some("rbac.authorization.k8s.io".to_owned()),
                 kind: "ClusterRole".to_owned(),
@@ -43,7 +42,7 @@ impl Account {
             },
             subjects: Some(vec![Subject {
                 kind: "ServiceAccount".to_owned(),
-                name: ACCOUNT.to_owned(),
+                name: account_name.to_owned(),
                 namespace: Some("default".to_owned()),
                 ..Subject::default()
             }]),
@@ -51,7 +50,7 @@ impl Account {
         let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
         bindings.create(&PostParams::default(), &binding).await.unwrap();
         let proper = fs::read_to_string(plane.kubeconfig(users::TOWLINE).unwrap()).unwrap();
-        Self { client, proper: serde_json::from_str(&proper).unwrap(), tokens: 0 }
+        Self { client, name: account_name, proper: serde_json::from_str(&proper).unwrap(), tokens: 0 }
     }
 
     fn secrets(&self) -> Api<Secret> {
@@ -59,15 +58,15 @@ impl Account {
     }
 
     /// A new token.
-    async fn issue(&mut self) -> String {
+    pub(crate) async fn issue(&mut self) -> String {
         self.tokens += 1;
-        let name = format!("{ACCOUNT}-{}", self.tokens);
+        let name = format!("{}-{}", self.name, self.tokens);
         let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
         let secret = Secret { metadata, ..Secret::default() };
         let secret = self.secrets().create(&PostParams::default(), &secret).await.unwrap();
         let bound = json!({"kind": "Secret", "apiVersion": "v1", "name": name, "uid": secret.metadata.uid});
         let order = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound, "audiences": []}});
-        let request = http::Request::post(format!("/api/v1/namespaces/default/serviceaccounts/{ACCOUNT}/token"))
+        let request = http::Request::post(format!("/api/v1/namespaces/default/serviceaccounts/{}/token", self.name))
             .header("content-type", "application/json")
             .body(order.to_string().into_bytes())
             .unwrap();
@@ -76,8 +75,8 @@ impl Account {
     }
 
     /// Revokes a token by its number, and waits until the API server refuses it.
-    async fn revoke(&self, number: usize, token: &str) {
-        let name = format!("{ACCOUNT}-{number}");
+    pub(crate) async fn revoke(&self, number: usize, token: &str) {
+        let name = format!("{}-{number}", self.name);
         self.secrets().delete(&name, &DeleteParams::default()).await.unwrap();
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
         eventually("the old token to be refused", LIMIT, async || {
@@ -93,7 +92,7 @@ impl Account {
     }
 
     /// The kubeconfig with these credentials.
-    fn kubeconfig(&self, user: Value) -> String {
+    pub(crate) fn kubeconfig(&self, user: Value) -> String {
         let mut kubeconfig = self.proper.clone();
         kubeconfig["users"][0]["user"] = user;
         kubeconfig.to_string()
@@ -134,8 +133,10 @@ impl Mounted {
 fn rotated_credentials_are_taken_up_without_a_restart() {
     run(async {
         let lane = Lane::shared("rotated", "databases").await;
-        let (mut hub, mut edge) =
-            (Account::on(&lane.hub, Side::Remote).await, Account::on(&lane.edge, Side::Local).await);
+        let (mut hub, mut edge) = (
+            Account::on(&lane.hub, Side::Remote, "rotated").await,
+            Account::on(&lane.edge, Side::Local, "rotated").await,
+        );
         lane.make_namespace("team").await;
         lane.order_many("team", 10).await;
         let mut hub_files = Mounted::at(lane.hub.directory().join("rotated"));

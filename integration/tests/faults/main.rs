@@ -18,6 +18,7 @@ mod lists;
 mod mass_deletion;
 mod namespaces;
 mod permissions;
+mod plugins;
 mod process;
 mod prometheus;
 mod rejected;

@@ -1,11 +1,23 @@
-//! Credentials of a cluster: loaded from a kubeconfig or the pod's service account, and watched for change.
+//! Credentials of a cluster: loaded from a kubeconfig or the pod's service account, watched for change, and taken up when
+//! they work.
+//!
+//! This file reads. [`plugin`] runs the commands that make credentials, [`candidate`] makes a connection of what was read and
+//! tries it, and [`keeper`] says when, and keeps what works in use until something else does.
+
+mod candidate;
+mod keeper;
+mod plugin;
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, AuthProviderConfig, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use secrecy::SecretString;
 
+pub(super) use self::candidate::{PROBE_DEADLINE, accepted};
+pub(super) use self::keeper::{Change, Keeper};
+use self::plugin::Plugin;
 use super::error::full_text;
 use super::proxy;
 use crate::config::{ClusterAccess, ClusterConfig};
@@ -58,10 +70,70 @@ pub async fn configured(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> 
 }
 
 /// What a cluster's client is built from.
+#[derive(Clone)]
 pub(super) struct Loaded {
-    pub(super) config: Config,
-    /// The files it came from. A token file is not among them: kube reads it again by itself.
-    pub(super) files: Files,
+    /// All but what the source gives.
+    config: Config,
+    /// Where the token, or the certificate, comes from.
+    source: Source,
+    /// The files it came from, without a token file.
+    files: Files,
+}
+
+impl Loaded {
+    fn new(mut config: Config, files: Files) -> Self {
+        let source = Source::of(&mut config.auth_info);
+        Self { config, source, files }
+    }
+}
+
+/// What may be replaced while the rest of the configuration stays.
+#[derive(Clone)]
+enum Source {
+    /// Everything is in the configuration.
+    Fixed,
+    /// A token in the kubeconfig itself.
+    Token(SecretString),
+    /// A token in a file of its own, which is rotated.
+    TokenFile(PathBuf),
+    /// A command that is run again when its credentials expire or are refused.
+    Plugin(Plugin),
+}
+
+impl Source {
+    /// Takes the source out of a user, so that nothing is left for kube to read or run. Which one counts where there are
+    /// several is kube's rule.
+    fn of(user: &mut AuthInfo) -> Self {
+        let (token, file, exec) = (user.token.take(), user.token_file.take(), user.exec.take());
+        let runs = |provider: &mut AuthProviderConfig| {
+            provider.config.contains_key("cmd-path") && !provider.config.contains_key("id-token")
+        };
+        if let Some(provider) = user.auth_provider.take_if(runs) {
+            return Self::Plugin(Plugin::Provider(Box::new(provider)));
+        }
+        if user.auth_provider.is_some() || (user.username.is_some() && user.password.is_some()) {
+            return Self::Fixed;
+        }
+        match (token, file, exec) {
+            (Some(token), _, _) => Self::Token(token),
+            (None, Some(file), _) => Self::TokenFile(file.into()),
+            (None, None, Some(exec)) => Self::Plugin(Plugin::Exec(Box::new(exec))),
+            (None, None, None) => Self::Fixed,
+        }
+    }
+
+    /// Whether it may have other credentials than before.
+    fn is_renewable(&self) -> bool {
+        matches!(self, Self::TokenFile(_) | Self::Plugin(_))
+    }
+
+    /// The files that are rotated.
+    fn files(&self) -> Files {
+        match self {
+            Self::TokenFile(path) => Files::of(vec![path.clone()]),
+            _ => Files::of(Vec::new()),
+        }
+    }
 }
 
 /// Files and how they looked: a cheap test for change that follows symbolic links, so that the atomic swap of a
@@ -78,8 +150,14 @@ struct Stamp {
 }
 
 impl Files {
+    /// Files that look like this now.
     fn of(paths: Vec<PathBuf>) -> Self {
         Self(paths.into_iter().map(|path| (path.clone(), stamp(&path))).collect())
+    }
+
+    /// The same files as they look now.
+    fn seen_now(&self) -> Self {
+        Self::of(self.0.iter().map(|(path, _)| path.clone()).collect())
     }
 
     /// Whether any of them looks different now.
@@ -154,7 +232,7 @@ async fn load_merged(paths: Vec<PathBuf>) -> Result<Loaded, LoadError> {
     files.0.extend(Files::of(referred(&kubeconfig, chosen.as_deref())).0);
     let configured = configured(kubeconfig, &KubeConfigOptions::default()).await;
     let config = configured.map_err(|source| failed(source.to_string()))?;
-    Ok(Loaded { config, files })
+    Ok(Loaded::new(config, files))
 }
 
 fn load_in_cluster(files: Files) -> Result<Loaded, LoadError> {
@@ -162,7 +240,7 @@ fn load_in_cluster(files: Files) -> Result<Loaded, LoadError> {
         return Err(LoadError::NotInCluster);
     }
     let config = Config::incluster().map_err(|source| LoadError::InCluster { reason: full_text(&source) })?;
-    Ok(Loaded { config, files })
+    Ok(Loaded::new(config, files))
 }
 
 /// Loads the credentials.
@@ -192,7 +270,7 @@ pub(super) async fn load(config: &ClusterConfig) -> Result<Loaded, LoadError> {
             let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
             let configured = configured(kubeconfig, &options).await;
             let config = configured.map_err(|source| failed(source.to_string()))?;
-            Ok(Loaded { config, files })
+            Ok(Loaded::new(config, files))
         }
     }
 }

@@ -11,7 +11,10 @@ use crate::actor::Outcome;
 /// A live GET of an object that is gone.
 fn not_found(line: &str) -> (u16, Value) {
     let name = line.rsplit('/').next().unwrap_or_default();
-    (404, json!({"code": 404, "reason": "NotFound", "details": {"name": name}, "message": "not found"}))
+    (
+        404,
+        json!({"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": name}, "message": "not found"}),
+    )
 }
 
 fn names(count: usize) -> Vec<String> {

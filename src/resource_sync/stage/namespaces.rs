@@ -38,7 +38,7 @@ async fn a_namespace_that_could_not_be_deleted_is_another_pairs_to_delete() {
     let names = ["a", "b"];
     let remotes = names.map(|name| terminating(remote(name, 5), 6));
     stage.list(&remotes, &names.map(|name| local(name, 7)), &[namespace(8, "a", "databases")]).await;
-    stage.edge.answer(|_| (409, json!({"code": 409, "reason": "Conflict", "message": "changed"})));
+    stage.edge.answer(|_| (409, json!({"kind": "Status", "code": 409, "reason": "Conflict", "message": "changed"})));
     stage.reconcile("a").await;
     stage.reconcile("b").await;
     assert_eq!(stage.edge.asked(), [format!("DELETE {NAMESPACE}"), format!("DELETE {NAMESPACE}")]);

@@ -26,7 +26,7 @@ async fn a_permission_that_is_given_while_its_denial_arrives_is_not_waited_for()
             if is_given {
                 cluster.new_session(&script);
             }
-            (403, json!({"code": 403, "reason": "Forbidden", "message": "denied"}))
+            (403, json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "denied"}))
         });
         let outcome = stage.reconcile("a").await;
         assert_eq!(stage.hub.asked(), [format!("PATCH {OBJECTS}/a")]);

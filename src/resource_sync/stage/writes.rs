@@ -58,14 +58,16 @@ async fn where_others_hold_the_object_only_our_write_is_awaited() {
 async fn a_write_that_was_refused_waits_for_the_change_that_refused_it() {
     let stage = Stage::new("");
     stage.list(&[remote("a", 5)], &[], &[theirs()]).await;
-    stage.edge.answer(|_| (409, json!({"code": 409, "reason": "AlreadyExists", "message": "it is there"})));
+    stage
+        .edge
+        .answer(|_| (409, json!({"kind": "Status", "code": 409, "reason": "AlreadyExists", "message": "it is there"})));
     stage.reconcile("a").await;
     assert_eq!(stage.edge.asked(), [format!("POST {OBJECTS}")]);
     assert!(matches!(stage.reconcile("a").await, Outcome::RetryAfter(_)));
     let mut theirs = local("a", 7);
     (theirs["spec"], theirs["metadata"]["generation"]) = (json!({"size": 7}), json!(2));
     stage.watches().local.show(&theirs).await;
-    stage.edge.answer(|_| (409, json!({"code": 409, "reason": "Conflict", "message": "changed"})));
+    stage.edge.answer(|_| (409, json!({"kind": "Status", "code": 409, "reason": "Conflict", "message": "changed"})));
     stage.reconcile("a").await;
     assert_eq!(stage.edge.asked(), [format!("PATCH {OBJECTS}/a")]);
     for _ in 0..3 {

@@ -1,0 +1,195 @@
+//! From credentials as they were read to a connection, and whether it works.
+//!
+//! Nothing here runs on the thread that everything else runs on but waiting: files are read and certificates parsed on
+//! threads for that, one at a time for each cluster, so that a file system that hangs costs one thread and no more.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::ByteString;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::Semaphore;
+
+use super::plugin::{Issued, PluginError};
+use super::{LoadError, Loaded, Source, load};
+use crate::cluster::bearer::{Bearer, NotAToken, Token};
+use crate::cluster::certificate::Validity;
+use crate::cluster::connection::Connection;
+use crate::cluster::error::{Error, full_text};
+use crate::config::{ClusterConfig, ClusterName};
+
+/// An API server that does not answer `GET /version` within this counts as away.
+pub(in crate::cluster) const PROBE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Why there are no new credentials.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cluster) enum Refused {
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    Plugin(#[from] PluginError),
+    #[error("failed to read the token file {path}: {source}")]
+    TokenFile { path: String, source: std::io::Error },
+    #[error("{0}")]
+    Token(#[from] NotAToken),
+    #[error("{0}")]
+    Unusable(String),
+    #[error("failed to read the credentials: the file system does not answer")]
+    TooLong,
+    #[error("failed to read the credentials: {0}")]
+    Panicked(tokio::task::JoinError),
+    #[error("there is neither a token nor a client certificate in them")]
+    Nobody,
+    #[error(transparent)]
+    Server(Error),
+}
+
+/// Credentials that may take the place of those in use.
+pub(super) struct Candidate {
+    pub(super) connection: Connection,
+    pub(super) loaded: Arc<Loaded>,
+    /// Where they have a token.
+    pub(super) bearer: Option<Bearer>,
+    /// Of the client certificate among them.
+    pub(super) certificate: Option<Validity>,
+    pub(super) expires: Option<SystemTime>,
+    /// The API server has accepted them.
+    pub(super) proven: bool,
+}
+
+/// A new token for the connection in use.
+pub(super) struct NewToken {
+    pub(super) token: Token,
+    pub(super) expires: Option<SystemTime>,
+    /// The API server has accepted it.
+    pub(super) proven: bool,
+}
+
+/// What came of looking for new credentials.
+pub(super) enum Found {
+    Candidate(Box<Candidate>),
+    Token(NewToken),
+}
+
+/// Where credentials are made, and for which cluster.
+#[derive(Clone)]
+pub(super) struct Workshop {
+    pub(super) name: ClusterName,
+    pub(super) config: ClusterConfig,
+    /// One blocking piece of work at a time: those that never end must not add up.
+    pub(super) thread: Arc<Semaphore>,
+}
+
+impl Workshop {
+    /// Reads everything anew. With `prove`, only what the API server accepts counts.
+    pub(super) async fn load(self, prove: bool) -> Result<Found, Refused> {
+        let config = self.config.clone();
+        let runtime = tokio::runtime::Handle::current();
+        let loaded = self.blocking(move || runtime.block_on(load(&config))).await??;
+        let issued = self.issue(&loaded.source).await?;
+        self.connect(Arc::new(loaded), issued, prove).await
+    }
+
+    /// Asks the source of the credentials in use again.
+    pub(super) async fn renew(self, used: Used, prove: bool) -> Result<Found, Refused> {
+        let issued = self.issue(&used.loaded.source).await?;
+        let (Some(_), Some(token), None) = (&used.bearer, &issued.token, &issued.certificate) else {
+            return self.connect(used.loaded, issued, prove).await;
+        };
+        let token = Token::new(token)?;
+        if prove {
+            check(used.connection.probe_as(Some(&token), PROBE_DEADLINE).await)?;
+        }
+        Ok(Found::Token(NewToken { token, expires: issued.expires, proven: prove }))
+    }
+
+    async fn issue(&self, source: &Source) -> Result<Issued, Refused> {
+        let of_token = |token| Issued { token: Some(token), certificate: None, expires: None };
+        match source {
+            Source::Fixed => Ok(Issued { token: None, certificate: None, expires: None }),
+            Source::Token(token) => Ok(of_token(token.clone())),
+            Source::TokenFile(path) => {
+                let file = path.clone();
+                let text = self.blocking(move || std::fs::read_to_string(file)).await?;
+                let failed = |source| Refused::TokenFile { path: path.display().to_string(), source };
+                Ok(of_token(SecretString::from(text.map_err(failed)?)))
+            }
+            Source::Plugin(plugin) => Ok(plugin.issue(self.config.request_timeout).await?),
+        }
+    }
+
+    async fn connect(&self, loaded: Arc<Loaded>, issued: Issued, prove: bool) -> Result<Found, Refused> {
+        let bearer = issued.token.as_ref().map(Token::new).transpose()?.map(Bearer::new);
+        let mut config = loaded.config.clone();
+        if let Some((certificate, key)) = issued.certificate {
+            config.auth_info.client_certificate_data = Some(base64(certificate.as_bytes()));
+            config.auth_info.client_key_data = Some(base64(key.expose_secret().as_bytes()).into());
+        }
+        // An API server takes these for anonymous, and anonymous may read its version: that proves nothing. A proxy without
+        // TLS is another matter.
+        let user = &config.auth_info;
+        let is_somebody = bearer.is_some()
+            || user.password.is_some()
+            || user.auth_provider.is_some()
+            || user.client_certificate.is_some()
+            || user.client_certificate_data.is_some();
+        if prove && !is_somebody && config.cluster_url.scheme_str() == Some("https") {
+            return Err(Refused::Nobody);
+        }
+        let (name, within, carried) = (self.name.clone(), self.config.request_timeout, bearer.clone());
+        let made = self.blocking(move || {
+            let certificate = Validity::of(&config.auth_info);
+            Connection::bearing(name, config, within, carried).map(|connection| (connection, certificate))
+        });
+        let (connection, certificate) = made.await?.map_err(|error| Refused::Unusable(full_text(&error)))?;
+        if prove {
+            check(connection.probe_as(None, PROBE_DEADLINE).await)?;
+        }
+        let expires = issued.expires;
+        Ok(Found::Candidate(Box::new(Candidate { connection, loaded, bearer, certificate, expires, proven: prove })))
+    }
+
+    /// Runs this on a thread of its own, within a request's deadline.
+    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refused> {
+        let thread = Arc::clone(&self.thread);
+        let done = async move {
+            // Never closed.
+            let place = thread.acquire_owned().await;
+            tokio::task::spawn_blocking(move || {
+                let _place = place;
+                work()
+            })
+            .await
+        };
+        let done = tokio::time::timeout(self.config.request_timeout, done).await.map_err(|_| Refused::TooLong)?;
+        done.map_err(Refused::Panicked)
+    }
+}
+
+/// What a renewal needs to know of the credentials in use.
+#[derive(Clone)]
+pub(super) struct Used {
+    pub(super) loaded: Arc<Loaded>,
+    pub(super) connection: Connection,
+    pub(super) bearer: Option<Bearer>,
+}
+
+/// Whether an API server accepts credentials, by what came of asking for its version.
+pub(in crate::cluster) fn accepted(answer: Result<(), Error>) -> Result<(), Error> {
+    match answer {
+        // An answer, if not a welcome one: it is up and knows us, `/version` is just not granted.
+        Err(Error::Forbidden { .. } | Error::NotServed { .. } | Error::NotFound { .. } | Error::Throttled { .. }) => {
+            Ok(())
+        }
+        answer => answer,
+    }
+}
+
+fn check(answer: Result<(), Error>) -> Result<(), Refused> {
+    accepted(answer).map_err(Refused::Server)
+}
+
+fn base64(bytes: &[u8]) -> String {
+    let encoded = serde_json::to_value(ByteString(bytes.to_vec())).unwrap_or_default();
+    encoded.as_str().unwrap_or_default().to_owned()
+}
