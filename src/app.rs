@@ -19,6 +19,7 @@ use crate::cli::Exit;
 use crate::cluster::WatchRegistry;
 use crate::config::{Config, DaemonConfig, NOTHING_RUNS, SectionName};
 use crate::election::{Elected, Election};
+use crate::resource_sync::state::Keeping;
 use crate::telemetry::{self, Admin, Section, Tree, VERSION};
 use crate::{lease, resource_sync, status_sync};
 
@@ -135,7 +136,7 @@ fn wire(config: &Config, election: Option<&Election>, watches: &mut WatchRegistr
         });
         jobs.sections.push(section);
     };
-    for wired in resource_sync::wiring::wire(&config.sync, watches, fence_of) {
+    for wired in resource_sync::wiring::wire(&config.sync, watches, &Keeping::new(config), fence_of) {
         add(wired.report(), wired.into_child());
     }
     for wired in lease::wire(&config.lease, &host_name(), watches, fence_of) {
@@ -278,6 +279,7 @@ const ROLES: &[&str] = &[
     "dispatcher",
     "attendant",
     "events",
+    "state",
     "lease",
     "status_sync",
     "poller",

@@ -7,6 +7,7 @@ use crate::actor::Scope;
 use crate::cli::Exit;
 use crate::cluster::{AccessRequest, Availability, Cluster, Kind, Verb, session};
 use crate::config::{self, ClusterName, Config, Scope as KindScope, SyncConfig};
+use crate::resource_sync::state;
 use crate::{election, lease, status_sync};
 
 /// A cluster that has not answered after this counts as unreachable.
@@ -67,8 +68,12 @@ pub async fn connect(config: &Config) -> Exit {
         faults += check_access("election", cluster, &needed).await;
     }
     let mut scopes: BTreeMap<String, KindScope> = BTreeMap::new();
+    let keeping = state::Keeping::new(config);
     for section in &config.sync {
         faults += check_section(section, &clusters, &mut scopes).await;
+        if let Some(Some(cluster)) = clusters.get(&section.local) {
+            faults += check_state(section, cluster, &keeping).await;
+        }
     }
     for section in &config.lease {
         let Some(Some(cluster)) = clusters.get(&section.cluster) else { continue };
@@ -119,6 +124,28 @@ async fn check_section(
         faults += check_access(&format!("sync {}", section.name), cluster, &needed(section, &kind, is_remote)).await;
     }
     faults
+}
+
+/// Where a section keeps what outlives the process: is it allowed to, and is nobody else's object in its place.
+async fn check_state(section: &SyncConfig, cluster: &Cluster, keeping: &state::Keeping) -> usize {
+    // A dry run writes none.
+    if section.dry_run {
+        return 0;
+    }
+    let who = format!("sync {}: state", section.name);
+    let keeper = state::Keeper::new(section, cluster.clone(), keeping);
+    let Some(namespace) = keeper.namespace() else { return 0 };
+    let faults = check_access(&who, cluster, &state::needed_access(&section.name, &namespace)).await;
+    if faults > 0 {
+        return faults;
+    }
+    match keeper.check().await {
+        Ok(()) => 0,
+        Err(reason) => {
+            say(&format!("{who}: cluster {}: {reason}", cluster.name()));
+            1
+        }
+    }
 }
 
 /// Asks for each of the permissions and says which are missing.

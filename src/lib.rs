@@ -15,6 +15,7 @@
 //! ├─ sync <name>                       one for each [[sync]] section
 //! │  ├─ dispatcher ── reconciler <key> one run at a time for a key, many keys at once, passivated when idle
 //! │  ├─ attendant                      wakes what waits for a cluster or a permission
+//! │  ├─ state                          reads and writes what outlives the process
 //! │  └─ events                         writes Events
 //! └─ membership                        says that this replica lives
 //! ```

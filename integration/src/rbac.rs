@@ -22,6 +22,10 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const MANAGED_ROLE: &str = "towline-lease-managed";
 /// The same where the Lease is.
 const HUB_ROLE: &str = "towline-lease-hub";
+/// The role of what sections remember.
+const STATE_ROLE: &str = "towline-state";
+/// Where sections keep that whose clusters are reached by a kubeconfig that names no namespace.
+const STATE_NAMESPACE: &str = "default";
 /// The group of the kind in the checked-in roles.
 const DEMO_GROUP: &str = "demo.towline.dev";
 /// Its plural.
@@ -103,6 +107,9 @@ impl Grant {
         let manifest = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
         let rules = self.rules(&manifest)?;
         Box::pin(bind(client, None, &self.granted_name(), &rules, subject(self.group_of_users))).await?;
+        if self.side == Side::Local {
+            Box::pin(grant_state(client, STATE_NAMESPACE, self.group_of_users)).await?;
+        }
         // Large, and part of whatever starts a control plane.
         Box::pin(self.wait_for(client, true)).await
     }
@@ -222,11 +229,29 @@ async fn bind(
     Ok(())
 }
 
-/// Grants the group, or with `None` the user [`users::TOWLINE`], what `deploy/` grants for an election, in a namespace.
+/// Grants the group, or with `None` the user [`users::TOWLINE`], what `deploy/` grants for what sections remember, in a
+/// namespace.
+pub async fn grant_state(client: &Client, namespace: &str, group: Option<&'static str>) -> Result<(), Error> {
+    let rules = rules("deploy/base/rbac/state.yaml", "Role", STATE_ROLE)?;
+    bind(client, Some(namespace), STATE_ROLE, &rules, subject(group)).await
+}
+
+/// Takes back what [`grant_state`] has granted to the user [`users::TOWLINE`], and waits until the API server acts
+/// accordingly.
+pub async fn revoke_state(client: &Client, namespace: &str) -> Result<(), Error> {
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
+    let gone = bindings.delete(STATE_ROLE, &DeleteParams::default()).await;
+    gone.map_err(Error::kubernetes(format!("revoke {STATE_ROLE}")))?;
+    wait_for_access(client, users::TOWLINE, namespace, ("", "configmaps", "", "create"), false).await
+}
+
+/// Grants the group, or with `None` the user [`users::TOWLINE`], what `deploy/` grants for an election, in a namespace; and
+/// there, too, sections keep what they remember.
 pub async fn grant_election(client: &Client, namespace: &str, group: Option<&'static str>) -> Result<(), Error> {
     const NAME: &str = "towline-election";
     let rules = rules("deploy/base/rbac/election.yaml", "Role", NAME)?;
-    bind(client, Some(namespace), NAME, &rules, subject(group)).await
+    bind(client, Some(namespace), NAME, &rules, subject(group)).await?;
+    Box::pin(grant_state(client, namespace, group)).await
 }
 
 /// Grants the user [`users::TOWLINE`] what `deploy/` grants to status sync on its hub, and waits until the API server acts

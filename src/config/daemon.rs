@@ -7,6 +7,7 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
 use super::fields::Fields;
+use super::names::NamespaceName;
 use super::setting::{PositiveDuration, Setting, Unfit, one_of};
 
 /// Settings of the process: `[daemon]`.
@@ -23,6 +24,10 @@ pub struct DaemonConfig {
     /// File with the token that takes changes (`approve`, `detach`) from other hosts. None by default: then only
     /// loopback may make them. It is read at each use, so that a rotated token counts at once.
     pub admin_token_file: Option<PathBuf>,
+    /// Namespace of the objects in which sections keep what has to outlive the process, in each section's local cluster;
+    /// it has to be there. None by default: then the namespace of the pod, else that of the kubeconfig's context. Beside
+    /// `[election]`, whose namespace it is, this key counts for nothing: all replicas look at one place.
+    pub state_namespace: Option<String>,
 }
 
 impl Default for DaemonConfig {
@@ -32,6 +37,7 @@ impl Default for DaemonConfig {
             shutdown_grace: Duration::from_secs(30),
             log: LogConfig::default(),
             admin_token_file: None,
+            state_namespace: None,
         }
     }
 }
@@ -45,6 +51,7 @@ impl DaemonConfig {
             daemon.log = LogConfig::read(log);
         }
         daemon.admin_token_file = fields.optional("admin_token_file");
+        daemon.state_namespace = fields.optional::<NamespaceName>("state_namespace").map(String::from);
         fields.finish();
         daemon
     }

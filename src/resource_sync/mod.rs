@@ -6,7 +6,7 @@
 //! `overhear` what peers' watches tell, `run` is a section's time at work, `awaited` is what caches have yet to show of our
 //! own writes, `reconcile` is the actor that observes, plans and does (`missing` is the part about remote objects that are
 //! not there), `execute` turns a step into a request, `attendant` wakes what waits (`owed`) for a cluster or a permission,
-//! `events` tells people, `report` tells operators.
+//! `events` tells people, `report` tells operators, [`state`] is what a section has to know after its process ended.
 
 pub mod attendant;
 mod awaited;
@@ -33,5 +33,6 @@ pub mod section;
 pub mod settled;
 #[cfg(test)]
 mod stage;
+pub mod state;
 pub mod table;
 pub mod wiring;

@@ -87,7 +87,7 @@ impl Section {
     }
 
     /// Notes that an object is missing without explanation, or is there again; before anybody acts on it.
-    fn look_for_suspect(&self, local_key: &ObjectKey, remote_key: &ObjectKey) -> bool {
+    pub(super) fn look_for_suspect(&self, local_key: &ObjectKey, remote_key: &ObjectKey) -> bool {
         let store = self.watches.remote.store();
         let missing = store.get(remote_key).is_none() && !store.absence(remote_key).seen_terminating;
         let local = self.watches.local.store().get(local_key);

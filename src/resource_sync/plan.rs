@@ -12,6 +12,7 @@ use super::marks::Marks;
 use super::patch::{self, LocalChange};
 use super::secrets::SecretView;
 use super::settled::{Settled, fingerprint};
+use super::state::is_state_object;
 use crate::cluster::{Object, ObjectKey, Written};
 use crate::config::{KeyPattern, Metadata, SpecPointer, SyncConfig, Unclaimed};
 
@@ -30,6 +31,8 @@ pub struct Policy {
     pub local_fields: Vec<SpecPointer>,
     /// Whether anything but the finalizer is written to the remote.
     pub write_back: bool,
+    /// Whether objects of the kind may be the states of sections, which nobody syncs.
+    pub has_states: bool,
 }
 
 impl Policy {
@@ -42,6 +45,7 @@ impl Policy {
             unclaimed: config.unclaimed,
             local_fields: config.local_fields.clone(),
             write_back: config.write_back,
+            has_states: config.resource.plural_and_group() == "configmaps",
         }
     }
 }
@@ -201,6 +205,9 @@ pub enum Next {
 /// Decides the next thing to do for a pair.
 pub fn next(observed: &Observed, policy: &Policy) -> Next {
     // Rule 1 is the mapping's: a namespace without the prefix has no pair.
+    if let Some(next) = left_out(observed, policy) {
+        return next;
+    }
     // Rule 2.
     if observed.remote_object().is_some_and(|remote| policy.marks.is_paused(remote))
         || observed.local.as_ref().is_some_and(|local| policy.marks.is_paused(local))
@@ -216,6 +223,26 @@ pub fn next(observed: &Observed, policy: &Policy) -> Next {
         Remote::Absent(Absence::LeftSelector(remote)) => letting_go(observed, policy, remote),
         Remote::Absent(absence) => ending(observed, policy, None, *absence != Absence::Unexplained),
     }
+}
+
+/// The state of a section, of whichever daemon and on either side, is nobody's copy and nobody's original.
+fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
+    if !policy.has_states {
+        return None;
+    }
+    let remote = observed.remote_object();
+    let holds = remote.is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer));
+    let local_is_state = observed.local.as_deref().is_some_and(|local| is_state(local, policy));
+    let remote_is_state = remote.is_some_and(|remote| is_state_object(remote));
+    if local_is_state && holds {
+        return Some(Next::Do(Step::RemoveFinalizer));
+    }
+    (local_is_state || (remote_is_state && !holds)).then_some(Next::Rest(Rest::Unclaimed))
+}
+
+/// Whether a local object is the state of a section: it has the mark, and not as a copy.
+fn is_state(local: &Object, policy: &Policy) -> bool {
+    policy.has_states && is_state_object(local) && local.annotation(&policy.marks.remote_uid).is_none()
 }
 
 /// Rules 4 to 10: the remote object lives.
@@ -334,6 +361,9 @@ fn owner_mark_is_ours(observed: &Observed, policy: &Policy) -> bool {
 /// Ends the pair for good: nothing of ours stays, on either side, and nothing is deleted. `local_gone`: the local
 /// cluster is gone for ever.
 pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
+    if let Some(next) = left_out(observed, policy) {
+        return next;
+    }
     if observed.remote_object().is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer)) {
         return Next::Do(Step::RemoveFinalizer);
     }
@@ -351,6 +381,9 @@ pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
 /// Whether the object itself proves that this section made or adopted it. With `mirror` there is no room for a mark:
 /// there the managed fields prove it.
 pub fn is_ours(local: &Object, policy: &Policy) -> bool {
+    if is_state(local, policy) {
+        return false;
+    }
     match policy.metadata {
         Metadata::Merge => local.annotation(&policy.marks.remote_uid).is_some(),
         Metadata::Mirror => local.ours.is_some() && local.annotation(&policy.marks.released).is_none(),
@@ -361,7 +394,7 @@ pub fn is_ours(local: &Object, policy: &Policy) -> bool {
 /// kept.
 pub fn may_go_unclaimed(local: &Object, policy: &Policy) -> bool {
     let was_ours = local.ours.is_some() || local.annotation(&policy.marks.released).is_some();
-    policy.unclaimed == Unclaimed::Delete && !was_ours
+    policy.unclaimed == Unclaimed::Delete && !was_ours && !is_state(local, policy)
 }
 
 impl Observed {

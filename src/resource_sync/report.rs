@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::observe::QueueMetrics;
 use super::reconcile::PairReconcilers;
 use super::section::{Mode, Section};
+use super::state::StateReport;
 use super::table::{Failure, Lags};
 use crate::actor::{Dispatcher, Snapshot};
 use crate::config::{ClusterName, SectionName};
@@ -44,6 +45,8 @@ struct Report {
     mass_delete_held: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waits_for: Option<String>,
+    /// What outlives the process, and where it is.
+    state: StateReport,
     /// What a dry run would have done, by step.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     planned: BTreeMap<&'static str, u64>,
@@ -101,6 +104,7 @@ impl SyncReport {
             },
             mass_delete_held: section.guard.lock().held(section.objects(), now),
             waits_for: section.not_listed_because().map(|(reason, _)| reason),
+            state: section.state().report(),
             planned,
             failures: failures
                 .into_iter()

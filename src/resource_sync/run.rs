@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::section::{Mode, Section};
+use super::state::Detached;
 use crate::cluster::{Demand, Watch};
 
 /// What a section has while it runs; by default it does not.
@@ -19,12 +20,19 @@ pub(super) struct Run {
     ended: Option<CancellationToken>,
     /// All pairs have been asked for once.
     has_begun: bool,
+    /// The state has just become known, and what follows from that is being done.
+    is_noting: bool,
 }
 
 impl Run {
     /// Whether a watch shows all that was there when the section began, and what came since.
     pub(super) fn knows(&self, watch: &Arc<Watch>) -> bool {
         self.demands.iter().any(|demand| Arc::ptr_eq(demand.watch(), watch) && demand.is_met())
+    }
+
+    /// Whether the guard does not know yet what is suspicious, since the state has just become known.
+    pub(super) fn is_noting(&self) -> bool {
+        self.is_noting
     }
 
     /// Done when the section stops, at once where it does not run.
@@ -65,12 +73,13 @@ impl Section {
         self.deleting_namespaces.lock().clear();
         *self.asked.lock() = super::section::Asked::default();
         *self.counted.lock() = None;
-        if self.fence.is_some() {
-            self.set_mode(Mode::Syncing);
-        }
+        // Where there is no election nobody else had the section meanwhile.
+        self.state().forget(self.fence.is_none());
+        self.take_mode_from_state();
         let ended = CancellationToken::new();
         let demands = self.demanded().iter().map(|watch| watch.demand(self.fence.as_ref())).collect();
-        *self.run.write() = Run { demands, ended: Some(ended.clone()), has_begun: false };
+        let is_noting = !self.state().is_known();
+        *self.run.write() = Run { demands, ended: Some(ended.clone()), has_begun: false, is_noting };
         Running { section: Arc::clone(self), ended }
     }
 
@@ -90,6 +99,40 @@ impl Section {
             }
         }
         distinct
+    }
+
+    /// What the state says of detaching counts.
+    pub(super) fn take_mode_from_state(&self) {
+        self.set_mode(match self.state().look(|state| state.detached) {
+            None => Mode::Syncing,
+            Some(Detached { local_gone: false }) => Mode::Detaching,
+            Some(Detached { local_gone: true }) => Mode::DetachingLocalGone,
+        });
+    }
+
+    /// The first time that the state is known in this run, the section begins to decide, if its caches have been listed.
+    pub(super) async fn state_may_be_known(&self) {
+        if !self.state().is_known() || !self.run.read().is_noting {
+            return;
+        }
+        self.take_mode_from_state();
+        // As at the end of a list: the guard knows all suspects before any of them is acted upon.
+        let is_listed = self.is_listed();
+        if is_listed {
+            if self.begins_now() {
+                self.look_for_unselected();
+            }
+            for key in self.all_pairs() {
+                if let Some(remote_key) = self.mapping().remote_of(&key) {
+                    self.look_for_suspect(&key, &remote_key);
+                }
+            }
+        }
+        self.run.write().is_noting = false;
+        if is_listed {
+            self.request_all().await;
+            self.suspects_may_go();
+        }
     }
 
     /// Whether it runs in this process.

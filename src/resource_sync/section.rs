@@ -23,6 +23,7 @@ use super::owed::Owed;
 use super::plan::{Absence, Namespace, Observed, Policy, Remote};
 use super::run::Run;
 use super::secrets::{self, RemoteSecret, SecretView};
+use super::state::{Keeper, Keeping};
 use super::table::Table;
 use crate::actor::KeyMailbox;
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Fence, Kind, Listed, ObjectKey, Watch};
@@ -90,6 +91,8 @@ pub struct Section {
     local_cluster: Cluster,
     pub(super) fence: Option<Fence>,
     pub(super) run: RwLock<Run>,
+    /// What it has to know after its process ended.
+    state: Arc<Keeper>,
 }
 
 /// What runs asked for.
@@ -112,6 +115,7 @@ impl Section {
         requests: KeyMailbox<ObjectKey>,
         events: EventMailbox,
         fence: Option<Fence>,
+        keeping: &Keeping,
     ) -> Arc<Self> {
         let fenced = |cluster: &Cluster| fence.as_ref().map_or_else(|| cluster.clone(), |fence| cluster.under(fence));
         let (remote_cluster, local_cluster) = (fenced(watches.remote.cluster()), fenced(watches.local.cluster()));
@@ -121,6 +125,7 @@ impl Section {
         } else {
             format!("{FIELD_MANAGER}-{}", config.name)
         };
+        let state = Keeper::new(&config, local_cluster.clone(), keeping);
         Arc::new(Self {
             policy: Policy::new(&config),
             mapping: Mapping::new(&config),
@@ -144,6 +149,7 @@ impl Section {
             local_cluster,
             fence,
             run: RwLock::default(),
+            state,
         })
     }
 
@@ -243,8 +249,21 @@ impl Section {
         needed
     }
 
+    /// What it has to know after its process ended.
+    pub fn state(&self) -> &Arc<Keeper> {
+        &self.state
+    }
+
+    /// Whether the state is known, or not needed: without the local cluster it can't be read.
+    pub(super) fn state_is_known(&self) -> bool {
+        self.state.is_known() || self.mode() == Mode::DetachingLocalGone
+    }
+
     /// Whether it can decide.
     pub fn is_listed(&self) -> bool {
+        if !self.state_is_known() {
+            return false;
+        }
         let run = self.run.read();
         self.needed().iter().all(|watch| run.knows(watch))
     }
@@ -260,13 +279,13 @@ impl Section {
 
     /// Whether a list has just ended of which the guard does not know the suspects yet.
     pub(super) fn is_noting(&self) -> bool {
-        self.needed().iter().any(|watch| watch.is_noting())
+        self.run.read().is_noting() || self.needed().iter().any(|watch| watch.is_noting())
     }
 
     /// The first reason why it can't decide, and whether that is a cluster that does not answer.
     pub fn not_listed_because(&self) -> Option<(String, bool)> {
         let run = self.run.read();
-        self.needed().into_iter().find_map(|watch| {
+        let reason = self.needed().into_iter().find_map(|watch| {
             let id = watch.id();
             match &*watch.store().listed().borrow() {
                 Listed::Yes if run.knows(watch) => None,
@@ -283,7 +302,8 @@ impl Section {
                     *unreachable,
                 )),
             }
-        })
+        });
+        reason.or_else(|| (!self.state_is_known()).then(|| self.state.waits_because()))
     }
 
     /// Whether both clusters answer.

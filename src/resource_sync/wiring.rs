@@ -9,6 +9,7 @@ use super::observe::QueueMetrics;
 use super::reconcile::PairReconcilers;
 use super::report::{SyncDispatcher, SyncReport};
 use super::section::{Section, Watches};
+use super::state::{Keeping, keep};
 use crate::actor::{Backoff, ChildSpec, Dispatcher, KeyInbox, Limits, RestartPolicy, key_mailbox, mailbox};
 use crate::cluster::{Fence, ObjectKey, WatchId, WatchRegistry};
 use crate::config::{ClusterName, ResourceId, SectionName, SyncConfig};
@@ -34,17 +35,18 @@ pub struct WiredSection {
     report: Arc<SyncReport>,
 }
 
-/// Wires all sections: they share watches, and know each other. `fence_of` gives the fence of a section that is elected.
+/// Wires all sections: they share watches, and know each other. `keeping` says where their states are, `fence_of` gives the fence of a section that is elected.
 pub fn wire(
     configs: &[SyncConfig],
     watches: &mut WatchRegistry,
+    keeping: &Keeping,
     fence_of: impl Fn(&SectionName) -> Option<Fence>,
 ) -> Vec<WiredSection> {
     let wired: Vec<WiredSection> = configs
         .iter()
         .map(|config| {
             let (remote, local) = (watches.canonical(&config.remote), watches.canonical(&config.local));
-            wire_one(&SyncConfig { remote, local, ..config.clone() }, watches, fence_of(&config.name))
+            wire_one(&SyncConfig { remote, local, ..config.clone() }, watches, keeping, fence_of(&config.name))
         })
         .collect();
     let sections: Vec<Arc<Section>> = wired.iter().map(|wired| Arc::clone(&wired.section)).collect();
@@ -54,7 +56,7 @@ pub fn wire(
     wired
 }
 
-fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, fence: Option<Fence>) -> WiredSection {
+fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, keeping: &Keeping, fence: Option<Fence>) -> WiredSection {
     let core = |plural: &str| ResourceId { plural: plural.into(), version: "v1".into(), group: String::new() };
     let id = |cluster: &ClusterName, resource: ResourceId| WatchId::all(cluster.clone(), resource);
     let named = |cluster: &ClusterName, name: &str| WatchId {
@@ -87,7 +89,7 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, fence: Option<Fenc
     let (requests, inbox) = key_mailbox(REQUEST_CAPACITY);
     let (event_mailbox, events) = mailbox(EVENT_CAPACITY);
     let watches = Watches { remote, local, namespaces, secrets, remote_secrets };
-    let section = Section::new(config.clone(), watches, requests, event_mailbox, fence);
+    let section = Section::new(config.clone(), watches, requests, event_mailbox, fence, keeping);
     let metrics = Arc::new(SyncMetrics::new(&config.name));
     let queue = Arc::new(QueueMetrics::new(&config.name));
     let limits =
@@ -138,7 +140,10 @@ impl WiredSection {
                 write_events(Arc::clone(&told), event_inbox.clone(), scope)
             })
             .gauge(events.gauge());
-            vec![events, dispatch, attendant]
+            let kept = Arc::clone(&section);
+            // Drained after whoever changes the state.
+            let state = ChildSpec::new("state", move |scope| keep(Arc::clone(&kept), scope));
+            vec![events, state, dispatch, attendant]
         })
     }
 }

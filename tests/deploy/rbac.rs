@@ -56,6 +56,19 @@ fn the_role_of_the_election_grants_what_the_check_asks_for() {
 }
 
 #[test]
+fn the_role_of_the_state_grants_what_the_check_asks_for() {
+    let file = "deploy/base/rbac/state.yaml";
+    let section = "databases".parse().expect("a name");
+    let needed = towline::resource_sync::state::needed_access(&section, "towline");
+    let verbs: Vec<&str> = needed.iter().map(|request| request.verb.as_str()).collect();
+    assert_eq!(granted(file), table(&[(&verbs, "", "configmaps", "")]));
+    assert_eq!(document(file)["kind"], "Role", "ConfigMaps of other namespaces are none of its business");
+    let binding = document("deploy/base/state-binding.yaml");
+    assert_eq!((&binding["kind"], &binding["roleRef"]["name"]), (&"RoleBinding".into(), &"towline-state".into()));
+    assert_eq!(binding["subjects"], document("deploy/base/rbac-binding.yaml")["subjects"]);
+}
+
+#[test]
 fn the_local_role_grants_what_the_specification_lists_and_what_detach_needs() {
     let expected = table(&[
         (READ, "demo.towline.dev", "databases", ""),

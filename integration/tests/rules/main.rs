@@ -26,4 +26,5 @@ mod pause;
 mod secrets;
 mod selection;
 mod spec;
+mod state;
 mod status;

@@ -1,0 +1,448 @@
+//! The owner of one section's state: what it is now, and how much of that is in the object.
+//!
+//! State it owns: the state as it was read or last written (`base`), the state as it is now, and the object's version. Who
+//! changes it: whoever decides something that has to be remembered, by [`Keeper::change`]; who does the requests: the one
+//! actor of `run`. With each start of the section, and so after each hand-over, it is read again.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::{Notify, watch};
+
+use super::Keeping;
+use super::content::{Daemon, Document, SectionState};
+use super::object::{self, Foreign, Read};
+use crate::cluster::{Cluster, Error};
+use crate::config::{SectionName, SyncConfig};
+
+/// As often a write is begun anew at once, because somebody wrote the object since it was read.
+const ATTEMPTS: usize = 5;
+
+/// How far the state is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Standing {
+    /// It has not been read yet.
+    Loading,
+    /// It was read, or there is none yet.
+    Loaded,
+    /// It can't be read or written: nobody waits for that.
+    Unavailable(String),
+}
+
+/// Why something that has to be remembered is not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the section's state is not stored: {reason}")]
+pub struct NotDurable {
+    /// What stands in the way.
+    pub reason: Arc<str>,
+}
+
+/// How far changes are stored.
+#[derive(Debug, Clone, Default)]
+struct Progress {
+    /// All changes up to this one are.
+    stored: u64,
+    /// All changes up to this one were tried, the last time in vain.
+    failed: Option<(u64, Arc<str>)>,
+}
+
+struct Memory {
+    standing: Standing,
+    base: Document,
+    current: SectionState,
+    /// The object's version; `None` where there is none.
+    version: Option<Arc<str>>,
+    /// With which set of credentials it was read: others may lead to another cluster.
+    epoch: Option<u64>,
+    /// Counts the changes.
+    changes: u64,
+    /// Why the last request failed, while none has gone well since.
+    failure: Option<String>,
+    /// Another daemon that wrote the object while this one ran the section.
+    other: Option<Daemon>,
+}
+
+/// A section's state, for `/status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StateReport {
+    /// `cluster: namespace/name`; the namespace is not known before the cluster answers.
+    object: String,
+    /// `loading`, `stored`, `changed` or `unavailable`.
+    standing: &'static str,
+    /// Why it is not stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Another daemon that seems to run this section, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_daemon: Option<String>,
+}
+
+/// See the module.
+pub struct Keeper {
+    section: SectionName,
+    /// The local cluster, under the section's fence.
+    cluster: Cluster,
+    keeping: Keeping,
+    /// Nothing is written: a dry run.
+    read_only: bool,
+    memory: Mutex<Memory>,
+    changed: Notify,
+    progress: watch::Sender<Progress>,
+}
+
+impl Keeper {
+    /// The keeper of a section whose local cluster is this one, under the section's fence.
+    pub fn new(config: &SyncConfig, cluster: Cluster, keeping: &Keeping) -> Arc<Self> {
+        Arc::new(Self {
+            section: config.name.clone(),
+            cluster,
+            keeping: keeping.clone(),
+            read_only: config.dry_run,
+            memory: Mutex::new(Memory {
+                standing: Standing::Loading,
+                base: Document::default(),
+                current: SectionState::default(),
+                version: None,
+                epoch: None,
+                changes: 0,
+                failure: None,
+                other: None,
+            }),
+            changed: Notify::new(),
+            progress: watch::Sender::default(),
+        })
+    }
+
+    /// The section begins: its state is to be read (again). What an earlier term remembered is forgotten; only where
+    /// there is no election, and so nobody else had the section, changes that are not stored yet are kept.
+    pub(in crate::resource_sync) fn forget(&self, keep_changes: bool) {
+        let mut memory = self.memory.lock();
+        memory.standing = Standing::Loading;
+        memory.failure = None;
+        if !keep_changes {
+            memory.base = Document::default();
+            memory.current = SectionState::default();
+            memory.version = None;
+            let changes = memory.changes;
+            self.progress.send_replace(Progress { stored: changes, failed: None });
+        }
+        #[cfg(test)]
+        if self.keeping.in_memory {
+            memory.standing = Standing::Loaded;
+        }
+    }
+
+    /// Whether the section may decide: its state is loaded, or is known to be unavailable.
+    pub fn is_known(&self) -> bool {
+        self.memory.lock().standing != Standing::Loading
+    }
+
+    /// Whether what is changed can be stored, as far as is known. Where not, the guard counts as if its limit were used
+    /// up.
+    pub fn is_durable(&self) -> bool {
+        let memory = self.memory.lock();
+        memory.standing == Standing::Loaded
+    }
+
+    /// The state as it is now.
+    pub fn current(&self) -> SectionState {
+        self.memory.lock().current.clone()
+    }
+
+    /// Looks at the state as it is now, without a copy.
+    pub fn look<T>(&self, look: impl FnOnce(&SectionState) -> T) -> T {
+        look(&self.memory.lock().current)
+    }
+
+    /// Changes the state; the write follows. Returns what the closure does. A change that changes nothing costs nothing.
+    pub fn change<T>(&self, change: impl FnOnce(&mut SectionState) -> T) -> T {
+        let mut memory = self.memory.lock();
+        let before = memory.current.clone();
+        let result = change(&mut memory.current);
+        if memory.current != before {
+            memory.changes += 1;
+            if self.stays_in_memory() {
+                let changes = memory.changes;
+                self.progress.send_modify(|progress| progress.stored = changes);
+            }
+            drop(memory);
+            self.changed.notify_one();
+        }
+        result
+    }
+
+    fn stays_in_memory(&self) -> bool {
+        #[cfg(test)]
+        if self.keeping.in_memory {
+            return true;
+        }
+        self.read_only
+    }
+
+    /// Waits until all that has been changed so far is stored. An error when it is not and nobody can say when it will
+    /// be: the state is unavailable, or a write that had it failed. It is tried on all the same, and this may be asked
+    /// again.
+    pub async fn persisted(&self) -> Result<(), NotDurable> {
+        let (changes, unavailable) = {
+            let memory = self.memory.lock();
+            let reason = match &memory.standing {
+                Standing::Unavailable(reason) => Some(reason.clone()),
+                Standing::Loading | Standing::Loaded => None,
+            };
+            (memory.changes, reason)
+        };
+        let mut progress = self.progress.subscribe();
+        if progress.borrow().stored >= changes {
+            return Ok(());
+        }
+        if let Some(reason) = unavailable {
+            return Err(NotDurable { reason: reason.into() });
+        }
+        // Failures of before are not counted: what is asked for now is being tried now.
+        progress.mark_unchanged();
+        let mut availability = self.cluster.availability();
+        loop {
+            if !self.cluster.is_available() {
+                return Err(NotDurable { reason: format!("cluster {} does not answer", self.cluster.name()).into() });
+            }
+            tokio::select! {
+                // The senders live as long as this keeper.
+                Ok(()) = availability.changed() => continue,
+                Ok(()) = progress.changed() => {}
+            }
+            let progress = progress.borrow_and_update();
+            if progress.stored >= changes {
+                return Ok(());
+            }
+            if let Some((failed, reason)) = &progress.failed
+                && *failed >= changes
+            {
+                return Err(NotDurable { reason: Arc::clone(reason) });
+            }
+        }
+    }
+
+    /// Why the section waits for its state, and whether that is a cluster that does not answer.
+    pub(in crate::resource_sync) fn waits_because(&self) -> (String, bool) {
+        let failure = self.memory.lock().failure.clone();
+        let cluster = self.cluster.name();
+        let reason = failure.as_deref().unwrap_or("it has not been read");
+        (format!("the section's state in cluster {cluster}: {reason}"), !self.cluster.is_available())
+    }
+
+    /// Waits for the next change.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Whether there is something to be read or written.
+    pub(super) fn has_work(&self) -> bool {
+        let memory = self.memory.lock();
+        memory.standing != Standing::Loaded || self.progress.borrow().stored < memory.changes
+    }
+
+    pub(super) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The namespace of the state: the configuration's, else the pod's, else that of the kubeconfig's context. `None`
+    /// while the cluster's credentials are not there.
+    pub fn namespace(&self) -> Option<Arc<str>> {
+        if let Some(namespace) = &self.keeping.namespace {
+            return Some(Arc::clone(namespace));
+        }
+        if let Some(namespace) = pod_namespace() {
+            return Some(namespace.into());
+        }
+        Some(self.cluster.session()?.connection.client().default_namespace().into())
+    }
+
+    /// Reads the state, for `towline check`; what stands in the way of a later write is told, as far as it can be seen.
+    pub async fn check(&self) -> Result<(), String> {
+        let Some(namespace) = self.namespace() else { return Err("no credentials".into()) };
+        self.load(&namespace).await.map_err(|error| error.to_string())?;
+        if object::has_namespace(&self.cluster, &namespace).await == Some(false) {
+            return Err(format!("namespace {namespace} does not exist"));
+        }
+        Ok(())
+    }
+
+    /// Reads what has not been read and writes what is not stored. `Ok`: nothing is left to do.
+    pub(super) async fn work(&self) -> Result<(), Error> {
+        let outcome = self.read_and_write().await;
+        let mut memory = self.memory.lock();
+        if let Err(error) = &outcome {
+            let reason = error.to_string();
+            let never = never(error, memory.standing != Standing::Loading);
+            if never && memory.standing != Standing::Unavailable(reason.clone()) {
+                tracing::warn!(section = %self.section, reason, "the section's state can't be stored");
+            } else if !never && memory.failure.is_none() && !matches!(error, Error::Unclaimed(_)) {
+                tracing::warn!(section = %self.section, reason, "the section's state was not stored, retrying");
+            }
+            if never {
+                memory.standing = Standing::Unavailable(reason.clone());
+            }
+            memory.failure = Some(reason.clone());
+            let failed = Some((memory.changes, reason.into()));
+            self.progress.send_modify(|progress| progress.failed = failed);
+        } else {
+            memory.failure = None;
+        }
+        outcome
+    }
+
+    async fn read_and_write(&self) -> Result<(), Error> {
+        let Some(namespace) = self.namespace() else {
+            let cluster = self.cluster.name().clone();
+            return Err(Error::Unavailable { cluster, reason: "no credentials".into() });
+        };
+        if self.memory.lock().standing != Standing::Loaded {
+            self.load(&namespace).await?;
+        }
+        for _ in 0..ATTEMPTS {
+            if self.is_to_be_read_again() {
+                self.load(&namespace).await?;
+            }
+            let (state, version, current, changes) = {
+                let memory = self.memory.lock();
+                if self.read_only || self.progress.borrow().stored >= memory.changes {
+                    return Ok(());
+                }
+                let mut current = memory.current.clone();
+                current.daemon = Some(self.keeping.daemon.clone());
+                let state = memory.base.with_changes(&memory.base.known, &current);
+                (state, memory.version.clone(), current, memory.changes)
+            };
+            match object::write(&self.cluster, &self.section, &namespace, version.as_deref(), &state).await {
+                Ok(version) => {
+                    // What was just written is read as another process would read it.
+                    let base = Document::parse(&state.to_string());
+                    let base = base.map_err(|error| Error::Decode { reason: error.to_string() })?;
+                    let mut memory = self.memory.lock();
+                    memory.version = Some(version);
+                    memory.base = base;
+                    memory.current.daemon = current.daemon;
+                    drop(memory);
+                    self.progress.send_modify(|progress| (progress.stored, progress.failed) = (changes, None));
+                }
+                Err(Error::Conflict { .. } | Error::NotFound { .. }) => self.load(&namespace).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Conflict { message: "somebody else keeps writing the section's state".into(), exists: true })
+    }
+
+    /// Something is to be written, and credentials have changed since the object was read.
+    fn is_to_be_read_again(&self) -> bool {
+        let memory = self.memory.lock();
+        !self.read_only && self.progress.borrow().stored < memory.changes && memory.epoch != self.cluster.epoch()
+    }
+
+    /// Reads the object; what was changed here and is not stored goes over it.
+    async fn load(&self, namespace: &str) -> Result<(), Error> {
+        let epoch = self.cluster.epoch();
+        let read = object::read(&self.cluster, &self.section, namespace).await?;
+        let mut memory = self.memory.lock();
+        let (document, version) = match read {
+            Read::Missing => (Document::default(), None),
+            Read::State(document, version) => (document, Some(version)),
+            Read::Foreign(foreign) => return Err(self.refused(namespace, &foreign)),
+        };
+        let merged = document.with_changes(&memory.base.known, &memory.current);
+        let merged =
+            Document::parse(&merged.to_string()).map_err(|error| Error::Decode { reason: error.to_string() })?;
+        self.look_for_another(&mut memory, &document);
+        memory.current = merged.known;
+        memory.base = document;
+        memory.version = version;
+        memory.epoch = epoch;
+        memory.standing = Standing::Loaded;
+        Ok(())
+    }
+
+    fn refused(&self, namespace: &str, foreign: &Foreign) -> Error {
+        let key = object::key(&self.section, namespace);
+        let message = format!(
+            "the ConfigMap {key} in cluster {} is {foreign}; it is left as it is. Delete or rename it, or set \
+             daemon.state_namespace",
+            self.cluster.name()
+        );
+        Error::Rejected { code: 409, reason: "Foreign".into(), message }
+    }
+
+    /// Whoever else wrote the object since this process did, or has another election, runs the section as well.
+    fn look_for_another(&self, memory: &mut Memory, document: &Document) {
+        let (Some(theirs), ours) = (&document.known.daemon, &self.keeping.daemon) else { return };
+        // Between terms of one election the others write rightly; within a term nobody does.
+        let wrote_since = memory.standing == Standing::Loaded && theirs.instance != ours.instance;
+        if !wrote_since && theirs.election == ours.election {
+            return;
+        }
+        if theirs.election != ours.election {
+            // Who runs it now is written, so that the other one learns of it with its next write.
+            memory.changes += 1;
+        }
+        if memory.other.as_ref() != Some(theirs) {
+            tracing::warn!(
+                section = %self.section, other = %describe(theirs), this = %describe(ours),
+                "another daemon has written this section's state: does it run the section, too?"
+            );
+        }
+        memory.other = Some(theirs.clone());
+    }
+
+    #[cfg(test)]
+    pub(super) fn report_standing(&self) -> &'static str {
+        self.report().standing
+    }
+
+    #[cfg(test)]
+    pub(super) fn report_other(&self) -> Option<String> {
+        self.report().other_daemon
+    }
+
+    /// What is shown of it.
+    pub fn report(&self) -> StateReport {
+        let namespace = self.namespace();
+        let memory = self.memory.lock();
+        let key = object::key(&self.section, namespace.as_deref().unwrap_or("(unknown)"));
+        let is_stored = self.progress.borrow().stored >= memory.changes;
+        let (standing, reason) = match &memory.standing {
+            Standing::Loading => ("loading", memory.failure.clone()),
+            Standing::Unavailable(reason) => ("unavailable", Some(reason.clone())),
+            Standing::Loaded if is_stored => ("stored", None),
+            Standing::Loaded => ("changed", memory.failure.clone()),
+        };
+        let other_daemon = memory.other.as_ref().map(describe);
+        StateReport { object: format!("{}: {key}", self.cluster.name()), standing, reason, other_daemon }
+    }
+}
+
+fn describe(daemon: &Daemon) -> String {
+    match &daemon.election {
+        Some(election) => format!("{} (election {election})", daemon.instance),
+        None => format!("{} (no election)", daemon.instance),
+    }
+}
+
+/// Whether the same request will fail until somebody changes something, so that the section goes on without its state. What
+/// may pass, such as an answer that is none of an API server's, is waited for: a section that was detached must not begin
+/// anew because of it.
+fn never(error: &Error, was_read: bool) -> bool {
+    match error {
+        Error::Forbidden { .. } | Error::Rejected { .. } => true,
+        // The namespace is missing, or is going.
+        Error::NotServed { .. } | Error::NamespaceTerminating { .. } => was_read,
+        _ => false,
+    }
+}
+
+/// Where Kubernetes says which namespace a pod is in.
+const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+fn pod_namespace() -> Option<String> {
+    let text = std::fs::read_to_string(POD_NAMESPACE).ok()?;
+    let name = text.trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}

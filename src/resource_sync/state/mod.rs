@@ -1,0 +1,67 @@
+//! What a section has to know after its process ended: one small `ConfigMap` per section in the local cluster.
+//!
+//! [`content`] is what it says ([`SectionState`]) and how two versions of it are merged, pure. `object` is the `ConfigMap` as
+//! requests. [`keeper`] is the owner of a section's state: everybody reads [`Keeper::current`] and changes it with
+//! [`Keeper::change`], and one actor ([`run`]) reads the object at the section's start and writes it when it has changed.
+//! [`Keeping`] says where the objects are and who this daemon is.
+//!
+//! A section decides nothing before its state is loaded or is known to be unavailable ([`Keeper::is_known`]).
+
+mod content;
+mod keeper;
+mod object;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub use self::content::{Daemon, Detached, GuardState, Identities, SectionState, Settings};
+pub use self::keeper::{Keeper, NotDurable, StateReport};
+pub use self::object::{MARK, is_state_object, needed_access};
+pub(super) use self::run::keep;
+use crate::config::Config;
+
+/// Where the states of all sections of a daemon are, and who it is.
+#[derive(Debug, Clone)]
+pub struct Keeping {
+    /// The namespace, where the configuration names one.
+    namespace: Option<Arc<str>>,
+    daemon: Daemon,
+    /// Whether states are kept in memory only.
+    #[cfg(test)]
+    in_memory: bool,
+}
+
+impl Keeping {
+    /// As a configuration says.
+    pub fn new(config: &Config) -> Self {
+        let election = config.election.as_ref();
+        let namespace = election.map(|election| &election.namespace).or(config.daemon.state_namespace.as_ref());
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let instance = election
+            .and_then(|election| election.identity.clone())
+            .unwrap_or_else(|| format!("{host}_{:08x}", rand::random::<u32>()));
+        let election = election.map(|election| format!("{}/{}", election.cluster, election.namespace));
+        Self {
+            namespace: namespace.map(|namespace| namespace.as_str().into()),
+            daemon: Daemon { instance, election },
+            #[cfg(test)]
+            in_memory: false,
+        }
+    }
+
+    /// Of a section that remembers nothing beyond the test's process.
+    #[cfg(test)]
+    pub(crate) fn in_memory() -> Self {
+        let daemon = Daemon { instance: "test".into(), election: None };
+        Self { namespace: None, daemon, in_memory: true }
+    }
+
+    /// In a namespace of a scripted cluster.
+    #[cfg(test)]
+    pub(crate) fn in_namespace(namespace: &str, instance: &str) -> Self {
+        let daemon = Daemon { instance: instance.into(), election: None };
+        Self { namespace: Some(namespace.into()), daemon, in_memory: false }
+    }
+}

@@ -1,0 +1,120 @@
+//! The `ConfigMap` that holds a section's state, as requests.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::content::{Document, LONGEST, Unreadable};
+use crate::cluster::{AccessRequest, Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Request, Verb};
+use crate::config::SectionName;
+
+/// The annotation by which an object is known as a section's state; its value is the section's name.
+pub const MARK: &str = "towline.dev/section-state";
+/// What the object of a section is called: this and the section's name.
+const PREFIX: &str = "towline-";
+/// The key of its data.
+const DATA: &str = "state";
+/// What a section does with it.
+const VERBS: [Verb; 3] = [Verb::Get, Verb::Create, Verb::Patch];
+
+/// Whether an object is the state of a section, of whichever daemon: nobody syncs it.
+pub fn is_state_object(object: &Object) -> bool {
+    object.annotation(MARK).is_some()
+}
+
+/// The permissions that a section needs in the namespace of its state.
+pub fn needed_access(section: &SectionName, namespace: &str) -> Vec<AccessRequest> {
+    // The API server does not know the name of what is going to be made.
+    let name = |verb| if verb == Verb::Create { String::new() } else { format!("{PREFIX}{section}") };
+    VERBS.iter().map(|verb| AccessRequest::new(*verb, "configmaps", namespace, &name(*verb))).collect()
+}
+
+/// What was read.
+pub(super) enum Read {
+    /// There is no object.
+    Missing,
+    /// The section's state, and the version of the object.
+    State(Document, Arc<str>),
+    /// An object that is not the section's state, or can't be read as one.
+    Foreign(Foreign),
+}
+
+/// Why an object of that name is left as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Foreign {
+    #[error("somebody else's: it has no annotation {MARK}")]
+    Unmarked,
+    #[error("the state of section {0}")]
+    OtherSection(String),
+    #[error("unreadable: {0}")]
+    Unreadable(#[from] Unreadable),
+}
+
+fn kind() -> Kind {
+    Kind::core("ConfigMap", "configmaps", true)
+}
+
+/// The object of a section.
+pub(super) fn key(section: &SectionName, namespace: &str) -> ObjectKey {
+    ObjectKey::new(namespace, format!("{PREFIX}{section}"))
+}
+
+/// Reads the state of a section.
+pub(super) async fn read(cluster: &Cluster, section: &SectionName, namespace: &str) -> Result<Read, Error> {
+    let Some(object) = cluster.get(&kind(), &key(section, namespace)).await? else { return Ok(Read::Missing) };
+    Ok(match object.annotation(MARK) {
+        None => Read::Foreign(Foreign::Unmarked),
+        Some(other) if other != section.as_str() => Read::Foreign(Foreign::OtherSection(other.to_owned())),
+        Some(_) => {
+            let content = object.content.value();
+            let text = content.pointer(&format!("/data/{DATA}")).and_then(Value::as_str).unwrap_or_default();
+            match Document::parse(text) {
+                Ok(document) => Read::State(document, object.resource_version),
+                Err(unreadable) => Read::Foreign(unreadable.into()),
+            }
+        }
+    })
+}
+
+/// Whether the namespace is there; `None` where that can't be found out.
+pub(super) async fn has_namespace(cluster: &Cluster, namespace: &str) -> Option<bool> {
+    let found = cluster.get(&Kind::core("Namespace", "namespaces", false), &ObjectKey::new("", namespace)).await;
+    found.ok().map(|found| found.is_some())
+}
+
+/// Writes the state of a section: in the place of this version, or as a new object. Returns the new version.
+pub(super) async fn write(
+    cluster: &Cluster,
+    section: &SectionName,
+    namespace: &str,
+    version: Option<&str>,
+    state: &Value,
+) -> Result<Arc<str>, Error> {
+    let text = state.to_string();
+    if text.len() > LONGEST {
+        let message = format!("a state of {} bytes, and {LONGEST} are allowed", text.len());
+        return Err(Error::Rejected { code: 413, reason: "TooLarge".into(), message });
+    }
+    let key = key(section, namespace);
+    let (verb, content_type, body) = if let Some(version) = version {
+        let body = json!({"metadata": {"resourceVersion": version}, "data": {DATA: text}});
+        (Verb::Patch, "application/merge-patch+json", body)
+    } else {
+        let metadata = json!({
+            "name": &*key.name, "namespace": &*key.namespace, "annotations": {MARK: section.as_str()},
+            "labels": {"app.kubernetes.io/managed-by": FIELD_MANAGER},
+        });
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {DATA: text}});
+        (Verb::Create, "application/json", body)
+    };
+    let request = Request {
+        verb,
+        kind: &kind(),
+        key: &key,
+        subresource: "",
+        content_type,
+        body: body.to_string().into_bytes(),
+        manager: Some(FIELD_MANAGER),
+    };
+    Ok(cluster.write(request).await?.resource_version)
+}

@@ -1,0 +1,279 @@
+//! Laws of the state: what a merge keeps, and what its keeper asks of the API server.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::content::{Document, merge};
+use super::*;
+use crate::actor::Scope;
+use crate::cluster::Cluster;
+use crate::cluster::watch::scripted::Script;
+use crate::resource_sync::stage::config;
+
+const PATH: &str = "/api/v1/namespaces/towline/configmaps";
+const GET: &str = "GET /api/v1/namespaces/towline/configmaps/towline-databases";
+const PATCH: &str = "PATCH /api/v1/namespaces/towline/configmaps/towline-databases";
+const POST: &str = "POST /api/v1/namespaces/towline/configmaps";
+
+/// An object of the section's name, with this mark and text.
+fn config_map(version: u64, mark: Option<&str>, state: &str) -> Value {
+    let annotations = mark.map_or_else(|| json!({}), |mark| json!({MARK: mark}));
+    json!({
+        "metadata": {
+            "name": "towline-databases", "namespace": "towline", "uid": "state",
+            "resourceVersion": version.to_string(), "annotations": annotations,
+        },
+        "data": {"state": state},
+    })
+}
+
+fn missing() -> (u16, Value) {
+    let details = json!({"name": "towline-databases", "kind": "configmaps"});
+    (404, json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "details": details}))
+}
+
+fn failure(code: u16, reason: &str) -> (u16, Value) {
+    (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason}))
+}
+
+fn keeper(keys: &str) -> (Arc<Keeper>, Script, Cluster) {
+    let (cluster, script) = Cluster::scripted("edge");
+    let keeping = Keeping::in_namespace("towline", "this");
+    (Keeper::new(&config("databases", "databases", keys), cluster.clone(), &keeping), script, cluster)
+}
+
+/// An API server with one object: `None` where there is none. It checks versions, and tells what is in it.
+#[derive(Clone, Default)]
+struct Server(Arc<Mutex<(u64, Option<String>)>>);
+
+impl Server {
+    /// What the script answers by the request's line alone: writes are taken from the keeper.
+    fn answers(&self, line: &str) -> (u16, Value) {
+        let held = self.0.lock();
+        match (line, &held.1) {
+            (GET, Some(state)) => (200, config_map(held.0, Some("databases"), state)),
+            (GET, None) => missing(),
+            _ => failure(409, "Conflict"),
+        }
+    }
+
+    fn put(&self, state: &Value) {
+        let mut held = self.0.lock();
+        *held = (held.0 + 1, Some(state.to_string()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_known_before_the_object_was_read_and_nothing_is_written_where_nothing_changed() {
+    let (keeper, script, _) = keeper("");
+    script.answer(|_| (200, config_map(7, Some("databases"), r#"{"version":1,"detached":{"local_gone":true}}"#)));
+    assert!(!keeper.is_known() && !keeper.is_durable());
+    keeper.work().await.unwrap();
+    assert!(keeper.is_known() && keeper.is_durable());
+    assert_eq!(keeper.current().detached, Some(Detached { local_gone: true }));
+    keeper.change(|state| state.detached = Some(Detached { local_gone: true }));
+    assert!(!keeper.has_work(), "nothing has changed");
+    assert_eq!(script.asked(), [GET]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_while_a_write_is_under_way_make_one_more_write_together() {
+    let (keeper, script, _) = keeper("");
+    script.answer(|line| if line == GET { missing() } else { (201, config_map(8, Some("databases"), "")) });
+    keeper.work().await.unwrap();
+    script.take(std::time::Duration::from_secs(1));
+    keeper.change(|state| state.guard.deletions.insert(1, 1));
+    let (working, writing) = (Arc::clone(&keeper), Arc::clone(&keeper));
+    let work = tokio::spawn(async move { working.work().await });
+    let noted = tokio::spawn(async move { writing.persisted().await });
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    for second in 2..20 {
+        keeper.change(|state| state.guard.deletions.insert(second, 1));
+    }
+    noted.await.unwrap().unwrap();
+    work.await.unwrap().unwrap();
+    keeper.persisted().await.unwrap();
+    assert_eq!(script.asked(), [GET, POST, PATCH]);
+    assert_eq!(keeper.report_standing(), "stored");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_read_again_and_keeps_what_both_have_changed_and_names_the_other() {
+    let (keeper, script, _) = keeper("");
+    let server = Server::default();
+    server.put(&json!({"version": 1, "daemon": {"instance": "this"}, "later": {"x": 1}}));
+    let answering = server.clone();
+    script.answer(move |line| answering.answers(line));
+    keeper.work().await.unwrap();
+    keeper.change(|state| state.guard.deletions.insert(5, 2));
+    server.put(&json!({
+        "version": 1, "daemon": {"instance": "other"}, "guard": {"deletions": {"4": 9}, "more": true}, "later": {"x": 1},
+    }));
+    // The server never takes a write here: what is merged is looked at in the keeper.
+    assert!(keeper.work().await.is_err());
+    let merged = keeper.current();
+    assert_eq!(merged.guard.deletions.into_iter().collect::<Vec<_>>(), [(4, 9), (5, 2)]);
+    assert!(keeper.report_other().unwrap().contains("other"));
+    assert!(keeper.is_durable(), "a conflict passes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cant_be_read_is_waited_for_and_what_may_not_be_is_not() {
+    let (keeper, script, _) = keeper("");
+    script.answer(|_| failure(500, "InternalError"));
+    assert!(keeper.work().await.is_err());
+    assert!(!keeper.is_known(), "a server's failure passes");
+    script.answer(|_| (404, json!("some proxy")));
+    assert!(keeper.work().await.is_err());
+    assert!(!keeper.is_known(), "that was no API server");
+    script.answer(|_| failure(403, "Forbidden"));
+    assert!(keeper.work().await.is_err());
+    assert!(keeper.is_known() && !keeper.is_durable());
+    keeper.change(|state| state.detached = Some(Detached::default()));
+    assert!(keeper.persisted().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_of_somebody_else_is_never_written() {
+    for (mark, state) in [
+        (None, r#"{"version":1}"#),
+        (Some("queues"), r#"{"version":1}"#),
+        (Some("databases"), "{"),
+        (Some("databases"), r#"{"version":2}"#),
+        (Some("databases"), "{}"),
+    ] {
+        let (keeper, script, _) = keeper("");
+        script.answer(move |_| (200, config_map(7, mark, state)));
+        keeper.change(|state| state.detached = Some(Detached::default()));
+        let refused = keeper.work().await.unwrap_err().to_string();
+        assert!(refused.contains("ConfigMap towline/towline-databases in cluster edge is"), "{refused}");
+        assert!(keeper.is_known() && !keeper.is_durable());
+        assert!(script.asked().iter().all(|asked| asked == GET), "{mark:?} {state}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_credentials_may_lead_elsewhere_and_the_object_is_read_before_it_is_written() {
+    let (keeper, script, cluster) = keeper("");
+    script.answer(|line| if line == GET { missing() } else { (201, config_map(8, Some("databases"), "")) });
+    keeper.work().await.unwrap();
+    cluster.new_session(&script);
+    keeper.work().await.unwrap();
+    keeper.change(|state| state.identities.local = Some("uid".into()));
+    keeper.work().await.unwrap();
+    assert_eq!(script.asked(), [GET, GET, POST]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_reads_its_state_and_writes_none() {
+    let (keeper, script, _) = keeper("dry_run = true");
+    script.answer(|_| missing());
+    keeper.change(|state| state.identities.local = Some("uid".into()));
+    keeper.work().await.unwrap();
+    keeper.persisted().await.unwrap();
+    assert_eq!(script.asked(), [GET]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_term_reads_again_and_trusts_nothing_of_an_earlier_one() {
+    let (keeper, script, _) = keeper("");
+    script.answer(|_| (200, config_map(7, Some("databases"), r#"{"version":1}"#)));
+    keeper.work().await.unwrap();
+    keeper.change(|state| state.detached = Some(Detached::default()));
+    keeper.forget(false);
+    assert!(!keeper.is_known() && keeper.current().detached.is_none());
+    keeper.work().await.unwrap();
+    assert_eq!(script.asked(), [GET, GET], "what was not stored in the last term is not written in this one");
+    keeper.change(|state| state.detached = Some(Detached::default()));
+    keeper.forget(true);
+    assert!(keeper.current().detached.is_some(), "without election nobody else had the section");
+    keeper.work().await.unwrap();
+    assert_eq!(script.asked(), [GET, PATCH]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_actor_tries_again_until_the_state_is_stored() {
+    let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
+    let section =
+        crate::resource_sync::stage::kept("databases", &hub, &edge, &Keeping::in_namespace("towline", "this"));
+    let _running = section.begin();
+    let fails = Arc::new(Mutex::new(3));
+    let failing = Arc::clone(&fails);
+    edge.1.answer(move |line| {
+        let mut left = failing.lock();
+        if *left > 0 {
+            *left -= 1;
+            return failure(503, "ServiceUnavailable");
+        }
+        if line == GET { missing() } else { (201, config_map(8, Some("databases"), "")) }
+    });
+    let (scope, stop) = Scope::standalone("state");
+    let actor = tokio::spawn(keep(Arc::clone(&section), scope));
+    while !section.state().is_known() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    section.state().change(|state| state.identities.remote = Some("uid".into()));
+    section.state().persisted().await.unwrap();
+    assert_eq!(edge.1.asked(), [GET, GET, GET, GET, POST]);
+    stop.cancel();
+    actor.await.unwrap().unwrap();
+}
+
+#[test]
+fn a_state_survives_its_text_and_what_is_not_known_survives_a_write() {
+    let text =
+        r#"{"version":1,"guard":{"deletions":{"17":3},"new":[1]},"identities":{"remote":"r","later":"x"},"later":7}"#;
+    let document = Document::parse(text).unwrap();
+    let mut changed = document.known.clone();
+    changed.guard.deletions.insert(18, 1);
+    changed.identities.remote = None;
+    let written = document.with_changes(&document.known, &changed);
+    assert_eq!(
+        written,
+        json!({
+            "version": 1, "guard": {"deletions": {"17": 3, "18": 1}, "new": [1]}, "identities": {"later": "x"}, "later": 7,
+        })
+    );
+    assert_eq!(Document::parse(&written.to_string()).unwrap().known, changed);
+}
+
+#[test]
+fn the_objects_path_is_the_sections_name_behind_a_prefix_however_long_it_is() {
+    let longest: crate::config::SectionName = "a".repeat(63).parse().unwrap();
+    assert_eq!(object::key(&longest, "towline").name.len(), "towline-".len() + 63);
+    assert!(PATCH.ends_with(&format!("{PATH}/towline-databases")));
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![any::<bool>().prop_map(Value::from), (0_i64..4).prop_map(Value::from)];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        proptest::collection::btree_map("[a-d]", inner, 0..4)
+            .prop_map(|map| Value::Object(map.into_iter().collect::<Map<_, _>>()))
+    })
+}
+
+fn map() -> impl Strategy<Value = Value> {
+    proptest::collection::btree_map("[a-d]", value(), 0..4)
+        .prop_map(|map| Value::Object(map.into_iter().collect::<Map<_, _>>()))
+}
+
+proptest! {
+    #[test]
+    fn a_merge_with_nobody_else_is_what_is_ours(base in map(), ours in map()) {
+        prop_assert_eq!(merge(base.clone(), ours.clone(), base), ours);
+    }
+
+    #[test]
+    fn a_merge_without_changes_of_ours_is_what_is_theirs(base in map(), theirs in map()) {
+        prop_assert_eq!(merge(base.clone(), base, theirs.clone()), theirs);
+    }
+
+    #[test]
+    fn a_merge_done_twice_is_the_same(base in map(), ours in map(), theirs in map()) {
+        let once = merge(base, ours.clone(), theirs);
+        prop_assert_eq!(merge(ours.clone(), ours, once.clone()), once);
+    }
+}
