@@ -16,7 +16,7 @@ use crate::actor::{
     self, ActorReport, BoxError, ChildSpec, Heartbeat, RestartPolicy, Scope, Supervisor, SupervisorHandle,
 };
 use crate::cli::Exit;
-use crate::cluster::WatchRegistry;
+use crate::cluster::{Cluster, WatchRegistry};
 use crate::config::{Config, DaemonConfig, NOTHING_RUNS, SectionName};
 use crate::election::{Elected, Election};
 use crate::resource_sync::state::Keeping;
@@ -81,6 +81,9 @@ async fn supervise(
     if count == 0 {
         tracing::warn!("{NOTHING_RUNS}");
     }
+    for section in config.sync.iter().filter(|section| section.dry_run) {
+        tracing::warn!(section = %section.name, "dry run: nothing is written");
+    }
 
     let mut watches = WatchRegistry::new(&config.clusters);
     let names: Vec<SectionName> = config.sections().cloned().collect();
@@ -92,6 +95,7 @@ async fn supervise(
         started: Instant::now(),
         metrics,
         sections: jobs.sections,
+        clusters: watches.clusters(),
         election: election.clone(),
         tree: Arc::clone(&tree),
         listener: Arc::new(listener),
@@ -211,6 +215,7 @@ struct AdminChild {
     started: Instant,
     metrics: PrometheusHandle,
     sections: Vec<Arc<dyn Section>>,
+    clusters: Vec<Cluster>,
     election: Option<Arc<Election>>,
     tree: Arc<LiveTree>,
     listener: Arc<StdListener>,
@@ -233,10 +238,18 @@ impl AdminChild {
             Some(election) => Elected::around(election, Arc::clone(section)),
             None => Arc::clone(section),
         };
+        let shown: Vec<Arc<dyn Section>> = self.sections.iter().map(shown).collect();
+        let (judged, clusters, watched) = (shown.clone(), self.clusters.clone(), self.clusters.clone());
         let admin = Admin {
             started: self.started,
             metrics: self.metrics.clone(),
             before_scrape: Arc::new(move || {
+                for cluster in &watched {
+                    telemetry::cluster_available(cluster.name(), cluster.is_available());
+                }
+                for section in &judged {
+                    telemetry::section_well(section.name(), section.condition().well);
+                }
                 for section in &sections {
                     section.refresh();
                     if election.is_none() {
@@ -250,7 +263,8 @@ impl AdminChild {
                 let tree = Arc::clone(&tree);
                 tokio::spawn(async move { count_actors(&tree).await });
             }),
-            sections: self.sections.iter().map(shown).collect(),
+            sections: shown,
+            clusters: Arc::new(move || clusters.iter().map(Cluster::standing).collect()),
             tree: Arc::clone(&self.tree) as Arc<dyn Tree>,
             admin_token_file: self.daemon.admin_token_file.clone(),
         };
@@ -357,6 +371,7 @@ mod tests {
                 started: Instant::now(),
                 metrics: PrometheusBuilder::new().build_recorder().handle(),
                 sections: Vec::new(),
+                clusters: Vec::new(),
                 election: None,
                 tree: Arc::new(LiveTree { handle: OnceLock::new(), heartbeat }),
                 listener: Arc::new(listener),

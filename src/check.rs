@@ -18,6 +18,9 @@ pub fn fine(config: &Config) -> Exit {
     if config.sections().next().is_none() {
         say(config::NOTHING_RUNS);
     }
+    for section in config.sync.iter().filter(|section| section.dry_run) {
+        say(&format!("sync {}: dry_run: nothing is written", section.name));
+    }
     say(&format!(
         "the configuration is fine: {} cluster(s), {} section(s)",
         config.clusters.len(),

@@ -113,15 +113,8 @@ impl Cli {
 /// A command for a running daemon, sent to its admin server.
 #[derive(Debug, PartialEq, Eq, Subcommand)]
 pub enum Remote {
-    /// Show the sections and the actor tree of a running daemon
-    Status {
-        /// Admin server of the daemon
-        #[arg(long, value_name = "URL", default_value_t)]
-        admin: AdminUrl,
-        /// Form of the answer
-        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-        output: Output,
-    },
+    /// Show the clusters and sections of a running daemon, the worst first, and the objects that fail or wait
+    Status(StatusCommand),
     /// Let a section go on with what it holds for someone to look at, such as a mass deletion
     Approve {
         /// Section of the running daemon
@@ -142,6 +135,23 @@ pub enum Remote {
         #[command(flatten)]
         access: Access,
     },
+}
+
+/// `towline status`.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct StatusCommand {
+    /// Admin server of the daemon
+    #[arg(long, value_name = "URL", default_value_t)]
+    pub admin: AdminUrl,
+    /// Form of the answer
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    pub output: Output,
+    /// Show the actor tree, too
+    #[arg(long)]
+    pub tree: bool,
+    /// End with code 1 when a cluster or a section is not well
+    #[arg(long)]
+    pub exit_code: bool,
 }
 
 /// A section by its name, or by its key in the file (`status_sync`) where there is one of the kind.
@@ -172,12 +182,16 @@ pub enum Output {
 
 impl Remote {
     /// Asks the daemon and writes its answer. Needs a tokio runtime.
-    pub async fn execute(&self, out: &mut impl Write) -> Result<(), Error> {
+    pub async fn execute(&self, out: &mut impl Write) -> Result<Exit, Error> {
+        let mut exit = Exit::Done;
         let text = match self {
-            Self::Status { admin, output } => {
-                let status = client::ask(admin, &Method::GET, "/status", None).await?;
-                match output {
-                    Output::Table => table::status(&status),
+            Self::Status(command) => {
+                let status = client::ask(&command.admin, &Method::GET, "/status", None).await?;
+                if command.exit_code && !table::is_well(&status) {
+                    exit = Exit::Failed;
+                }
+                match command.output {
+                    Output::Table => table::status(&status, command.tree),
                     Output::Json => indented(&status),
                 }
             }
@@ -186,7 +200,8 @@ impl Remote {
                 change(access, &format!("/detach/{section}?local_gone={local_gone}")).await?
             }
         };
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Write)
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Write)?;
+        Ok(exit)
     }
 }
 
@@ -271,12 +286,21 @@ mod tests {
 
     #[test]
     fn status_asks_the_local_daemon_unless_told_otherwise() {
-        let status =
-            |admin: &str, output| Command::Remote(Remote::Status { admin: admin.parse().expect("a URL"), output });
-        assert_eq!(parse("towline status").expect("a command"), status("http://127.0.0.1:8384", Output::Table));
+        let status = |admin: &str, output, tree, exit_code| {
+            let admin = admin.parse().expect("a URL");
+            Command::Remote(Remote::Status(StatusCommand { admin, output, tree, exit_code }))
+        };
         assert_eq!(
-            parse("towline status --admin http://edge:1 -o json").expect("a command"),
-            status("http://edge:1", Output::Json)
+            parse("towline status").expect("a command"),
+            status("http://127.0.0.1:8384", Output::Table, false, false)
+        );
+        assert_eq!(
+            parse("towline status --admin http://edge:1 -o json --exit-code").expect("a command"),
+            status("http://edge:1", Output::Json, false, true)
+        );
+        assert_eq!(
+            parse("towline status --tree").expect("a command"),
+            status("http://127.0.0.1:8384", Output::Table, true, false)
         );
     }
 

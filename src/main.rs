@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         }),
         Command::Remote(remote) => block_on(async {
             match remote.execute(&mut std::io::stdout()).await {
-                Ok(()) => Exit::Done,
+                Ok(exit) => exit,
                 Err(error) => failed(&full_text(&error)),
             }
         }),

@@ -1,58 +1,131 @@
-//! Lines for people: a daemon's status as two tables.
+//! Lines for people: a daemon's status as tables, what needs somebody first.
 //!
 //! The document is read as it comes, so that a newer daemon's status is still shown by an older command.
 
-use std::fmt::Write;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
+
+use crate::telemetry::brief;
 
 /// What stands where there is nothing to tell.
 const NOTHING: &str = "-";
 
-/// A daemon's `/status`: the sections, and below them the actor tree.
-pub(super) fn status(status: &Value) -> String {
-    let mut text = String::new();
-    let seconds = status.get("started_seconds_ago").and_then(Value::as_u64).unwrap_or_default();
-    let age = humantime::format_duration(std::time::Duration::from_secs(seconds));
-    // Writing to a String can't fail.
-    let _ = writeln!(text, "towline {}, started {age} ago\n", plain(status.get("version")));
-    text.push_str(&sections(status.get("sections").and_then(Value::as_object)));
-    text.push('\n');
-    text.push_str(&tree(status.get("tree")));
-    text
+/// The states of a section, the worst first; unknown ones come before all.
+const STATES: [&str; 13] = [
+    "blocked",
+    "held",
+    "refused",
+    "failing",
+    "not_ready",
+    "waiting",
+    "pending",
+    "paused",
+    "detaching",
+    "detached",
+    "dry_run",
+    "elsewhere",
+    "ready",
+];
+
+/// Whether every cluster answers and every section does well.
+pub(super) fn is_well(status: &Value) -> bool {
+    let entries = |key: &str| status.get(key).and_then(Value::as_object).into_iter().flatten();
+    entries("clusters").all(|(_, cluster)| cluster.get("state").and_then(Value::as_str) == Some("available"))
+        && entries("sections").all(|(_, section)| section.get("well") == Some(&Value::Bool(true)))
 }
 
-fn sections(sections: Option<&Map<String, Value>>) -> String {
-    let mut rows = vec![["SECTION", "JOB", "STATE", "DETAIL"].map(str::to_owned).to_vec()];
-    for (name, section) in sections.into_iter().flatten() {
-        let readiness = section.get("readiness");
-        let state = readiness.and_then(|readiness| readiness.get("state"));
-        let reason = readiness.and_then(|readiness| readiness.get("reason"));
-        let mut details: Vec<String> = reason.map(|reason| plain(Some(reason))).into_iter().collect();
-        let report = section.as_object().into_iter().flatten();
-        details.extend(
-            report
-                .filter(|(key, _)| !["job", "readiness"].contains(&key.as_str()))
-                .filter_map(|(key, value)| detail(key, value)),
-        );
-        rows.push(vec![name.clone(), plain(section.get("job")), plain(state), or_nothing(&details.join(", "))]);
+/// A daemon's `/status`: the clusters, the sections, the objects that fail or wait, and where it is asked for the actor tree.
+pub(super) fn status(status: &Value, with_tree: bool) -> String {
+    let sections = by_state(status.get("sections").and_then(Value::as_object));
+    let mut parts =
+        vec![clusters(status.get("clusters").and_then(Value::as_object)), section_rows(&sections), objects(&sections)];
+    if with_tree {
+        parts.push(tree(status.get("tree")));
     }
-    aligned(&rows)
+    let version = plain(status.get("version"));
+    parts.push(format!("towline {version}, started {} ago\n", age(status.get("started_seconds_ago"))));
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n")
 }
 
-/// One entry of a report in a few words: zeros, nulls and what is empty are left out, lists are counted.
-fn detail(key: &str, value: &Value) -> Option<String> {
-    match value {
-        Value::Null | Value::Bool(false) => None,
-        Value::Bool(true) => Some(key.to_owned()),
-        Value::Number(number) => (number.as_f64() != Some(0.0)).then(|| format!("{key} {number}")),
-        Value::String(text) => (!text.is_empty()).then(|| format!("{key} {}", one_line(text))),
-        Value::Array(list) => (!list.is_empty()).then(|| format!("{key} {}", list.len())),
-        Value::Object(entries) => {
-            let inner: Vec<String> = entries.iter().filter_map(|(key, value)| detail(key, value)).collect();
-            (!inner.is_empty()).then(|| format!("{key} ({})", inner.join(", ")))
-        }
-    }
+/// The sections, the worst first.
+fn by_state(sections: Option<&Map<String, Value>>) -> Vec<(&String, &Value)> {
+    let mut sections: Vec<_> = sections.into_iter().flatten().collect();
+    let rank = |section: &Value| {
+        let state = section.get("state").and_then(Value::as_str);
+        STATES.iter().position(|known| Some(*known) == state).map_or(0, |place| place + 1)
+    };
+    sections.sort_by_key(|(_, section)| rank(section));
+    sections
+}
+
+fn clusters(clusters: Option<&Map<String, Value>>) -> String {
+    let rows = clusters.into_iter().flatten().map(|(name, cluster)| {
+        let cell = |key: &str| plain(cluster.get(key));
+        vec![name.clone(), cell("state"), age(cluster.get("since_seconds")), cell("reason")]
+    });
+    table(["CLUSTER", "STATE", "SINCE", "REASON"], rows)
+}
+
+fn section_rows(sections: &[(&String, &Value)]) -> String {
+    let rows = sections.iter().map(|(name, section)| {
+        let overview = |key: &str| section.get("overview").and_then(|overview| overview.get(key));
+        let in_step = match section.get("state").and_then(Value::as_str) {
+            Some("elsewhere") | None => NOTHING.to_owned(),
+            Some(_) => format!("{}/{}", plain(overview("in_step")), plain(overview("total"))),
+        };
+        vec![
+            (*name).clone(),
+            plain(overview("flow")),
+            plain(overview("subject")),
+            plain(section.get("state")),
+            in_step,
+            age(overview("oldest_seconds")),
+            or_nothing(&plain(section.get("message"))),
+        ]
+    });
+    table(["SECTION", "REMOTE→LOCAL", "RESOURCE", "STATE", "IN STEP", "OLDEST", "MESSAGE"], rows)
+}
+
+/// What fails or waits, by section.
+fn objects(sections: &[(&String, &Value)]) -> String {
+    let rows = sections.iter().flat_map(|(name, section)| {
+        let listed = section.get("not_in_step").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        listed.iter().map(|object| {
+            let cell = |key: &str| plain(object.get(key));
+            vec![cell("key"), (*name).clone(), cell("state"), age(object.get("for_seconds")), what_to_do(object)]
+        })
+    });
+    table(["OBJECT", "SECTION", "STATE", "FOR", "CAUSE → NEXT STEP"], rows)
+}
+
+/// `spec.n: too large → change it on the hub; retried on change, else in 40s`.
+fn what_to_do(object: &Value) -> String {
+    let text = |key: &str| object.get(key).and_then(Value::as_str).map(one_line).filter(|text| !text.is_empty());
+    let delay = object.get("retry_in_seconds").filter(|seconds| seconds.is_number()).map(|seconds| age(Some(seconds)));
+    let retried = match (text("retry"), delay) {
+        (Some(when), Some(delay)) => Some(format!("retried {when}, else in {delay}")),
+        (Some(when), None) => Some(format!("retried {when}")),
+        (None, Some(delay)) => Some(format!("retried in {delay}")),
+        (None, None) => None,
+    };
+    let then: Vec<String> = text("next_step").filter(|step| step != "none").into_iter().chain(retried).collect();
+    let cause = plain(object.get("cause"));
+    if then.is_empty() { cause } else { format!("{cause} → {}", then.join("; ")) }
+}
+
+/// Seconds in their largest unit.
+fn age(seconds: Option<&Value>) -> String {
+    let seconds = seconds.and_then(Value::as_f64).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.map_or_else(|| NOTHING.to_owned(), brief)
+}
+
+/// A table with these headings; nothing where it has no rows.
+fn table<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut all = vec![headings.map(str::to_owned).to_vec()];
+    all.extend(rows);
+    if all.len() > 1 { aligned(&all) } else { String::new() }
 }
 
 fn tree(tree: Option<&Value>) -> String {
@@ -145,22 +218,40 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn sections_and_the_tree_are_shown_in_columns() {
-        let document = json!({
+    fn document() -> Value {
+        json!({
             "version": "0.1.0",
-            "started_seconds_ago": 3700,
+            "started_seconds_ago": 3 * 3600 + 59,
+            "clusters": {
+                "edge": { "state": "unreachable", "since_seconds": 27, "reason": "connection refused (10.0.0.7:6443)" },
+                "hub": { "state": "available", "since_seconds": 7200, "reason": null },
+            },
             "sections": {
-                "databases": {
-                    "job": "sync",
-                    "readiness": { "state": "ready" },
-                    "objects": { "in_step": 12, "failing": 1, "paused": 0 },
-                    "failures": [{ "key": "a/b" }],
-                    "mass_delete_held": true,
-                    "note": null,
+                "addons": {
+                    "job": "lease", "state": "ready", "well": true, "message": "",
+                    "overview": { "flow": "edge→hub", "subject": "leases", "total": 1, "in_step": 1, "oldest_seconds": null },
                 },
-                "q": { "job": "sync", "readiness": { "state": "unreachable", "reason": "no\nanswer" } },
-                "r": { "job": "sync", "readiness": { "state": "ready" } },
+                "databases": {
+                    "job": "sync", "state": "blocked", "well": false,
+                    "message": "cluster edge unreachable; 1 paused, 1 deleting",
+                    "overview": { "flow": "hub→edge", "subject": "databases", "total": 12, "in_step": 10, "oldest_seconds": 27.4 },
+                    "not_in_step": [{
+                        "key": "hu/orders-0", "state": "deleting", "for_seconds": 12 * 60 + 5,
+                        "cause": "waits for finalizer example.com/never (edge)", "next_step": "ask its owner",
+                    }],
+                },
+                "others": {
+                    "job": "sync", "state": "elsewhere", "well": true, "message": "runs in replica b",
+                    "overview": { "flow": "hub→edge", "subject": "users", "total": 0, "in_step": 0, "oldest_seconds": null },
+                },
+                "queues": {
+                    "job": "sync", "state": "failing", "well": false, "message": "hu/queue-2: spec.n: 502 > 100; 1 failing",
+                    "overview": { "flow": "hub→edge", "subject": "queues", "total": 3, "in_step": 2, "oldest_seconds": 3 },
+                    "not_in_step": [{
+                        "key": "hu/queue-2", "state": "failing", "for_seconds": 3, "cause": "spec.n: 502 > 100",
+                        "next_step": "change it on the hub", "retry": "on change", "retry_in_seconds": 40,
+                    }],
+                },
             },
             "tree": {
                 "name": "root", "state": "running", "restarts": 0,
@@ -176,27 +267,54 @@ mod tests {
                     { "name": "admin", "state": "running", "restarts": 0, "last_exit": "finished" },
                 ],
             },
-        });
+        })
+    }
+
+    #[test]
+    fn clusters_come_first_then_the_worst_sections_then_what_fails_or_waits() {
         let expected = "\
-towline 0.1.0, started 1h 1m 40s ago
+CLUSTER   STATE         SINCE   REASON
+edge      unreachable   27s     connection refused (10.0.0.7:6443)
+hub       available     2h      -
 
-SECTION     JOB    STATE         DETAIL
-databases   sync   ready         failures 1, mass_delete_held, objects (failing 1, in_step 12)
-q           sync   unreachable   no answer
-r           sync   ready         -
+SECTION     REMOTE→LOCAL   RESOURCE    STATE       IN STEP   OLDEST   MESSAGE
+databases   hub→edge       databases   blocked     10/12     27s      cluster edge unreachable; 1 paused, 1 deleting
+queues      hub→edge       queues      failing     2/3       3s       hu/queue-2: spec.n: 502 > 100; 1 failing
+others      hub→edge       users       elsewhere   -         -        runs in replica b
+addons      edge→hub       leases      ready       1/1       -        -
 
-ACTOR                  STATE     RESTARTS   MAILBOX   LAST EXIT
-root                   running   0          -         -
-├─ sync databases      running   0          -         -
-│  └─ dispatcher       running   2          3/64      failed: reset
-└─ admin               running   0          -         finished
+OBJECT        SECTION     STATE      FOR   CAUSE → NEXT STEP
+hu/orders-0   databases   deleting   12m   waits for finalizer example.com/never (edge) → ask its owner
+hu/queue-2    queues      failing    3s    spec.n: 502 > 100 → change it on the hub; retried on change, else in 40s
+
+towline 0.1.0, started 3h ago
 ";
-        // How far the first column reaches depends on its widest cell; compare without runs of spaces.
-        let squeezed = |text: &str| {
-            let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-            lines.collect::<Vec<_>>().join("\n")
+        assert_eq!(status(&document(), false), expected);
+    }
+
+    #[test]
+    fn the_tree_is_shown_where_it_is_asked_for() {
+        let expected = "\
+ACTOR               STATE     RESTARTS   MAILBOX   LAST EXIT
+root                running   0          -         -
+├─ sync databases   running   0          -         -
+│  └─ dispatcher    running   2          3/64      failed: reset
+└─ admin            running   0          -         finished
+";
+        assert!(status(&document(), true).contains(expected), "{}", status(&document(), true));
+        assert!(!status(&document(), false).contains("ACTOR"));
+    }
+
+    #[test]
+    fn all_is_well_where_every_cluster_answers_and_every_section_does_well() {
+        let well = |cluster: &str, section: Value| {
+            is_well(&json!({ "clusters": { "edge": { "state": cluster } }, "sections": { "a": section } }))
         };
-        assert_eq!(squeezed(&status(&document)), squeezed(expected));
+        assert!(well("available", json!({ "well": true })));
+        assert!(!well("available", json!({ "well": false })));
+        assert!(!well("unreachable", json!({ "well": true })));
+        assert!(!well("starting", json!({ "well": true })));
+        assert!(!well("available", json!({})), "a daemon that does not say so");
     }
 
     #[test]
@@ -207,9 +325,9 @@ root                   running   0          -         -
 
     #[test]
     fn a_tree_that_did_not_answer_and_an_unknown_document_are_shown() {
-        let text = status(&json!({ "tree": { "error": "no answer" } }));
-        assert!(text.ends_with("actor tree: no answer\n"), "{text}");
-        assert!(status(&json!([])).starts_with("towline -, started 0s ago"));
+        let text = status(&json!({ "tree": { "error": "no answer" } }), true);
+        assert!(text.starts_with("actor tree: no answer\n"), "{text}");
+        assert_eq!(status(&json!([]), false), "towline -, started - ago\n");
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::Verb;
 use super::access::AccessRequest;
@@ -20,6 +22,7 @@ use super::kind::Kind;
 use super::limiter::{Answer, Limiter};
 use super::object::{Decoded, Object, ObjectKey};
 use crate::config::{ClusterConfig, ClusterName};
+use crate::telemetry::{ClusterStanding, ClusterState};
 
 /// Whether a cluster can be worked with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,12 +83,19 @@ struct ReplyMetadata {
     generation: i64,
 }
 
+/// How the cluster is to those who look at it from outside, and since when.
+struct Seen {
+    state: ClusterState,
+    since: Instant,
+}
+
 struct Shared {
     name: ClusterName,
     config: ClusterConfig,
     session: watch::Sender<Option<Session>>,
     availability: watch::Sender<Availability>,
     credentials_fault: watch::Sender<Option<Arc<str>>>,
+    seen: Mutex<Seen>,
     suspicion: Notify,
     limiter: Limiter,
     gates: Gates,
@@ -111,6 +121,7 @@ impl Cluster {
                 session: watch::Sender::new(None),
                 availability: watch::Sender::new(Availability::Starting),
                 credentials_fault: watch::Sender::new(None),
+                seen: Mutex::new(Seen { state: ClusterState::Starting, since: Instant::now() }),
                 suspicion: Notify::new(),
                 limiter,
                 gates: Gates::default(),
@@ -222,8 +233,42 @@ impl Cluster {
         self.shared.gates.open_all();
     }
 
+    /// How it is, since when and why, for whoever looks at it.
+    pub fn standing(&self) -> ClusterStanding {
+        let availability = self.shared.availability.borrow();
+        let reason = match &*availability {
+            Availability::Unavailable { reason } => Some(reason.clone()),
+            // Those in use go on; it is to be known all the same, before they end.
+            Availability::Starting | Availability::Available => self
+                .shared
+                .credentials_fault
+                .borrow()
+                .as_ref()
+                .map(|fault| format!("new credentials do not work: {fault}")),
+        };
+        drop(availability);
+        let seen = self.shared.seen.lock();
+        ClusterStanding { name: self.shared.name.clone(), state: seen.state, since: seen.since.elapsed(), reason }
+    }
+
+    /// It can't be worked with, and this is the state that it is in. Returns whether that is news.
+    pub(super) fn set_unavailable(&self, state: ClusterState, reason: String) -> bool {
+        self.see(state);
+        self.set_availability(Availability::Unavailable { reason })
+    }
+
+    fn see(&self, state: ClusterState) {
+        let mut seen = self.shared.seen.lock();
+        if seen.state != state {
+            *seen = Seen { state, since: Instant::now() };
+        }
+    }
+
     /// Returns whether that is news.
     pub(super) fn set_availability(&self, next: Availability) -> bool {
+        if next == Availability::Available {
+            self.see(ClusterState::Available);
+        }
         self.shared.availability.send_if_modified(|current| {
             let changed = *current != next;
             *current = next;

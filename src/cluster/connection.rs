@@ -3,6 +3,7 @@
 //! A [`Cluster`](super::Cluster) puts availability, denied permissions and a limit of requests in flight on top. A job
 //! that has credentials of its own uses a [`Connection`] as it is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
@@ -103,6 +104,14 @@ pub struct Connection {
     transport: Transport,
     client: Client,
     guard: Guard,
+    /// Host and port of the API server.
+    address: Arc<str>,
+}
+
+/// Host and port, which a URL may leave to its scheme.
+fn address(url: &http::Uri) -> String {
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
+    format!("{}:{port}", url.host().unwrap_or_default())
 }
 
 impl Connection {
@@ -132,14 +141,20 @@ impl Connection {
     }
 
     fn keeping(name: ClusterName, config: Config, settings: Settings) -> Result<Self, kube::Error> {
+        let address = address(&config.cluster_url).into();
         let (transport, client) = stack::connect(config, settings)?;
-        Ok(Self { name, transport, client, guard: Guard::None })
+        Ok(Self { name, transport, client, guard: Guard::None, address })
     }
 
     /// Over a client that a test has made.
     #[cfg(test)]
     pub(super) fn over(name: ClusterName, client: Client) -> Self {
-        Self { name, transport: stack::through(client.clone()), client, guard: Guard::None }
+        Self { name, transport: stack::through(client.clone()), client, guard: Guard::None, address: "test".into() }
+    }
+
+    /// Host and port of the API server.
+    pub(super) fn address(&self) -> &str {
+        &self.address
     }
 
     /// The same connection, for requests that are only sent while this claim holds, where there is one.

@@ -224,7 +224,7 @@ impl Asked<'_> {
                 if let Some(expired) = cause::<Expired>(other) {
                     return Error::Unclaimed(expired.clone());
                 }
-                let reason = full_text(other);
+                let reason = plain_reason(other).map_or_else(|| full_text(other), str::to_owned);
                 let cluster = self.cluster.clone();
                 if is_connect(other) { Error::Connect { cluster, reason } } else { Error::NoAnswer { cluster, reason } }
             }
@@ -276,10 +276,26 @@ fn told(status: &Status) -> String {
     if status.reason == KUBE_DECODED_NOTHING {
         return NO_STATUS.to_owned();
     }
-    match status.message.char_indices().nth(LONGEST_MESSAGE) {
-        Some((end, _)) => format!("{}…", status.message.get(..end).unwrap_or_default()),
-        None => status.message.clone(),
+    let message = faults(status).unwrap_or_else(|| status.message.clone());
+    match message.char_indices().nth(LONGEST_MESSAGE) {
+        Some((end, _)) => format!("{}…", message.get(..end).unwrap_or_default()),
+        None => message,
     }
+}
+
+/// The fields that a validation refuses, each with its fault; the message has the whole object's name before them, and
+/// the field's a second time.
+fn faults(status: &Status) -> Option<String> {
+    let causes = &status.details.as_ref().filter(|_| status.reason == "Invalid")?.causes;
+    let told: Vec<String> = causes
+        .iter()
+        .filter(|cause| !cause.field.is_empty() && !cause.message.is_empty())
+        .map(|cause| {
+            let message = cause.message.replace(&format!("{} in body ", cause.field), "");
+            format!("{}: {message}", cause.field)
+        })
+        .collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 /// The delay that a status names, where the header is not at hand.
@@ -332,6 +348,20 @@ fn without_credentials(error: &(dyn std::error::Error + 'static)) -> Option<Stri
         next = inner.source();
     }
     None
+}
+
+/// What broke, in words that anybody knows, where the operating system has said it.
+fn plain_reason(error: &kube::Error) -> Option<&'static str> {
+    use std::io::ErrorKind;
+    Some(match cause::<std::io::Error>(error)?.kind() {
+        ErrorKind::ConnectionRefused => "connection refused",
+        ErrorKind::ConnectionReset => "connection reset",
+        ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => "connection broken",
+        ErrorKind::TimedOut => "connection timed out",
+        ErrorKind::HostUnreachable => "host unreachable",
+        ErrorKind::NetworkUnreachable => "network unreachable",
+        _ => return None,
+    })
 }
 
 /// The first error of a type among an error and its sources.
@@ -399,6 +429,35 @@ mod tests {
         let forbidden = refused(403, "Forbidden", "orders", "");
         assert_eq!(forbidden.retry(), Retry::WhenAllowed);
         assert_eq!(forbidden.to_string(), "not allowed to create databases.demo.towline.dev in cluster edge: said");
+    }
+
+    #[test]
+    fn a_refused_field_is_told_without_the_names_around_it() {
+        let cluster: ClusterName = "edge".parse().unwrap();
+        let asked = Asked { cluster: &cluster, verb: Verb::Patch, resource: "queues.demo", name: Some("queue-2") };
+        let status: Status = serde_json::from_value(serde_json::json!({
+            "code": 422, "reason": "Invalid",
+            "message": "Queue.demo \"queue-2\" is invalid: spec.n: Invalid value: 502: spec.n in body should be less than 100",
+            "details": {"name": "queue-2", "causes": [
+                {"reason": "FieldValueInvalid", "field": "spec.n",
+                    "message": "Invalid value: 502: spec.n in body should be less than 100"},
+            ]},
+        }))
+        .unwrap();
+        let told = asked.refused(&status, None).to_string();
+        assert_eq!(told, "rejected (422 Invalid): spec.n: Invalid value: 502: should be less than 100");
+    }
+
+    #[test]
+    fn what_broke_a_connection_is_told_in_plain_words() {
+        let broken = |kind| kube::Error::Service(Box::new(std::io::Error::from(kind)));
+        for (kind, told) in [
+            (std::io::ErrorKind::ConnectionRefused, Some("connection refused")),
+            (std::io::ErrorKind::TimedOut, Some("connection timed out")),
+            (std::io::ErrorKind::Other, None),
+        ] {
+            assert_eq!(plain_reason(&broken(kind)), told, "{kind:?}");
+        }
     }
 
     #[test]

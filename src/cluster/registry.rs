@@ -52,6 +52,11 @@ impl WatchRegistry {
         watch
     }
 
+    /// Every cluster, in the order of the names.
+    pub fn clusters(&self) -> Vec<Cluster> {
+        self.clusters.values().cloned().collect()
+    }
+
     /// The branches of the tree that belong to the clusters: each its session and its watches.
     pub fn into_children(self) -> Vec<ChildSpec> {
         let Self { clusters, watches } = self;

@@ -12,6 +12,7 @@ use super::client::{Availability, Cluster};
 use super::credentials::{Change, Keeper, PROBE_DEADLINE, accepted};
 use super::error::Error;
 use crate::actor::{Backoff, BoxError, Scope};
+use crate::telemetry::ClusterState;
 
 /// How often the credentials' files are looked at (a few `stat` calls).
 const LOOK_AT_FILES: Duration = Duration::from_secs(1);
@@ -97,7 +98,7 @@ fn take_up(cluster: &Cluster, change: Change, state: &mut State) {
                 tracing::warn!(cluster = %cluster.name(), reason, "new credentials do not work, the old ones stay in use");
             }
         }
-        Change::None { reason, kept: false } => unavailable(cluster, &reason),
+        Change::None { reason, kept: false } => unavailable(cluster, ClusterState::NoCredentials, &reason),
     }
 }
 
@@ -112,16 +113,18 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
         Err(error @ Error::Unauthorized { .. }) => {
             keeper.refused();
             let fault = keeper.certificate_fault(SystemTime::now());
-            Some(fault.map_or_else(|| error.to_string(), |fault| format!("{error}: {fault}")))
+            let reason = fault.map_or_else(|| error.to_string(), |fault| format!("{error}: {fault}"));
+            Some((ClusterState::Unauthorized, reason))
         }
-        Err(error) => Some(error.to_string()),
+        Err(Error::Connect { reason, .. } | Error::NoAnswer { reason, .. }) => {
+            Some((ClusterState::Unreachable, format!("{reason} ({})", session.connection.address())))
+        }
+        Err(error) => Some((ClusterState::Unreachable, error.to_string())),
     };
-    if let Some(reason) = down {
+    if let Some((seen, reason)) = down {
         let fault = cluster.credentials_fault().borrow().clone();
-        unavailable(
-            cluster,
-            &fault.map_or_else(|| reason.clone(), |fault| format!("{reason}; new credentials: {fault}")),
-        );
+        let reason = fault.map_or_else(|| reason.clone(), |fault| format!("{reason}; new credentials: {fault}"));
+        unavailable(cluster, seen, &reason);
         state.next_probe = Instant::now() + PROBE_BACKOFF.next_delay(state.probes);
         state.probes = state.probes.saturating_add(1);
     } else {
@@ -133,9 +136,9 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
     }
 }
 
-fn unavailable(cluster: &Cluster, reason: &str) {
-    if cluster.set_availability(Availability::Unavailable { reason: reason.to_owned() }) {
-        tracing::warn!(cluster = %cluster.name(), reason, "cluster is not available");
+fn unavailable(cluster: &Cluster, state: ClusterState, reason: &str) {
+    if cluster.set_unavailable(state, reason.to_owned()) {
+        tracing::warn!(cluster = %cluster.name(), state = state.as_str(), reason, "cluster is not available");
     }
 }
 

@@ -29,6 +29,7 @@ use kube::core::{ApiResource, DynamicResourceScope, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event, ListSemantic};
 use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use self::end::End;
 pub use self::id::WatchId;
@@ -103,6 +104,8 @@ pub struct Watch {
     pub(super) demands: Demands,
     /// The stream has told something since it last failed.
     is_live: AtomicBool,
+    /// It fails again and again though the cluster answers: since when, and why.
+    broken: RwLock<Option<(Instant, String)>>,
     /// How the kind is served, where that is known beforehand.
     known_kind: OnceLock<Kind>,
 }
@@ -128,6 +131,7 @@ impl Watch {
             optional: AtomicBool::new(false),
             demands: Demands::default(),
             is_live: AtomicBool::new(false),
+            broken: RwLock::default(),
             known_kind: OnceLock::new(),
         })
     }
@@ -178,6 +182,11 @@ impl Watch {
     /// Whether the list has ended and the stream has told something since it last failed: what happens shows.
     pub fn is_live(&self) -> bool {
         self.is_live.load(Ordering::Acquire) && !self.store.is_listing()
+    }
+
+    /// For how long the watch has failed again and again though the cluster answers, and why: what happens does not show.
+    pub fn broken(&self) -> Option<(Duration, String)> {
+        self.broken.read().as_ref().map(|(since, reason)| (since.elapsed(), reason.clone()))
     }
 
     /// The kind, once it was found.
@@ -273,10 +282,7 @@ impl Watch {
                     self.store.set_unlisted(error.to_string(), error.is_unreachable());
                     scope.set_state("waiting");
                     let delay = RETRY.next_delay(attempt);
-                    tracing::debug!(cluster = %self.id.cluster, resource = %self.id.resource, %error, ?delay, "watch is not possible");
-                    if attempt == 0 {
-                        tracing::warn!(cluster = %self.id.cluster, resource = %self.id.resource, %error, "watch is not possible, trying on");
-                    }
+                    self.tell_failure(&error, attempt == 0);
                     attempt = attempt.saturating_add(1);
                     tokio::select! {
                         () = scope.draining() => return Ok(()),
@@ -342,6 +348,9 @@ impl Watch {
                     is_listing = matches!(event, Event::Init | Event::InitApply(_));
                     if matches!(event, Event::InitDone | Event::Apply(_) | Event::Delete(_)) {
                         *attempt = 0;
+                        if self.broken.read().is_some() {
+                            *self.broken.write() = None;
+                        }
                         self.is_live.store(true, Ordering::Release);
                     }
                     if matches!(event, Event::InitDone) {

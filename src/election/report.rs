@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Election;
 use super::seat::Seat;
 use crate::config::SectionName;
-use crate::telemetry::{self, Readiness, Refused, Section};
+use crate::telemetry::{self, Condition, Overview, Readiness, Refused, Section, SectionState};
 
 /// A section with its part in the election around its own report.
 pub struct Elected {
@@ -79,6 +79,30 @@ impl Section for Elected {
             None if self.election.roll.takes_part() => Readiness::NotReady("no replica runs the section now".into()),
             None => Readiness::NotReady("this replica has not joined the election yet".into()),
         }
+    }
+
+    /// One that runs in another replica does neither well nor badly here.
+    fn condition(&self) -> Condition {
+        if self.seat.is_held() {
+            return self.section.condition();
+        }
+        match self.readiness() {
+            Readiness::Ready => {
+                let holder = self.holder().map(|holder| format!("runs in replica {holder}")).unwrap_or_default();
+                Condition::new(SectionState::Elsewhere, holder)
+            }
+            Readiness::Unreachable(reason) => Condition::new(SectionState::Blocked, reason),
+            Readiness::NotReady(reason) => Condition::new(SectionState::NotReady, reason),
+        }
+    }
+
+    fn overview(&self) -> Overview {
+        let overview = self.section.overview();
+        if self.seat.is_held() {
+            return overview;
+        }
+        // What was counted here before is of another term.
+        Overview { total: 0, in_step: 0, oldest_seconds: None, ..overview }
     }
 
     fn report(&self) -> Value {

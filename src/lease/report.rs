@@ -12,7 +12,7 @@ use super::readiness::Offer;
 use super::renewal::Target;
 use crate::cluster::{Error, Listed, Watch};
 use crate::config::SectionName;
-use crate::telemetry::{self, LeaseMetrics, Readiness, Refused};
+use crate::telemetry::{self, ClusterStanding, Condition, Facts, LeaseMetrics, NotReady, Overview, Readiness, Refused};
 
 /// What stands in the way of renewing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -251,6 +251,34 @@ impl LeaseReport {
         }
     }
 
+    fn facts(&self) -> Facts {
+        let state = self.shown.state.lock();
+        let reason = || state.waits.reason().map(str::to_owned);
+        let (failing, waiting) = match (state.waits, &state.credentials_fault, &state.failing) {
+            (Waits::Credentials, Some(fault), _) => (Some(fault.clone()), None),
+            (Waits::Secret | Waits::Credentials, _, _) => (reason(), None),
+            (Waits::Nothing, _, Some(failed)) => (Some(failed.error.clone()), None),
+            (Waits::PodMissing | Waits::PodNotReady, _, _) => (None, reason()),
+            (Waits::Watch | Waits::Nothing, _, _) => (None, None),
+        };
+        drop(state);
+        let not_ready = self.not_listed_because();
+        let mut clusters: Vec<ClusterStanding> = Vec::new();
+        for watch in &self.watches {
+            let standing = watch.cluster().standing();
+            if clusters.iter().all(|other| other.name != standing.name) {
+                clusters.push(standing);
+            }
+        }
+        Facts {
+            clusters,
+            failing,
+            waiting,
+            not_ready: not_ready.map(|(reason, unreachable)| NotReady { reason, unreachable }),
+            ..Facts::default()
+        }
+    }
+
     /// Why the managed cluster has not been looked at yet, and whether it does not answer.
     fn not_listed_because(&self) -> Option<(String, bool)> {
         self.watches.iter().find_map(|watch| match &*watch.store().listed().borrow() {
@@ -272,21 +300,30 @@ impl telemetry::Section for LeaseReport {
         "lease"
     }
 
+    fn condition(&self) -> Condition {
+        Condition::of(&self.facts())
+    }
+
+    fn overview(&self) -> Overview {
+        let state = self.shown.state.lock();
+        let held = self.is_held(&state);
+        Overview {
+            flow: format!("{}→hub", self.target.config.cluster),
+            subject: "leases".to_owned(),
+            total: 1,
+            in_step: usize::from(held),
+            oldest_seconds: state.acknowledged.filter(|_| !held).map(|at| at.elapsed().as_secs_f64()),
+        }
+    }
+
     /// Ready while it does what it is to do, which is nothing while the pod is not ready: the process may be a container
     /// of that pod. For the same reason a hub that can't be reached, or not with these credentials, does not make the
     /// process unready.
     fn readiness(&self) -> Readiness {
-        if let Some((reason, unreachable)) = self.not_listed_because() {
-            return if unreachable { Readiness::Unreachable(reason) } else { Readiness::NotReady(reason) };
-        }
-        let state = self.shown.state.lock();
-        match (state.waits, &state.credentials_fault, &state.failing) {
-            (Waits::Credentials, Some(fault), _) => Readiness::Unreachable(fault.clone()),
-            (Waits::Secret | Waits::Credentials, _, _) => {
-                Readiness::Unreachable(state.waits.reason().unwrap_or_default().to_owned())
-            }
-            (Waits::Nothing, _, Some(failed)) => Readiness::Unreachable(failed.error.clone()),
-            _ => Readiness::Ready,
+        let facts = self.facts();
+        match (facts.readiness(), facts.failing) {
+            (Readiness::Ready, Some(failing)) => Readiness::Unreachable(failing),
+            (readiness, _) => readiness,
         }
     }
 

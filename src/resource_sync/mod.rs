@@ -6,7 +6,9 @@
 //! `overhear` what peers' watches tell, `run` is a section's time at work, `awaited` is what caches have yet to show of our
 //! own writes, `reconcile` is the actor that observes, plans and does (`missing` is the part about remote objects that are
 //! not there), `execute` turns a step into a request, `attendant` wakes what waits (`owed`) for a cluster or a permission,
-//! `events` tells people, `report` tells operators, [`state`] is what a section has to know after its process ended.
+//! `events` tells people, `report` tells operators (`waits`: why an object is not in step, and what to do about it; `obstacles`: why a
+//! section can't decide),
+//! [`state`] is what a section has to know after its process ended.
 
 pub mod attendant;
 mod awaited;
@@ -21,6 +23,7 @@ pub mod names;
 mod namespaces;
 mod news;
 pub mod observe;
+mod obstacles;
 mod overhear;
 mod owed;
 pub mod patch;
@@ -35,4 +38,5 @@ pub mod settled;
 mod stage;
 pub mod state;
 pub mod table;
+pub mod waits;
 pub mod wiring;

@@ -1,38 +1,52 @@
 //! A section's queue in metrics, by the names that controller-runtime uses.
 
+use std::collections::HashMap;
 use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::actor::{Observe, Outcome};
 use crate::cluster::ObjectKey;
 use crate::config::SectionName;
 use crate::telemetry::{ReconcileResult, WorkqueueMetrics};
 
-/// Counts what the dispatcher does.
-pub struct QueueMetrics(WorkqueueMetrics);
+/// Counts what the dispatcher does, and knows when what was put aside runs again.
+pub struct QueueMetrics {
+    metrics: WorkqueueMetrics,
+    /// As many as there are keys that wait for their delay.
+    retries: Mutex<HashMap<ObjectKey, Instant>>,
+}
 
 impl QueueMetrics {
     /// The metrics of a section.
     pub fn new(section: &SectionName) -> Self {
-        Self(WorkqueueMetrics::new(section))
+        Self { metrics: WorkqueueMetrics::new(section), retries: Mutex::default() }
+    }
+
+    /// How long it is until a key runs again, where it waits for a delay.
+    pub fn retried_in(&self, key: &ObjectKey, now: Instant) -> Option<Duration> {
+        self.retries.lock().get(key).map(|due| due.saturating_duration_since(now))
     }
 
     /// How many keys wait, at the time of a scrape.
     pub fn set_depth(&self, waiting: usize) {
-        self.0.set_depth(waiting);
+        self.metrics.set_depth(waiting);
     }
 }
 
 impl Observe<ObjectKey> for QueueMetrics {
     fn added(&self, _: &ObjectKey) {
-        self.0.added();
+        self.metrics.added();
     }
 
-    fn started(&self, _: &ObjectKey, waited: Duration) {
-        self.0.started(waited);
+    fn started(&self, key: &ObjectKey, waited: Duration) {
+        self.retries.lock().remove(key);
+        self.metrics.started(waited);
     }
 
     fn finished(&self, _: &ObjectKey, took: Duration, outcome: &Outcome) {
-        self.0.finished(
+        self.metrics.finished(
             took,
             match outcome {
                 Outcome::Done => ReconcileResult::Success,
@@ -43,12 +57,13 @@ impl Observe<ObjectKey> for QueueMetrics {
         );
     }
 
-    fn retried(&self, _: &ObjectKey, _: Duration) {
-        self.0.retried();
+    fn retried(&self, key: &ObjectKey, delay: Duration) {
+        self.retries.lock().insert(key.clone(), Instant::now() + delay);
+        self.metrics.retried();
     }
 
     fn panicked(&self, key: &ObjectKey, message: &str) {
-        self.0.finished(Duration::ZERO, ReconcileResult::Error);
+        self.metrics.finished(Duration::ZERO, ReconcileResult::Error);
         tracing::error!(%key, message, "reconcile panicked");
     }
 }

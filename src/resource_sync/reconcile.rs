@@ -19,6 +19,7 @@ use super::missing::{GUARD_LOOK, LISTING_LOOK, is_selected};
 use super::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step, UPLOAD_SECRET};
 use super::section::{Mode, Section};
 use super::table::Failure;
+use super::waits::Waits;
 use crate::actor::{Outcome, Reconciler, ReconcilerFactory};
 use crate::cluster::{Error, ObjectKey, Retry, Written};
 use crate::telemetry::{Direction, ObjectState as PairState, SyncMetrics};
@@ -62,6 +63,7 @@ impl ReconcilerFactory<ObjectKey> for PairReconcilers {
             awaiting: self.section.awaiting(key),
             permissions: 0,
             waiting_since: None,
+            looked: Instant::now(),
             last_written: BTreeMap::new(),
             rewrites: VecDeque::new(),
         }
@@ -77,6 +79,8 @@ pub struct PairReconciler {
     /// How many permissions had been given when this run began.
     permissions: u64,
     waiting_since: Option<Instant>,
+    /// When this run looked at the caches.
+    looked: Instant,
     /// Fingerprint of what was last written, by step.
     last_written: BTreeMap<&'static str, u64>,
     rewrites: VecDeque<Instant>,
@@ -146,6 +150,7 @@ impl Reconciler for PairReconciler {
         self.waiting_since = None;
         section.remember(&self.key, &self.awaiting);
 
+        self.looked = Instant::now();
         let mut observed = section.observe(&self.key, &remote_key);
         if let Err(error) = self.resolve_unknown(&section, &mut observed).await {
             return self.finish(&section, &observed, End::Failed("read_after_unknown_outcome", error));
@@ -423,12 +428,17 @@ impl PairReconciler {
 
     fn finish(&mut self, section: &Section, observed: &Observed, end: End) -> Outcome {
         let now = Instant::now();
+        let mut waits = None;
         let (state, outcome) = match end {
             End::Rest(rest) => return self.rested(section, observed, rest),
-            End::Held => (PairState::Held, Outcome::RetryAfter(GUARD_LOOK)),
+            End::Held => {
+                waits = Some(Waits::held(section.config()));
+                (PairState::Held, Outcome::RetryAfter(GUARD_LOOK))
+            }
             End::Later(state, after) => (state, after.map_or(Outcome::Wait, Outcome::RetryAfter)),
             End::Circles => {
                 let reason = "the two sides do not settle".to_owned();
+                waits = Some(Waits::circles(&reason));
                 self.failed(
                     section,
                     observed,
@@ -451,6 +461,7 @@ impl PairReconciler {
                     (PairState::Pending, if section.is_available() { Outcome::Retry } else { Outcome::Wait })
                 }
                 retry => {
+                    waits = Some(Waits::failing(step, &error, section.config()));
                     let failure =
                         Failure { key: self.key.clone(), step, kind: error.kind(), reason: error.to_string() };
                     self.failed(section, observed, failure, now);
@@ -468,7 +479,7 @@ impl PairReconciler {
                 }
             },
         };
-        section.table.lock().ended(&self.key, state);
+        section.table.lock().ended(&self.key, state, self.looked, waits);
         outcome
     }
 
@@ -480,7 +491,13 @@ impl PairReconciler {
             Rest::Paused => PairState::Paused,
             Rest::LocalTerminating | Rest::NamespaceTerminating => PairState::Deleting,
             Rest::Unclaimed | Rest::Gone => {
-                table.forget(&self.key);
+                // Nothing is left to do, but the remote object is not gone yet.
+                if rest == Rest::Gone && section.mode() == Mode::Syncing && Waits::is_held_by_others(observed) {
+                    let waits = Waits::deleting(rest, observed, section.config());
+                    table.ended(&self.key, PairState::Deleting, self.looked, Some(waits));
+                } else {
+                    table.forget(&self.key);
+                }
                 drop(table);
                 if matches!(observed.namespace, Namespace::Present { .. }) {
                     section.last_one_went(&self.key);
@@ -502,7 +519,8 @@ impl PairReconciler {
         if rest == Rest::InStep {
             table.pair(&self.key).settled.in_step();
         }
-        table.ended(&self.key, state);
+        let waits = (state == PairState::Deleting).then(|| Waits::deleting(rest, observed, section.config()));
+        table.ended(&self.key, state, self.looked, waits);
         drop(table);
         if let Some(local) = &observed.local {
             match (state, told) {

@@ -13,9 +13,16 @@ use super::reconcile::PairReconcilers;
 use super::section::{Mode, Section};
 use super::state::StateReport;
 use super::table::{Failure, Lags};
+use super::waits::Waits;
 use crate::actor::{Dispatcher, Snapshot};
 use crate::config::{ClusterName, SectionName};
-use crate::telemetry::{self, Direction, Readiness, Refused, SyncMetrics};
+use crate::telemetry::{
+    self, ClusterStanding, Condition, Direction, Facts, NotReady, ObjectState, Overview, Purpose, Readiness, Refused,
+    SyncMetrics,
+};
+
+/// So many objects are listed by name.
+const MOST_LISTED: usize = 50;
 
 /// The section's dispatcher.
 pub type SyncDispatcher = Dispatcher<PairReconcilers, QueueMetrics>;
@@ -50,8 +57,28 @@ struct Report {
     /// What a dry run would have done, by step.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     planned: BTreeMap<&'static str, u64>,
-    /// The last failures, newest first.
+    /// For how long nobody has known whether objects are in step: a cluster does not answer, or a watch is broken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    objects_unknown_for_seconds: Option<u64>,
+    /// The objects that fail or have waited for too long, the most urgent and oldest first.
+    not_in_step: Vec<NotInStep>,
+    /// The last failures that are not mended, newest first.
     failures: Vec<AgedFailure>,
+}
+
+/// One object that fails or waits.
+#[derive(Debug, Serialize)]
+struct NotInStep {
+    key: String,
+    state: &'static str,
+    for_seconds: u64,
+    cause: String,
+    next_step: String,
+    /// When it is tried again, other than after a delay.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    retry: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_in_seconds: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -78,6 +105,75 @@ impl SyncReport {
         Self { section, dispatcher, queue, metrics }
     }
 
+    /// The clusters that it needs now.
+    fn clusters(&self) -> Vec<ClusterStanding> {
+        let section = &self.section;
+        let mut clusters = vec![section.remote_cluster().standing()];
+        if section.mode() != Mode::DetachingLocalGone {
+            clusters.push(section.local_cluster().standing());
+        }
+        clusters
+    }
+
+    /// What the section's condition follows from.
+    fn facts(&self) -> Facts {
+        let now = Instant::now();
+        let section = &self.section;
+        let clusters = self.clusters();
+        let not_ready = section.not_listed_because().map(|(reason, unreachable)| NotReady { reason, unreachable });
+        let broken = section.broken_watch();
+        let unanswered = clusters.iter().filter(|cluster| !cluster.state.is_fine()).map(|cluster| cluster.since);
+        let unknown_for = unanswered.chain(broken.as_ref().map(|(since, _)| *since)).max();
+        let held = section.guard.lock().held(section.objects(), now);
+        let (objects, failing, waiting) = {
+            let table = section.table.lock();
+            let listed = table.not_in_step(now, 1);
+            let sentence = listed.first().and_then(|(key, pair, ..)| pair.waits.as_ref()?.sentence(key));
+            (table.states(), table.failures(now).into_iter().next().map(|(_, failure)| failure), sentence)
+        };
+        let is_failing = objects.get(&ObjectState::Failing).is_some_and(|count| *count > 0);
+        Facts {
+            clusters,
+            held: held.map(|count| format!("{count} deletions wait for `towline approve {}`", section.name())),
+            failing: failing.filter(|_| is_failing).map(|failure| format!("{}: {}", failure.key, failure.reason)),
+            waiting,
+            broken_watch: broken.map(|(_, reason)| reason),
+            // What was never listed was never known.
+            unknown_for: unknown_for.filter(|_| not_ready.is_none()),
+            not_ready,
+            objects,
+            purpose: match section.mode() {
+                Mode::Syncing if section.config().dry_run => Purpose::DryRun,
+                Mode::Syncing => Purpose::Work,
+                Mode::Detaching | Mode::DetachingLocalGone if section.left_to_detach() == 0 => Purpose::Detached,
+                Mode::Detaching | Mode::DetachingLocalGone => Purpose::Detaching,
+            },
+            ..Facts::default()
+        }
+    }
+
+    fn not_in_step(&self, now: Instant) -> Vec<NotInStep> {
+        let clusters = self.clusters();
+        let unanswered = clusters.iter().find(|cluster| !cluster.state.is_fine()).map(|cluster| cluster.name.as_str());
+        let table = self.section.table.lock();
+        let listed = table.not_in_step(now, MOST_LISTED).into_iter().map(|(key, pair, state, age)| {
+            let waits = match (&pair.waits, state) {
+                (Some(waits), state) if state != ObjectState::Pending => (**waits).clone(),
+                _ => Waits::pending(unanswered, pair.told_contended),
+            };
+            NotInStep {
+                key: key.to_string(),
+                state: state.as_str(),
+                for_seconds: age.as_secs(),
+                cause: waits.cause,
+                next_step: waits.next_step,
+                retry: waits.retry,
+                retry_in_seconds: self.queue.retried_in(key, now).map(|left| left.as_secs().max(1)),
+            }
+        });
+        listed.collect()
+    }
+
     fn build(&self) -> Report {
         let now = Instant::now();
         let section = &self.section;
@@ -85,6 +181,7 @@ impl SyncReport {
             let table = section.table.lock();
             (table.states(), table.oldest_pending(now), table.failures(now), table.planned_steps())
         };
+        let facts = self.facts();
         let Lags { spec, status } = oldest;
         Report {
             mode: match section.mode() {
@@ -96,7 +193,7 @@ impl SyncReport {
             remote: section.config().remote.clone(),
             local: section.config().local.clone(),
             resource: section.config().resource.to_string(),
-            objects,
+            objects: objects.into_iter().map(|(state, count)| (state.as_str(), count)).collect(),
             queue: self.dispatcher.snapshot(),
             oldest_unsynced_seconds: Oldest {
                 spec: spec.map(|age| age.as_secs_f64()),
@@ -106,6 +203,8 @@ impl SyncReport {
             waits_for: section.not_listed_because().map(|(reason, _)| reason),
             state: section.state().report(),
             planned,
+            objects_unknown_for_seconds: facts.unknown_for.map(|since| since.as_secs()),
+            not_in_step: self.not_in_step(now),
             failures: failures
                 .into_iter()
                 .map(|(age, failure)| AgedFailure { seconds_ago: age.as_secs(), failure })
@@ -124,10 +223,25 @@ impl telemetry::Section for SyncReport {
     }
 
     fn readiness(&self) -> Readiness {
-        match self.section.not_listed_because() {
-            None => Readiness::Ready,
-            Some((reason, true)) => Readiness::Unreachable(reason),
-            Some((reason, false)) => Readiness::NotReady(reason),
+        self.facts().readiness()
+    }
+
+    fn condition(&self) -> Condition {
+        Condition::of(&self.facts())
+    }
+
+    fn overview(&self) -> Overview {
+        let config = self.section.config();
+        let (states, oldest) = {
+            let table = self.section.table.lock();
+            (table.states(), table.oldest_pending(Instant::now()))
+        };
+        Overview {
+            flow: format!("{}→{}", config.remote, config.local),
+            subject: config.resource.plural.clone(),
+            total: states.values().sum(),
+            in_step: states.get(&ObjectState::InStep).copied().unwrap_or_default(),
+            oldest_seconds: oldest.spec.max(oldest.status).map(|age| age.as_secs_f64()),
         }
     }
 
@@ -143,7 +257,8 @@ impl telemetry::Section for SyncReport {
             (table.states(), table.oldest_pending(now))
         };
         self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
-        self.metrics.set_objects(|state| states.get(state.as_str()).copied().unwrap_or_default());
+        self.metrics.set_objects(|state| states.get(&state).copied().unwrap_or_default());
+        self.metrics.set_dry_run(self.section.config().dry_run);
         for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
             self.metrics.set_oldest_pending(direction, age.unwrap_or_default());
         }

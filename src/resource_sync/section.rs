@@ -26,7 +26,7 @@ use super::secrets::{self, RemoteSecret, SecretView};
 use super::state::{Keeper, Keeping};
 use super::table::Table;
 use crate::actor::KeyMailbox;
-use crate::cluster::{Cluster, Error, FIELD_MANAGER, Fence, Kind, Listed, ObjectKey, Watch};
+use crate::cluster::{Cluster, Error, FIELD_MANAGER, Fence, Kind, ObjectKey, Watch};
 use crate::config::{SectionName, SyncConfig};
 
 /// The configuration's default: one daemon alone follows the remote objects.
@@ -237,7 +237,7 @@ impl Section {
     }
 
     /// The caches that it decides from.
-    fn needed(&self) -> Vec<&Arc<Watch>> {
+    pub(super) fn needed(&self) -> Vec<&Arc<Watch>> {
         let watches = &self.watches;
         if self.mode() == Mode::DetachingLocalGone {
             return vec![&watches.remote];
@@ -280,30 +280,6 @@ impl Section {
     /// Whether a list has just ended of which the guard does not know the suspects yet.
     pub(super) fn is_noting(&self) -> bool {
         self.run.read().is_noting() || self.needed().iter().any(|watch| watch.is_noting())
-    }
-
-    /// The first reason why it can't decide, and whether that is a cluster that does not answer.
-    pub fn not_listed_because(&self) -> Option<(String, bool)> {
-        let run = self.run.read();
-        let reason = self.needed().into_iter().find_map(|watch| {
-            let id = watch.id();
-            match &*watch.store().listed().borrow() {
-                Listed::Yes if run.knows(watch) => None,
-                Listed::Yes => {
-                    Some((format!("{} in cluster {}: the list has not ended", id.resource, id.cluster), false))
-                }
-                Listed::No { reason, unreachable } => Some((
-                    format!(
-                        "{} in cluster {}: {}",
-                        id.resource,
-                        id.cluster,
-                        reason.as_deref().unwrap_or("the first list has not ended")
-                    ),
-                    *unreachable,
-                )),
-            }
-        });
-        reason.or_else(|| (!self.state_is_known()).then(|| self.state.waits_because()))
     }
 
     /// Whether both clusters answer.

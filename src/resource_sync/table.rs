@@ -8,6 +8,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::settled::Settled;
+use super::waits::Waits;
 use crate::cluster::ObjectKey;
 use crate::telemetry::ObjectState as PairState;
 
@@ -32,8 +33,12 @@ pub struct Failure {
 pub struct Pair {
     /// What our writes settled on.
     pub settled: Settled,
-    /// How it stands.
+    /// How it stands; [`Pair::shown`] is what is told of it.
     pub state: PairState,
+    /// Since when.
+    pub state_since: Instant,
+    /// What it waits for, where that is known.
+    pub waits: Option<Box<Waits>>,
     /// When the remote changed something that the local object does not show yet.
     pub spec_since: Option<Instant>,
     /// When the local side changed something that the remote does not show yet.
@@ -53,12 +58,25 @@ impl Default for Pair {
         Self {
             settled: Settled::default(),
             state: PairState::Pending,
+            state_since: Instant::now(),
+            waits: None,
             spec_since: None,
             status_since: None,
             told_failure: None,
             told_contended: false,
             holds_remote: false,
             uploads: BTreeMap::new(),
+        }
+    }
+}
+
+impl Pair {
+    /// The state to tell, and since when: what was in step and has changed since is so no more.
+    pub fn shown(&self) -> (PairState, Instant) {
+        let changed = self.spec_since.into_iter().chain(self.status_since).min();
+        match (self.state, changed) {
+            (PairState::InStep, Some(changed)) => (PairState::Pending, changed),
+            (state, _) => (state, self.state_since),
         }
     }
 }
@@ -107,6 +125,7 @@ impl Table {
     /// The pair is gone on both sides.
     pub fn forget(&mut self, key: &ObjectKey) {
         self.pairs.remove(key);
+        self.mended(key);
     }
 
     /// A change was written to the local side; how long after it arrived.
@@ -119,14 +138,28 @@ impl Table {
         self.get(key)?.status_since.take().map(|since| now.saturating_duration_since(since))
     }
 
-    /// A reconcile ended in this state. In step, nothing waits any more: what arrived was an echo of our own writes.
-    pub fn ended(&mut self, key: &ObjectKey, state: PairState) {
+    /// A reconcile that had looked at that moment ended in this state. In step, nothing waits any more: what had arrived
+    /// was an echo of our own writes. What has arrived since is for the next one.
+    pub fn ended(&mut self, key: &ObjectKey, state: PairState, looked: Instant, waits: Option<Waits>) {
         let pair = self.pair(key);
-        pair.state = state;
-        if state == PairState::InStep {
-            pair.spec_since = None;
-            pair.status_since = None;
+        if pair.state != state {
+            pair.state = state;
+            pair.state_since = Instant::now();
         }
+        pair.waits = waits.map(Box::new);
+        if state == PairState::InStep {
+            for since in [&mut pair.spec_since, &mut pair.status_since] {
+                *since = since.filter(|since| *since > looked);
+            }
+        }
+        if !matches!(state, PairState::Failing | PairState::Pending) {
+            self.mended(key);
+        }
+    }
+
+    /// What failed does not fail any more.
+    fn mended(&mut self, key: &ObjectKey) {
+        self.failures.retain(|(_, failure)| failure.key != *key);
     }
 
     /// The pairs with a secret whose last upload is at least that old.
@@ -137,7 +170,8 @@ impl Table {
 
     /// Notes a failure.
     pub fn failed(&mut self, failure: Failure, now: Instant) {
-        self.failures.retain(|(_, earlier)| (&earlier.key, earlier.step) != (&failure.key, failure.step));
+        // A step that failed before has either been carried out since, or will be told again.
+        self.mended(&failure.key);
         if self.failures.len() == FAILURES {
             self.failures.pop_front();
         }
@@ -150,12 +184,30 @@ impl Table {
     }
 
     /// How many pairs are in each state.
-    pub fn states(&self) -> BTreeMap<&'static str, usize> {
-        let mut states: BTreeMap<_, _> = PairState::ALL.into_iter().map(|state| (state.as_str(), 0)).collect();
+    pub fn states(&self) -> BTreeMap<PairState, usize> {
+        let mut states: BTreeMap<_, _> = PairState::ALL.into_iter().map(|state| (state, 0)).collect();
         for pair in self.pairs.values() {
-            *states.entry(pair.state.as_str()).or_default() += 1;
+            *states.entry(pair.shown().0).or_default() += 1;
         }
         states
+    }
+
+    /// The pairs that fail or have waited for too long, with the age of their state: the most urgent and oldest first, so
+    /// many at most.
+    pub fn not_in_step(&self, now: Instant, most: usize) -> Vec<(&ObjectKey, &Pair, PairState, Duration)> {
+        let mut found: Vec<_> = self
+            .pairs
+            .iter()
+            .filter_map(|(key, pair)| {
+                let (state, since) = pair.shown();
+                let age = now.saturating_duration_since(since);
+                let (rank, after) = state.listed_after()?;
+                (age >= after).then_some((rank, age, key, pair, state))
+            })
+            .collect();
+        found.sort_by(|one, other| (one.0, other.1, one.2).cmp(&(other.0, one.1, other.2)));
+        found.truncate(most);
+        found.into_iter().map(|(_, age, key, pair, state)| (key, pair, state, age)).collect()
     }
 
     /// How long the oldest change waits, down and up.
@@ -196,18 +248,59 @@ mod tests {
         let key = ObjectKey::new("n", "a");
         let start = Instant::now();
         table.pair(&key).spec_since = Some(start);
-        table.ended(&key, PairState::Failing);
+        table.ended(&key, PairState::Failing, start, None);
         assert_eq!(table.oldest_pending(start + Duration::from_secs(2)).spec, Some(Duration::from_secs(2)));
         assert_eq!(table.spec_written(&key, start + Duration::from_secs(3)), Some(Duration::from_secs(3)));
         assert_eq!(table.spec_written(&key, start + Duration::from_secs(4)), None, "an echo is no change");
         table.pair(&key).status_since = Some(start);
-        table.ended(&key, PairState::InStep);
+        table.ended(&key, PairState::InStep, start, None);
         assert_eq!(table.oldest_pending(start), Lags::default());
-        assert_eq!(table.states()["in_step"], 1);
+        assert_eq!(table.states()[&PairState::InStep], 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_twenty_failures_are_kept_one_for_each_key_and_step() {
+    async fn what_has_changed_is_pending_until_a_reconcile_has_looked_at_it() {
+        let mut table = Table::default();
+        let key = ObjectKey::new("n", "a");
+        let start = Instant::now();
+        table.ended(&key, PairState::InStep, start, None);
+        let changed = start + Duration::from_secs(1);
+        table.pair(&key).spec_since = Some(changed);
+        assert_eq!(table.pair(&key).shown(), (PairState::Pending, changed));
+        // One that had looked before does not know of it.
+        table.ended(&key, PairState::InStep, start, None);
+        assert_eq!(table.states()[&PairState::Pending], 1);
+        table.ended(&key, PairState::InStep, changed, None);
+        assert_eq!((table.states()[&PairState::Pending], table.states()[&PairState::InStep]), (0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_or_waits_is_listed_the_most_urgent_and_oldest_first_and_healthy_ones_never() {
+        let mut table = Table::default();
+        let start = Instant::now();
+        let states = [
+            ("step", PairState::InStep),
+            ("going", PairState::Deleting),
+            ("paused", PairState::Paused),
+            ("failing", PairState::Failing),
+            ("held", PairState::Held),
+            ("moving", PairState::Pending),
+        ];
+        for (name, state) in states {
+            table.ended(&ObjectKey::new("n", name), state, start, None);
+        }
+        let listed = |table: &Table, after: u64, most: usize| -> Vec<String> {
+            let found = table.not_in_step(start + Duration::from_secs(after), most);
+            found.into_iter().map(|(key, ..)| key.name.to_string()).collect()
+        };
+        assert_eq!(listed(&table, 0, 9), ["held", "failing"]);
+        assert_eq!(listed(&table, 10, 9), ["held", "failing", "moving"]);
+        assert_eq!(listed(&table, 60, 9), ["held", "failing", "going", "moving"]);
+        assert_eq!(listed(&table, 60, 2), ["held", "failing"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_twenty_failures_are_kept_one_for_each_key_until_they_are_mended() {
         let mut table = Table::default();
         let failure = |number: usize, reason: &str| Failure {
             key: ObjectKey::new("n", number.to_string()),
@@ -223,5 +316,14 @@ mod tests {
         assert_eq!(failures.len(), 20);
         assert_eq!(failures[0].1.reason, "again");
         assert_eq!(failures[19].1.key, ObjectKey::new("n", "10"));
+        let mut left = |number: usize, state| {
+            table.ended(&ObjectKey::new("n", number.to_string()), state, Instant::now(), None);
+            table.failures(Instant::now()).len()
+        };
+        assert_eq!(left(29, PairState::Pending), 20, "it is tried again");
+        assert_eq!(left(29, PairState::InStep), 19);
+        assert_eq!(left(28, PairState::Deleting), 18);
+        table.forget(&ObjectKey::new("n", "27"));
+        assert_eq!(table.failures(Instant::now()).len(), 17);
     }
 }

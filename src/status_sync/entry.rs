@@ -117,6 +117,11 @@ impl Entry {
         self.not_before.is_some_and(|moment| now < moment)
     }
 
+    /// Whether its last write failed.
+    pub fn is_failing(&self) -> bool {
+        self.failed.is_some()
+    }
+
     /// When its failed write can be tried again, where there is one.
     pub fn retry_at(&self) -> Option<Instant> {
         self.not_before.max(self.failed)

@@ -12,7 +12,7 @@ use super::listener::Listener;
 use super::poller::{Poller, Shared};
 use super::tally::Tally;
 use crate::config::SectionName;
-use crate::telemetry::{self, Readiness, Refused};
+use crate::telemetry::{self, ClusterStanding, Condition, Facts, NotReady, Overview, Readiness, Refused};
 
 /// What a family shows.
 #[derive(Clone, Debug, Default)]
@@ -108,6 +108,40 @@ impl StatusSyncReport {
     }
 }
 
+impl StatusSyncReport {
+    /// The cluster that all families write to.
+    fn hub(&self) -> Option<ClusterStanding> {
+        let poller = self.pollers.first()?;
+        poller.watches().next().map(|watch| watch.cluster().standing())
+    }
+
+    fn facts(&self) -> Facts {
+        let mut facts = Facts { clusters: self.hub().into_iter().collect(), ..Facts::default() };
+        let mut held = 0;
+        for poller in &self.pollers {
+            let report = poller.report();
+            let family = poller.family().as_str();
+            held += report.mass_clear_held.unwrap_or_default();
+            if let Some((_, error)) = &report.failure {
+                facts.database.get_or_insert_with(|| format!("{family}: {error}"));
+            }
+            if let Some((_, error)) = &report.write_failure {
+                facts.failing.get_or_insert_with(|| format!("{family}: {error}"));
+            }
+            if let Some((reason, unreachable)) = poller.not_ready_because() {
+                facts.not_ready.get_or_insert(NotReady { reason, unreachable });
+            } else if report.passes == 0 && report.failure.is_none() {
+                let reason = format!("the first pass of {family} goes on");
+                facts.not_ready.get_or_insert(NotReady { reason, unreachable: false });
+            }
+        }
+        if held > 0 {
+            facts.held = Some(format!("{held} clearings wait for `towline approve {}`", self.name));
+        }
+        facts
+    }
+}
+
 impl telemetry::Section for StatusSyncReport {
     fn name(&self) -> &SectionName {
         &self.name
@@ -115,6 +149,27 @@ impl telemetry::Section for StatusSyncReport {
 
     fn job(&self) -> &'static str {
         "status_sync"
+    }
+
+    fn condition(&self) -> Condition {
+        Condition::of(&self.facts())
+    }
+
+    fn overview(&self) -> Overview {
+        let reports = || self.pollers.iter().map(|poller| poller.report());
+        let total: usize = reports().map(|report| report.objects).sum();
+        let waiting: usize = reports().flat_map(|report| report.waiting.into_values()).sum();
+        let oldest = reports().filter_map(|report| report.oldest_pending).min();
+        Overview {
+            flow: format!("database→{}", self.hub().map(|cluster| cluster.name.to_string()).unwrap_or_default()),
+            subject: match self.pollers.as_slice() {
+                [one] => one.family().as_str().to_owned(),
+                many => format!("{} families", many.len()),
+            },
+            total,
+            in_step: total.saturating_sub(waiting),
+            oldest_seconds: oldest.map(|since| since.elapsed().as_secs_f64()),
+        }
     }
 
     fn readiness(&self) -> Readiness {

@@ -174,6 +174,11 @@ impl Table {
         served.filter_map(Entry::retry_at).min()
     }
 
+    /// Whether the last write of any object failed.
+    pub fn any_failing(&self) -> bool {
+        self.entries.values().any(Entry::is_failing)
+    }
+
     /// Since when the oldest change is not written. What waits for something else than us does not count.
     pub fn oldest_pending(&self) -> Option<Instant> {
         self.entries.values().filter(|entry| entry.waiting.is_none()).filter_map(|entry| entry.pending).min()

@@ -6,7 +6,7 @@
 //! | `GET /healthz` | 503 when the tree has made no progress for [`OLDEST_HEARTBEAT`] |
 //! | `GET /readyz` | 503 while a section is [`Readiness::NotReady`]; an unreachable cluster does not take it down |
 //! | `GET /readyz/{section}` | 503 unless that section is [`Readiness::Ready`] |
-//! | `GET /status` | version, age, the actor tree, and each section's report |
+//! | `GET /status` | version, age, the clusters, the actor tree, and each section's state, cause and report |
 //! | `POST /approve/{section}` | the section's answer |
 //! | `POST /detach/{section}?local_gone=true` | the section's answer |
 //!
@@ -32,7 +32,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::access::{Denied, authorize};
-use super::{Readiness, Refused, Section, Tree, VERSION, process};
+use super::{ClusterStanding, Condition, Readiness, Refused, Section, Tree, VERSION, process};
 
 /// A tree that has shown no progress for this long is dead: its heartbeat is many times more frequent.
 const OLDEST_HEARTBEAT: Duration = Duration::from_secs(10);
@@ -49,6 +49,8 @@ pub struct Admin {
     pub before_scrape: Arc<dyn Fn() + Send + Sync>,
     /// Every configured section.
     pub sections: Vec<Arc<dyn Section>>,
+    /// How each configured cluster is now, in the order of the names.
+    pub clusters: Arc<dyn Fn() -> Vec<ClusterStanding> + Send + Sync>,
     /// The actor tree.
     pub tree: Arc<dyn Tree>,
     /// File with the token that takes changes from other hosts.
@@ -58,7 +60,11 @@ pub struct Admin {
 impl Admin {
     fn section(&self, name: &str) -> Result<Arc<dyn Section>, Problem> {
         let found = self.sections.iter().find(|section| section.name().as_str() == name);
-        found.cloned().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "no section of this name"))
+        found.cloned().ok_or_else(|| {
+            let names: Vec<&str> = self.sections.iter().map(|section| section.name().as_str()).collect();
+            let known = if names.is_empty() { "there are none".to_owned() } else { names.join(", ") };
+            Problem::new(StatusCode::NOT_FOUND, format!("no section of this name; sections: {known}"))
+        })
     }
 }
 
@@ -167,12 +173,21 @@ async fn status(State(admin): State<Arc<Admin>>) -> Json<Value> {
         .unwrap_or_else(|_| json!({ "error": "no answer" }));
     let sections: Map<String, Value> =
         admin.sections.iter().map(|section| (section.name().to_string(), section_status(section.as_ref()))).collect();
+    let clusters: Map<String, Value> = (admin.clusters)().iter().map(cluster_status).collect();
     Json(json!({
         "version": VERSION,
         "started_seconds_ago": admin.started.elapsed().as_secs(),
+        "clusters": clusters,
         "tree": tree,
         "sections": sections,
     }))
+}
+
+fn cluster_status(cluster: &ClusterStanding) -> (String, Value) {
+    let status = json!({
+        "state": cluster.state, "since_seconds": cluster.since.as_secs(), "reason": cluster.reason,
+    });
+    (cluster.name.to_string(), status)
 }
 
 fn section_status(section: &dyn Section) -> Value {
@@ -180,6 +195,11 @@ fn section_status(section: &dyn Section) -> Value {
         Value::Object(report) => report,
         other => Map::from_iter([("report".to_owned(), other)]),
     };
+    let Condition { state, well, message } = section.condition();
+    status.insert("state".to_owned(), json!(state));
+    status.insert("well".to_owned(), json!(well));
+    status.insert("message".to_owned(), json!(message));
+    status.insert("overview".to_owned(), json!(section.overview()));
     status.insert("job".to_owned(), json!(section.job()));
     status.insert("readiness".to_owned(), json!(section.readiness()));
     Value::Object(status)

@@ -13,9 +13,10 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::{LogConfig, LogFormat};
 
-/// kube writes the whole body of an answer that it can't decode at WARN, which may be a list of secrets. A filter that
-/// names the target overrides it.
-const QUIET: &str = "kube_client=error";
+/// kube's client writes the whole body of an answer that it can't decode at WARN, which may be a list of secrets, and its
+/// watcher writes errors as whole structures, which the watch tells in a sentence of its own. A filter that names a target
+/// overrides it.
+const QUIET: &str = "kube_client=error,kube_runtime=error";
 
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +84,7 @@ mod tests {
             let _span = tracing::info_span!("sync", section = "databases").entered();
             tracing::info!(cluster = "hub", "cluster reached");
             tracing::debug!("not for everyone");
+            tracing::warn!(target: "kube_runtime::watcher", "watch list error with 403: Api(Status {{ status: Some(Failure) }})");
         });
         let bytes = lines.0.lock().clone();
         String::from_utf8(bytes).expect("UTF-8")
@@ -110,5 +112,15 @@ mod tests {
         assert!(!logged(LogFormat::Text, "info").contains("not for everyone"));
         assert!(logged(LogFormat::Text, "debug").contains("not for everyone"));
         assert_eq!(logged(LogFormat::Text, "off"), "");
+    }
+
+    #[test]
+    fn kube_s_structures_are_left_out_unless_the_filter_names_them() {
+        for filter in ["info", "debug", "trace", "warn,towline=debug"] {
+            assert!(!logged(LogFormat::Text, filter).contains("Api(Status"), "{filter}");
+        }
+        for filter in ["info,kube_runtime=debug", "kube_runtime::watcher=warn", "info,kube_runtime::watcher=debug"] {
+            assert!(logged(LogFormat::Text, filter).contains("Api(Status"), "{filter}");
+        }
     }
 }

@@ -25,6 +25,10 @@ pub(super) const WORKQUEUE_RETRIES_TOTAL: &str = "workqueue_retries_total";
 pub(super) const REST_CLIENT_REQUESTS_TOTAL: &str = "rest_client_requests_total";
 /// Whether a section runs here, by `name` (the section).
 pub(super) const LEADER_ELECTION_MASTER_STATUS: &str = "leader_election_master_status";
+/// Whether a cluster answers, by `cluster`.
+pub(super) const CLUSTER_AVAILABLE: &str = "towline_cluster_available";
+/// Whether a section does well, by `section`.
+pub(super) const SECTION_WELL: &str = "towline_section_well";
 /// Objects, by `section` and `state`.
 pub(super) const SYNC_OBJECTS: &str = "towline_sync_objects";
 /// From a remote change's arrival to the acknowledged local write, by `section`.
@@ -35,6 +39,8 @@ pub(super) const SYNC_STATUS_LAG_SECONDS: &str = "towline_sync_status_lag_second
 pub(super) const SYNC_OLDEST_PENDING_SECONDS: &str = "towline_sync_oldest_pending_seconds";
 /// Fields that were taken back from another manager, by `section`.
 pub(super) const SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_sync_contended_fields_total";
+/// Whether a section only plans, by `section`.
+pub(super) const SYNC_DRY_RUN: &str = "towline_sync_dry_run";
 /// Whether a lease is held, by `section`.
 pub(super) const LEASE_HELD: &str = "towline_lease_held";
 /// When a lease's last renewal was acknowledged, in seconds since 1970, by `section`.
@@ -110,7 +116,7 @@ const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
 }
 
 /// Every metric of the recorder; those of the process are written by `process`.
-pub(super) const ALL: [Metric; 36] = {
+pub(super) const ALL: [Metric; 39] = {
     use Kind::{Counter, Gauge, Histogram};
     [
         metric(RECONCILE_TOTAL, Counter, "Reconciles by section and result"),
@@ -123,6 +129,12 @@ pub(super) const ALL: [Metric; 36] = {
         metric(WORKQUEUE_RETRIES_TOTAL, Counter, "Keys that were put back after a failure"),
         metric(REST_CLIENT_REQUESTS_TOTAL, Counter, "Requests to API servers by status code, method and host"),
         metric(LEADER_ELECTION_MASTER_STATUS, Gauge, "1 where the section runs in this process, 0 where it does not"),
+        metric(
+            CLUSTER_AVAILABLE,
+            Gauge,
+            "1 where the cluster answers, 0 where it does not or has no usable credentials",
+        ),
+        metric(SECTION_WELL, Gauge, "1 where nobody has to look after the section, 0 where towline status tells why"),
         metric(SYNC_OBJECTS, Gauge, "Objects by section and state"),
         metric(SYNC_SPEC_LAG_SECONDS, Histogram, "From the arrival of a remote change to the acknowledged local write"),
         metric(
@@ -136,6 +148,7 @@ pub(super) const ALL: [Metric; 36] = {
             Counter,
             "Fields that another field manager keeps setting and that were taken back",
         ),
+        metric(SYNC_DRY_RUN, Gauge, "1 where the section only plans and writes nothing"),
         metric(LEASE_HELD, Gauge, "1 where the lease is held, 0 where it is not"),
         metric(
             LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS,

@@ -6,6 +6,7 @@
 
 mod access;
 mod admin;
+mod condition;
 mod logging;
 mod metrics;
 mod process;
@@ -17,13 +18,14 @@ mod status_sync;
 pub use access::ReadToken;
 pub(crate) use access::read_token;
 pub use admin::Admin;
+pub use condition::{ClusterStanding, ClusterState, Condition, Facts, NotReady, Purpose, SectionState, brief};
 pub use logging::{InstallLog, install as install_log};
 pub use metrics::{InstallMetrics, install as install_metrics};
 pub use recorders::{
     Direction, LeaseMetrics, ObjectState, ReconcileResult, RestClientMetrics, SyncMetrics, WorkqueueMetrics, actors,
-    leader_election_master_status,
+    cluster_available, leader_election_master_status, section_well,
 };
-pub use section::{Readiness, Refused, Section, Tree};
+pub use section::{Overview, Readiness, Refused, Section, Tree};
 pub use server::serve;
 pub use status_sync::{ListenerMetrics, StatusSyncMetrics, WriteOutcome, db_pool_connections, db_query};
 

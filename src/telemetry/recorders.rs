@@ -8,7 +8,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use parking_lot::Mutex;
 
 use super::metrics as names;
-use crate::config::SectionName;
+use crate::config::{ClusterName, SectionName};
 
 /// How a reconcile ended, as controller-runtime tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +98,9 @@ impl WorkqueueMetrics {
     }
 }
 
-/// What a pair of objects is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a pair of objects is in. A state is added here and nowhere else: metrics, reports and tests go by
+/// [`ObjectState::ALL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectState {
     /// Both sides agree.
     InStep,
@@ -120,7 +121,7 @@ impl ObjectState {
     pub const ALL: [Self; 6] = [Self::InStep, Self::Pending, Self::Paused, Self::Failing, Self::Deleting, Self::Held];
 
     /// The label's value, and the key in a report.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::InStep => "in_step",
             Self::Pending => "pending",
@@ -128,6 +129,19 @@ impl ObjectState {
             Self::Failing => "failing",
             Self::Deleting => "deleting",
             Self::Held => "held",
+        }
+    }
+
+    /// From when on an object in this state is listed by name, the most urgent states first; `None`: never.
+    pub fn listed_after(self) -> Option<(u8, Duration)> {
+        match self {
+            Self::Held => Some((0, Duration::ZERO)),
+            Self::Failing => Some((1, Duration::ZERO)),
+            // Finalizers of healthy controllers are done sooner.
+            Self::Deleting => Some((2, Duration::from_mins(1))),
+            // Longer than a change takes on its way through clusters that are well.
+            Self::Pending => Some((3, Duration::from_secs(10))),
+            Self::InStep | Self::Paused => None,
         }
     }
 }
@@ -150,6 +164,7 @@ pub struct SyncMetrics {
     oldest_pending_spec: Gauge,
     oldest_pending_status: Gauge,
     contended_fields: Counter,
+    dry_run: Gauge,
 }
 
 impl SyncMetrics {
@@ -167,7 +182,13 @@ impl SyncMetrics {
             oldest_pending_spec: oldest_pending("spec"),
             oldest_pending_status: oldest_pending("status"),
             contended_fields: counter!(names::SYNC_CONTENDED_FIELDS_TOTAL, &labels),
+            dry_run: gauge!(names::SYNC_DRY_RUN, &labels),
         }
+    }
+
+    /// Whether the section only plans.
+    pub fn set_dry_run(&self, dry_run: bool) {
+        self.dry_run.set(if dry_run { 1.0 } else { 0.0 });
     }
 
     /// How many objects are in each state, at the time of a scrape.
@@ -279,6 +300,16 @@ impl RestClientMetrics {
 /// Whether a section runs in this process.
 pub fn leader_election_master_status(section: &SectionName, is_here: bool) {
     gauge!(names::LEADER_ELECTION_MASTER_STATUS, "name" => section.to_string()).set(if is_here { 1.0 } else { 0.0 });
+}
+
+/// Whether a section does well, at the time of a scrape.
+pub fn section_well(section: &SectionName, is_well: bool) {
+    gauge!(names::SECTION_WELL, "section" => section.to_string()).set(if is_well { 1.0 } else { 0.0 });
+}
+
+/// Whether a cluster answers, at the time of a scrape.
+pub fn cluster_available(cluster: &ClusterName, is_available: bool) {
+    gauge!(names::CLUSTER_AVAILABLE, "cluster" => cluster.to_string()).set(if is_available { 1.0 } else { 0.0 });
 }
 
 /// All actors of one role together, at the time of a scrape. A role is what is the same for all sections, clusters and

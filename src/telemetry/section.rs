@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::condition::Condition;
 use crate::config::SectionName;
 
 /// A configured section, as the admin server sees it.
@@ -20,7 +21,14 @@ pub trait Section: Send + Sync {
     /// Whether it does it.
     fn readiness(&self) -> Readiness;
 
-    /// Its own report: a JSON object, whose keys stand beside `job` and `readiness` in `/status`.
+    /// How it is doing.
+    fn condition(&self) -> Condition;
+
+    /// What it is about and how far it has come, in the words that all jobs share.
+    fn overview(&self) -> Overview;
+
+    /// Its own report: a JSON object, whose keys stand in `/status` beside `job`, `readiness` and those of its condition
+    /// and its overview.
     fn report(&self) -> Value;
 
     /// Brings gauges that hold a state up to date, before a scrape.
@@ -32,6 +40,21 @@ pub trait Section: Send + Sync {
     /// Ends the section for good, with `local_gone` also where the local cluster will never answer again. The answer
     /// tells what was released.
     fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>>;
+}
+
+/// A section's row in a table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Overview {
+    /// From where to where: `hub→edge`.
+    pub flow: String,
+    /// What it is about: a plural.
+    pub subject: String,
+    /// How many objects there are.
+    pub total: usize,
+    /// How many of them are as they should be.
+    pub in_step: usize,
+    /// Age in seconds of the oldest change that has not arrived.
+    pub oldest_seconds: Option<f64>,
 }
 
 /// Whether a section does its job.

@@ -265,6 +265,7 @@ mod tests {
             metrics: recorder().expect("the buckets are well formed").handle(),
             before_scrape: Arc::new(|| {}),
             sections: Vec::new(),
+            clusters: Arc::new(Vec::new),
             tree,
             admin_token_file: None,
         };

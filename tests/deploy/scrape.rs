@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use towline::telemetry::{
     self, Admin, Direction, LeaseMetrics, ListenerMetrics, ReconcileResult, RestClientMetrics, StatusSyncMetrics,
-    SyncMetrics, Tree, WorkqueueMetrics, actors, db_query, leader_election_master_status,
+    SyncMetrics, Tree, WorkqueueMetrics, actors, cluster_available, db_query, leader_election_master_status,
+    section_well,
 };
 
 /// The labels of one series, with their values.
@@ -54,6 +55,7 @@ async fn scrape() -> String {
         metrics,
         before_scrape: Arc::new(|| {}),
         sections: Vec::new(),
+        clusters: Arc::new(Vec::new),
         tree: Arc::new(Bare),
         admin_token_file: None,
     };
@@ -85,6 +87,8 @@ fn record_everything_once() {
     db_query("detect_policies", Duration::ZERO);
     RestClientMetrics::new("hub:6443").answered(None, &http::Method::GET);
     leader_election_master_status(&section, true);
+    section_well(&section, true);
+    cluster_available(&"hub".parse().expect("a name"), true);
     actors("watcher", 0, 0, 1);
 }
 

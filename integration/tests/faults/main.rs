@@ -23,5 +23,6 @@ mod process;
 mod prometheus;
 mod rejected;
 mod servers;
+mod visible;
 mod world;
 mod wrong_cluster;

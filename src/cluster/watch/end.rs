@@ -32,6 +32,17 @@ impl Watch {
         tokio::time::sleep(RETRY.next_delay(0)).await;
     }
 
+    /// One line of the log for the first failure in a row; kube's own are left out of the log, since they are whole
+    /// structures.
+    pub(super) fn tell_failure(&self, error: &Error, is_news: bool) {
+        let (cluster, resource) = (&self.id.cluster, &self.id.resource);
+        if is_news {
+            tracing::warn!(%cluster, %resource, %error, "watch failed, retrying");
+        } else {
+            tracing::debug!(%cluster, %resource, %error, "watch failed again");
+        }
+    }
+
     /// Decides what an error of the stream means; `None`: the stream goes on by itself.
     pub(super) async fn after_error(&self, error: &watcher::Error, streaming: bool, attempt: &mut u32) -> Option<End> {
         let resource = self.id.resource.to_string();
@@ -69,12 +80,17 @@ impl Watch {
                 Some(End::Relist)
             }
             other => {
-                tracing::debug!(cluster = %self.id.cluster, %resource, error = %other, "watch failed, resuming");
+                self.tell_failure(&other, *attempt == 0);
                 let delay = RETRY.next_delay(*attempt);
                 *attempt = attempt.saturating_add(1);
                 if let Error::Throttled { retry_after, .. } = other {
                     tokio::time::sleep(retry_after.map_or(delay, |asked| asked.max(delay))).await;
                     return None;
+                }
+                if *attempt >= RESUMES {
+                    let mut broken = self.broken.write();
+                    // From here on it lists anew, and the end of a list shows that it is mended.
+                    broken.get_or_insert_with(|| (tokio::time::Instant::now(), String::new())).1 = other.to_string();
                 }
                 tokio::time::sleep(delay).await;
                 (*attempt >= RESUMES).then_some(End::Relist)

@@ -54,12 +54,16 @@ impl Poller {
         let waiting = life.table.waiting();
         let foreign = life.table.foreign();
         let oldest = life.table.oldest_pending();
+        let is_mended = !life.table.any_failing();
         self.report.send_modify(|report| {
             report.objects = life.table.len();
             report.waiting = waiting;
             report.foreign = foreign;
             report.oldest_pending = oldest;
             report.mass_clear_held = life.guard.held();
+            if is_mended {
+                report.write_failure = None;
+            }
         });
     }
 

@@ -11,6 +11,7 @@ use tower::ServiceExt;
 use super::super::metrics::recorder;
 use super::*;
 use crate::config::SectionName;
+use crate::telemetry::{ClusterState, Overview, SectionState};
 
 const NEAR: &str = "127.0.0.1:40000";
 const FAR: &str = "192.0.2.7:40000";
@@ -37,6 +38,20 @@ impl Section for Scripted {
         self.readiness.clone()
     }
 
+    fn condition(&self) -> Condition {
+        Condition::new(SectionState::Blocked, "cluster edge unreachable")
+    }
+
+    fn overview(&self) -> Overview {
+        Overview {
+            flow: "hub→edge".to_owned(),
+            subject: "databases".to_owned(),
+            total: 4,
+            in_step: 3,
+            oldest_seconds: Some(27.5),
+        }
+    }
+
     fn report(&self) -> Value {
         json!({ "objects": { "in_step": 3 } })
     }
@@ -60,6 +75,15 @@ impl Section for Scripted {
         self.asked.lock().push(if local_gone { "detach, local gone" } else { "detach" });
         async { Ok(json!({ "released": 3 })) }.boxed()
     }
+}
+
+fn clusters() -> Vec<ClusterStanding> {
+    vec![ClusterStanding {
+        name: "edge".parse().expect("a name"),
+        state: ClusterState::Unreachable,
+        since: Duration::from_millis(27_900),
+        reason: Some("connection refused (10.0.0.7:6443)".to_owned()),
+    }]
 }
 
 struct ScriptedTree {
@@ -99,6 +123,7 @@ fn fixture(sections: &[(&str, Readiness)]) -> Fixture {
         metrics: recorder().expect("the buckets are well formed").handle(),
         before_scrape: Arc::new(move || *counter.lock() += 1),
         sections,
+        clusters: Arc::new(clusters),
         tree: Arc::new(ScriptedTree { age: Duration::from_millis(250), answers: true }),
         admin_token_file: None,
     };
@@ -173,12 +198,26 @@ async fn a_section_alone_is_ready_only_when_it_is() {
         let told = json!(readiness);
         assert_eq!(get_json(fixture(&[("a", readiness)]).admin, "/readyz/a").await, (expected, told));
     }
-    let missing = get_json(fixture(&[]).admin, "/readyz/a").await;
-    assert_eq!(missing, (StatusCode::NOT_FOUND, json!({ "error": "no section of this name" })));
 }
 
 #[tokio::test]
-async fn status_has_the_tree_and_each_sections_report() {
+async fn a_section_that_is_not_there_is_answered_with_those_that_are() {
+    let sections = [("databases", Readiness::Ready), ("queues", unreachable())];
+    let told = json!({ "error": "no section of this name; sections: databases, queues" });
+    for uri in ["/approve/nosuch", "/detach/nosuch"] {
+        assert_eq!(
+            post_json(fixture(&sections).admin, uri, NEAR).await,
+            (StatusCode::NOT_FOUND, told.clone()),
+            "{uri}"
+        );
+    }
+    assert_eq!(get_json(fixture(&sections).admin, "/readyz/nosuch").await, (StatusCode::NOT_FOUND, told));
+    let none = json!({ "error": "no section of this name; sections: there are none" });
+    assert_eq!(get_json(fixture(&[]).admin, "/readyz/a").await, (StatusCode::NOT_FOUND, none));
+}
+
+#[tokio::test]
+async fn status_has_the_clusters_the_tree_and_each_section_s_state_and_report() {
     let (status, body) = get_json(fixture(&[("a", Readiness::Ready)]).admin, "/status").await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(
@@ -186,9 +225,16 @@ async fn status_has_the_tree_and_each_sections_report() {
         json!({
             "version": VERSION,
             "started_seconds_ago": 0,
+            "clusters": { "edge": {
+                "state": "unreachable", "since_seconds": 27, "reason": "connection refused (10.0.0.7:6443)",
+            }},
             "tree": { "name": "root" },
             "sections": { "a": {
                 "job": "sync", "readiness": { "state": "ready" }, "objects": { "in_step": 3 },
+                "state": "blocked", "well": false, "message": "cluster edge unreachable",
+                "overview": {
+                    "flow": "hub→edge", "subject": "databases", "total": 4, "in_step": 3, "oldest_seconds": 27.5,
+                },
             }},
         })
     );

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::recorders::{
     Direction, LeaseMetrics, ObjectState, ReconcileResult, RestClientMetrics, SyncMetrics, WorkqueueMetrics, actors,
-    leader_election_master_status,
+    cluster_available, leader_election_master_status, section_well,
 };
 use super::super::status_sync::{ListenerMetrics, StatusSyncMetrics, WriteOutcome, db_pool_connections, db_query};
 use super::super::{VERSION, process};
@@ -16,6 +16,15 @@ const SECTION: &[&str] = &["databases"];
 const DIRECTIONS: &[&str] = &["spec", "status"];
 const ROLES: &[&str] = &["watcher"];
 const FAMILY: &[&str] = &["policies"];
+const OBJECT_STATES: &[&str] = &{
+    let mut names = [""; ObjectState::ALL.len()];
+    let mut index = 0;
+    while index < names.len() {
+        names[index] = ObjectState::ALL[index].as_str();
+        index += 1;
+    }
+    names
+};
 
 /// A label and its values.
 type Label = (&'static str, &'static [&'static str]);
@@ -35,10 +44,10 @@ const CLOSED: &[(&str, &[Label])] = &[
         &[("code", &["201", "<error>"]), ("method", &["POST", "GET"]), ("host", &["hub:6443"])],
     ),
     (LEADER_ELECTION_MASTER_STATUS, &[("name", SECTION)]),
-    (
-        SYNC_OBJECTS,
-        &[("section", SECTION), ("state", &["in_step", "pending", "paused", "failing", "deleting", "held"])],
-    ),
+    (CLUSTER_AVAILABLE, &[("cluster", &["edge", "hub"])]),
+    (SECTION_WELL, &[("section", SECTION)]),
+    (SYNC_OBJECTS, &[("section", SECTION), ("state", OBJECT_STATES)]),
+    (SYNC_DRY_RUN, &[("section", SECTION)]),
     (SYNC_SPEC_LAG_SECONDS, &[("section", SECTION)]),
     (SYNC_STATUS_LAG_SECONDS, &[("section", SECTION)]),
     (SYNC_OLDEST_PENDING_SECONDS, &[("section", SECTION), ("direction", DIRECTIONS)]),
@@ -153,6 +162,10 @@ fn rendered() -> String {
         sync.written(Direction::Spec, Duration::from_millis(5));
         sync.written(Direction::Status, Duration::from_mins(10));
         sync.contended_field();
+        sync.set_dry_run(true);
+        cluster_available(&"edge".parse().expect("a name"), false);
+        cluster_available(&"hub".parse().expect("a name"), true);
+        section_well(&section, true);
         let requests = RestClientMetrics::new("hub:6443");
         requests.answered(Some(http::StatusCode::CREATED), &http::Method::POST);
         requests.answered(None, &http::Method::GET);
@@ -247,6 +260,11 @@ fn what_is_recorded_is_what_is_rendered() {
     assert_near(value(&families, STATUS_SYNC_WAITING, &[("family", "policies"), ("reason", "foreign")]), 7.0);
     assert_near(value(&families, STATUS_SYNC_LISTENING, &[]), 1.0);
     assert_near(value(&families, STATUS_SYNC_MISSING_TRIGGERS, &[]), 4.0);
+    for (cluster, expected) in [("edge", 0.0), ("hub", 1.0)] {
+        assert_near(value(&families, CLUSTER_AVAILABLE, &[("cluster", cluster)]), expected);
+    }
+    assert_near(value(&families, SECTION_WELL, &[("section", "databases")]), 1.0);
+    assert_near(value(&families, SYNC_DRY_RUN, &[("section", "databases")]), 1.0);
     let request = [("code", "<error>"), ("method", "GET"), ("host", "hub:6443")];
     assert_near(value(&families, REST_CLIENT_REQUESTS_TOTAL, &request), 1.0);
     assert_near(value(&families, ACTOR_RESTARTS_TOTAL, &[("actor", "watcher")]), 2.0);

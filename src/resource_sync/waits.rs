@@ -1,0 +1,156 @@
+//! What a pair that is not in step waits for, and what somebody can do about it. Pure.
+
+use std::sync::Arc;
+
+use super::plan::{Namespace, Observed, Rest, Step, UPLOAD_SECRET};
+use crate::cluster::{Error, Object, ObjectKey, Retry};
+use crate::config::SyncConfig;
+
+/// Finalizers of Kubernetes' garbage collector, which stand for an object's dependents.
+const COLLECTOR: [&str; 2] = ["foregroundDeletion", "orphan"];
+
+/// Why a pair is not in step, for the report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waits {
+    /// What is wrong, or what it waits for.
+    pub cause: String,
+    /// What somebody can do.
+    pub next_step: String,
+    /// When it is tried again, other than after a delay.
+    pub retry: &'static str,
+    /// Where it waits for somebody else: for what, and in which cluster.
+    awaited: Option<(String, String)>,
+}
+
+impl Waits {
+    fn awaiting(what: String, cluster: &str, next_step: &str) -> Self {
+        Self {
+            cause: format!("waits for {what} ({cluster})"),
+            next_step: next_step.to_owned(),
+            retry: "",
+            awaited: Some((what, cluster.to_owned())),
+        }
+    }
+
+    /// The same as a sentence about the object.
+    pub fn sentence(&self, key: &ObjectKey) -> Option<String> {
+        let (what, cluster) = self.awaited.as_ref()?;
+        Some(format!("waiting for {what} on {key} ({cluster})"))
+    }
+
+    /// A pair at rest whose local side, namespace or remote object is being deleted.
+    pub fn deleting(rest: Rest, observed: &Observed, config: &SyncConfig) -> Self {
+        let (remote, local) = (config.remote.as_str(), config.local.as_str());
+        if let Some(local_object) = observed.local.as_deref().filter(|object| object.deleting) {
+            return Self::terminating(local_object, local);
+        }
+        if rest == Rest::Gone
+            && let Some(remote_object) = observed.remote_object()
+        {
+            return Self::terminating(remote_object, remote);
+        }
+        let name = &observed.local_key.namespace;
+        let held = match &observed.namespace {
+            Namespace::Present { object, .. } => finalizers(object),
+            Namespace::None | Namespace::Missing => None,
+        };
+        match held {
+            Some(held) => Self::awaiting(format!("{held} of namespace {name}"), local, "ask its owner"),
+            None => {
+                Self::awaiting(format!("the end of namespace {name}"), local, "look at what is left in the namespace")
+            }
+        }
+    }
+
+    fn terminating(object: &Object, cluster: &str) -> Self {
+        match finalizers(object) {
+            Some(held) => Self::awaiting(held, cluster, "ask its owner"),
+            None => Self::awaiting("its dependents".to_owned(), cluster, "look at what it owns"),
+        }
+    }
+
+    /// Whether the remote object is being deleted, and only finalizers of others hold it.
+    pub fn is_held_by_others(observed: &Observed) -> bool {
+        observed.local.is_none()
+            && observed.remote_object().is_some_and(|remote| remote.deleting && !remote.finalizers.is_empty())
+    }
+
+    /// A step failed.
+    pub fn failing(step: &str, error: &Error, config: &SyncConfig) -> Self {
+        let orders = [Step::CreateLocal.name(), Step::CreateNamespace.name(), "patch_local"].contains(&step);
+        let deletes = [Step::DeleteLocal.name(), Step::DeleteNamespace.name()].contains(&step);
+        let (cause, next_step) = match error {
+            Error::Rejected { message, .. } if orders => {
+                (message.clone(), format!("change it on the {}", config.remote))
+            }
+            Error::Rejected { message, .. } if deletes => (message.clone(), format!("let {} delete it", config.local)),
+            Error::Rejected { message, .. } => (message.clone(), format!("see what {} refuses", config.remote)),
+            Error::NotFound { message } if step == UPLOAD_SECRET => {
+                (message.clone(), format!("make the secret on the {}", config.remote))
+            }
+            Error::Forbidden { .. } => {
+                (error.to_string(), "grant it, as `towline check --connect` names it".to_owned())
+            }
+            Error::NotServed { .. } => (error.to_string(), "install the kind".to_owned()),
+            _ => (error.to_string(), "see the API server".to_owned()),
+        };
+        let retry = match error.retry() {
+            Retry::WhenAllowed => "when it is granted",
+            Retry::WhenAvailable => "when the cluster answers",
+            _ => "on change",
+        };
+        Self { cause, next_step, retry, awaited: None }
+    }
+
+    /// The two sides undo each other's changes.
+    pub fn circles(reason: &str) -> Self {
+        let next_step = "look for who else writes it".to_owned();
+        Self { cause: reason.to_owned(), next_step, retry: "on change", awaited: None }
+    }
+
+    /// The guard holds its deletion.
+    pub fn held(config: &SyncConfig) -> Self {
+        Self {
+            cause: format!("gone from the {} without having been deleted there, with many others", config.remote),
+            next_step: format!("`towline approve {}` if it is meant to go", config.name),
+            retry: "when it is approved",
+            awaited: None,
+        }
+    }
+
+    /// A change is on its way; `unanswered`: a cluster that it has to wait for.
+    pub fn pending(unanswered: Option<&str>, contended: bool) -> Self {
+        match unanswered {
+            Some(cluster) => Self {
+                cause: format!("cluster {cluster} does not answer"),
+                next_step: format!("bring {cluster} back"),
+                retry: "when it answers",
+                awaited: None,
+            },
+            None if contended => Self {
+                cause: "another field manager keeps changing it".to_owned(),
+                next_step: "see its Events for who does".to_owned(),
+                retry: "",
+                awaited: None,
+            },
+            None => Self {
+                cause: "a change is on its way".to_owned(),
+                next_step: "none".to_owned(),
+                retry: "on change",
+                awaited: None,
+            },
+        }
+    }
+}
+
+/// The finalizers of an object, as one phrase; `None`: none but the garbage collector's.
+fn finalizers(object: &Object) -> Option<String> {
+    let held: Vec<&Arc<str>> =
+        object.finalizers.iter().filter(|finalizer| !COLLECTOR.contains(&&***finalizer)).collect();
+    let names = held.iter().map(|name| &***name).collect::<Vec<_>>().join(", ");
+    match held.len() {
+        0 => None,
+        1 => Some(format!("finalizer {names}")),
+        _ => Some(format!("finalizers {names}")),
+    }
+}

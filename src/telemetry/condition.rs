@@ -1,0 +1,421 @@
+//! How a section is doing: facts in, one state and one sentence out. Pure.
+//!
+//! Every job states its facts, and [`Condition::of`] judges them in one place, so that no section calls itself `ready`
+//! while a cluster that it needs does not answer. What decides is the worst fact, in the order of [`SectionState`].
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::recorders::ObjectState;
+use super::section::Readiness;
+use crate::config::ClusterName;
+
+/// Whether a cluster can be worked with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClusterState {
+    /// Nobody has found out yet.
+    Starting,
+    /// It answers.
+    Available,
+    /// It does not answer.
+    Unreachable,
+    /// Its credentials can't be loaded, so nothing is sent.
+    NoCredentials,
+    /// It answers, and does not accept the credentials.
+    Unauthorized,
+}
+
+impl ClusterState {
+    /// The word of `/status`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Available => "available",
+            Self::Unreachable => "unreachable",
+            Self::NoCredentials => "no_credentials",
+            Self::Unauthorized => "unauthorized",
+        }
+    }
+
+    /// Whether nothing is known against it.
+    pub fn is_fine(self) -> bool {
+        self.complaint().is_none()
+    }
+
+    /// What to say of a cluster that work waits for; `None`: nothing is known against it.
+    fn complaint(self) -> Option<&'static str> {
+        match self {
+            Self::Starting | Self::Available => None,
+            Self::Unreachable => Some("unreachable"),
+            Self::NoCredentials => Some("has no usable credentials"),
+            Self::Unauthorized => Some("does not accept the credentials"),
+        }
+    }
+}
+
+/// A cluster and since when it is so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterStanding {
+    /// Its name in the configuration.
+    pub name: ClusterName,
+    /// How it is.
+    pub state: ClusterState,
+    /// For how long.
+    pub since: Duration,
+    /// Why, where it can't be worked with, or what is wrong with credentials that are not in use.
+    pub reason: Option<String>,
+}
+
+/// The state of a section, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SectionState {
+    /// A cluster or a database that it needs does not answer.
+    Blocked,
+    /// A guard holds changes until somebody approves them.
+    Held,
+    /// It may not run as it is configured.
+    Refused,
+    /// Something fails, and is tried again.
+    Failing,
+    /// It can't decide yet: a list has not ended, a kind is not served, a permission is missing.
+    NotReady,
+    /// Something waits for somebody else, and has done so for a while.
+    Waiting,
+    /// Changes are on their way.
+    Pending,
+    /// Somebody paused objects.
+    Paused,
+    /// It is being detached.
+    Detaching,
+    /// It was detached for good.
+    Detached,
+    /// It makes plans and writes nothing.
+    DryRun,
+    /// It runs in another replica.
+    Elsewhere,
+    /// It does its job, and nothing is left to do.
+    Ready,
+}
+
+impl SectionState {
+    /// Whether nobody has to look: what is left passes by itself, or somebody chose it.
+    pub fn is_well(self) -> bool {
+        self > Self::Waiting
+    }
+}
+
+/// What a section is for at the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// Its job.
+    #[default]
+    Work,
+    /// To show what it would do.
+    DryRun,
+    /// To take its marks off.
+    Detaching,
+    /// Nothing any more.
+    Detached,
+}
+
+/// What is known of a section. A default one is a section that has nothing to complain about.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The clusters that it needs.
+    pub clusters: Vec<ClusterStanding>,
+    /// Why the database does not answer.
+    pub database: Option<String>,
+    /// Why it may not run.
+    pub refused: Option<String>,
+    /// What a guard holds.
+    pub held: Option<String>,
+    /// What fails, where that is not told by object.
+    pub failing: Option<String>,
+    /// Why it can't decide yet.
+    pub not_ready: Option<NotReady>,
+    /// What it has waited for longer than that takes.
+    pub waiting: Option<String>,
+    /// Objects by state.
+    pub objects: BTreeMap<ObjectState, usize>,
+    /// A watch is broken though its cluster answers: which, and why.
+    pub broken_watch: Option<String>,
+    /// For how long nobody has known whether objects are in step.
+    pub unknown_for: Option<Duration>,
+    /// What it is for.
+    pub purpose: Purpose,
+}
+
+/// Why a section can't decide yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotReady {
+    /// What is missing.
+    pub reason: String,
+    /// Whether a cluster that does not answer, or did not until just now, is to blame: then the daemon as a whole is ready
+    /// all the same.
+    pub unreachable: bool,
+}
+
+/// A section's state with its cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Condition {
+    /// The worst of what is known.
+    pub state: SectionState,
+    /// Whether nobody has to look.
+    pub well: bool,
+    /// The cause of the state and the objects that are not in step; empty where there is nothing to say.
+    pub message: String,
+}
+
+impl Condition {
+    /// A condition with this cause.
+    pub fn new(state: SectionState, message: impl Into<String>) -> Self {
+        Self { state, well: state.is_well(), message: message.into() }
+    }
+
+    /// Judges the facts.
+    pub fn of(facts: &Facts) -> Self {
+        let counted = |state| facts.objects.get(&state).copied().unwrap_or_default();
+        let any = |state: ObjectState| (counted(state) > 0).then(String::new);
+        let purpose = |wanted, is| (facts.purpose == wanted).then_some(is);
+        let worst = [
+            (SectionState::Blocked, facts.blocked_by()),
+            (SectionState::Held, facts.held.clone().or_else(|| any(ObjectState::Held))),
+            (SectionState::Refused, facts.refused.clone()),
+            (SectionState::Failing, facts.failing.clone().or_else(|| any(ObjectState::Failing))),
+            (SectionState::Failing, facts.broken_watch.clone()),
+            (SectionState::NotReady, facts.not_ready.as_ref().map(|not_ready| not_ready.reason.clone())),
+            (SectionState::Waiting, facts.waiting.clone()),
+        ];
+        let found = worst.into_iter().find_map(|(state, cause)| Some((state, cause?)));
+        let (state, cause) = found.unwrap_or_else(|| {
+            let state = purpose(Purpose::Detaching, SectionState::Detaching)
+                .or_else(|| purpose(Purpose::Detached, SectionState::Detached))
+                .or_else(|| purpose(Purpose::DryRun, SectionState::DryRun))
+                .or_else(|| any(ObjectState::Pending).map(|_| SectionState::Pending))
+                .or_else(|| any(ObjectState::Deleting).map(|_| SectionState::Pending))
+                .or_else(|| any(ObjectState::Paused).map(|_| SectionState::Paused))
+                .unwrap_or(SectionState::Ready);
+            (state, if state == SectionState::DryRun { "nothing is written".to_owned() } else { String::new() })
+        });
+        let mut parts = Vec::new();
+        if !cause.is_empty() {
+            parts.push(cause);
+        }
+        let counts = facts.counts();
+        if !counts.is_empty() {
+            parts.push(counts);
+        }
+        if let Some(unknown) = facts.unknown_for
+            && !facts.objects.is_empty()
+        {
+            parts.push(format!("objects as of {} ago", brief(unknown)));
+        }
+        Self::new(state, parts.join("; "))
+    }
+}
+
+impl Facts {
+    /// The clusters and the database that do not answer.
+    fn blocked_by(&self) -> Option<String> {
+        let mut complaints: Vec<String> = Vec::new();
+        for cluster in &self.clusters {
+            let complaint = cluster.state.complaint().map(|complaint| format!("cluster {} {complaint}", cluster.name));
+            // Both ends may be the same cluster.
+            complaints.extend(complaint.filter(|complaint| !complaints.contains(complaint)));
+        }
+        complaints.extend(self.database.as_ref().map(|reason| format!("database: {reason}")));
+        (!complaints.is_empty()).then(|| complaints.join(", "))
+    }
+
+    /// The objects that are not in step, in the order of the states.
+    fn counts(&self) -> String {
+        let not_in_step = ObjectState::ALL.into_iter().filter(|state| *state != ObjectState::InStep);
+        let counts = not_in_step.filter_map(|state| {
+            let count = self.objects.get(&state).copied().filter(|count| *count > 0)?;
+            Some(format!("{count} {}", state.as_str().replace('_', " ")))
+        });
+        counts.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether the section does its job, as `/readyz` asks: a cluster that does not answer comes before everything that may
+    /// follow from it.
+    pub fn readiness(&self) -> Readiness {
+        let unanswered = self.clusters.iter().find(|cluster| cluster.state.complaint().is_some());
+        match (unanswered, &self.not_ready) {
+            (Some(cluster), _) => {
+                let complaint = cluster.state.complaint().unwrap_or_default();
+                let reason = cluster.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+                Readiness::Unreachable(format!("cluster {} {complaint}{reason}", cluster.name))
+            }
+            (None, Some(NotReady { reason, unreachable: true })) => Readiness::Unreachable(reason.clone()),
+            (None, Some(NotReady { reason, unreachable: false })) => Readiness::NotReady(reason.clone()),
+            (None, None) => Readiness::Ready,
+        }
+    }
+}
+
+/// A duration in its largest unit, rounded down: `27s`, `12m`, `3h`, `5d`.
+pub fn brief(duration: Duration) -> String {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    match duration.as_secs() {
+        seconds if seconds < 2 * MINUTE => format!("{seconds}s"),
+        seconds if seconds < 2 * HOUR => format!("{}m", seconds / MINUTE),
+        seconds if seconds < 2 * DAY => format!("{}h", seconds / HOUR),
+        seconds => format!("{}d", seconds / DAY),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(name: &str, state: ClusterState) -> ClusterStanding {
+        let reason = state.complaint().map(|_| "connection refused (10.0.0.7:6443)".to_owned());
+        ClusterStanding { name: name.parse().expect("a name"), state, since: Duration::from_secs(27), reason }
+    }
+
+    fn objects<const N: usize>(counts: [(ObjectState, usize); N]) -> BTreeMap<ObjectState, usize> {
+        BTreeMap::from(counts)
+    }
+
+    fn not_ready(reason: &str) -> NotReady {
+        NotReady { reason: reason.to_owned(), unreachable: false }
+    }
+
+    /// Each fact is added to those before it in the other direction of severity: the state is the worst of all.
+    #[test]
+    fn a_section_is_as_well_as_the_worst_that_is_known_of_it() {
+        type Change = fn(&mut Facts);
+        let steps: [(Change, SectionState, &str); 13] = [
+            (|_| {}, SectionState::Ready, ""),
+            (|facts| facts.objects = objects([(ObjectState::InStep, 10)]), SectionState::Ready, ""),
+            (|facts| facts.objects.extend([(ObjectState::Paused, 1)]), SectionState::Paused, "1 paused"),
+            (|facts| facts.objects.extend([(ObjectState::Deleting, 1)]), SectionState::Pending, "1 paused, 1 deleting"),
+            (|facts| facts.purpose = Purpose::DryRun, SectionState::DryRun, "nothing is written; 1 paused, 1 deleting"),
+            (|facts| facts.purpose = Purpose::Detaching, SectionState::Detaching, "1 paused, 1 deleting"),
+            (
+                |facts| facts.waiting = Some("waiting for finalizer example.com/hold on hu/orders-0 (edge)".to_owned()),
+                SectionState::Waiting,
+                "waiting for finalizer example.com/hold on hu/orders-0 (edge); 1 paused, 1 deleting",
+            ),
+            (
+                |facts| facts.not_ready = Some(not_ready("databases in cluster hub: not served")),
+                SectionState::NotReady,
+                "databases in cluster hub: not served; 1 paused, 1 deleting",
+            ),
+            (
+                |facts| facts.objects.extend([(ObjectState::Failing, 2)]),
+                SectionState::Failing,
+                "1 paused, 2 failing, 1 deleting",
+            ),
+            (
+                |facts| facts.refused = Some("both ends are one cluster".to_owned()),
+                SectionState::Refused,
+                "both ends are one cluster; 1 paused, 2 failing, 1 deleting",
+            ),
+            (
+                |facts| facts.held = Some("30 deletions wait for towline approve".to_owned()),
+                SectionState::Held,
+                "30 deletions wait for towline approve; 1 paused, 2 failing, 1 deleting",
+            ),
+            (
+                |facts| {
+                    facts.clusters =
+                        vec![cluster("hub", ClusterState::Available), cluster("edge", ClusterState::Unreachable)];
+                },
+                SectionState::Blocked,
+                "cluster edge unreachable; 1 paused, 2 failing, 1 deleting",
+            ),
+            (
+                |facts| facts.unknown_for = Some(Duration::from_secs(150)),
+                SectionState::Blocked,
+                "cluster edge unreachable; 1 paused, 2 failing, 1 deleting; objects as of 2m ago",
+            ),
+        ];
+        let mut facts = Facts::default();
+        for (change, state, message) in steps {
+            change(&mut facts);
+            let condition = Condition::of(&facts);
+            assert_eq!((condition.state, condition.message.as_str()), (state, message), "{facts:#?}");
+            assert_eq!(condition.well, state > SectionState::Waiting, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn no_section_is_ready_while_one_of_its_clusters_can_t_be_worked_with() {
+        for (state, told) in [
+            (ClusterState::Unreachable, "cluster edge unreachable"),
+            (ClusterState::NoCredentials, "cluster edge has no usable credentials"),
+            (ClusterState::Unauthorized, "cluster edge does not accept the credentials"),
+        ] {
+            let facts = Facts {
+                clusters: vec![cluster("edge", state), cluster("edge", state)],
+                not_ready: Some(not_ready("the first list has not ended")),
+                objects: objects([(ObjectState::InStep, 12)]),
+                ..Facts::default()
+            };
+            assert_eq!(Condition::of(&facts), Condition::new(SectionState::Blocked, told));
+            let reason = format!("{told}: connection refused (10.0.0.7:6443)");
+            assert_eq!(facts.readiness(), Readiness::Unreachable(reason));
+        }
+        for state in [ClusterState::Starting, ClusterState::Available] {
+            let mut facts = Facts { clusters: vec![cluster("edge", state)], ..Facts::default() };
+            assert_eq!(facts.readiness(), Readiness::Ready, "{state:?}");
+            facts.not_ready = Some(not_ready("the first list has not ended"));
+            assert_eq!(facts.readiness(), Readiness::NotReady("the first list has not ended".to_owned()));
+            facts.not_ready = Some(NotReady { reason: "back again".to_owned(), unreachable: true });
+            assert_eq!(facts.readiness(), Readiness::Unreachable("back again".to_owned()), "until it has listed");
+        }
+    }
+
+    #[test]
+    fn a_watch_or_a_database_that_is_broken_is_no_section_s_readiness_but_its_state() {
+        let facts = Facts {
+            broken_watch: Some("watch of databases in cluster hub: server error (500)".to_owned()),
+            objects: objects([(ObjectState::InStep, 3)]),
+            unknown_for: Some(Duration::from_secs(9)),
+            ..Facts::default()
+        };
+        let told = "watch of databases in cluster hub: server error (500); objects as of 9s ago";
+        assert_eq!(Condition::of(&facts), Condition::new(SectionState::Failing, told));
+        let facts = Facts { database: Some("failed to connect".to_owned()), ..Facts::default() };
+        assert_eq!(Condition::of(&facts), Condition::new(SectionState::Blocked, "database: failed to connect"));
+    }
+
+    #[test]
+    fn every_state_of_a_cluster_and_of_a_section_has_one_name() {
+        for state in [
+            ClusterState::Starting,
+            ClusterState::Available,
+            ClusterState::Unreachable,
+            ClusterState::NoCredentials,
+            ClusterState::Unauthorized,
+        ] {
+            assert_eq!(serde_json::json!(state), state.as_str());
+        }
+        assert_eq!(serde_json::json!(SectionState::NotReady), "not_ready");
+    }
+
+    #[test]
+    fn durations_have_one_unit() {
+        let minute = 60;
+        let hour = 60 * minute;
+        for (seconds, told) in [
+            (0, "0s"),
+            (27, "27s"),
+            (119, "119s"),
+            (12 * minute + 59, "12m"),
+            (3 * hour + 59 * minute, "3h"),
+            (47 * hour, "47h"),
+            (5 * 24 * hour, "5d"),
+        ] {
+            assert_eq!(brief(Duration::from_secs(seconds)), told, "{seconds}");
+        }
+    }
+}
