@@ -1,6 +1,7 @@
 //! The handle through which every request to a cluster goes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -18,6 +19,7 @@ use super::connection::{Connection, PARTIAL_METADATA, Request};
 use super::error::{Asked, Error};
 use super::fence::{Claim, Fence, Guard};
 use super::gates::Gates;
+use super::identity::Identity;
 use super::kind::Kind;
 use super::limiter::{Answer, Limiter};
 use super::object::{Decoded, Object, ObjectKey};
@@ -96,6 +98,10 @@ struct Shared {
     availability: watch::Sender<Availability>,
     credentials_fault: watch::Sender<Option<Arc<str>>>,
     seen: Mutex<Seen>,
+    identity: watch::Sender<Identity>,
+    is_identity_wanted: AtomicBool,
+    /// A request or a watch got no answer, and nobody has looked into it yet.
+    is_suspected: AtomicBool,
     suspicion: Notify,
     limiter: Limiter,
     gates: Gates,
@@ -122,6 +128,9 @@ impl Cluster {
                 availability: watch::Sender::new(Availability::Starting),
                 credentials_fault: watch::Sender::new(None),
                 seen: Mutex::new(Seen { state: ClusterState::Starting, since: Instant::now() }),
+                identity: watch::Sender::new(Identity::Unread),
+                is_identity_wanted: AtomicBool::new(false),
+                is_suspected: AtomicBool::new(false),
                 suspicion: Notify::new(),
                 limiter,
                 gates: Gates::default(),
@@ -212,13 +221,75 @@ impl Cluster {
         })
     }
 
-    /// Says that a request or a watch got no answer: the actor probes.
+    /// Says that a request or a watch got no answer: the actor probes, and until then nobody knows which cluster it is.
     pub fn suspect(&self) {
+        self.forget_identity();
+        self.doubt();
+    }
+
+    /// Says that something is wrong with an answer: the actor probes.
+    fn doubt(&self) {
+        self.shared.is_suspected.store(true, Ordering::Release);
         self.shared.suspicion.notify_one();
     }
 
-    pub(super) async fn suspected(&self) {
+    /// Wakes the actor, for a permission that was denied.
+    fn wake(&self) {
+        self.shared.suspicion.notify_one();
+    }
+
+    /// Waits until somebody suspects the cluster or a permission was denied; returns whether it is suspected.
+    pub(super) async fn suspected(&self) -> bool {
         self.shared.suspicion.notified().await;
+        self.shared.is_suspected.swap(false, Ordering::AcqRel)
+    }
+
+    /// What was suspected so far, the probe that begins now finds out.
+    pub(super) fn looks_into_suspicion(&self) {
+        self.shared.is_suspected.store(false, Ordering::Release);
+    }
+
+    /// Has its identity read from now on. Before its actor starts.
+    pub fn want_identity(&self) {
+        self.shared.is_identity_wanted.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_identity_wanted(&self) -> bool {
+        self.shared.is_identity_wanted.load(Ordering::Acquire)
+    }
+
+    /// Which cluster it is, as far as that is known.
+    pub fn identity(&self) -> Identity {
+        self.shared.identity.borrow().clone()
+    }
+
+    /// Follows which cluster it is.
+    pub fn identities(&self) -> watch::Receiver<Identity> {
+        self.shared.identity.subscribe()
+    }
+
+    pub(super) fn set_identity(&self, identity: Identity) {
+        self.shared.identity.send_if_modified(|current| {
+            let changed = *current != identity;
+            *current = identity;
+            changed
+        });
+    }
+
+    fn forget_identity(&self) {
+        if self.is_identity_wanted() {
+            self.set_identity(Identity::Unread);
+        }
+    }
+
+    /// The UID of `kube-system`, whatever the availability says; a denial is not asked about again.
+    pub(super) async fn read_identity(&self, connection: &Connection, deadline: Duration) -> Result<Arc<str>, Error> {
+        const PATH: &str = "/api/v1/namespaces/kube-system";
+        let asked =
+            Asked { cluster: &self.shared.name, verb: Verb::Get, resource: "namespaces", name: Some("kube-system") };
+        let request = http::Request::get(PATH).header(ACCEPT, PARTIAL_METADATA).body(Body::empty());
+        let reply: Reply = connection.exchange(request, &asked, deadline, None).await?;
+        Ok(reply.metadata.uid)
     }
 
     pub(super) fn gates(&self) -> &Gates {
@@ -226,6 +297,8 @@ impl Cluster {
     }
 
     pub(super) fn set_session(&self, connection: Connection) {
+        // Whom the new credentials lead to is to be found out first.
+        self.forget_identity();
         self.shared.session.send_modify(|session| {
             let epoch = session.as_ref().map_or(1, |session| session.epoch + 1);
             *session = Some(Session { connection, epoch });
@@ -411,8 +484,8 @@ impl Cluster {
                     tracing::warn!(
                         cluster = %self.shared.name, verb = %verb, resource = %full, "permission is missing"
                     );
-                    // The actor looks after denied permissions; wake it.
-                    self.suspect();
+                    // The actor looks after denied permissions.
+                    self.wake();
                 }
                 result
             }
@@ -435,11 +508,11 @@ impl Cluster {
         claim: Option<Claim>,
     ) -> Result<T, Error> {
         let result = connection.exchange(request, asked, deadline, claim).await;
-        if let Err(error) = &result
-            && (error.is_unreachable()
-                || matches!(error, Error::Unauthorized { .. } | Error::Server { .. } | Error::Decode { .. }))
-        {
-            self.suspect();
+        match &result {
+            Err(error) if error.is_unreachable() => self.suspect(),
+            // It answers, if not as it should: it is probed, and nobody has to wait for that.
+            Err(Error::Unauthorized { .. } | Error::Server { .. } | Error::Decode { .. }) => self.doubt(),
+            _ => {}
         }
         result
     }

@@ -1,5 +1,6 @@
-//! Which objects bear a finalizer, whatever their labels.
+//! What all objects of a kind say of themselves, whatever their labels: lists of metadata, in pages.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -33,22 +34,42 @@ struct ItemMetadata {
     #[serde(default)]
     namespace: Arc<str>,
     #[serde(default)]
+    uid: Arc<str>,
+    #[serde(default)]
     finalizers: Vec<String>,
 }
 
 impl Cluster {
     /// The objects of a kind that bear a finalizer: one list of metadata, in pages.
     pub async fn held_by(&self, kind: &Kind, finalizer: &str) -> Result<Vec<ObjectKey>, Error> {
+        let mut held = Vec::new();
+        self.metadata(kind, |item| {
+            if item.finalizers.iter().any(|held| held == finalizer) {
+                held.push(ObjectKey::new(item.namespace, item.name));
+            }
+        })
+        .await?;
+        Ok(held)
+    }
+
+    /// The keys of all objects of a kind by their UIDs: one list of metadata, in pages.
+    pub async fn uids(&self, kind: &Kind) -> Result<HashMap<Arc<str>, ObjectKey>, Error> {
+        let mut keys = HashMap::new();
+        self.metadata(kind, |item| {
+            keys.insert(item.uid, ObjectKey::new(item.namespace, item.name));
+        })
+        .await?;
+        Ok(keys)
+    }
+
+    async fn metadata(&self, kind: &Kind, mut take: impl FnMut(ItemMetadata)) -> Result<(), Error> {
         let collection = kind.collection_path("");
         let mut path = format!("{collection}?limit={PAGE_SIZE}");
-        let mut held = Vec::new();
         loop {
             let page: Page = self.fetch_as(&path, METADATA_LIST).await?;
-            let ours = page.items.into_iter().map(|item| item.metadata);
-            let ours = ours.filter(|item| item.finalizers.iter().any(|held| held == finalizer));
-            held.extend(ours.map(|item| ObjectKey::new(item.namespace, item.name)));
+            page.items.into_iter().for_each(|item| take(item.metadata));
             if page.metadata.next.is_empty() {
-                return Ok(held);
+                return Ok(());
             }
             // A token is URL-safe as it is.
             path = format!("{collection}?limit={PAGE_SIZE}&continue={}", page.metadata.next);

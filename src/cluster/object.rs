@@ -3,13 +3,14 @@
 //! An [`Object`] is what a watch cache holds: identity, the metadata that decides something, and the two halves of the
 //! object as canonical JSON text (sorted keys, no white space), so that "equal" is a comparison of bytes and 10,000
 //! small objects take a few megabytes. `managedFields` are read once, while the object is decoded, for the one thing
-//! they tell: which label and annotation keys a `towline` manager set. They are not kept.
+//! they tell: which `towline` field managers wrote the object, and which label and annotation keys each of them owns.
+//! They are not kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::core::{ApiResource, DynamicResourceScope, PartialObjectMeta};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -118,8 +119,8 @@ pub struct Object {
     pub hidden_annotations: bool,
     /// The owner with `controller: true`.
     pub controller: Option<ControllerRef>,
-    /// Label and annotation keys that a `towline` manager set; `None` where no such manager wrote the object.
-    pub ours: Option<Box<OwnedKeys>>,
+    /// What each `towline` field manager owns of the object itself (not of its status); empty where none wrote it.
+    pub owned: Vec<OwnedKeys>,
     /// Every top-level field but `apiVersion`, `kind`, `metadata` and `status`, as one JSON object.
     pub content: CanonicalJson,
     /// `status`, where there is one.
@@ -136,11 +137,26 @@ impl Object {
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|held| &**held == finalizer)
     }
+
+    /// What this field manager owns; `None` where it did not write the object itself.
+    pub fn owned_by(&self, manager: &str) -> Option<&OwnedKeys> {
+        self.owned.iter().find(|owned| &*owned.manager == manager)
+    }
+
+    /// The same, to be changed; made where it is missing.
+    pub fn owned_by_mut(&mut self, manager: &Arc<str>) -> Option<&mut OwnedKeys> {
+        if self.owned_by(manager).is_none() {
+            self.owned.push(OwnedKeys { manager: Arc::clone(manager), ..OwnedKeys::default() });
+        }
+        self.owned.iter_mut().find(|owned| owned.manager == *manager)
+    }
 }
 
-/// What the managed fields of a `towline` manager say.
+/// What one `towline` field manager owns of an object, by the object's managed fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnedKeys {
+    /// The field manager.
+    pub manager: Arc<str>,
     /// Label keys.
     pub labels: BTreeSet<Arc<str>>,
     /// Annotation keys.
@@ -165,6 +181,11 @@ pub struct Decoded {
 }
 
 impl Decoded {
+    /// The object itself.
+    pub(super) fn object(&self) -> &Object {
+        &self.object
+    }
+
     /// The object itself.
     pub fn into_object(self) -> Object {
         *self.object
@@ -194,7 +215,7 @@ impl From<PartialObjectMeta<Decoded>> for Decoded {
                 .into_iter()
                 .map(|owner| RawOwner { uid: owner.uid.into(), name: owner.name.into(), controller: owner.controller })
                 .collect(),
-            managed_fields: Vec::new(),
+            managed_fields: metadata.managed_fields.unwrap_or_default().into_iter().map(RawManager::from).collect(),
         };
         assemble(raw, CanonicalJson::of(&Value::Object(serde_json::Map::new())), None)
     }
@@ -265,14 +286,16 @@ impl<'de> Deserialize<'de> for Decoded {
 }
 
 fn assemble(metadata: RawMeta, content: CanonicalJson, status: Option<CanonicalJson>) -> Decoded {
-    let mut owned: Option<Box<OwnedKeys>> = None;
-    for entry in metadata.managed_fields {
-        if entry.manager == FIELD_MANAGER || entry.manager.starts_with("towline-") {
-            let keys = owned.get_or_insert_default();
-            if let Some(FieldsV1 { metadata: Some(fields) }) = entry.fields_v1 {
-                keys.labels.extend(fields.labels.0);
-                keys.annotations.extend(fields.annotations.0);
-            }
+    let mut owned: Vec<OwnedKeys> = Vec::new();
+    for entry in metadata.managed_fields.into_iter().filter(RawManager::is_of_towline) {
+        // One manager has an entry for each operation and version.
+        let index = owned.iter().position(|held| *held.manager == *entry.manager).unwrap_or_else(|| {
+            owned.push(OwnedKeys { manager: entry.manager.as_str().into(), ..OwnedKeys::default() });
+            owned.len() - 1
+        });
+        if let (Some(keys), Some(FieldsV1 { metadata: Some(fields) })) = (owned.get_mut(index), entry.fields_v1) {
+            keys.labels.extend(fields.labels.0);
+            keys.annotations.extend(fields.annotations.0);
         }
     }
     let meta = Box::new(ObjectMeta {
@@ -297,7 +320,7 @@ fn assemble(metadata: RawMeta, content: CanonicalJson, status: Option<CanonicalJ
         annotations: metadata.annotations,
         hidden_annotations: false,
         controller,
-        ours: owned,
+        owned,
         content,
         status,
     });
@@ -339,7 +362,31 @@ struct RawOwner {
 /// One `managedFields` entry; the fields of other managers are skipped, not built.
 struct RawManager {
     manager: String,
+    subresource: String,
     fields_v1: Option<FieldsV1>,
+}
+
+impl RawManager {
+    /// Whether one of our managers wrote the object itself: a status is written to objects that are not ours.
+    fn is_of_towline(&self) -> bool {
+        is_of_towline(&self.manager) && self.subresource.is_empty()
+    }
+}
+
+impl From<ManagedFieldsEntry> for RawManager {
+    fn from(entry: ManagedFieldsEntry) -> Self {
+        let manager = entry.manager.unwrap_or_default();
+        let fields_v1 = entry.fields_v1.filter(|_| is_of_towline(&manager)).and_then(|fields| {
+            // What is not a set of fields proves nothing.
+            FieldsV1::deserialize(fields.0).ok()
+        });
+        Self { fields_v1, subresource: entry.subresource.unwrap_or_default(), manager }
+    }
+}
+
+/// Whether a field manager is `towline` or `towline-<section>`.
+fn is_of_towline(manager: &str) -> bool {
+    manager.strip_prefix(FIELD_MANAGER).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 #[derive(Default, Deserialize)]
@@ -398,10 +445,11 @@ impl<'de> Deserialize<'de> for RawManager {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawManager, A::Error> {
-                let mut entry = RawManager { manager: String::new(), fields_v1: None };
+                let mut entry = RawManager { manager: String::new(), subresource: String::new(), fields_v1: None };
                 while let Some(field) = map.next_key::<std::borrow::Cow<'de, str>>()? {
                     match &*field {
                         "manager" => entry.manager = map.next_value()?,
+                        "subresource" => entry.subresource = map.next_value()?,
                         // The manager comes before its fields on the wire; where it does not, it is read all the same.
                         "fieldsV1" if entry.manager.is_empty() || entry.manager.starts_with(FIELD_MANAGER) => {
                             entry.fields_v1 = map.next_value()?;
@@ -468,17 +516,23 @@ mod tests {
     }
 
     #[test]
-    fn only_our_managers_keys_are_kept() {
-        let object = decode(
-            r#"{"metadata":{"name":"a","managedFields":[
+    fn only_our_managers_keys_are_kept_and_each_managers_apart() {
+        let text = r#"{"metadata":{"name":"a","managedFields":[
               {"manager":"kubectl","operation":"Update","fieldsV1":{"f:metadata":{"f:labels":{"f:theirs":{}}}}},
               {"manager":"towline","operation":"Update","fieldsV1":{"f:metadata":{"f:labels":{".":{},"f:l/x":{}},"f:annotations":{"f:a":{}}},"f:spec":{}}},
-              {"manager":"towlines","operation":"Update","fieldsV1":{"f:metadata":{"f:labels":{"f:not":{}}}}}]}}"#,
-        );
-        let ours = object.ours.unwrap();
-        assert_eq!(ours.labels.iter().map(|key| &**key).collect::<Vec<_>>(), ["l/x"]);
-        assert_eq!(ours.annotations.iter().map(|key| &**key).collect::<Vec<_>>(), ["a"]);
-        assert!(decode(r#"{"metadata":{"name":"a","managedFields":[{"manager":"kubectl"}]}}"#).ours.is_none());
+              {"manager":"towline-b","operation":"Update","fieldsV1":{"f:metadata":{"f:annotations":{"f:b":{}}}}},
+              {"manager":"towline-b","operation":"Apply","fieldsV1":{"f:metadata":{"f:annotations":{"f:c":{}}}}},
+              {"manager":"towline-status","operation":"Update","subresource":"status","fieldsV1":{"f:status":{}}},
+              {"manager":"towlines","operation":"Update","fieldsV1":{"f:metadata":{"f:labels":{"f:not":{}}}}}]}}"#;
+        let of_metadata = serde_json::from_str::<PartialObjectMeta<Decoded>>(text).unwrap();
+        for object in [decode(text), Decoded::from(of_metadata).into_object()] {
+            let keys = |keys: &BTreeSet<Arc<str>>| keys.iter().map(|key| key.to_string()).collect::<Vec<_>>();
+            assert_eq!(object.owned.len(), 2, "{:?}", object.owned);
+            let first = object.owned_by("towline").unwrap();
+            assert_eq!((keys(&first.labels), keys(&first.annotations)), (vec!["l/x".to_owned()], vec!["a".to_owned()]));
+            assert_eq!(keys(&object.owned_by("towline-b").unwrap().annotations), ["b", "c"]);
+        }
+        assert!(decode(r#"{"metadata":{"name":"a","managedFields":[{"manager":"kubectl"}]}}"#).owned.is_empty());
     }
 
     #[test]

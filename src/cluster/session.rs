@@ -11,6 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::client::{Availability, Cluster};
 use super::credentials::{Change, Keeper, PROBE_DEADLINE, accepted};
 use super::error::Error;
+use super::identity;
 use crate::actor::{Backoff, BoxError, Scope};
 use crate::telemetry::ClusterState;
 
@@ -42,8 +43,8 @@ pub async fn run(cluster: Cluster, scope: Scope) -> Result<(), BoxError> {
             () = scope.draining() => return Ok(()),
             _ = look.tick() => keeper.look(),
             change = keeper.change() => take_up(&cluster, change, &mut state),
-            () = cluster.suspected(), if !state.doubt => {
-                if !cluster.gates().any_closed() || state.next_ask.is_some() {
+            suspected = cluster.suspected(), if !state.doubt => {
+                if suspected {
                     state.doubt();
                 }
             }
@@ -104,6 +105,7 @@ fn take_up(cluster: &Cluster, change: Change, state: &mut State) {
 
 async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
     let Some(session) = cluster.sessions().borrow().clone() else { return };
+    cluster.looks_into_suspicion();
     let down = match accepted(session.connection.probe_as(None, PROBE_DEADLINE).await) {
         Ok(()) => {
             keeper.accepted();
@@ -120,6 +122,14 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
             Some((ClusterState::Unreachable, format!("{reason} ({})", session.connection.address())))
         }
         Err(error) => Some((ClusterState::Unreachable, error.to_string())),
+    };
+    // Who answers may be another cluster than before.
+    let down = match down {
+        None => identity::read(cluster, &session.connection, PROBE_DEADLINE)
+            .await
+            .err()
+            .map(|error| (ClusterState::Unreachable, error.to_string())),
+        down => down,
     };
     if let Some((seen, reason)) = down {
         let fault = cluster.credentials_fault().borrow().clone();

@@ -66,6 +66,14 @@ impl Objects {
     }
 }
 
+/// The keys of all objects by their UIDs.
+#[derive(Default)]
+struct UidIndex {
+    keys: HashMap<Arc<str>, ObjectKey>,
+    /// What the list that is going on has shown, which takes the place of the other when it ends.
+    listing: Option<HashMap<Arc<str>, ObjectKey>>,
+}
+
 #[derive(Default)]
 struct Contents {
     objects: Objects,
@@ -73,6 +81,9 @@ struct Contents {
     /// [`Store::forget`] drops what is dealt with.
     terminated: HashSet<ObjectKey>,
     remember_terminated: bool,
+    /// Under which key each object lives, where somebody wants to know ([`Store::index_uids`]): also those that no follower
+    /// wants, and of which nothing else is kept.
+    keys_by_uid: Option<UidIndex>,
     /// Keys seen by the list that is going on.
     listing: Option<BTreeSet<ObjectKey>>,
     /// How many lists have ended.
@@ -156,6 +167,34 @@ impl Store {
         self.contents.write().remember_terminated = true;
     }
 
+    /// Keeps from now on the key of every object by its UID, wanted or not.
+    pub fn index_uids(&self) {
+        self.contents.write().keys_by_uid.get_or_insert_default();
+    }
+
+    /// Under which key the object of this UID lives, wanted or not; only after [`Store::index_uids`].
+    pub fn key_of(&self, uid: &str) -> Option<ObjectKey> {
+        self.contents.read().keys_by_uid.as_ref()?.keys.get(uid).cloned()
+    }
+
+    /// An object that was seen, wanted or not.
+    pub(super) fn saw(&self, object: &Object) {
+        if let Some(keys) = &mut self.contents.write().keys_by_uid {
+            for keys in keys.listing.iter_mut().chain([&mut keys.keys]) {
+                keys.insert(Arc::clone(&object.uid), object.key.clone());
+            }
+        }
+    }
+
+    /// An object that is gone, wanted or not.
+    pub(super) fn lost(&self, object: &Object) {
+        if let Some(keys) = &mut self.contents.write().keys_by_uid {
+            for keys in keys.listing.iter_mut().chain([&mut keys.keys]) {
+                keys.remove(&object.uid);
+            }
+        }
+    }
+
     /// Drops what is remembered of a key that is gone.
     pub fn forget(&self, key: &ObjectKey) {
         self.contents.write().terminated.remove(key);
@@ -232,7 +271,8 @@ impl Store {
             let mut contents = self.contents.write();
             // Whoever counts lists goes on counting.
             let Contents { remember_terminated, lists, asked, .. } = *contents;
-            *contents = Contents { remember_terminated, lists, asked, ..Contents::default() };
+            let keys_by_uid = contents.keys_by_uid.is_some().then(UidIndex::default);
+            *contents = Contents { remember_terminated, keys_by_uid, lists, asked, ..Contents::default() };
         }
         self.listed.send_replace(Listed::No { reason: None, unreachable: false });
     }
@@ -272,6 +312,9 @@ impl Store {
     pub(super) fn begin_list(&self) {
         let mut contents = self.contents.write();
         contents.listing = Some(BTreeSet::new());
+        if let Some(keys) = &mut contents.keys_by_uid {
+            keys.listing = Some(HashMap::new());
+        }
         contents.listing_asked = contents.asked;
     }
 
@@ -280,6 +323,11 @@ impl Store {
         let vanished = {
             let mut contents = self.contents.write();
             let seen = contents.listing.take().unwrap_or_default();
+            if let Some(keys) = &mut contents.keys_by_uid
+                && let Some(listed) = keys.listing.take()
+            {
+                keys.keys = listed;
+            }
             contents.lists += 1;
             contents.listed_asked = contents.listing_asked;
             // A list is one consistent state, at least as new as its newest object. Not the maximum with what was

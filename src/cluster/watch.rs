@@ -501,6 +501,7 @@ impl Watch {
         match event {
             Event::Init => self.store.begin_list(),
             Event::InitApply(decoded) | Event::Apply(decoded) => {
+                self.store.saw(decoded.object());
                 if let Some(object) = self.wanted(decoded) {
                     let key = object.key.clone();
                     if self.store.apply(object) && self.store.is_listed() {
@@ -509,6 +510,7 @@ impl Watch {
                 }
             }
             Event::Delete(decoded) => {
+                self.store.lost(decoded.object());
                 if let Some(object) = self.wanted(decoded) {
                     self.store.delete(&object);
                     if self.store.is_listed() {

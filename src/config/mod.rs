@@ -47,7 +47,7 @@ pub use resource::{InvalidResource, ResourceId};
 pub use selector::LabelSelector;
 pub use side_car::LeaseFlags;
 pub use status_sync::{DatabaseSource, StatusFamily, StatusSyncConfig, UnusableUrl};
-pub use sync::{Metadata, PropagationPolicy, SyncConfig, Unclaimed};
+pub use sync::{Adopt, Metadata, PropagationPolicy, SyncConfig, Unclaimed};
 
 use fault::nearest;
 use fields::Fields;

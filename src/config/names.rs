@@ -173,6 +173,13 @@ text_setting! {
 }
 
 text_setting! {
+    /// The name of an object of any kind.
+    ObjectName, "the name of an object", |text| {
+        !text.is_empty() && text.len() <= LONGEST_SUBDOMAIN && !text.contains(['/', '%'])
+    }
+}
+
+text_setting! {
     /// The name of a Lease.
     LeaseName, "a DNS subdomain, as leases are named", is_subdomain
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::fields::Fields;
-use super::names::{Domain, FinalizerName, NamespacePrefix, NamespaceSuffix, ResourceSuffix, SecretName};
+use super::names::{Domain, FinalizerName, NamespacePrefix, NamespaceSuffix, ObjectName, ResourceSuffix, SecretName};
 use super::setting::{Setting, Unfit, one_of};
 use super::{ClusterName, KeyPattern, LabelSelector, ResourceId, SectionName, SpecPointer};
 
@@ -41,6 +41,14 @@ pub struct SyncConfig {
     pub metadata_exclude: Vec<KeyPattern>,
     /// What happens to a matching local object without a remote one that was never ours.
     pub unclaimed: Unclaimed,
+    /// What happens to a *stranger*: a local object of the remote one's name that was there before, and that nothing proves
+    /// to be ours. `always` by default: the remote is the truth.
+    pub adopt: Adopt,
+    /// Whether an adopted stranger is deleted with its remote object; `false` by default: it is released.
+    pub delete_adopted: bool,
+    /// Names of objects that clusters make by themselves and that are synced all the same (`kube-root-ca.crt`, service
+    /// account `default`, namespaces `default` and `kube-*`); none by default.
+    pub system_objects: Vec<String>,
     /// Fields that belong to the local side: set when the object is made, then left alone. None by default.
     pub local_fields: Vec<SpecPointer>,
     /// Whether status, secrets and generations are written to the remote; `true` by default. Of several followers of
@@ -81,6 +89,9 @@ impl SyncConfig {
                 KeyPattern::known("argocd.argoproj.io/*"),
             ],
             unclaimed: Unclaimed::Keep,
+            adopt: Adopt::Always,
+            delete_adopted: false,
+            system_objects: Vec::new(),
             local_fields: Vec::new(),
             write_back: true,
             annotation_domain: "cloud.teleport.dev".to_owned(),
@@ -120,6 +131,11 @@ impl SyncConfig {
         fields.set("metadata", &mut section.metadata);
         fields.set("metadata_exclude", &mut section.metadata_exclude);
         fields.set("unclaimed", &mut section.unclaimed);
+        fields.set("adopt", &mut section.adopt);
+        fields.set("delete_adopted", &mut section.delete_adopted);
+        if let Some(names) = fields.optional::<Vec<ObjectName>>("system_objects") {
+            section.system_objects = names.into_iter().map(String::from).collect();
+        }
         fields.set("local_fields", &mut section.local_fields);
         fields.set("write_back", &mut section.write_back);
         fields.set_as::<Domain, _>("annotation_domain", &mut section.annotation_domain);
@@ -196,5 +212,35 @@ impl Setting for Unclaimed {
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
         one_of(text, &[("keep", Self::Keep), ("delete", Self::Delete)])
+    }
+}
+
+/// What happens to a stranger of the remote object's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adopt {
+    /// It is taken over. The default.
+    Always,
+    /// It is taken over where its content is the remote object's already.
+    Equal,
+    /// The pair is left alone.
+    Never,
+}
+
+impl Adopt {
+    /// The word of the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Equal => "equal",
+            Self::Never => "never",
+        }
+    }
+}
+
+impl Setting for Adopt {
+    const ALLOWED: &'static str = "always, equal or never";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        one_of(text, &[Self::Always, Self::Equal, Self::Never].map(|adopt| (adopt.as_str(), adopt)))
     }
 }

@@ -101,7 +101,7 @@ fn the_reference_file_names_every_key() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 6 + 5 + 2 + 5 + 5 + 20 + 11 + 9, "the walk told of fewer keys than there are");
+    assert_eq!(keys, 6 + 5 + 2 + 5 + 5 + 23 + 11 + 9, "the walk told of fewer keys than there are");
 }
 
 #[test]
@@ -115,6 +115,7 @@ fn every_key_of_a_section_is_read() {
         "remote_resource_suffix = \"-r\"\nlocal_namespace_suffix = \"-l\"\nnamespace_prefix = \"team-\"\n\
          selector = \"a=b\"\nsecret_names = [\"s1\", \"s2\"]\npropagation_policy = \"Orphan\"\n\
          metadata = \"mirror\"\nmetadata_exclude = [\"x/*\"]\nunclaimed = \"delete\"\n\
+         adopt = \"equal\"\ndelete_adopted = true\nsystem_objects = [\"kube-root-ca.crt\"]\n\
          local_fields = [\"/spec/replicas\"]\nwrite_back = false\nannotation_domain = \"d.example\"\n\
          finalizer = \"f\"\nmax_in_flight = 7\nsecret_refresh = \"0s\"\ndry_run = true",
     ))
@@ -129,6 +130,9 @@ fn every_key_of_a_section_is_read() {
     assert_eq!(section.metadata, Metadata::Mirror);
     assert!(section.metadata_exclude[0].matches("x/y"));
     assert_eq!(section.unclaimed, Unclaimed::Delete);
+    assert_eq!(section.adopt, Adopt::Equal);
+    assert!(section.delete_adopted);
+    assert_eq!(section.system_objects, ["kube-root-ca.crt"]);
     assert_eq!(section.local_fields[0].segments(), ["spec", "replicas"]);
     assert!(!section.write_back);
     assert_eq!(section.finalizer_key(), "d.example/f");

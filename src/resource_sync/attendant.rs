@@ -35,6 +35,7 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
     let (remote, local) = (section.remote_cluster(), section.local_cluster());
     let mut remote_availability = remote.availability();
     let mut local_availability = local.availability();
+    let (mut remote_identity, mut local_identity) = (remote.identities(), local.identities());
     let mut remote_permissions = remote.permissions_given();
     let mut local_permissions = local.permissions_given();
     let refresh = section.config().secret_refresh.filter(|_| !section.config().secret_names.is_empty());
@@ -53,6 +54,8 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
             () = scope.draining() => return Ok(()),
             Ok(()) = remote_availability.changed() => may_go_on = true,
             Ok(()) = local_availability.changed() => may_go_on = true,
+            Ok(()) = remote_identity.changed() => may_go_on = true,
+            Ok(()) = local_identity.changed() => may_go_on = true,
             Ok(()) = remote_permissions.changed() => may_go_on = true,
             Ok(()) = local_permissions.changed() => may_go_on = true,
             () = section.asked() => unanswered = request_asked(&section).await,

@@ -149,9 +149,11 @@ impl Awaiting {
             Step::AddFinalizer | Step::RemoveFinalizer | Step::WriteRemoteStatus | Step::NoteGenerations { .. } => {
                 Some(&mut self.remote)
             }
-            Step::CreateLocal | Step::PatchLocal(_) | Step::ReleaseLocal(_) | Step::DeleteLocal => {
-                Some(&mut self.local)
-            }
+            Step::AdoptLocal(_)
+            | Step::CreateLocal
+            | Step::PatchLocal(_)
+            | Step::ReleaseLocal(_)
+            | Step::DeleteLocal => Some(&mut self.local),
             Step::CreateNamespace | Step::DeleteNamespace | Step::ReleaseNamespace => Some(&mut self.namespace),
             Step::UploadSecret(_) | Step::NoteSecretHash(_) => None,
         }

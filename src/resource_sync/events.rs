@@ -40,6 +40,8 @@ enum EventKind {
     Contended,
     Paused,
     Synced,
+    Held,
+    Adopted,
 }
 
 impl PairEvent {
@@ -67,6 +69,16 @@ impl PairEvent {
         Self::new(local, EventKind::Paused, "nothing is synced while the object is paused".into())
     }
 
+    /// Many objects wait for an operator's approval, this one among them.
+    pub fn held(local: &Object, note: String) -> Self {
+        Self::new(local, EventKind::Held, note)
+    }
+
+    /// An object that was there before its remote one has been taken over.
+    pub fn adopted(local: &Object, note: String) -> Self {
+        Self::new(local, EventKind::Adopted, note)
+    }
+
     /// In step again after a failure.
     pub fn synced(local: &Object) -> Self {
         Self::new(local, EventKind::Synced, "in step again".into())
@@ -80,13 +92,15 @@ impl EventKind {
             Self::Contended => "Contended",
             Self::Paused => "Paused",
             Self::Synced => "Synced",
+            Self::Held => "MassChangeHeld",
+            Self::Adopted => "Adopted",
         }
     }
 
     fn event_type(self) -> EventType {
         match self {
-            Self::SyncFailed | Self::Contended => EventType::Warning,
-            Self::Paused | Self::Synced => EventType::Normal,
+            Self::SyncFailed | Self::Contended | Self::Held => EventType::Warning,
+            Self::Paused | Self::Synced | Self::Adopted => EventType::Normal,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Steps as requests: which cluster, which verb, which body. Nothing is decided here.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -8,7 +9,7 @@ use super::patch::replace_version;
 use super::plan::{Namespace, Observed, Step};
 use super::secrets;
 use super::section::Section;
-use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Propagation, Request, Verb, Written};
+use crate::cluster::{Cluster, Error, Kind, Object, ObjectKey, Propagation, Request, Verb, Written};
 use crate::config::PropagationPolicy;
 
 const JSON_PATCH: &str = "application/json-patch+json";
@@ -26,11 +27,12 @@ pub(super) async fn execute(section: &Section, step: &Step, observed: &Observed)
         Step::NoteSecretHash(name) => act.note_secret_hash(name).await,
         Step::CreateNamespace => act.create_namespace().await,
         Step::CreateLocal => act.create_local().await,
-        Step::PatchLocal(change) | Step::ReleaseLocal(change) => {
+        Step::AdoptLocal(change) | Step::PatchLocal(change) | Step::ReleaseLocal(change) => {
             let local = act.local()?;
             let kind = act.local_kind()?;
-            patch(section.local_cluster(), &kind, &local.key, "", JSON_PATCH, &change.json_patch(local), FIELD_MANAGER)
-                .await
+            let body = change.json_patch(local);
+            let manager = section.policy().manager();
+            patch(section.local_cluster(), &kind, &local.key, "", JSON_PATCH, &body, &manager).await
         }
         Step::NoteGenerations { remote, local } => {
             let marks = &section.policy().marks;
@@ -172,24 +174,20 @@ impl Act<'_> {
             self.observed.secrets.iter().find(|secret| &*secret.name == name).ok_or_else(|| self.vanished("secret"))?;
         let mark = &*self.section.policy().marks.uploaded_hash;
         let body = json!({"metadata": {"annotations": {mark: &*secret.hash}}});
-        patch(self.section.local_cluster(), &secret_kind(), &secret.object.key, "", MERGE_PATCH, &body, FIELD_MANAGER)
-            .await
+        let manager = self.section.policy().manager();
+        patch(self.section.local_cluster(), &secret_kind(), &secret.object.key, "", MERGE_PATCH, &body, &manager).await
     }
 
     async fn create_namespace(&self) -> Result<Written, Error> {
-        let marks = &self.section.policy().marks;
         let local = &self.observed.local_key;
         let key = ObjectKey::new("", Arc::clone(&local.namespace));
+        let annotations = map(self.section.policy().marks.of_namespace(local));
         let body = json!({
             "apiVersion": "v1",
             "kind": "Namespace",
-            "metadata": {"name": &*key.name, "annotations": {
-                &*marks.owner: &*local.name,
-                &*marks.owner_resource: &*marks.resource,
-                &*marks.owner_section: &*marks.section,
-            }},
+            "metadata": {"name": &*key.name, "annotations": annotations},
         });
-        create(self.section.local_cluster(), &namespaces(), &key, &body).await
+        self.create(&namespaces(), &key, &body).await
     }
 
     async fn release_namespace(&self) -> Result<Written, Error> {
@@ -199,18 +197,17 @@ impl Act<'_> {
             &*marks.owner: null,
             &*marks.owner_resource: null,
             &*marks.owner_section: null,
+            &*marks.local_name: null,
         }}});
-        patch(self.section.local_cluster(), &namespaces(), &key, "", MERGE_PATCH, &body, FIELD_MANAGER).await
+        let manager = self.section.policy().manager();
+        patch(self.section.local_cluster(), &namespaces(), &key, "", MERGE_PATCH, &body, &manager).await
     }
 
     async fn create_local(&self) -> Result<Written, Error> {
         let remote = self.remote()?;
         let kind = self.local_kind()?;
         let key = &self.observed.local_key;
-        let (labels, annotations) = super::patch::desired_metadata(remote, self.section.policy());
-        let map = |keys: std::collections::BTreeMap<Arc<str>, Arc<str>>| -> Map<String, Value> {
-            keys.into_iter().map(|(key, value)| (key.to_string(), json!(&*value))).collect()
-        };
+        let (labels, annotations) = super::patch::desired_metadata(remote, key, self.section.policy());
         let mut metadata = json!({"name": &*key.name, "labels": map(labels), "annotations": map(annotations)});
         if let (false, Some(metadata)) = (key.namespace.is_empty(), metadata.as_object_mut()) {
             metadata.insert("namespace".into(), json!(&*key.namespace));
@@ -222,21 +219,26 @@ impl Act<'_> {
         body.insert("apiVersion".into(), json!(kind.resource.api_version));
         body.insert("kind".into(), json!(kind.resource.kind));
         body.insert("metadata".into(), metadata);
-        create(self.section.local_cluster(), &kind, key, &Value::Object(body)).await
+        self.create(&kind, key, &Value::Object(body)).await
+    }
+
+    async fn create(&self, kind: &Kind, key: &ObjectKey, body: &Value) -> Result<Written, Error> {
+        let request = Request {
+            verb: Verb::Create,
+            kind,
+            key,
+            subresource: "",
+            content_type: JSON,
+            body: body.to_string().into_bytes(),
+            manager: Some(&self.section.policy().manager()),
+        };
+        self.section.local_cluster().write(request).await
     }
 }
 
-async fn create(cluster: &Cluster, kind: &Kind, key: &ObjectKey, body: &Value) -> Result<Written, Error> {
-    let request = Request {
-        verb: Verb::Create,
-        kind,
-        key,
-        subresource: "",
-        content_type: JSON,
-        body: body.to_string().into_bytes(),
-        manager: Some(FIELD_MANAGER),
-    };
-    cluster.write(request).await
+/// Labels or annotations as a request has them.
+fn map(keys: BTreeMap<Arc<str>, Arc<str>>) -> Map<String, Value> {
+    keys.into_iter().map(|(key, value)| (key.to_string(), json!(&*value))).collect()
 }
 
 async fn patch(

@@ -1,103 +1,151 @@
-//! The guard against mass deletion (rule 3).
+//! The guard against mass changes (rule 3).
 //!
-//! A remote object that is missing without having been seen terminating is suspicious: our finalizer should have held
-//! it. One such object may be a stripped finalizer; many at once are a restored etcd or a wrong kubeconfig. So suspects
-//! are noted when the cache *observes* that they are gone, before any of them is acted upon, and each is confirmed by a
-//! live GET; if more than `max(10, 10 %)` of the section's objects would go within the window, none goes, until an
-//! operator approves. Approval lifts the limit for those that wait, never the GET. A confirmation counts here; it does not
-//! keep: who may go is asked for once more, in the run that deletes. Pure: time is passed in.
+//! What a mistake does, it does to many objects at once: a restored etcd and a wrong kubeconfig make remote objects vanish,
+//! a typo lets all pairs go, another cluster in the place of the local one has strangers overwritten and statuses cleared.
+//! So whoever would suffer such a [`Harm`] is noted as a *suspect* when the cache observes it, before any of them is acted
+//! upon. If more than `max(10, 10 %)` of the section's own pairs would suffer it within the window, or all of them (two or
+//! more), nobody does until an operator approves. A missing remote object is confirmed by a live GET first; approval lifts
+//! the limit for those that wait, never the GET. A confirmation counts here; it is not kept: the run that deletes asks again.
+//! Pure: time is passed in.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
+use super::plan::Harm;
+use super::state::GuardState;
 use crate::cluster::ObjectKey;
 
-/// How long a deletion counts (the specification's 10 minutes).
-const WINDOW: Duration = Duration::from_mins(10);
+/// How long a change counts (the specification's 10 minutes).
+pub(super) const WINDOW: Duration = Duration::from_mins(10);
 /// So many may always go.
 const ALWAYS: usize = 10;
+/// Changes within this count as one moment: what is remembered stays small.
+const MOMENT: Duration = Duration::from_secs(10);
 
 /// What the guard says to one suspect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Ask the API server whether it is really gone.
     Confirm,
-    /// It may be deleted, where this very run has asked whether it is really gone.
+    /// It may be done, where this very run has asked whether the object is really gone.
     Go,
     /// Others have to be confirmed or cleared first.
     Wait,
-    /// Too many would go: none does.
+    /// Too many would suffer it: nobody does.
     Held,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+/// What the limit depends on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// How many pairs of its own the section has: strangers of the kind don't count.
+    pub own: usize,
+    /// Not one may go: the cluster behind the section's name is not known to be the same, or what went in the last minutes
+    /// is not known.
+    pub blocked: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
 struct Suspect {
-    /// A live GET said that it is gone.
+    harm: Harm,
+    /// It is one of the section's own pairs.
+    own: bool,
+    /// It is certain: a live GET said that the object is gone, or no GET is needed.
     confirmed: bool,
     /// An operator let it go.
     approved: bool,
+}
+
+/// So many changes were sent at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sent {
+    when: Instant,
+    count: usize,
 }
 
 /// The guard of one section.
 #[derive(Debug, Default)]
 pub struct Guard {
     suspects: BTreeMap<ObjectKey, Suspect>,
-    /// How many of them are confirmed and not approved: what counts against the limit for certain.
+    /// How many of them are certain and not approved: what counts against the limit.
     certain: usize,
-    /// How many of them are neither.
+    /// How many of those are own pairs.
+    certain_own: usize,
+    /// How many are neither certain nor approved.
     open: usize,
-    /// When objects went this way.
-    gone: VecDeque<Instant>,
-    /// The most objects that the section had since the first of them went: those that went are some of a tenth of all.
+    /// What was sent within the window.
+    sent: VecDeque<Sent>,
+    /// The most own pairs that the section had since the first of them: what went is some of a tenth of all.
     most: usize,
+    /// So many more suspects are approved as they come: what an operator approved before a restart.
+    approved: usize,
 }
 
 impl Guard {
-    /// An object is missing without having been seen terminating.
-    pub fn suspect(&mut self, key: ObjectKey) {
-        if let std::collections::btree_map::Entry::Vacant(entry) = self.suspects.entry(key) {
-            entry.insert(Suspect::default());
-            self.open += 1;
+    /// Somebody would suffer a harm. `own`: it is one of the section's own pairs.
+    pub fn suspect(&mut self, key: ObjectKey, harm: Harm, own: bool) {
+        match self.suspects.get(&key) {
+            // A missing object may have been found to live and to be let go.
+            Some(held) if held.own == own && (held.harm, harm) == (Harm::LetGo, Harm::Delete) => return,
+            Some(held) if held.own == own && held.harm == harm => return,
+            Some(_) => drop(self.remove(&key)),
+            None => {}
         }
+        let approved = self.approved > 0;
+        self.approved = self.approved.saturating_sub(1);
+        self.open += usize::from(!approved);
+        self.suspects.insert(key, Suspect { harm, own, confirmed: false, approved });
     }
 
-    /// The object is there (again), or nothing of it is left to delete. Returns whether that may free others.
+    /// Nothing threatens it any more. Returns whether that may free others.
     pub fn clear(&mut self, key: &ObjectKey) -> bool {
         self.remove(key).is_some_and(|suspect| !suspect.approved && !self.suspects.is_empty())
     }
 
-    /// A live GET confirmed that it is gone.
-    pub fn confirm(&mut self, key: &ObjectKey) {
-        if let Some(suspect) = self.suspects.get_mut(key)
-            && !std::mem::replace(&mut suspect.confirmed, true)
-            && !suspect.approved
-        {
+    /// It is certain that a suspect would suffer this.
+    pub fn confirm(&mut self, key: &ObjectKey, harm: Harm) {
+        let Some(suspect) = self.suspects.get_mut(key) else { return };
+        suspect.harm = harm;
+        if !std::mem::replace(&mut suspect.confirmed, true) && !suspect.approved {
             self.open -= 1;
             self.certain += 1;
+            self.certain_own += usize::from(suspect.own);
         }
     }
 
-    /// What is to be done with a suspect, in a section of `objects` objects.
-    pub fn verdict(&mut self, key: &ObjectKey, objects: usize, now: Instant) -> Verdict {
-        self.suspect(key.clone());
-        let suspect = self.suspects.get(key).copied().unwrap_or_default();
-        let (gone, limit) = self.gone_and_limit(objects, now);
-        let certain = gone + self.certain;
-        if !suspect.approved && certain > limit {
+    /// What is to be done with a suspect.
+    pub fn verdict(&mut self, key: &ObjectKey, bounds: Bounds, now: Instant) -> Verdict {
+        let Some(suspect) = self.suspects.get(key).copied() else { return Verdict::Confirm };
+        if !suspect.approved && self.is_above(bounds, now, self.certain, self.certain_own) {
             return Verdict::Held;
         }
         if !suspect.confirmed {
             return Verdict::Confirm;
         }
-        if suspect.approved || certain + self.open <= limit { Verdict::Go } else { Verdict::Wait }
+        // Of those that are not certain, any may be own pairs.
+        let (all, own) = (self.certain + self.open, self.certain_own + self.open);
+        if suspect.approved || !self.is_above(bounds, now, all, own) { Verdict::Go } else { Verdict::Wait }
     }
 
-    /// It was deleted.
-    pub fn went(&mut self, key: &ObjectKey, now: Instant) {
-        if self.remove(key).is_some_and(|suspect| !suspect.approved) {
-            self.gone.push_back(now);
+    /// So many objects, which a suspect is one of, are about to be changed. Returns whether that counts, and so is to be
+    /// remembered.
+    pub fn send(&mut self, key: &ObjectKey, count: usize, now: Instant) -> bool {
+        let counts = self.remove(key).is_none_or(|suspect| !suspect.approved);
+        if counts {
+            match self.sent.back_mut() {
+                Some(last) if now.saturating_duration_since(last.when) < MOMENT => last.count += count,
+                _ => self.sent.push_back(Sent { when: now, count }),
+            }
+        }
+        counts
+    }
+
+    /// What was about to be done was refused for certain: it does not count.
+    pub fn refused(&mut self, count: usize) {
+        if let Some(last) = self.sent.back_mut() {
+            last.count = last.count.saturating_sub(count);
         }
     }
 
@@ -106,16 +154,25 @@ impl Guard {
         for suspect in self.suspects.values_mut() {
             suspect.approved = true;
         }
-        (self.certain, self.open) = (0, 0);
-        self.gone.clear();
+        (self.certain, self.certain_own, self.open) = (0, 0, 0);
+        self.sent.clear();
         self.waiting()
     }
 
-    /// Whether deletions are held, and how many wait.
-    pub fn held(&mut self, objects: usize, now: Instant) -> Option<usize> {
-        let (gone, limit) = self.gone_and_limit(objects, now);
-        let waiting = self.certain + self.open;
-        (waiting > 0 && gone + self.certain > limit).then_some(waiting)
+    /// How many wait for an approval, by what they would suffer; empty: none does.
+    pub fn held(&mut self, bounds: Bounds, now: Instant) -> BTreeMap<Harm, usize> {
+        let mut held = BTreeMap::new();
+        if self.certain > 0 && self.is_above(bounds, now, self.certain, self.certain_own) {
+            for suspect in self.suspects.values().filter(|suspect| !suspect.approved) {
+                *held.entry(suspect.harm).or_default() += 1;
+            }
+        }
+        held
+    }
+
+    /// What a suspect would suffer.
+    pub fn harm_to(&self, key: &ObjectKey) -> Option<Harm> {
+        Some(self.suspects.get(key)?.harm)
     }
 
     /// Everyone who waits for a verdict.
@@ -123,26 +180,70 @@ impl Guard {
         self.suspects.keys().cloned().collect()
     }
 
+    /// The first suspects that no operator has approved, each with what it would suffer.
+    pub fn first(&self, count: usize) -> Vec<(ObjectKey, Harm)> {
+        let waiting = self.suspects.iter().filter(|(_, suspect)| !suspect.approved);
+        waiting.map(|(key, suspect)| (key.clone(), suspect.harm)).take(count).collect()
+    }
+
+    /// What is to outlive the process.
+    pub fn remembered(&mut self, now: Instant, wall: SystemTime) -> GuardState {
+        self.forget_old(now);
+        let seconds = |when: SystemTime| when.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let approved = self.approved + self.suspects.values().filter(|suspect| suspect.approved).count();
+        let mut sent = BTreeMap::new();
+        for Sent { when, count } in &self.sent {
+            *sent.entry(seconds(wall - now.saturating_duration_since(*when))).or_default() += *count as u64;
+        }
+        GuardState {
+            most: if sent.is_empty() { 0 } else { self.most as u64 },
+            sent,
+            approved: approved as u64,
+            approved_at: (approved > 0).then(|| seconds(wall)),
+        }
+    }
+
+    /// Goes on from what an earlier process remembered. What it has from the future counts as of now.
+    pub fn recall(&mut self, remembered: &GuardState, now: Instant, wall: SystemTime) {
+        let age = |seconds: u64| wall.duration_since(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap_or_default();
+        let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let sent = remembered.sent.iter().filter(|(when, _)| age(**when) <= WINDOW);
+        self.sent = sent
+            .filter_map(|(&when, &count)| Some(Sent { when: now.checked_sub(age(when))?, count: number(count) }))
+            .collect();
+        self.most = number(remembered.most);
+        self.approved = match remembered.approved_at {
+            Some(when) if age(when) < WINDOW => number(remembered.approved),
+            _ => 0,
+        };
+    }
+
     fn remove(&mut self, key: &ObjectKey) -> Option<Suspect> {
         let suspect = self.suspects.remove(key)?;
         if !suspect.approved {
-            let count = if suspect.confirmed { &mut self.certain } else { &mut self.open };
-            *count -= 1;
+            if suspect.confirmed {
+                self.certain -= 1;
+                self.certain_own -= usize::from(suspect.own);
+            } else {
+                self.open -= 1;
+            }
         }
         Some(suspect)
     }
 
-    fn limit(objects: usize) -> usize {
-        ALWAYS.max(objects / 10)
+    /// Whether it would be too many, with so many suspects, of which so many are own pairs.
+    fn is_above(&mut self, bounds: Bounds, now: Instant, suspects: usize, own: usize) -> bool {
+        self.forget_old(now);
+        self.most = if self.sent.is_empty() { bounds.own } else { self.most.max(bounds.own) };
+        let sent: usize = self.sent.iter().map(|sent| sent.count).sum();
+        let all_of_them = self.most >= 2 && own > 0 && sent + own >= self.most;
+        bounds.blocked && suspects > 0 || all_of_them || sent + suspects > ALWAYS.max(self.most / 10)
     }
 
-    /// How many went within the window, and how many may.
-    fn gone_and_limit(&mut self, objects: usize, now: Instant) -> (usize, usize) {
-        while self.gone.front().is_some_and(|when| now.saturating_duration_since(*when) > WINDOW) {
-            self.gone.pop_front();
+    fn forget_old(&mut self, now: Instant) {
+        while self.sent.front().is_some_and(|sent| now.saturating_duration_since(sent.when) > WINDOW) {
+            self.sent.pop_front();
         }
-        self.most = if self.gone.is_empty() { objects } else { self.most.max(objects) };
-        (self.gone.len(), Self::limit(self.most))
     }
 }
 
@@ -154,20 +255,28 @@ mod tests {
         ObjectKey::new("n", number.to_string())
     }
 
+    fn own(own: usize) -> Bounds {
+        Bounds { own, blocked: false }
+    }
+
+    fn suspects(guard: &mut Guard, numbers: std::ops::Range<usize>, of_the_section: bool) {
+        numbers.for_each(|number| guard.suspect(key(number), Harm::Delete, of_the_section));
+    }
+
     /// Lets every suspect ask until nobody gets an answer other than wait or held; returns who went and how many asked.
-    fn settle(guard: &mut Guard, objects: usize, now: Instant) -> (usize, usize) {
+    fn settle(guard: &mut Guard, bounds: Bounds, now: Instant) -> (usize, usize) {
         let (mut went, mut asked) = (0, 0);
         loop {
             let mut moved = false;
             for key in guard.waiting() {
-                match guard.verdict(&key, objects, now) {
+                match guard.verdict(&key, bounds, now) {
                     Verdict::Confirm => {
                         asked += 1;
-                        guard.confirm(&key);
+                        guard.confirm(&key, Harm::Delete);
                         moved = true;
                     }
                     Verdict::Go => {
-                        guard.went(&key, now);
+                        guard.send(&key, 1, now);
                         went += 1;
                         moved = true;
                     }
@@ -182,72 +291,154 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn up_to_the_limit_all_go_and_above_it_none() {
-        for (objects, missing, goes) in [(5, 5, 5), (50, 10, 10), (50, 11, 0), (500, 50, 50), (500, 51, 0)] {
+        for (objects, missing, goes) in [(1, 1, 1), (6, 5, 5), (50, 10, 10), (50, 11, 0), (500, 50, 50), (500, 51, 0)] {
             let mut guard = Guard::default();
-            (0..missing).for_each(|number| guard.suspect(key(number)));
-            let (went, asked) = settle(&mut guard, objects, Instant::now());
+            suspects(&mut guard, 0..missing, true);
+            let (went, asked) = settle(&mut guard, own(objects), Instant::now());
             assert_eq!(went, goes, "{missing} of {objects}");
-            assert!(asked <= Guard::limit(objects) + 1, "asked {asked} times");
-            assert_eq!(guard.held(objects, Instant::now()).is_some(), goes == 0);
+            assert!(asked <= ALWAYS.max(objects / 10) + 1, "asked {asked} times");
+            let held = guard.held(own(objects), Instant::now());
+            assert_eq!(held.get(&Harm::Delete).copied(), (goes == 0).then_some(missing));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_of_two_or_more_never_go_at_once() {
+        for objects in 2..=10 {
+            let mut guard = Guard::default();
+            let now = Instant::now();
+            suspects(&mut guard, 0..objects, true);
+            assert_eq!(settle(&mut guard, own(objects), now).0, 0, "{objects}");
+            assert!(!guard.held(own(objects), now).is_empty());
+            // All but one may go, and the last one not while they count.
+            guard.clear(&key(0));
+            assert_eq!(settle(&mut guard, own(objects), now).0, objects - 1);
+            suspects(&mut guard, 0..1, true);
+            assert_eq!(settle(&mut guard, own(1), now).0, 0);
+            assert_eq!(settle(&mut guard, own(1), now + WINDOW + Duration::from_secs(1)).0, 1);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strangers_neither_raise_the_limit_nor_count_as_all() {
+        let mut guard = Guard::default();
+        let now = Instant::now();
+        // Three hundred strangers of the kind are no pairs of the section.
+        suspects(&mut guard, 0..25, true);
+        assert_eq!(settle(&mut guard, own(25), now).0, 0);
+        let mut guard = Guard::default();
+        suspects(&mut guard, 0..3, false);
+        assert_eq!(settle(&mut guard, own(3), now).0, 3, "three unclaimed objects are not all of the three own pairs");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_goes_while_it_is_blocked() {
+        let mut guard = Guard::default();
+        let now = Instant::now();
+        suspects(&mut guard, 0..1, true);
+        let blocked = Bounds { own: 500, blocked: true };
+        assert_eq!(settle(&mut guard, blocked, now).0, 0);
+        assert_eq!(guard.held(blocked, now), BTreeMap::from([(Harm::Delete, 1)]));
+        assert_eq!(settle(&mut guard, own(500), now).0, 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_tenth_is_of_all_that_there_were_before_the_first_went() {
         let mut guard = Guard::default();
         let start = Instant::now();
-        (0..20).for_each(|number| guard.suspect(key(number)));
+        suspects(&mut guard, 0..20, true);
         for number in 0..20 {
-            assert_eq!(guard.verdict(&key(number), 200, start), Verdict::Confirm, "{number}");
-            guard.confirm(&key(number));
+            assert_eq!(guard.verdict(&key(number), own(200), start), Verdict::Confirm, "{number}");
+            guard.confirm(&key(number), Harm::Delete);
         }
         for number in 0..20 {
-            assert_eq!(guard.verdict(&key(number), 200 - number, start), Verdict::Go, "{number}");
-            guard.went(&key(number), start);
+            assert_eq!(guard.verdict(&key(number), own(200 - number), start), Verdict::Go, "{number}");
+            assert!(guard.send(&key(number), 1, start));
         }
-        assert_eq!(guard.verdict(&key(20), 180, start), Verdict::Confirm);
-        guard.confirm(&key(20));
-        assert_eq!(guard.verdict(&key(20), 180, start), Verdict::Held, "the 21st of 200");
+        suspects(&mut guard, 20..21, true);
+        assert_eq!(guard.verdict(&key(20), own(180), start), Verdict::Confirm);
+        guard.confirm(&key(20), Harm::Delete);
+        assert_eq!(guard.verdict(&key(20), own(180), start), Verdict::Held, "the 21st of 200");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_went_counts_for_ten_minutes() {
-        let mut guard = Guard::default();
+    async fn what_went_counts_for_ten_minutes_also_in_the_next_process() {
         let start = Instant::now();
-        (0..10).for_each(|number| guard.suspect(key(number)));
-        assert_eq!(settle(&mut guard, 20, start).0, 10);
-        guard.suspect(key(10));
-        assert_eq!(settle(&mut guard, 20, start + WINDOW / 2).0, 0);
-        assert_eq!(settle(&mut guard, 20, start + WINDOW + Duration::from_secs(1)).0, 1);
+        let wall = SystemTime::now();
+        let mut guard = Guard::default();
+        suspects(&mut guard, 0..10, true);
+        assert_eq!(settle(&mut guard, own(20), start).0, 10);
+        let later = Duration::from_mins(4);
+        let text = serde_json::to_string(&guard.remembered(start + later, wall + later)).unwrap();
+        let mut guard = Guard::default();
+        guard.recall(&serde_json::from_str(&text).unwrap(), start + later, wall + later);
+        suspects(&mut guard, 10..11, true);
+        assert_eq!(settle(&mut guard, own(10), start + WINDOW / 2).0, 0);
+        assert_eq!(settle(&mut guard, own(10), start + WINDOW + Duration::from_secs(2)).0, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_objects_of_a_namespace_count_each() {
+        let mut guard = Guard::default();
+        let now = Instant::now();
+        suspects(&mut guard, 0..1, true);
+        guard.confirm(&key(0), Harm::Delete);
+        guard.send(&key(0), 8, now);
+        suspects(&mut guard, 1..4, true);
+        assert_eq!(settle(&mut guard, own(50), now).0, 0, "eleven of fifty");
+        guard.clear(&key(1));
+        assert_eq!(settle(&mut guard, own(50), now).0, 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn approval_frees_those_that_wait_and_nobody_else() {
         let mut guard = Guard::default();
         let now = Instant::now();
-        (0..30).for_each(|number| guard.suspect(key(number)));
-        assert_eq!(settle(&mut guard, 30, now).0, 0);
+        suspects(&mut guard, 0..30, true);
+        assert_eq!(settle(&mut guard, own(30), now).0, 0);
         let freed = guard.approve();
         assert_eq!(freed.len(), 30);
-        assert!(guard.held(30, now).is_none());
-        let (went, asked) = settle(&mut guard, 30, now);
+        assert!(guard.held(own(30), now).is_empty());
+        let (went, asked) = settle(&mut guard, own(30), now);
         assert_eq!(went, 30);
         assert!(asked >= 19, "approval does not replace the question whether it is really gone");
-        (100..130).for_each(|number| guard.suspect(key(number)));
-        assert_eq!(settle(&mut guard, 30, now).0, 0);
+        suspects(&mut guard, 100..130, true);
+        assert_eq!(settle(&mut guard, own(30), now).0, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_approval_survives_a_restart_half_way_for_as_many_as_were_left() {
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        let mut guard = Guard::default();
+        suspects(&mut guard, 0..30, true);
+        settle(&mut guard, own(30), now);
+        guard.approve();
+        for number in 0..12 {
+            guard.confirm(&key(number), Harm::Delete);
+            assert!(!guard.send(&key(number), 1, now), "what was approved does not count");
+        }
+        let remembered = guard.remembered(now, wall);
+        let mut next = Guard::default();
+        next.recall(&remembered, now, wall + Duration::from_secs(30));
+        suspects(&mut next, 12..45, true);
+        assert_eq!(settle(&mut next, own(50), now).0, 18, "those that nobody approved are left");
+        let mut late = Guard::default();
+        late.recall(&remembered, now, wall + WINDOW);
+        suspects(&mut late, 12..30, true);
+        assert_eq!(settle(&mut late, own(18), now).0, 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn objects_that_come_back_lift_the_hold() {
         let mut guard = Guard::default();
         let now = Instant::now();
-        (0..30).for_each(|number| guard.suspect(key(number)));
-        settle(&mut guard, 30, now);
-        assert!(guard.held(30, now).is_some());
+        suspects(&mut guard, 0..30, true);
+        settle(&mut guard, own(30), now);
+        assert!(!guard.held(own(30), now).is_empty());
         (0..30).for_each(|number| {
             guard.clear(&key(number));
         });
-        assert!(guard.held(30, now).is_none());
+        assert!(guard.held(own(30), now).is_empty());
         assert!(guard.waiting().is_empty());
     }
 }

@@ -1,9 +1,14 @@
 //! The annotations and the finalizer by which objects are known as ours. The domain is the section's.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cluster::Object;
+use crate::cluster::{Object, ObjectKey};
 use crate::config::SyncConfig;
+
+const REMOTE_UID: &str = "sync-remote-uid";
+const REMOTE_GENERATION: &str = "sync-remote-generation";
+const LOCAL_GENERATION: &str = "sync-local-generation";
 
 /// Every mark of one section, spelled out once.
 #[derive(Debug, Clone)]
@@ -18,6 +23,10 @@ pub struct Marks {
     pub owner_section: Arc<str>,
     /// On a local object: UID of the remote object it came from.
     pub remote_uid: Arc<str>,
+    /// On a local object or namespace: the key of the object that carries it. A copy carries another's.
+    pub local_name: Arc<str>,
+    /// On a local object that was there before its remote one and was taken over.
+    pub adopted: Arc<str>,
     /// On a local object, with `mirror`: it was ours and was let go, whatever the managed fields say.
     pub released: Arc<str>,
     /// On a remote object: the remote generation that the local object reflects.
@@ -43,10 +52,12 @@ impl Marks {
             owner: mark("sync-owner"),
             owner_resource: mark("sync-owner-resource"),
             owner_section: mark("sync-owner-section"),
-            remote_uid: mark("sync-remote-uid"),
+            remote_uid: mark(REMOTE_UID),
+            local_name: mark("sync-local-name"),
+            adopted: mark("sync-adopted"),
             released: mark("sync-released"),
-            remote_generation: mark("sync-remote-generation"),
-            local_generation: mark("sync-local-generation"),
+            remote_generation: mark(REMOTE_GENERATION),
+            local_generation: mark(LOCAL_GENERATION),
             uploaded_hash: mark("last-uploaded-hash"),
             finalizer: mark(&config.finalizer),
             resource: config.resource.plural_and_group().into(),
@@ -62,6 +73,8 @@ impl Marks {
             &self.owner_resource,
             &self.owner_section,
             &self.remote_uid,
+            &self.local_name,
+            &self.adopted,
             &self.released,
             &self.remote_generation,
             &self.local_generation,
@@ -74,6 +87,34 @@ impl Marks {
     /// Whether the object says that nothing is to be done.
     pub fn is_paused(&self, object: &Object) -> bool {
         object.annotation(&self.paused) == Some("true")
+    }
+
+    /// Whether an annotation that the remote object lacks stays on the local one all the same, also with `mirror`: what this
+    /// section itself wrote there, and the generations that another section notes there, to which it is the remote object.
+    pub fn stays_on_local(&self, annotation: &str) -> bool {
+        let name = annotation.split_once('/').map_or(annotation, |(_, name)| name);
+        annotation == &*self.adopted || [REMOTE_GENERATION, LOCAL_GENERATION].contains(&name)
+    }
+
+    /// Whether the object carries a mark that names the object itself, as every mark does that was not copied.
+    pub fn names_itself(&self, object: &Object) -> bool {
+        let ObjectKey { namespace, name } = &object.key;
+        object.annotation(&self.local_name).is_some_and(|mark| match mark.split_once('/') {
+            Some((marked, rest)) => marked == &**namespace && rest == &**name,
+            None => namespace.is_empty() && mark == &**name,
+        })
+    }
+
+    /// The annotations of a namespace that is made for a local object.
+    pub fn of_namespace(&self, local: &ObjectKey) -> BTreeMap<Arc<str>, Arc<str>> {
+        [
+            (&self.owner, &local.name),
+            (&self.owner_resource, &self.resource),
+            (&self.owner_section, &self.section),
+            (&self.local_name, &local.namespace),
+        ]
+        .map(|(mark, value)| (Arc::clone(mark), Arc::clone(value)))
+        .into()
     }
 
     /// Whose the namespace is.

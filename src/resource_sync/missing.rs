@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::guard::Verdict;
-use super::plan::{Absence, Observed, Remote};
+use super::plan::{Absence, Harm, Observed, Remote};
 use super::reconcile::{CATCH_UP, End, PairReconciler};
 use super::section::Section;
 use crate::cluster::{Error, Kind, Object};
@@ -69,13 +69,41 @@ impl PairReconciler {
         Ok(None)
     }
 
-    /// Notes that it is gone; returns whether that is one too many, which those that wait for a verdict have to know.
-    fn confirmed(&self, section: &Section) -> bool {
-        let (objects, now) = (section.objects(), Instant::now());
-        let mut guard = section.guard.lock();
-        let was_held = guard.held(objects, now).is_some();
-        guard.confirm(&self.key);
-        !was_held && guard.held(objects, now).is_some()
+    /// Notes that a suspect would suffer this for certain, and tells those that wait for a verdict where that is one too
+    /// many.
+    fn confirmed(&self, section: &Section, harm: Harm) {
+        let (bounds, now) = (section.bounds(), Instant::now());
+        let is_news = {
+            let mut guard = section.guard.lock();
+            let was_held = !guard.held(bounds, now).is_empty();
+            guard.confirm(&self.key, harm);
+            !was_held && !guard.held(bounds, now).is_empty()
+        };
+        if is_news {
+            section.suspects_may_go();
+            section.tell_held();
+        }
+    }
+
+    fn verdict(&self, section: &Section) -> Verdict {
+        let bounds = section.bounds();
+        section.guard.lock().verdict(&self.key, bounds, Instant::now())
+    }
+
+    /// What harms when it happens to many objects needs the guard's permission. `None`: it has it, and the plan can go on.
+    pub(super) fn ask_guard(&self, section: &Section, harm: Harm, observed: &mut Observed) -> Option<End> {
+        if section.is_noting() {
+            return Some(End::Later(PairState::Pending, Some(LISTING_LOOK)));
+        }
+        let own = section.is_own_pair(observed);
+        section.guard.lock().suspect(self.key.clone(), harm, own);
+        self.confirmed(section, harm);
+        match self.verdict(section) {
+            Verdict::Go => observed.permitted = Some(harm),
+            Verdict::Held => return Some(End::Held),
+            Verdict::Wait | Verdict::Confirm => return Some(End::Later(PairState::Pending, Some(GUARD_LOOK))),
+        }
+        None
     }
 
     /// Rule 3: a missing remote object is asked for, under the guard. `Ok(None)`: the plan can go on.
@@ -88,8 +116,9 @@ impl PairReconciler {
         let Some((kind, list)) = known_missing(section) else {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
         };
-        let verdict = section.guard.lock().verdict(&self.key, section.objects(), Instant::now());
-        match verdict {
+        let own = section.is_own_pair(observed);
+        section.guard.lock().suspect(self.key.clone(), Harm::Delete, own);
+        match self.verdict(section) {
             Verdict::Held => return Ok(Some(End::Held)),
             Verdict::Wait => return Ok(Some(End::Later(PairState::Pending, Some(GUARD_LOOK)))),
             Verdict::Go if *asked => {
@@ -104,19 +133,22 @@ impl PairReconciler {
             if known_missing(section).is_none_or(|(_, now)| now != list) {
                 return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
             }
-            if self.confirmed(section) {
-                section.suspects_may_go();
+            if let Some(source) = section.find_source(observed, list).await? {
+                observed.source_lives_at = Some(source);
+                return Ok(None);
             }
+            self.confirmed(section, Harm::Delete);
             *asked = true;
             return Ok(None);
         };
-        if section.guard.lock().clear(&self.key) {
-            section.suspects_may_go();
-        }
         if is_selected(section, &live) {
+            if section.guard.lock().clear(&self.key) {
+                section.suspects_may_go();
+            }
             // It lives and is selected: the cache is behind and will show it.
             return Ok(Some(End::Later(PairState::Pending, Some(CATCH_UP))));
         }
+        self.confirmed(section, Harm::LetGo);
         observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
         Ok(None)
     }

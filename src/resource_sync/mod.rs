@@ -26,8 +26,10 @@ pub mod observe;
 mod obstacles;
 mod overhear;
 mod owed;
+pub mod ownership;
 pub mod patch;
 pub mod plan;
+mod protection;
 pub mod reconcile;
 pub mod report;
 mod run;
@@ -36,6 +38,7 @@ pub mod section;
 pub mod settled;
 #[cfg(test)]
 mod stage;
+pub mod standing;
 pub mod state;
 pub mod table;
 pub mod waits;

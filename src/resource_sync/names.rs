@@ -1,7 +1,7 @@
 //! Which remote object belongs to which local one.
 
 use crate::cluster::ObjectKey;
-use crate::config::SyncConfig;
+use crate::config::{ResourceId, SyncConfig};
 
 /// The rule between the names of the two sides; exactly invertible.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,34 @@ pub struct Mapping {
     namespace_prefix: String,
     /// Both sides are one cluster: an object is on one side only, told apart by the suffixes.
     same_cluster: bool,
+    system: System,
+}
+
+/// Objects that every cluster makes by itself, whose content belongs to that cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+struct System {
+    names: &'static [&'static str],
+    prefix: Option<&'static str>,
+    /// Synced all the same.
+    named: Vec<String>,
+}
+
+impl System {
+    fn of(resource: &ResourceId, named: &[String]) -> Self {
+        let (names, prefix): (&'static [&'static str], _) = match (resource.group.is_empty(), resource.plural.as_str())
+        {
+            (true, "configmaps") => (&["kube-root-ca.crt"], None),
+            (true, "serviceaccounts") => (&["default"], None),
+            (true, "namespaces") => (&["default"], Some("kube-")),
+            _ => (&[], None),
+        };
+        Self { names, prefix, named: named.to_vec() }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let is_made = self.names.contains(&name) || self.prefix.is_some_and(|prefix| name.starts_with(prefix));
+        is_made && !self.named.iter().any(|named| named == name)
+    }
 }
 
 impl Mapping {
@@ -21,12 +49,16 @@ impl Mapping {
             local_namespace_suffix: config.local_namespace_suffix.clone(),
             namespace_prefix: config.namespace_prefix.clone(),
             same_cluster: config.remote == config.local,
+            system: System::of(&config.resource, &config.system_objects),
         }
     }
 
     /// The local key of a remote object; `None` where it is not this section's.
     pub fn local_of(&self, remote: &ObjectKey) -> Option<ObjectKey> {
         let name = strip(&remote.name, &self.remote_resource_suffix)?;
+        if self.system.has(name) || self.system.has(&remote.name) {
+            return None;
+        }
         if remote.namespace.is_empty() {
             return Some(ObjectKey::new("", name));
         }
@@ -45,6 +77,9 @@ impl Mapping {
             return None;
         }
         let name = format!("{}{suffix}", local.name);
+        if self.system.has(&local.name) || self.system.has(&name) {
+            return None;
+        }
         let remote = if local.namespace.is_empty() {
             ObjectKey::new("", name)
         } else {
@@ -91,7 +126,32 @@ mod tests {
             local_namespace_suffix: namespace.into(),
             namespace_prefix: prefix.into(),
             same_cluster,
+            system: System::default(),
         }
+    }
+
+    #[test]
+    fn what_clusters_make_by_themselves_is_left_out_unless_it_is_named() {
+        let mapping = |resource: &str, suffix: &str, named: &[&str]| {
+            let named: Vec<String> = named.iter().map(|&name| name.to_owned()).collect();
+            Mapping { system: System::of(&resource.parse().unwrap(), &named), ..mapping(suffix, "", "", false) }
+        };
+        let is_synced = |mapping: &Mapping, namespace: &str, name: &str| {
+            let key = ObjectKey::new(namespace, name);
+            let (down, up) = (mapping.local_of(&key).is_some(), mapping.remote_of(&key).is_some());
+            assert_eq!(down, up, "{key}");
+            down
+        };
+        let config_maps = mapping("configmaps.v1", "", &[]);
+        assert!(!is_synced(&config_maps, "a", "kube-root-ca.crt") && is_synced(&config_maps, "a", "default"));
+        assert!(is_synced(&mapping("configmaps.v1", "", &["kube-root-ca.crt"]), "a", "kube-root-ca.crt"));
+        let namespaces = mapping("namespaces.v1", "", &["kube-public"]);
+        assert!(!is_synced(&namespaces, "", "kube-system") && !is_synced(&namespaces, "", "default"));
+        assert!(is_synced(&namespaces, "", "kube-public") && is_synced(&namespaces, "", "team"));
+        assert!(!is_synced(&mapping("serviceaccounts.v1", "", &[]), "a", "default"));
+        let suffixed = mapping("serviceaccounts.v1", "-hub", &[]);
+        assert_eq!(suffixed.local_of(&ObjectKey::new("a", "default-hub")), None);
+        assert!(is_synced(&mapping("databases.v1.demo.towline.dev", "", &[]), "a", "default"));
     }
 
     #[test]

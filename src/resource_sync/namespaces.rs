@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::marks::NamespaceOwner;
-use super::plan::is_ours;
+use super::ownership::{self, is_ours};
 use super::section::Section;
 use crate::cluster::{Object, ObjectKey};
 
@@ -105,15 +105,48 @@ impl Section {
         }
     }
 
-    /// Whether the namespace's marks are this section's.
+    /// Whether this section made the namespace: its marks say so, and either prove it, or the remote object that they name
+    /// bears our finalizer. So a namespace that another program made for the pair is deleted with it, and a copy never is.
     pub(super) fn owns(&self, namespace: &Object) -> bool {
         match self.policy.marks.namespace_owner(namespace) {
-            NamespaceOwner::Us => true,
+            NamespaceOwner::Us => {
+                ownership::namespace_proof(namespace, &self.policy).is_ok() || self.holds_source_of(namespace)
+            }
             NamespaceOwner::Unnamed => {
-                !self.others_here().any(|peer| peer.mapping.remote_namespace_of(&namespace.key.name).is_some())
+                let others_map_to_it =
+                    || self.others_here().any(|peer| peer.mapping.remote_namespace_of(&namespace.key.name).is_some());
+                self.holds_source_of(namespace) && !others_map_to_it()
             }
             NamespaceOwner::Nobody | NamespaceOwner::Others => false,
         }
+    }
+
+    /// Whether our finalizer is on the remote object that a namespace's mark names. A mark that names another namespace was
+    /// copied, whatever it says.
+    fn holds_source_of(&self, namespace: &Object) -> bool {
+        let marks = &self.policy.marks;
+        let is_copy = namespace.annotation(&marks.local_name).is_some() && !marks.names_itself(namespace);
+        let owner = namespace.annotation(&marks.owner).filter(|_| !is_copy);
+        let owner = owner.map(|owner| ObjectKey::new(Arc::clone(&namespace.key.name), owner));
+        owner
+            .and_then(|owner| self.watches.remote.store().get(&self.mapping.remote_of(&owner)?))
+            .is_some_and(|remote| remote.has_finalizer(&marks.finalizer))
+    }
+
+    /// The pair that a namespace's marks name as the one that it was made for by this section, where nothing proves it.
+    pub(super) fn claimed_in(&self, namespace: &Object) -> Option<ObjectKey> {
+        let marks = &self.policy.marks;
+        if marks.namespace_owner(namespace) != NamespaceOwner::Us || self.owns(namespace) {
+            return None;
+        }
+        let key = ObjectKey::new(Arc::clone(&namespace.key.name), namespace.annotation(&marks.owner)?);
+        self.mapping.remote_of(&key).is_some().then_some(key)
+    }
+
+    /// Where the remote object that a local one records as its source lives, if not under the pair's key.
+    pub(super) fn source_lives_at(&self, local: &Object, remote_key: &ObjectKey) -> Option<ObjectKey> {
+        let source = local.annotation(&self.policy.marks.remote_uid)?;
+        self.watches.remote.store().key_of(source).filter(|key| key != remote_key)
     }
 
     /// All sections with the same local cluster, this one included.
@@ -150,7 +183,11 @@ impl Section {
                     Some(remote) => (marks.is_paused(&remote), remote.deleting),
                     None => (false, remotes.absence(&remote_key).seen_terminating),
                 };
-                is_paused || marks.is_paused(local) || (!is_going && is_ours(local, &owner.policy))
+                is_paused
+                    || marks.is_paused(local)
+                    || (!is_going && is_ours(local, &owner.policy))
+                    || (ownership::is_adopted(local, &owner.policy) && !owner.policy.delete_adopted)
+                    || owner.source_lives_at(local, &remote_key).is_some()
             })
     }
 

@@ -6,9 +6,13 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::plan;
+use super::ownership;
+use super::patch;
+use super::plan::{self, Harm};
 use super::section::Section;
-use crate::cluster::{Follower, ObjectKey, Watch};
+use super::settled::Settled;
+use crate::cluster::{Follower, Object, ObjectKey, Watch};
+use crate::config::Adopt;
 
 /// What a watch is to a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,29 +90,48 @@ impl Section {
         }
     }
 
-    /// Notes that an object is missing without explanation, or is there again; before anybody acts on it.
+    /// Notes what would harm the pair, as far as many pairs at once may suffer it, or that nothing threatens it any more;
+    /// before anybody acts on it. Returns whether that may free others.
     pub(super) fn look_for_suspect(&self, local_key: &ObjectKey, remote_key: &ObjectKey) -> bool {
-        let store = self.watches.remote.store();
-        let missing = store.get(remote_key).is_none() && !store.absence(remote_key).seen_terminating;
-        let local = self.watches.local.store().get(local_key);
-        // As the plan has it: an owned namespace goes too. What is going already has been counted.
-        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&local_key.namespace)));
-        let owned = namespace.is_some_and(|namespace| !namespace.deleting && self.owns(&namespace));
-        let would_go = match &local {
-            Some(local) => {
-                !local.deleting
-                    && !self.policy.marks.is_paused(local)
-                    && (owned || plan::is_ours(local, &self.policy) || plan::may_go_unclaimed(local, &self.policy))
-            }
-            None => owned,
+        let (remotes, locals) = (self.watches.remote.store(), self.watches.local.store());
+        let (remote, local) = (remotes.get(remote_key), locals.get(local_key));
+        let harm = match &remote {
+            Some(remote) => self.harm_to_living(remote, local.as_deref()),
+            None if remotes.absence(remote_key).seen_terminating => None,
+            None => self.would_go(local_key, local.as_deref()).then_some(Harm::Delete),
         };
         let mut guard = self.guard.lock();
-        if missing && would_go {
-            guard.suspect(local_key.clone());
-            false
-        } else {
-            guard.clear(local_key)
+        let Some(harm) = harm else { return guard.clear(local_key) };
+        let own = local.as_deref().is_none_or(|local| self.is_own(local, remote.as_deref()));
+        guard.suspect(local_key.clone(), harm, own);
+        false
+    }
+
+    /// Whether the plan would delete the local side of a missing remote object. What is going already has been counted.
+    fn would_go(&self, local_key: &ObjectKey, local: Option<&Object>) -> bool {
+        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&local_key.namespace)));
+        let owned = namespace.is_some_and(|namespace| !namespace.deleting && self.owns(&namespace));
+        local.map_or(owned, |local| {
+            !local.deleting
+                && !self.policy.marks.is_paused(local)
+                && (owned
+                    || ownership::is_ours(local, &self.policy)
+                    || ownership::is_adopted(local, &self.policy)
+                    || ownership::may_go_unclaimed(local, &self.policy))
+        })
+    }
+
+    /// What the plan would do to a pair whose remote object lives.
+    fn harm_to_living(&self, remote: &Object, local: Option<&Object>) -> Option<Harm> {
+        let local = local.filter(|local| !remote.deleting && !local.deleting)?;
+        if self.policy.marks.is_paused(remote) || self.policy.marks.is_paused(local) {
+            return None;
         }
+        if ownership::is_stranger(local, remote, &self.policy) {
+            let differs = || patch::content_change(remote, local, &self.policy, &Settled::default()).is_some();
+            return (self.policy.adopt == Adopt::Always && differs()).then_some(Harm::Overwrite);
+        }
+        (self.policy.write_back && plan::clears_status(remote, local, &self.policy)).then_some(Harm::ClearStatus)
     }
 
     async fn news(&self, role: Role, watch: &Watch, key: &ObjectKey) {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::plan::{Policy, is_ours};
+use super::ownership::{self, is_ours};
+use super::plan::Policy;
 use super::settled::{Settled, fingerprint};
-use crate::cluster::{CanonicalJson, Object};
+use crate::cluster::{CanonicalJson, Object, ObjectKey};
 use crate::config::{Metadata, SpecPointer};
 
 type Keys = BTreeMap<Arc<str>, Arc<str>>;
@@ -33,11 +34,12 @@ impl LocalChange {
     }
 
     /// The object as it will be.
-    pub fn apply_to(&self, local: &mut Object) {
+    pub fn apply_to(&self, local: &mut Object, policy: &Policy) {
         if let Some(content) = &self.content {
             local.content = content.clone();
         }
-        let owned = local.ours.get_or_insert_default();
+        let mut owned = local.owned_by_mut(&policy.manager()).map(std::mem::take).unwrap_or_default();
+        owned.manager = policy.manager();
         for (held, changes, owned) in [
             (&mut local.labels, &self.labels, &mut owned.labels),
             (&mut local.annotations, &self.annotations, &mut owned.annotations),
@@ -52,8 +54,10 @@ impl LocalChange {
                 }
             }
         }
+        local.owned.retain(|held| !held.manager.is_empty());
+        local.owned.push(owned);
         if self.strip_managers {
-            local.ours = None;
+            local.owned.clear();
         }
     }
 
@@ -123,36 +127,52 @@ pub fn local_fingerprint(content: &CanonicalJson, policy: &Policy) -> u64 {
     fingerprint(Some(&CanonicalJson::of(&value)))
 }
 
+/// The content that the local object is to have, where that is another than it has (rule 9), and whether writing it depends
+/// on what the object holds besides.
+pub fn content_change(
+    remote: &Object,
+    local: &Object,
+    policy: &Policy,
+    settled: &Settled,
+) -> Option<(CanonicalJson, bool)> {
+    if remote.content == local.content
+        || settled.content_is_settled(fingerprint(Some(&remote.content)), local_fingerprint(&local.content, policy))
+    {
+        return None;
+    }
+    // The local values are written back as they were read: not over newer ones.
+    let has_local_fields = !policy.local_fields.is_empty();
+    let wanted = if has_local_fields {
+        with_local_fields(&remote.content, &local.content, &policy.local_fields)
+    } else {
+        remote.content.clone()
+    };
+    if wanted == local.content {
+        return None;
+    }
+    // Only fields that differ are written, as a whole: beside a spec, what somebody else changes meanwhile would be left and
+    // taken for the server's own doing.
+    let (to_be, held) = (fields(&wanted), fields(&local.content));
+    let guarded = has_local_fields
+        || held.keys().any(|field| !to_be.contains_key(field))
+        || held.keys().chain(to_be.keys()).any(|field| field != "spec");
+    Some((wanted, guarded))
+}
+
 /// What has to change in the local object so that it is what the remote one says (rule 9); `None`: nothing.
 pub fn local_change(remote: &Object, local: &Object, policy: &Policy, settled: &Settled) -> Option<LocalChange> {
     let mut change = LocalChange::default();
-    if remote.content != local.content
-        && !settled.content_is_settled(fingerprint(Some(&remote.content)), local_fingerprint(&local.content, policy))
-    {
-        let wanted = if policy.local_fields.is_empty() {
-            remote.content.clone()
-        } else {
-            // The local values are written back as they were read: not over newer ones.
-            change.guarded = true;
-            with_local_fields(&remote.content, &local.content, &policy.local_fields)
-        };
-        if wanted != local.content {
-            // Only fields that differ are written, as a whole: beside a spec, what somebody else changes meanwhile would
-            // be left and taken for the server's own doing.
-            let (to_be, held) = (fields(&wanted), fields(&local.content));
-            change.guarded |= held.keys().any(|field| !to_be.contains_key(field))
-                || held.keys().chain(to_be.keys()).any(|field| field != "spec");
-            change.content = Some(wanted);
-        }
+    if let Some((content, guarded)) = content_change(remote, local, policy, settled) {
+        (change.content, change.guarded) = (Some(content), guarded);
     }
-    let (labels, annotations) = desired_metadata(remote, policy);
-    let owned = local.ours.as_deref();
+    let (labels, annotations) = desired_metadata(remote, &local.key, policy);
     change.labels = key_changes(&labels, &local.labels, policy.metadata, |key| {
-        owned.is_some_and(|owned| owned.labels.contains(key))
+        ownership::owns_key(local, policy, |owned| owned.labels.contains(key))
     });
     change.annotations = key_changes(&annotations, &local.annotations, policy.metadata, |key| {
-        owned.is_some_and(|owned| owned.annotations.contains(key))
+        ownership::owns_key(local, policy, |owned| owned.annotations.contains(key))
     });
+    change.annotations.retain(|key, value| value.is_some() || !policy.marks.stays_on_local(key));
     if change.is_empty() {
         return None;
     }
@@ -163,8 +183,26 @@ pub fn local_change(remote: &Object, local: &Object, policy: &Policy, settled: &
     Some(change)
 }
 
+/// What marks a stranger as taken over.
+pub fn adoption(remote: &Object, local: &Object, policy: &Policy) -> LocalChange {
+    let mut annotations = BTreeMap::from([(Arc::clone(&policy.marks.adopted), Some("true".into()))]);
+    if policy.metadata == Metadata::Merge {
+        annotations.extend(own_marks(remote, &local.key, policy).map(|(mark, value)| (mark, Some(value))));
+    }
+    LocalChange { annotations, guarded: true, ..LocalChange::default() }
+}
+
+/// The marks of a local object, with `merge`.
+fn own_marks(remote: &Object, local: &ObjectKey, policy: &Policy) -> [(Arc<str>, Arc<str>); 2] {
+    let marks = &policy.marks;
+    [
+        (Arc::clone(&marks.remote_uid), Arc::clone(&remote.uid)),
+        (Arc::clone(&marks.local_name), local.to_string().into()),
+    ]
+}
+
 /// The labels and annotations that the remote object asserts on the local one.
-pub fn desired_metadata(remote: &Object, policy: &Policy) -> (Keys, Keys) {
+pub fn desired_metadata(remote: &Object, local: &ObjectKey, policy: &Policy) -> (Keys, Keys) {
     let marks = &policy.marks;
     match policy.metadata {
         Metadata::Mirror => {
@@ -185,7 +223,7 @@ pub fn desired_metadata(remote: &Object, policy: &Policy) -> (Keys, Keys) {
                     .collect()
             };
             let mut annotations = taken(&remote.annotations);
-            annotations.insert(Arc::clone(&marks.remote_uid), Arc::clone(&remote.uid));
+            annotations.extend(own_marks(remote, local, policy));
             (taken(&remote.labels), annotations)
         }
     }
@@ -196,20 +234,23 @@ pub fn desired_metadata(remote: &Object, policy: &Policy) -> (Keys, Keys) {
 pub fn let_go(local: &Object, policy: &Policy) -> Option<LocalChange> {
     match policy.metadata {
         Metadata::Merge => release(local, policy),
-        Metadata::Mirror => is_ours(local, policy).then(|| LocalChange {
-            annotations: BTreeMap::from([(Arc::clone(&policy.marks.released), Some("true".into()))]),
-            guarded: true,
-            ..LocalChange::default()
+        Metadata::Mirror => is_ours(local, policy).then(|| {
+            let mut annotations = BTreeMap::from([(Arc::clone(&policy.marks.released), Some("true".into()))]);
+            if ownership::is_adopted(local, policy) {
+                annotations.insert(Arc::clone(&policy.marks.adopted), None);
+            }
+            LocalChange { annotations, guarded: true, ..LocalChange::default() }
         }),
     }
 }
 
 /// What takes our marks off a local object for good; `None`: it has none.
 pub fn release(local: &Object, policy: &Policy) -> Option<LocalChange> {
-    let marks = [&policy.marks.remote_uid, &policy.marks.released];
+    let marks = &policy.marks;
+    let marks = [&marks.remote_uid, &marks.local_name, &marks.adopted, &marks.released];
     let held = marks.into_iter().filter(|mark| local.annotations.contains_key(*mark));
     let annotations: BTreeMap<_, _> = held.map(|mark| (Arc::clone(mark), None)).collect();
-    let strip_managers = policy.metadata == Metadata::Mirror && local.ours.is_some();
+    let strip_managers = policy.metadata == Metadata::Mirror && !local.owned.is_empty();
     (strip_managers || !annotations.is_empty()).then(|| LocalChange {
         annotations,
         strip_managers,

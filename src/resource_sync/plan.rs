@@ -8,19 +8,27 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::marks::Marks;
+use super::marks::{Marks, NamespaceOwner};
+use super::ownership::{self, Unproven};
 use super::patch::{self, LocalChange};
 use super::secrets::SecretView;
 use super::settled::{Settled, fingerprint};
 use super::state::is_state_object;
-use crate::cluster::{Object, ObjectKey, Written};
-use crate::config::{KeyPattern, Metadata, SpecPointer, SyncConfig, Unclaimed};
+use crate::cluster::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, OwnedKeys, Written};
+use crate::config::{Adopt, KeyPattern, Metadata, SpecPointer, SyncConfig, Unclaimed};
 
 /// What of a section's configuration the rules depend on.
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// Names of annotations and the finalizer.
     pub marks: Marks,
+    /// The field managers of this section's writes to the local cluster: the one that it writes with, and then those of
+    /// its former names.
+    pub managers: Vec<Arc<str>>,
+    /// What happens to a stranger of the remote object's name.
+    pub adopt: Adopt,
+    /// Whether an adopted object is deleted with its remote one.
+    pub delete_adopted: bool,
     /// How labels and annotations are taken down.
     pub metadata: Metadata,
     /// Keys that are not taken down with [`Metadata::Merge`].
@@ -40,6 +48,9 @@ impl Policy {
     pub fn new(config: &SyncConfig) -> Self {
         Self {
             marks: Marks::new(config),
+            managers: vec![format!("{FIELD_MANAGER}-{}", config.name).into()],
+            adopt: config.adopt,
+            delete_adopted: config.delete_adopted,
             metadata: config.metadata,
             metadata_exclude: config.metadata_exclude.clone(),
             unclaimed: config.unclaimed,
@@ -47,6 +58,12 @@ impl Policy {
             write_back: config.write_back,
             has_states: config.resource.plural_and_group() == "configmaps",
         }
+    }
+
+    /// The field manager of this section's writes to the local cluster. Each section has its own, so that what it wrote is
+    /// told from what other sections and other daemons did.
+    pub fn manager(&self) -> Arc<str> {
+        self.managers.first().map_or_else(|| FIELD_MANAGER.into(), Arc::clone)
     }
 }
 
@@ -83,7 +100,7 @@ pub enum Namespace {
     Present {
         /// Its metadata.
         object: Arc<Object>,
-        /// Its owner marks are this section's.
+        /// Its owner marks are this section's, and proved to be.
         ours: bool,
     },
 }
@@ -108,10 +125,55 @@ pub struct Observed {
     pub namespace: Namespace,
     /// A living remote object of this or another section maps to the local namespace (this pair's own aside).
     pub namespace_in_use: bool,
+    /// A local object was found to be there when one was to be made.
+    pub local_was_there: bool,
+    /// The remote object that the local one records as its source lives under this key, which is not the pair's: the rule
+    /// between names has changed.
+    pub source_lives_at: Option<ObjectKey>,
+    /// The guard lets this run do what may harm many objects at once.
+    pub permitted: Option<Harm>,
     /// The named local secrets in the local namespace.
     pub secrets: Vec<SecretView>,
     /// What earlier writes of ours settled on.
     pub settled: Settled,
+}
+
+/// What harms when it happens to many objects at once, and therefore needs the guard's permission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Harm {
+    /// The local object is deleted, since its remote one is missing.
+    Delete,
+    /// The pair is let go: its remote object has left the selector.
+    LetGo,
+    /// A stranger's content is overwritten.
+    Overwrite,
+    /// The status of a remote object whose pair was in step is cleared.
+    ClearStatus,
+}
+
+impl Harm {
+    /// Every harm.
+    pub const ALL: [Self; 4] = [Self::Delete, Self::LetGo, Self::Overwrite, Self::ClearStatus];
+
+    /// The same after "objects to".
+    pub fn phrase(self) -> &'static str {
+        match self {
+            Self::Delete => "be deleted",
+            Self::LetGo => "be let go",
+            Self::Overwrite => "be overwritten",
+            Self::ClearStatus => "lose their status",
+        }
+    }
+
+    /// Its name in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Delete => "delete",
+            Self::LetGo => "let_go",
+            Self::Overwrite => "overwrite",
+            Self::ClearStatus => "clear_status",
+        }
+    }
 }
 
 /// Name of [`Step::UploadSecret`].
@@ -120,6 +182,8 @@ pub const UPLOAD_SECRET: &str = "upload_secret";
 /// One request to one cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
+    /// A stranger is marked as taken over, before anything else is done for the pair.
+    AdoptLocal(LocalChange),
     /// Rule 4.
     AddFinalizer,
     /// Rule 3, last point, and an object that left the selector.
@@ -157,6 +221,7 @@ impl Step {
     /// The step's name in reports and errors.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::AdoptLocal(_) => "adopt_local",
             Self::AddFinalizer => "add_finalizer",
             Self::RemoveFinalizer => "remove_finalizer",
             Self::ReleaseLocal(_) => "release_local",
@@ -181,8 +246,14 @@ pub enum Rest {
     InStep,
     /// One side is paused.
     Paused,
-    /// A local object without a remote one that is not ours.
-    Unclaimed,
+    /// A local object (or the namespace made for one) without a remote one, which is not proved to be ours.
+    Unclaimed(Unproven),
+    /// A local object that was there before its remote one, and is not to be taken over.
+    Stranger,
+    /// The remote object that the local one came from lives under another key: nothing is deleted.
+    MappingChanged,
+    /// The remote object was itself made from the local one: two sections, or a swapped one, sync in a circle.
+    Circle,
     /// The local object is being deleted.
     LocalTerminating,
     /// The local namespace is being deleted.
@@ -198,6 +269,8 @@ pub enum Next {
     Rest(Rest),
     /// A live GET of the remote object, under the guard against mass deletion.
     ConfirmAbsence,
+    /// The guard's permission.
+    AskGuard(Harm),
     /// This, then ask again.
     Do(Step),
 }
@@ -232,21 +305,45 @@ fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
     }
     let remote = observed.remote_object();
     let holds = remote.is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer));
-    let local_is_state = observed.local.as_deref().is_some_and(|local| is_state(local, policy));
+    let local_is_state = observed.local.as_deref().is_some_and(|local| ownership::is_state(local, policy));
     let remote_is_state = remote.is_some_and(|remote| is_state_object(remote));
     if local_is_state && holds {
         return Some(Next::Do(Step::RemoveFinalizer));
     }
-    (local_is_state || (remote_is_state && !holds)).then_some(Next::Rest(Rest::Unclaimed))
+    (local_is_state || (remote_is_state && !holds)).then_some(Next::Rest(Rest::Unclaimed(Unproven::Unmarked)))
 }
 
-/// Whether a local object is the state of a section: it has the mark, and not as a copy.
-fn is_state(local: &Object, policy: &Policy) -> bool {
-    policy.has_states && is_state_object(local) && local.annotation(&policy.marks.remote_uid).is_none()
+/// Whether the local object may be taken in at all, before rule 4; `None`: it may.
+fn taking_in(observed: &Observed, policy: &Policy, remote: &Object) -> Option<Next> {
+    let local = observed.local.as_deref()?;
+    if remote.annotation(&policy.marks.remote_uid) == Some(&*local.uid) {
+        return Some(Next::Rest(Rest::Circle));
+    }
+    let is_stranger = ownership::is_stranger(local, remote, policy)
+        || (observed.local_was_there && ownership::proof(local, policy).is_err());
+    if !is_stranger {
+        return None;
+    }
+    let differs = patch::content_change(remote, local, policy, &observed.settled).is_some();
+    match policy.adopt {
+        Adopt::Never => Some(Next::Rest(Rest::Stranger)),
+        Adopt::Equal if differs => Some(Next::Rest(Rest::Stranger)),
+        // It is going by itself.
+        Adopt::Always | Adopt::Equal if local.deleting => Some(Next::Rest(Rest::LocalTerminating)),
+        Adopt::Always if differs && observed.permitted != Some(Harm::Overwrite) => {
+            Some(Next::AskGuard(Harm::Overwrite))
+        }
+        // Marked before the finalizer says that the pair is in step: else an end in between would leave a stranger that
+        // looks like an object of ours.
+        Adopt::Always | Adopt::Equal => Some(Next::Do(Step::AdoptLocal(patch::adoption(remote, local, policy)))),
+    }
 }
 
 /// Rules 4 to 10: the remote object lives.
 fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
+    if let Some(next) = taking_in(observed, policy, remote) {
+        return next;
+    }
     // Rule 4.
     if !remote.has_finalizer(&policy.marks.finalizer) {
         return Next::Do(Step::AddFinalizer);
@@ -259,6 +356,9 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
                 .settled
                 .status_is_settled(fingerprint(remote.status.as_ref()), fingerprint(local.status.as_ref()))
         {
+            if clears_status(remote, local, policy) && observed.permitted != Some(Harm::ClearStatus) {
+                return Next::AskGuard(Harm::ClearStatus);
+            }
             return Next::Do(Step::WriteRemoteStatus);
         }
         // Rule 6.
@@ -298,9 +398,23 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     Next::Rest(Rest::InStep)
 }
 
+/// Whether writing the local status clears that of a remote object whose pair was in step before, as it does for all
+/// objects at once where the local side is suddenly another one.
+pub fn clears_status(remote: &Object, local: &Object, policy: &Policy) -> bool {
+    let is_blank = |status: &Option<CanonicalJson>| status.as_ref().is_none_or(|status| status.as_str() == "{}");
+    is_blank(&local.status) && !is_blank(&remote.status) && ownership::has_notes(remote, policy)
+}
+
 /// Rule 3: the remote object is missing or being deleted. `explained`: it may be acted upon.
 fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explained: bool) -> Next {
     let our_finalizer = remote.is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer));
+    let adopted = observed.local.as_deref().filter(|local| {
+        // What was there before its remote object outlives it.
+        ownership::is_adopted(local, policy) && !policy.delete_adopted && !local.deleting
+    });
+    if adopted.is_some() {
+        return if explained { giving_up(observed, policy, remote) } else { Next::ConfirmAbsence };
+    }
     let namespace = match &observed.namespace {
         Namespace::Present { object, ours: true } if !observed.namespace_in_use => Some(object),
         _ => None,
@@ -311,25 +425,56 @@ fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explain
             let is_gone = remote.is_none() && observed.local.is_none();
             return Next::Rest(if is_gone { Rest::Gone } else { Rest::NamespaceTerminating });
         }
+        if observed.source_lives_at.is_some() {
+            return Next::Rest(Rest::MappingChanged);
+        }
         if !explained {
             return Next::ConfirmAbsence;
         }
         return Next::Do(Step::DeleteNamespace);
     }
     if let Some(local) = &observed.local {
-        let ours = our_finalizer || is_ours(local, policy) || namespace_names(observed, policy);
-        if !ours && !may_go_unclaimed(local, policy) {
-            return Next::Rest(Rest::Unclaimed);
-        }
         if local.deleting {
             return Next::Rest(Rest::LocalTerminating);
+        }
+        let proof = ownership::proof(local, policy);
+        // Without the generations that are noted in the end, the finalizer says only that something was to be made.
+        let was_in_step = remote.is_some_and(|remote| our_finalizer && ownership::was_in_step(remote, policy));
+        let ours = (was_in_step && !observed.local_was_there) || proof.is_ok() || namespace_names(observed, policy);
+        let kept = if observed.source_lives_at.is_some() && (ours || proof != Err(Unproven::Unmarked)) {
+            Some(Rest::MappingChanged)
+        } else if !ours && !ownership::may_go_unclaimed(local, policy) {
+            Some(Rest::Unclaimed(proof.err().unwrap_or(Unproven::Unmarked)))
+        } else {
+            None
+        };
+        if let Some(rest) = kept {
+            // The remote object has nothing to wait for here.
+            return if our_finalizer { Next::Do(Step::RemoveFinalizer) } else { Next::Rest(rest) };
         }
         if !explained {
             return Next::ConfirmAbsence;
         }
         return Next::Do(Step::DeleteLocal);
     }
-    if our_finalizer { Next::Do(Step::RemoveFinalizer) } else { Next::Rest(Rest::Gone) }
+    if our_finalizer {
+        return Next::Do(Step::RemoveFinalizer);
+    }
+    Next::Rest(match &observed.namespace {
+        Namespace::Present { object, ours: false } if claims(object, observed, policy) => {
+            match ownership::namespace_proof(object, policy) {
+                Err(unproven) => Rest::Unclaimed(unproven),
+                Ok(()) => Rest::Gone,
+            }
+        }
+        _ => Rest::Gone,
+    })
+}
+
+/// Whether a namespace's marks say that this section made it for this pair's local object, proved or not.
+fn claims(namespace: &Object, observed: &Observed, policy: &Policy) -> bool {
+    policy.marks.namespace_owner(namespace) == NamespaceOwner::Us
+        && namespace.annotation(&policy.marks.owner) == Some(&*observed.local_key.name)
 }
 
 /// Whether the local namespace was made for this very object: what else lives there, others may have made.
@@ -340,16 +485,26 @@ fn namespace_names(observed: &Observed, policy: &Policy) -> bool {
 
 /// The remote object lives but is no longer selected: the pair is let go, the local object kept.
 fn letting_go(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
-    if remote.has_finalizer(&policy.marks.finalizer) {
-        return Next::Do(Step::RemoveFinalizer);
+    // Without a local object of ours nothing is lost.
+    let releases = observed.local.as_deref().is_some_and(|local| patch::let_go(local, policy).is_some());
+    if releases && observed.permitted != Some(Harm::LetGo) {
+        return Next::AskGuard(Harm::LetGo);
     }
-    if let Some(change) = observed.local.as_deref().and_then(|local| patch::let_go(local, policy)) {
-        return Next::Do(Step::ReleaseLocal(change));
+    giving_up(observed, policy, Some(remote))
+}
+
+/// Our marks come off, and nothing is deleted. The finalizer first: while it is there it says that the local object is ours.
+fn giving_up(observed: &Observed, policy: &Policy, remote: Option<&Object>) -> Next {
+    if remote.is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer)) {
+        return Next::Do(Step::RemoveFinalizer);
     }
     // With the marks the namespace would be deleted with the last selected object, and the kept one with it. Without a
     // kept one, nobody would be left to delete it.
     if (observed.local.is_some() || !observed.namespace_in_use) && owner_mark_is_ours(observed, policy) {
         return Next::Do(Step::ReleaseNamespace);
+    }
+    if let Some(change) = observed.local.as_deref().and_then(|local| patch::let_go(local, policy)) {
+        return Next::Do(Step::ReleaseLocal(change));
     }
     Next::Rest(Rest::Gone)
 }
@@ -376,25 +531,6 @@ pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
         }
     }
     Next::Rest(Rest::Gone)
-}
-
-/// Whether the object itself proves that this section made or adopted it. With `mirror` there is no room for a mark:
-/// there the managed fields prove it.
-pub fn is_ours(local: &Object, policy: &Policy) -> bool {
-    if is_state(local, policy) {
-        return false;
-    }
-    match policy.metadata {
-        Metadata::Merge => local.annotation(&policy.marks.remote_uid).is_some(),
-        Metadata::Mirror => local.ours.is_some() && local.annotation(&policy.marks.released).is_none(),
-    }
-}
-
-/// Whether an object without a remote one, and not ours, is to be deleted: only what never was ours. What was let go is
-/// kept.
-pub fn may_go_unclaimed(local: &Object, policy: &Policy) -> bool {
-    let was_ours = local.ours.is_some() || local.annotation(&policy.marks.released).is_some();
-    policy.unclaimed == Unclaimed::Delete && !was_ours && !is_state(local, policy)
 }
 
 impl Observed {
@@ -440,32 +576,32 @@ impl Observed {
             Step::NoteSecretHash(name) => self.change_secret(name, SecretView::noted),
             Step::CreateNamespace => {
                 let marks = &policy.marks;
-                let annotations = [
-                    (&marks.owner, &self.local_key.name),
-                    (&marks.owner_resource, &marks.resource),
-                    (&marks.owner_section, &marks.section),
-                ];
                 let mut object = blank(ObjectKey::new("", Arc::clone(&self.local_key.namespace)), written);
-                object.annotations =
-                    annotations.into_iter().map(|(mark, value)| (Arc::clone(mark), Arc::clone(value))).collect();
+                object.annotations = marks.of_namespace(&self.local_key);
+                object.owned = vec![OwnedKeys {
+                    manager: policy.manager(),
+                    annotations: object.annotations.keys().cloned().collect(),
+                    ..OwnedKeys::default()
+                }];
                 self.namespace = Namespace::Present { object: Arc::new(object), ours: true };
             }
             Step::CreateLocal => {
                 if let Some(remote) = self.remote_object() {
                     let mut object = blank(self.local_key.clone(), written);
-                    let (labels, annotations) = patch::desired_metadata(remote, policy);
+                    let (labels, annotations) = patch::desired_metadata(remote, &self.local_key, policy);
                     object.content = remote.content.clone();
-                    object.ours = Some(Box::new(crate::cluster::object::OwnedKeys {
+                    object.owned = vec![OwnedKeys {
+                        manager: policy.manager(),
                         labels: labels.keys().cloned().collect(),
                         annotations: annotations.keys().cloned().collect(),
-                    }));
+                    }];
                     object.labels = labels;
                     object.annotations = annotations;
                     self.local_status_unknown = true;
                     self.local = Some(Arc::new(object));
                 }
             }
-            Step::PatchLocal(change) | Step::ReleaseLocal(change) => {
+            Step::AdoptLocal(change) | Step::PatchLocal(change) | Step::ReleaseLocal(change) => {
                 if let Some(local) = &mut self.local {
                     let local = Arc::make_mut(local);
                     if change.guarded {
@@ -474,7 +610,7 @@ impl Observed {
                     if change.content.is_some() {
                         local.generation = written.generation;
                     }
-                    change.apply_to(local);
+                    change.apply_to(local, policy);
                 }
             }
             Step::DeleteLocal => {
@@ -521,8 +657,8 @@ fn blank(key: ObjectKey, written: &Written) -> Object {
         annotations: BTreeMap::new(),
         hidden_annotations: false,
         controller: None,
-        ours: None,
-        content: crate::cluster::CanonicalJson::of(&serde_json::Value::Object(serde_json::Map::new())),
+        owned: Vec::new(),
+        content: CanonicalJson::of(&serde_json::Value::Object(serde_json::Map::new())),
         status: None,
     }
 }

@@ -16,8 +16,10 @@ use super::awaited::{Awaiting, Side};
 use super::events::PairEvent;
 use super::execute::execute;
 use super::missing::{GUARD_LOOK, LISTING_LOOK, is_selected};
+use super::ownership::Unproven;
 use super::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step, UPLOAD_SECRET};
 use super::section::{Mode, Section};
+use super::standing::Standing;
 use super::table::Failure;
 use super::waits::Waits;
 use crate::actor::{Outcome, Reconciler, ReconcilerFactory};
@@ -135,6 +137,9 @@ impl Reconciler for PairReconciler {
         if !section.is_of_sessions() {
             return Outcome::RetryAfter(LISTING_LOOK);
         }
+        if let Some(outcome) = self.is_kept_back(&section) {
+            return outcome;
+        }
         if section.mode() == Mode::DetachingLocalGone {
             self.awaiting.forget_local();
         }
@@ -161,6 +166,21 @@ impl Reconciler for PairReconciler {
 }
 
 impl PairReconciler {
+    /// Waits while the section may not act: on which clusters is not known, or speaks against it.
+    fn is_kept_back(&self, section: &Section) -> Option<Outcome> {
+        let cause = match section.standing() {
+            Standing::Clear => return None,
+            Standing::Unread => None,
+            Standing::Held(objection) | Standing::Refused(objection) => Some(objection.to_string()),
+        };
+        let state = if cause.is_some() { PairState::Held } else { PairState::Pending };
+        let waits = cause.map(|cause| Waits::kept_back(cause, section.config()));
+        section.table.lock().ended(&self.key, state, self.looked, waits);
+        section.park(self.key.clone());
+        // The attendant may have looked just before this was parked.
+        Some(if section.standing() == Standing::Clear { Outcome::Retry } else { Outcome::Wait })
+    }
+
     /// A write whose outcome is unknown is followed by a live GET before the next decision about that object.
     async fn resolve_unknown(&mut self, section: &Section, observed: &mut Observed) -> Result<(), Error> {
         if self.awaiting.remote.unknown
@@ -217,7 +237,7 @@ impl PairReconciler {
                 Mode::DetachingLocalGone => plan::detach(&observed, section.policy(), true),
             };
             let step = match next {
-                Next::Rest(Rest::Gone | Rest::Unclaimed) if self.may_have_left_the_selector(section, &observed) => {
+                Next::Rest(Rest::Gone | Rest::Unclaimed(_)) if self.may_have_left_the_selector(section, &observed) => {
                     match self.look_behind_the_selector(section, &mut observed).await {
                         Ok(None) => continue,
                         Ok(Some(end)) => return (end, observed),
@@ -232,6 +252,10 @@ impl PairReconciler {
                     Ok(None) => continue,
                     Ok(Some(end)) => return (end, observed),
                     Err(error) => return (End::Failed("confirm_absence", error), observed),
+                },
+                Next::AskGuard(harm) => match self.ask_guard(section, harm, &mut observed) {
+                    None => continue,
+                    Some(end) => return (end, observed),
                 },
                 Next::Do(step) => step,
             };
@@ -257,6 +281,14 @@ impl PairReconciler {
             }
             if step == Step::AddFinalizer {
                 section.table.lock().pair(&self.key).holds_remote = true;
+            }
+            let harm = section.harm_of(&step, &observed);
+            if let Some((_, count)) = harm
+                && let Err(error) = section.count_harm(&self.key, count, &observed).await
+            {
+                tracing::debug!(section = %section.name(), key = %self.key, %error, "waits until it can be remembered");
+                section.uncount_harm(count);
+                return (End::Later(PairState::Held, Some(GUARD_LOOK)), observed);
             }
             // Should this run end before the answer comes, the next one knows that a write was sent.
             self.awaiting.set_unknown(&step, true);
@@ -286,8 +318,14 @@ impl PairReconciler {
                     secret_failure = Some((step.name(), error));
                 }
                 Err(error) => {
+                    if let Some((_, count)) = harm.filter(|_| !error.outcome_is_unknown()) {
+                        section.uncount_harm(count);
+                    }
                     if matches!(error, Error::Conflict { .. } | Error::NotFound { .. }) {
                         self.awaiting.refused(&step, &observed);
+                    }
+                    if step == Step::CreateLocal && matches!(error, Error::Conflict { exists: true, .. }) {
+                        section.table.lock().pair(&self.key).local_was_there = true;
                     }
                     match (&step, &observed.namespace) {
                         (Step::CreateNamespace, _) => section.namespace_was_not_made(&self.key.namespace),
@@ -383,20 +421,24 @@ impl PairReconciler {
                 }
             }
             Step::ReleaseLocal(_) => self.awaiting.local.wrote(written, locals),
+            Step::AdoptLocal(_) => {
+                self.awaiting.local.wrote(written, locals);
+                section.tell_adopted(observed);
+            }
             Step::DeleteLocal => {
                 self.awaiting.local.wrote(written, locals);
                 if let Some(local) = &observed.local {
                     self.awaiting.local.await_end(&local.uid);
+                    section.tell_deleted(local, observed);
                 }
-                self.went(section, observed);
             }
             Step::CreateNamespace | Step::ReleaseNamespace => self.awaiting.namespace.wrote(written, namespaces),
             Step::DeleteNamespace => {
                 self.awaiting.namespace.wrote(written, namespaces);
                 if let Namespace::Present { object, .. } = &observed.namespace {
                     self.awaiting.namespace.await_end(&object.uid);
+                    section.tell_deleted(object, observed);
                 }
-                self.went(section, observed);
             }
             Step::UploadSecret(name) => {
                 section.table.lock().pair(&self.key).uploads.insert(Arc::clone(name), Instant::now());
@@ -419,20 +461,14 @@ impl PairReconciler {
         }
     }
 
-    /// The local side was deleted because its remote object is missing: it counts for the guard.
-    fn went(&self, section: &Section, observed: &Observed) {
-        if matches!(observed.remote, Remote::Absent(_)) {
-            section.guard.lock().went(&self.key, Instant::now());
-        }
-    }
-
     fn finish(&mut self, section: &Section, observed: &Observed, end: End) -> Outcome {
         let now = Instant::now();
         let mut waits = None;
         let (state, outcome) = match end {
             End::Rest(rest) => return self.rested(section, observed, rest),
             End::Held => {
-                waits = Some(Waits::held(section.config()));
+                let harm = section.guard.lock().harm_to(&self.key);
+                waits = Some(Waits::held(harm, section.config()));
                 (PairState::Held, Outcome::RetryAfter(GUARD_LOOK))
             }
             End::Later(state, after) => (state, after.map_or(Outcome::Wait, Outcome::RetryAfter)),
@@ -490,7 +526,11 @@ impl PairReconciler {
             Rest::InStep => PairState::InStep,
             Rest::Paused => PairState::Paused,
             Rest::LocalTerminating | Rest::NamespaceTerminating => PairState::Deleting,
-            Rest::Unclaimed | Rest::Gone => {
+            Rest::Stranger => PairState::Stranger,
+            Rest::MappingChanged => PairState::MappingChanged,
+            Rest::Circle => PairState::Circle,
+            Rest::Unclaimed(unproven) if unproven != Unproven::Unmarked => PairState::Unclaimed,
+            Rest::Unclaimed(_) | Rest::Gone => {
                 // Nothing is left to do, but the remote object is not gone yet.
                 if rest == Rest::Gone && section.mode() == Mode::Syncing && Waits::is_held_by_others(observed) {
                     let waits = Waits::deleting(rest, observed, section.config());
@@ -515,6 +555,18 @@ impl PairReconciler {
                 return Outcome::Done;
             }
         };
+        if let Some(waits) = Waits::left_alone(rest, observed, section.config()) {
+            if before != state {
+                let (section, cause) = (section.name(), &waits.cause);
+                tracing::warn!(%section, key = %self.key, cause, "the object is left alone");
+            }
+            table.ended(&self.key, state, self.looked, Some(waits));
+            drop(table);
+            if section.guard.lock().clear(&self.key) {
+                section.suspects_may_go();
+            }
+            return Outcome::Done;
+        }
         let told = table.pair(&self.key).told_failure.take();
         if rest == Rest::InStep {
             table.pair(&self.key).settled.in_step();

@@ -9,12 +9,16 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::observe::QueueMetrics;
+use super::plan::Harm;
+use super::protection::NAMED;
 use super::reconcile::PairReconcilers;
 use super::section::{Mode, Section};
+use super::standing::Standing;
 use super::state::StateReport;
 use super::table::{Failure, Lags};
 use super::waits::Waits;
 use crate::actor::{Dispatcher, Snapshot};
+use crate::cluster::ObjectKey;
 use crate::config::{ClusterName, SectionName};
 use crate::telemetry::{
     self, ClusterStanding, Condition, Direction, Facts, NotReady, ObjectState, Overview, Purpose, Readiness, Refused,
@@ -50,6 +54,12 @@ struct Report {
     /// Deletions that the guard holds until `towline approve`.
     #[serde(skip_serializing_if = "Option::is_none")]
     mass_delete_held: Option<usize>,
+    /// Everything that the guard holds, by what it would come to.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    held: BTreeMap<&'static str, usize>,
+    /// The first of those.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    held_first: Vec<ObjectKey>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waits_for: Option<String>,
     /// What outlives the process, and where it is.
@@ -124,7 +134,13 @@ impl SyncReport {
         let broken = section.broken_watch();
         let unanswered = clusters.iter().filter(|cluster| !cluster.state.is_fine()).map(|cluster| cluster.since);
         let unknown_for = unanswered.chain(broken.as_ref().map(|(since, _)| *since)).max();
-        let held = section.guard.lock().held(section.objects(), now);
+        let (refused, held) = match section.standing() {
+            Standing::Refused(objection) => (Some(objection.to_string()), None),
+            Standing::Held(objection) => {
+                (None, Some(format!("{objection}; waits for `towline approve {}`", section.name())))
+            }
+            Standing::Clear | Standing::Unread => (None, section.what_is_held()),
+        };
         let (objects, failing, waiting) = {
             let table = section.table.lock();
             let listed = table.not_in_step(now, 1);
@@ -134,7 +150,8 @@ impl SyncReport {
         let is_failing = objects.get(&ObjectState::Failing).is_some_and(|count| *count > 0);
         Facts {
             clusters,
-            held: held.map(|count| format!("{count} deletions wait for `towline approve {}`", section.name())),
+            refused,
+            held,
             failing: failing.filter(|_| is_failing).map(|failure| format!("{}: {}", failure.key, failure.reason)),
             waiting,
             broken_watch: broken.map(|(_, reason)| reason),
@@ -182,6 +199,13 @@ impl SyncReport {
             (table.states(), table.oldest_pending(now), table.failures(now), table.planned_steps())
         };
         let facts = self.facts();
+        let bounds = section.bounds();
+        let (held, held_first) = {
+            let mut guard = section.guard.lock();
+            let held = guard.held(bounds, now);
+            let first = if held.is_empty() { Vec::new() } else { guard.first(NAMED) };
+            (held, first)
+        };
         let Lags { spec, status } = oldest;
         Report {
             mode: match section.mode() {
@@ -199,7 +223,9 @@ impl SyncReport {
                 spec: spec.map(|age| age.as_secs_f64()),
                 status: status.map(|age| age.as_secs_f64()),
             },
-            mass_delete_held: section.guard.lock().held(section.objects(), now),
+            mass_delete_held: held.get(&Harm::Delete).copied(),
+            held: held.iter().map(|(harm, count)| (harm.as_str(), *count)).collect(),
+            held_first: held_first.into_iter().map(|(key, _)| key).collect(),
             waits_for: section.not_listed_because().map(|(reason, _)| reason),
             state: section.state().report(),
             planned,
@@ -266,14 +292,23 @@ impl telemetry::Section for SyncReport {
 
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move {
-            if self.section.guard.lock().held(self.section.objects(), Instant::now()).is_none() {
-                return Err(Refused::Conflict { reason: "no deletion is held".into() });
+            let section = &self.section;
+            if let Some(objection) = section.accept_clusters() {
+                tracing::info!(section = %section.name(), overruled = %objection, "the clusters are approved");
+                section.unpark().await;
+                section.request_all().await;
+                return Ok(json!({"approved": 0, "overruled": objection.to_string()}));
             }
-            let freed = self.section.guard.lock().approve();
-            tracing::info!(section = %self.section.name(), objects = freed.len(), "mass deletion approved");
+            let bounds = section.bounds();
+            if section.guard.lock().held(bounds, Instant::now()).is_empty() {
+                return Err(Refused::Conflict { reason: "nothing is held".into() });
+            }
+            let freed = section.guard.lock().approve();
+            section.remember_guard();
+            tracing::info!(section = %section.name(), objects = freed.len(), "mass change approved");
             let count = freed.len();
             for key in freed {
-                self.section.request(key).await;
+                section.request(key).await;
             }
             Ok(json!({"approved": count}))
         })

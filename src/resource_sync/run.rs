@@ -5,7 +5,9 @@
 //! decides from, its peers' among them; when it stops, the watches that nobody else needs stop too.
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::section::{Mode, Section};
@@ -22,6 +24,8 @@ pub(super) struct Run {
     has_begun: bool,
     /// The state has just become known, and what follows from that is being done.
     is_noting: bool,
+    /// When it began.
+    began: Option<Instant>,
 }
 
 impl Run {
@@ -73,13 +77,16 @@ impl Section {
         self.deleting_namespaces.lock().clear();
         *self.asked.lock() = super::section::Asked::default();
         *self.counted.lock() = None;
+        self.known_clusters.lock().begin();
         // Where there is no election nobody else had the section meanwhile.
         self.state().forget(self.fence.is_none());
         self.take_mode_from_state();
+        self.take_memory_from_state();
         let ended = CancellationToken::new();
         let demands = self.demanded().iter().map(|watch| watch.demand(self.fence.as_ref())).collect();
         let is_noting = !self.state().is_known();
-        *self.run.write() = Run { demands, ended: Some(ended.clone()), has_begun: false, is_noting };
+        *self.run.write() =
+            Run { demands, ended: Some(ended.clone()), has_begun: false, is_noting, began: Some(Instant::now()) };
         Running { section: Arc::clone(self), ended }
     }
 
@@ -110,12 +117,25 @@ impl Section {
         });
     }
 
+    /// What the state says of the clusters, and of what the guard counts.
+    fn take_memory_from_state(&self) {
+        let (identities, sent) = self.state().look(|state| (state.identities.clone(), state.guard.clone()));
+        self.known_clusters.lock().identities = identities;
+        self.guard.lock().recall(&sent, Instant::now(), SystemTime::now());
+    }
+
+    /// Whether this run began within the window of the guard.
+    pub(super) fn is_young(&self, window: Duration) -> bool {
+        self.run.read().began.is_some_and(|began| began.elapsed() < window)
+    }
+
     /// The first time that the state is known in this run, the section begins to decide, if its caches have been listed.
     pub(super) async fn state_may_be_known(&self) {
         if !self.state().is_known() || !self.run.read().is_noting {
             return;
         }
         self.take_mode_from_state();
+        self.take_memory_from_state();
         // As at the end of a list: the guard knows all suspects before any of them is acted upon.
         let is_listed = self.is_listed();
         if is_listed {

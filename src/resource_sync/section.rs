@@ -21,8 +21,10 @@ use super::news::{Following, Role};
 use super::overhear::{Overhearing, Side};
 use super::owed::Owed;
 use super::plan::{Absence, Namespace, Observed, Policy, Remote};
+use super::protection::Sources;
 use super::run::Run;
 use super::secrets::{self, RemoteSecret, SecretView};
+use super::standing::Known;
 use super::state::{Keeper, Keeping};
 use super::table::Table;
 use crate::actor::KeyMailbox;
@@ -31,9 +33,6 @@ use crate::config::{SectionName, SyncConfig};
 
 /// The configuration's default: one daemon alone follows the remote objects.
 const DEFAULT_FINALIZER: &str = "sync-local";
-
-/// The objects of a section are counted again after this.
-const COUNTED_FOR: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// The watches that a section follows.
 pub struct Watches {
@@ -84,6 +83,10 @@ pub struct Section {
     pub(super) asked_notify: Notify,
     /// How many objects there are, and when they were counted.
     pub(super) counted: Mutex<Option<(Instant, usize)>>,
+    /// Which clusters it may act on.
+    pub(super) known_clusters: Mutex<Known>,
+    /// Held while the remote is asked, so that it is asked once.
+    pub(super) sources: tokio::sync::Mutex<Sources>,
     /// All sections of the process, this one included.
     pub(super) peers: RwLock<Vec<Arc<Section>>>,
     /// Both clusters, under the section's fence.
@@ -119,11 +122,14 @@ impl Section {
     ) -> Arc<Self> {
         let fenced = |cluster: &Cluster| fence.as_ref().map_or_else(|| cluster.clone(), |fence| cluster.under(fence));
         let (remote_cluster, local_cluster) = (fenced(watches.remote.cluster()), fenced(watches.local.cluster()));
+        remote_cluster.want_identity();
+        local_cluster.want_identity();
         // Several daemons may follow the same remote objects; each has a finalizer, and so a field manager, of its own.
         let remote_manager = if config.finalizer == DEFAULT_FINALIZER {
             FIELD_MANAGER.to_owned()
         } else {
-            format!("{FIELD_MANAGER}-{}", config.name)
+            // A section's name has no dot: this is no section's manager of local objects.
+            format!("{FIELD_MANAGER}-{}.remote", config.name)
         };
         let state = Keeper::new(&config, local_cluster.clone(), keeping);
         Arc::new(Self {
@@ -144,6 +150,8 @@ impl Section {
             asked: Mutex::default(),
             asked_notify: Notify::new(),
             counted: Mutex::default(),
+            known_clusters: Mutex::default(),
+            sources: tokio::sync::Mutex::default(),
             peers: RwLock::default(),
             remote_cluster,
             local_cluster,
@@ -166,6 +174,7 @@ impl Section {
         watches.secrets.iter().for_each(|watch| follow(watch, Role::Secrets));
         watches.remote_secrets.iter().for_each(|watch| follow(watch, Role::RemoteSecrets));
         watches.remote.store().remember_terminated();
+        watches.remote.store().index_uids();
         // A local object that the remote list does not have yet must not look as if its remote one were missing.
         watches.remote.list_after(&watches.local);
         if self.fence.is_some() {
@@ -288,21 +297,6 @@ impl Section {
             && (self.mode() == Mode::DetachingLocalGone || self.local_cluster().is_available())
     }
 
-    /// How many objects the section has, for the guard. Watches are shared, so they are counted, at most once a second.
-    pub fn objects(&self) -> usize {
-        let now = Instant::now();
-        let mut counted = self.counted.lock();
-        match *counted {
-            Some((when, count)) if now.saturating_duration_since(when) < COUNTED_FOR => count,
-            _ => {
-                let locals = self.watches.local.store().keys();
-                let count = locals.iter().filter(|key| self.mapping.remote_of(key).is_some()).count();
-                *counted = Some((now, count));
-                count
-            }
-        }
-    }
-
     /// What the caches have yet to show of a pair's own writes.
     pub(super) fn awaiting(&self, key: &ObjectKey) -> Awaiting {
         self.awaiting.lock().get(key).cloned().unwrap_or_default()
@@ -405,6 +399,7 @@ impl Section {
         keys.extend(watches.local.store().keys().into_iter().filter(|key| self.mapping.remote_of(key).is_some()));
         for namespace in watches.namespaces.store().objects() {
             keys.extend(self.owner_in(&namespace));
+            keys.extend(self.claimed_in(&namespace));
         }
         // Of what went unseen, too, something may be left to be told.
         keys.extend(self.table.lock().keys().cloned());
@@ -466,6 +461,9 @@ impl Section {
                 || self.others_here().any(|peer| {
                     self.lives_in(&peer, &local_key.namespace, None) || self.keeps(&peer, &local_key.namespace, None)
                 }));
+        let source_lives_at =
+            local.as_ref().filter(|_| ending).and_then(|local| self.source_lives_at(local, remote_key));
+        let local_was_there;
         let (settled, secrets) = {
             let mut table = self.table.lock();
             let present = match &remote {
@@ -474,6 +472,9 @@ impl Section {
             };
             let pair = table.pair(local_key);
             pair.holds_remote |= present.is_some_and(|remote| remote.has_finalizer(&self.policy.marks.finalizer));
+            // What is gone is made anew.
+            pair.local_was_there &= local.is_some();
+            local_was_there = pair.local_was_there;
             let settled = &mut pair.settled;
             settled.observe(present, local.as_deref(), &self.policy);
             let settled = settled.clone();
@@ -489,6 +490,9 @@ impl Section {
             remote_generation_unknown: false,
             namespace,
             namespace_in_use,
+            local_was_there,
+            source_lives_at,
+            permitted: None,
             secrets,
             settled,
         }
@@ -555,7 +559,9 @@ impl Section {
         }
         let locals = watches.local.store().objects();
         let marked = locals.iter().filter(|local| {
-            let is_marked = [&marks.remote_uid, &marks.released].iter().any(|mark| local.annotation(mark).is_some());
+            let is_marked = [&marks.remote_uid, &marks.adopted, &marks.released]
+                .iter()
+                .any(|mark| local.annotation(mark).is_some());
             is_marked && self.mapping.remote_of(&local.key).is_some()
         });
         let namespaces = watches.namespaces.store().objects();

@@ -7,8 +7,9 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use super::ownership::is_ours;
 use super::patch;
-use super::plan::{Policy, is_ours};
+use super::plan::Policy;
 use crate::cluster::{CanonicalJson, Object, Written};
 
 /// A hash of a piece of content; 64 bits are enough to tell one object's few versions apart.

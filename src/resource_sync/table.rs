@@ -49,6 +49,8 @@ pub struct Pair {
     pub told_contended: bool,
     /// Our finalizer may be on the remote object: it was seen there or put there, and not taken off since.
     pub holds_remote: bool,
+    /// A local object was there when one was to be made: whatever the remote one says, the pair was not in step before.
+    pub local_was_there: bool,
     /// When each secret was last written to the remote, by name.
     pub uploads: BTreeMap<Arc<str>, Instant>,
 }
@@ -65,6 +67,7 @@ impl Default for Pair {
             told_failure: None,
             told_contended: false,
             holds_remote: false,
+            local_was_there: false,
             uploads: BTreeMap::new(),
         }
     }

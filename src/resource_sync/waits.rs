@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::plan::{Namespace, Observed, Rest, Step, UPLOAD_SECRET};
+use super::ownership::Unproven;
+use super::plan::{Harm, Namespace, Observed, Rest, Step, UPLOAD_SECRET};
 use crate::cluster::{Error, Object, ObjectKey, Retry};
 use crate::config::SyncConfig;
 
@@ -108,11 +109,52 @@ impl Waits {
         Self { cause: reason.to_owned(), next_step, retry: "on change", awaited: None }
     }
 
-    /// The guard holds its deletion.
-    pub fn held(config: &SyncConfig) -> Self {
+    /// Why a pair at rest is left alone that looks as if something were to be done; `None`: it does not.
+    pub fn left_alone(rest: Rest, observed: &Observed, config: &SyncConfig) -> Option<Self> {
+        let (cause, next_step) = match rest {
+            Rest::Stranger => (
+                format!("it was there before its remote object, and adopt is \"{}\"", config.adopt.as_str()),
+                format!("make it equal, delete it on {}, or set adopt", config.local),
+            ),
+            Rest::MappingChanged => {
+                let lives = observed.source_lives_at.as_ref().map(|key| format!(" as {key}")).unwrap_or_default();
+                (
+                    format!("its remote object lives{lives}: mapping changed?"),
+                    format!("set the suffix back, or delete it on {}", config.local),
+                )
+            }
+            Rest::Circle => (
+                "its remote object was made from it: two sections sync in a circle".to_owned(),
+                "see which of remote and local is which".to_owned(),
+            ),
+            Rest::Unclaimed(unproven) if unproven != Unproven::Unmarked => {
+                (unproven.to_string(), format!("delete it on {} if nobody needs it", config.local))
+            }
+            _ => return None,
+        };
+        Some(Self { cause, next_step, retry: "on change", awaited: None })
+    }
+
+    /// The whole section is held.
+    pub fn kept_back(cause: String, config: &SyncConfig) -> Self {
+        let next_step = format!("`towline approve {}` if it is meant so", config.name);
+        Self { cause, next_step, retry: "when it is approved", awaited: None }
+    }
+
+    /// The guard holds what would be done to it, with many others.
+    pub fn held(harm: Option<Harm>, config: &SyncConfig) -> Self {
+        let (remote, local) = (&config.remote, &config.local);
+        let cause = match harm {
+            None | Some(Harm::Delete) => format!("gone from the {remote} without having been deleted there"),
+            Some(Harm::LetGo) => format!("has left the selector on {remote}"),
+            Some(Harm::Overwrite) => format!("was on {local} before its remote object, and would be overwritten"),
+            Some(Harm::ClearStatus) => {
+                format!("has no status on {local}, so that the one on {remote} would be cleared")
+            }
+        };
         Self {
-            cause: format!("gone from the {} without having been deleted there, with many others", config.remote),
-            next_step: format!("`towline approve {}` if it is meant to go", config.name),
+            cause: format!("{cause}, with many others"),
+            next_step: format!("`towline approve {}` if it is meant so", config.name),
             retry: "when it is approved",
             awaited: None,
         }

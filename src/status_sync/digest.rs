@@ -64,7 +64,7 @@ pub fn projection(facts: Facts) -> Arc<dyn Fn(&mut Object) + Send + Sync> {
         object.status = None;
         object.annotations.clear();
         object.finalizers.clear();
-        object.ours = None;
+        object.owned = Vec::new();
         object.labels.retain(|key, _| super::plan::is_label_of_ours(key));
     })
 }

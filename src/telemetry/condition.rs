@@ -189,6 +189,10 @@ impl Condition {
             (SectionState::Failing, facts.broken_watch.clone()),
             (SectionState::NotReady, facts.not_ready.as_ref().map(|not_ready| not_ready.reason.clone())),
             (SectionState::Waiting, facts.waiting.clone()),
+            // Nothing happens to them before somebody looks. A stranger is left alone because the configuration says so.
+            (SectionState::Waiting, any(ObjectState::Circle)),
+            (SectionState::Waiting, any(ObjectState::MappingChanged)),
+            (SectionState::Waiting, any(ObjectState::Unclaimed)),
         ];
         let found = worst.into_iter().find_map(|(state, cause)| Some((state, cause?)));
         let (state, cause) = found.unwrap_or_else(|| {

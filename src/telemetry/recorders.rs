@@ -112,13 +112,32 @@ pub enum ObjectState {
     Failing,
     /// One side is being deleted.
     Deleting,
-    /// Its deletion waits for an approval.
+    /// What would be done to it waits for an approval.
     Held,
+    /// A local object bears our marks and is not proved to be ours: it is kept.
+    Unclaimed,
+    /// A local object was there before its remote one and is not to be taken over.
+    Stranger,
+    /// The remote object that the local one came from lives under another key: the local one is an orphan.
+    MappingChanged,
+    /// The remote object was itself made from the local one: nothing is done.
+    Circle,
 }
 
 impl ObjectState {
     /// Every state, in the order of a report.
-    pub const ALL: [Self; 6] = [Self::InStep, Self::Pending, Self::Paused, Self::Failing, Self::Deleting, Self::Held];
+    pub const ALL: [Self; 10] = [
+        Self::InStep,
+        Self::Pending,
+        Self::Paused,
+        Self::Failing,
+        Self::Deleting,
+        Self::Held,
+        Self::Unclaimed,
+        Self::Stranger,
+        Self::MappingChanged,
+        Self::Circle,
+    ];
 
     /// The label's value, and the key in a report.
     pub const fn as_str(self) -> &'static str {
@@ -129,6 +148,10 @@ impl ObjectState {
             Self::Failing => "failing",
             Self::Deleting => "deleting",
             Self::Held => "held",
+            Self::Unclaimed => "unclaimed",
+            Self::Stranger => "stranger",
+            Self::MappingChanged => "mapping_changed",
+            Self::Circle => "circle",
         }
     }
 
@@ -141,6 +164,8 @@ impl ObjectState {
             Self::Deleting => Some((2, Duration::from_mins(1))),
             // Longer than a change takes on its way through clusters that are well.
             Self::Pending => Some((3, Duration::from_secs(10))),
+            // Nothing happens to them before somebody looks.
+            Self::Circle | Self::MappingChanged | Self::Unclaimed | Self::Stranger => Some((4, Duration::ZERO)),
             Self::InStep | Self::Paused => None,
         }
     }

@@ -17,6 +17,7 @@ use tower::{BoxError, service_fn};
 use super::Watch;
 use crate::cluster::client::{Availability, Cluster};
 use crate::cluster::connection::Connection;
+use crate::cluster::identity::Identity;
 use crate::cluster::kind::Kind;
 use crate::cluster::object::Decoded;
 use crate::config::{ClusterAccess, ClusterConfig};
@@ -92,6 +93,7 @@ impl Cluster {
     /// New credentials, of the same server.
     pub(crate) fn new_session(&self, script: &Script) {
         self.set_session(Connection::over(self.name().clone(), script.client()));
+        self.set_identity(Identity::Known(self.name().to_string().into()));
         self.set_availability(Availability::Available);
     }
 }
@@ -139,6 +141,8 @@ impl Watch {
     pub(crate) async fn resume(&self) {
         let broken = watcher::Error::WatchFailed(kube::Error::Service("connection reset".into()));
         assert!(self.after_error(&broken, true, &mut 0).await.is_none(), "the watch is resumed");
+        assert_eq!(self.cluster.identity(), Identity::Unread, "another cluster may answer now");
+        self.cluster.set_identity(Identity::Known(self.cluster.name().to_string().into()));
     }
 
     /// Whether somebody wants a new list.

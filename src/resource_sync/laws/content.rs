@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{LOCAL_GENERATION, REMOTE_UID, Scene};
+use super::{LOCAL_GENERATION, LOCAL_NAME, REMOTE_UID, Scene};
 use crate::resource_sync::patch::LocalChange;
 use crate::resource_sync::plan::{Next, Rest};
 
@@ -144,7 +144,10 @@ fn the_mark_names_the_remote_object_of_today() {
     scene.remote["metadata"]["uid"] = json!("second-life");
     assert_eq!(keys(&scene.change().annotations), [(REMOTE_UID, Some("second-life"))]);
     let adopted = Scene::in_step("").foreign_local();
-    assert_eq!(keys(&adopted.change().annotations), [(REMOTE_UID, Some("remote-uid")), ("note", Some("hello"))]);
+    assert_eq!(
+        keys(&adopted.change().annotations),
+        [(LOCAL_NAME, Some("team/orders")), (REMOTE_UID, Some("remote-uid")), ("note", Some("hello"))]
+    );
 }
 
 #[test]
@@ -159,10 +162,15 @@ fn with_mirror_the_maps_are_equal_but_for_the_two_generations() {
     assert_eq!(keys(&change.labels), [("app", None), ("theirs", None), ("tier", Some("gold"))]);
     assert_eq!(
         keys(&change.annotations),
-        [(LOCAL_GENERATION, None), ("kubectl.kubernetes.io/last-applied-configuration", Some("{}")), ("theirs", None),]
+        [("kubectl.kubernetes.io/last-applied-configuration", Some("{}")), ("theirs", None)],
+        "generations are noted there by another section, to which it is the remote object"
     );
     let merged_before = Scene { policy: super::policy("metadata = \"mirror\""), ..Scene::in_step("") };
-    assert_eq!(keys(&merged_before.change().annotations), [(REMOTE_UID, None)], "there is no room for a mark");
+    assert_eq!(
+        keys(&merged_before.change().annotations),
+        [(LOCAL_NAME, None), (REMOTE_UID, None)],
+        "there is no room for a mark"
+    );
 }
 
 #[test]

@@ -8,9 +8,11 @@ use serde_json::{Map, Value, json};
 use super::server::{Sort, Traits, is_deleting};
 use super::users::{Action, action, section, traits};
 use super::world::{Move, NAMES, NAMESPACE, UNSELECTED, World};
-use super::{FINALIZER, LOCAL_GENERATION, OWNER, PAUSED, REMOTE_GENERATION, REMOTE_UID, object, policy};
+use super::{
+    ADOPTED, FINALIZER, LOCAL_GENERATION, LOCAL_NAME, OWNER, PAUSED, REMOTE_GENERATION, REMOTE_UID, object, policy,
+};
 use crate::config::Metadata;
-use crate::resource_sync::plan::may_go_unclaimed;
+use crate::resource_sync::ownership::may_go_unclaimed;
 
 /// More moves than any state needs.
 const MOST_MOVES: usize = 600;
@@ -111,11 +113,13 @@ fn is_as_specified(world: &World, traits: Traits, name: &str) -> Result<(), Test
 
     for map in ["labels", "annotations"] {
         let (mut wanted, mut held) = (entries(remote, map), entries(local, map));
+        held.remove(ADOPTED);
         wanted.retain(|key, _| ![PAUSED, REMOTE_GENERATION, LOCAL_GENERATION].contains(&&**key));
         if merge {
             let ours = &local["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"][format!("f:{map}")];
             if map == "annotations" {
                 wanted.insert(REMOTE_UID.to_owned(), remote["metadata"]["uid"].clone());
+                wanted.insert(LOCAL_NAME.to_owned(), json!(format!("{NAMESPACE}/{name}")));
             }
             held.retain(|key, _| wanted.contains_key(key) || ours.get(format!("f:{key}")).is_some());
         }
@@ -252,13 +256,11 @@ fn end_state(world: &World) -> Vec<Value> {
 fn what_ends_while_it_is_not_selected_is_seen_by_the_next_look() {
     let traits = Traits { generations: false, status_subresource: false, defaults_spec: false, prunes_status: false };
     let mut world = World::new(policy("metadata = \"mirror\"\nunclaimed = \"delete\"\nwrite_back = false"), traits);
-    let story = [
-        Action::CreateRemote(0, 0),
-        Action::Select { pair: 0, selected: false },
-        Action::CreateNamespace,
-        Action::CreateLocal(0, 0),
-    ];
+    let story = [Action::CreateRemote(0, 0), Action::Select { pair: 0, selected: false }];
     live_through(&mut world, &story.map(|action| (action, 0)), &[]);
+    come_to_rest(&mut world, &[]).expect("a rest");
+    world.act(&Action::CreateNamespace);
+    world.act(&Action::CreateLocal(0, 0));
     come_to_rest(&mut world, &[]).expect("a rest");
     assert!(world.local.get(Sort::Synced, NAMES[0]).is_some(), "its remote object is there");
     world.act(&Action::DeleteRemote(0));
@@ -303,6 +305,8 @@ proptest! {
             let mut world = World::new(policy(&keys), traits);
             // They keep what the object was made with, whenever that was.
             world.policy.local_fields.clear();
+            // What is kept is kept as it was at that moment.
+            world.policy.delete_adopted = true;
             live_through(&mut world, &story, &choices);
             world.unknown = None;
             come_to_rest(&mut world, &[])?;

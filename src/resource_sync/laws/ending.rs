@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{FINALIZER, OWNER, PAUSED, REMOTE_UID, Scene, object, terminating};
-use crate::resource_sync::plan::{self, Absence, Next, Rest, Step};
+use crate::resource_sync::ownership::{self, Unproven};
+use crate::resource_sync::plan::{self, Absence, Harm, Next, Rest, Step};
 
 const BOTH_FOUND_GONE: [Absence; 2] = [Absence::SeenTerminating, Absence::Confirmed];
 
@@ -52,7 +53,7 @@ fn our_finalizer_on_the_terminating_remote_proves_that_the_local_object_is_ours(
     let mut scene = Scene::remote_terminating("").foreign_local();
     assert_eq!(scene.next(), Next::Do(Step::DeleteLocal));
     scene.remote["metadata"]["finalizers"] = json!(["other/first"]);
-    assert_eq!(scene.next(), Next::Rest(Rest::Unclaimed));
+    assert_eq!(scene.next(), Next::Rest(Rest::Unclaimed(Unproven::Unmarked)));
 }
 
 #[test]
@@ -61,25 +62,25 @@ fn managed_fields_prove_it_only_where_there_is_no_room_for_a_mark() {
     scene.remote = Value::Null;
     scene.absence = Absence::Confirmed;
     assert_eq!(scene.next(), Next::Do(Step::DeleteLocal));
-    assert_eq!(scene.foreign_local().next(), Next::Rest(Rest::Unclaimed));
+    assert_eq!(scene.foreign_local().next(), Next::Rest(Rest::Unclaimed(Unproven::Unmarked)));
 
     let mut released = Scene::remote_absent("", Absence::Confirmed);
-    released.local["metadata"]["annotations"].as_object_mut().expect("a map").remove(REMOTE_UID);
-    assert_eq!(released.next(), Next::Rest(Rest::Unclaimed), "let go earlier");
+    released.local["metadata"]["annotations"] = json!({"note": "hello"});
+    assert_eq!(released.next(), Next::Rest(Rest::Unclaimed(Unproven::Unmarked)), "let go earlier");
 }
 
 #[test]
 fn an_unclaimed_local_object_is_kept_or_deleted_as_configured() {
     for absence in BOTH_FOUND_GONE {
         let kept = Scene::remote_absent("unclaimed = \"keep\"", absence.clone()).foreign_local();
-        assert_eq!(kept.next(), Next::Rest(Rest::Unclaimed));
+        assert_eq!(kept.next(), Next::Rest(Rest::Unclaimed(Unproven::Unmarked)));
         let deleted = Scene::remote_absent("unclaimed = \"delete\"", absence).foreign_local();
         assert_eq!(deleted.next(), Next::Do(Step::DeleteLocal));
     }
     let suspicious = Scene::remote_absent("unclaimed = \"delete\"", Absence::Unexplained).foreign_local();
     assert_eq!(suspicious.next(), Next::ConfirmAbsence);
     let kept = Scene::remote_absent("", Absence::Unexplained).foreign_local();
-    assert_eq!(kept.next(), Next::Rest(Rest::Unclaimed), "what is kept anyway is not asked for");
+    assert_eq!(kept.next(), Next::Rest(Rest::Unclaimed(Unproven::Unmarked)), "what is kept anyway is not asked for");
 }
 
 #[test]
@@ -169,6 +170,7 @@ fn unselected(keys: &str) -> Scene {
     let mut scene = Scene::in_step(keys);
     scene.absence = Absence::LeftSelector(Arc::new(object(&scene.remote)));
     scene.remote = Value::Null;
+    scene.permitted = Some(Harm::LetGo);
     scene
 }
 
@@ -206,7 +208,7 @@ fn what_was_let_go_is_never_taken_for_what_never_was_ours() {
         };
         let (_, after) = steps(&scene, |observed| plan::next(observed, &scene.policy));
         let later = plan::Observed { remote: plan::Remote::Absent(Absence::Confirmed), ..after.clone() };
-        assert_eq!(plan::next(&later, &scene.policy), Next::Rest(Rest::Unclaimed), "{keys}");
+        assert_eq!(plan::next(&later, &scene.policy), Next::Rest(Rest::Unclaimed(Unproven::Unmarked)), "{keys}");
         // Selected again, it is ours again.
         let again = Scene::in_step("").observed().remote;
         let (mut observed, mut patched) = (plan::Observed { remote: again, ..after }, false);
@@ -215,7 +217,7 @@ fn what_was_let_go_is_never_taken_for_what_never_was_ours() {
             observed = observed.after(&step, &crate::cluster::Written::default(), &scene.policy);
         }
         let local = observed.local.clone().expect("the local object");
-        assert!(patched && plan::is_ours(&local, &scene.policy), "{keys}");
+        assert!(patched && ownership::is_ours(&local, &scene.policy), "{keys}");
         let (_, detached) = steps(&scene, |observed| plan::detach(observed, &scene.policy, false));
         let local = detached.local.expect("the local object");
         assert!(!local.annotations.keys().any(|key| scene.policy.marks.is_mark(key)), "{keys}: {local:?}");
@@ -272,8 +274,8 @@ fn what_is_going_already_is_not_asked_for_again() {
 fn a_kept_object_keeps_its_namespace() {
     let scene = unselected("").owned_namespace();
     let (done, after) = steps(&scene, |observed| plan::next(observed, &scene.policy));
-    assert_eq!(done, ["remove_finalizer", "release_local", "release_namespace"]);
+    assert_eq!(done, ["remove_finalizer", "release_namespace", "release_local"]);
     // The remote object goes later: neither the object nor its namespace is ours to delete.
     let later = plan::Observed { remote: plan::Remote::Absent(Absence::Confirmed), ..after };
-    assert_eq!(plan::next(&later, &scene.policy), Next::Rest(Rest::Unclaimed));
+    assert_eq!(plan::next(&later, &scene.policy), Next::Rest(Rest::Unclaimed(Unproven::Unmarked)));
 }

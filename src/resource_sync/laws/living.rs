@@ -47,6 +47,7 @@ fn status_goes_up_before_the_spec_comes_down() {
         let mut scene = Scene::in_step("");
         scene.remote["spec"]["size"] = json!(9);
         scene.local["status"] = status.clone();
+        scene.permitted = Some(plan::Harm::ClearStatus);
         assert_eq!(scene.next(), Next::Do(Step::WriteRemoteStatus), "{status}");
         let after = scene.observed().after(&Step::WriteRemoteStatus, &written(3), &scene.policy);
         assert_eq!(after.remote_object().expect("remote").status, after.local.as_ref().expect("local").status);
@@ -107,6 +108,7 @@ fn a_missing_namespace_is_made_first_with_our_marks() {
     assert_eq!(
         marks,
         [
+            ("cloud.teleport.dev/sync-local-name", "team"),
             ("cloud.teleport.dev/sync-owner", "orders"),
             ("cloud.teleport.dev/sync-owner-resource", "databases.demo.towline.dev"),
             ("cloud.teleport.dev/sync-owner-section", "databases"),

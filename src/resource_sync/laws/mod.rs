@@ -1,6 +1,6 @@
 //! The laws of resource sync: what the plan decides, rule by rule, and that any plan comes to rest.
 //!
-//! `ending`, `living` and `content` are the rules one by one. `patches` holds JSON patches against what they claim to do,
+//! `ending`, `living`, `ownership` and `content` are the rules one by one. `patches` holds JSON patches against what they claim to do,
 //! `settling` what is taken for a server's own doing. The others are a small simulated world, in which users, controllers,
 //! crashes and deliveries come in any order: `server` and `watch` are the clusters, `world` and `requests` the reconciler,
 //! `users` what people do, and `convergence` and `cost` what must come of it.
@@ -10,6 +10,7 @@ mod convergence;
 mod cost;
 mod ending;
 mod living;
+mod ownership;
 mod patches;
 mod requests;
 mod server;
@@ -33,6 +34,10 @@ const FINALIZER: &str = "cloud.teleport.dev/sync-local";
 const PAUSED: &str = "cloud.teleport.dev/paused";
 const OWNER: &str = "cloud.teleport.dev/sync-owner";
 const REMOTE_UID: &str = "cloud.teleport.dev/sync-remote-uid";
+const LOCAL_NAME: &str = "cloud.teleport.dev/sync-local-name";
+const ADOPTED: &str = "cloud.teleport.dev/sync-adopted";
+/// The field manager of the section's writes to the local cluster.
+const MANAGER: &str = "towline-databases";
 const REMOTE_GENERATION: &str = "cloud.teleport.dev/sync-remote-generation";
 const LOCAL_GENERATION: &str = "cloud.teleport.dev/sync-local-generation";
 const UPLOADED_HASH: &str = "cloud.teleport.dev/last-uploaded-hash";
@@ -66,6 +71,9 @@ struct Scene {
     namespace: Value,
     namespace_is_ours: bool,
     namespace_in_use: bool,
+    local_was_there: bool,
+    source_lives_at: Option<ObjectKey>,
+    permitted: Option<plan::Harm>,
     secrets: Vec<SecretView>,
     settled: Settled,
 }
@@ -88,9 +96,10 @@ impl Scene {
             local: json!({
                 "metadata": {
                     "name": "orders", "namespace": "team", "uid": "local-uid", "resourceVersion": "21", "generation": 5,
-                    "labels": {"app": "shop"}, "annotations": {"note": "hello", REMOTE_UID: "remote-uid"},
-                    "managedFields": [{"manager": "towline", "operation": "Update", "fieldsV1": {"f:metadata": {
-                        "f:labels": {"f:app": {}}, "f:annotations": {"f:note": {}, format!("f:{REMOTE_UID}"): {}},
+                    "labels": {"app": "shop"}, "annotations": {"note": "hello", REMOTE_UID: "remote-uid", LOCAL_NAME: "team/orders"},
+                    "managedFields": [{"manager": MANAGER, "operation": "Update", "fieldsV1": {"f:metadata": {
+                        "f:labels": {"f:app": {}},
+                        "f:annotations": {"f:note": {}, format!("f:{REMOTE_UID}"): {}, format!("f:{LOCAL_NAME}"): {}},
                     }}}],
                 },
                 "spec": {"size": 2},
@@ -99,6 +108,9 @@ impl Scene {
             namespace: json!({"metadata": {"name": "team", "uid": "namespace-uid", "resourceVersion": "7"}}),
             namespace_is_ours: false,
             namespace_in_use: false,
+            local_was_there: false,
+            source_lives_at: None,
+            permitted: None,
             secrets: Vec::new(),
             settled: Settled::default(),
         }
@@ -151,6 +163,9 @@ impl Scene {
                 None => Namespace::Missing,
             },
             namespace_in_use: self.namespace_in_use,
+            local_was_there: self.local_was_there,
+            source_lives_at: self.source_lives_at.clone(),
+            permitted: self.permitted,
             secrets: self.secrets.clone(),
             settled: self.settled.clone(),
         }

@@ -60,7 +60,7 @@ fn stored() -> impl Strategy<Value = Value> {
                     metadata[name] = map;
                 }
             }
-            metadata["managedFields"] = json!([{"manager": "towline", "fieldsV1": {"f:metadata": {
+            metadata["managedFields"] = json!([{"manager": super::MANAGER, "fieldsV1": {"f:metadata": {
                 "f:labels": owned, "f:annotations": owned,
             }}}]);
             value["metadata"] = metadata;
@@ -102,7 +102,7 @@ proptest! {
         let (remote, before) = (object(&remote), object(&local));
         if let Some(change) = patch::local_change(&remote, &before, &policy, &Settled::default()) {
             let mut planned = before.clone();
-            change.apply_to(&mut planned);
+            change.apply_to(&mut planned, &policy);
             same(&patched(&change, &local)?, &planned)?;
             prop_assert_ne!(&planned, &before, "a change changes something");
         }
@@ -113,7 +113,7 @@ proptest! {
         let policy = policy(&keys);
         let (remote, mut local) = (object(&remote), object(&local));
         if let Some(change) = patch::local_change(&remote, &local, &policy, &Settled::default()) {
-            change.apply_to(&mut local);
+            change.apply_to(&mut local, &policy);
         }
         prop_assert_eq!(patch::local_change(&remote, &local, &policy, &Settled::default()), None);
     }
@@ -122,7 +122,7 @@ proptest! {
     fn without_local_fields_the_content_ends_as_the_remotes(remote in stored(), local in stored()) {
         let (remote, mut local) = (object(&remote), object(&local));
         if let Some(change) = patch::local_change(&remote, &local, &policy(""), &Settled::default()) {
-            change.apply_to(&mut local);
+            change.apply_to(&mut local, &policy(""));
         }
         prop_assert_eq!(local.content, remote.content);
     }
@@ -134,7 +134,7 @@ proptest! {
         prop_assert_eq!(change.is_some(), before.annotation(REMOTE_UID).is_some());
         if let Some(change) = change {
             let mut planned = before.clone();
-            change.apply_to(&mut planned);
+            change.apply_to(&mut planned, &policy(""));
             let at_server = patched(&change, &local)?;
             same(&at_server, &planned)?;
             prop_assert_eq!(at_server.annotations.len() + 1, before.annotations.len());

@@ -9,8 +9,9 @@ use super::object;
 use super::server::{Part, Refused, Sort, Who, is_deleting};
 use super::world::{NAMESPACE, World};
 use crate::cluster::Written;
+use crate::resource_sync::ownership;
 use crate::resource_sync::patch::{self, replace_version};
-use crate::resource_sync::plan::{self, Namespace, Observed, Step};
+use crate::resource_sync::plan::{Namespace, Observed, Step};
 
 impl World {
     /// The requests of `execute.rs`, to these servers.
@@ -62,19 +63,17 @@ impl World {
                 })
             }
             Step::CreateNamespace => {
-                let body = json!({"metadata": {"annotations": {
-                    &*marks.owner: name, &*marks.owner_resource: &*marks.resource, &*marks.owner_section: &*marks.section,
-                }}});
+                let body = json!({"metadata": {"annotations": labels_of(&marks.of_namespace(&observed.local_key))}});
                 self.local.create(Sort::Namespace, NAMESPACE, &body, Who::Towline)
             }
             Step::CreateLocal => {
                 let remote = remote.ok_or(Refused::Invalid)?;
-                let (labels, annotations) = patch::desired_metadata(remote, &self.policy);
+                let (labels, annotations) = patch::desired_metadata(remote, &observed.local_key, &self.policy);
                 let mut body = remote.content.value();
                 body["metadata"] = json!({"labels": labels_of(&labels), "annotations": labels_of(&annotations)});
                 self.local.create(Sort::Synced, name, &body, Who::Towline)
             }
-            Step::PatchLocal(change) | Step::ReleaseLocal(change) => {
+            Step::AdoptLocal(change) | Step::PatchLocal(change) | Step::ReleaseLocal(change) => {
                 let operations = change.json_patch(observed.local.as_ref().ok_or(Refused::Invalid)?);
                 let patch = |value: &mut Value| json_patch_to(value, operations);
                 self.local.change(Sort::Synced, name, Who::Towline, Part::Main, patch)
@@ -91,7 +90,7 @@ impl World {
             Step::ReleaseNamespace => {
                 self.local.change(Sort::Namespace, NAMESPACE, Who::Towline, Part::Main, |value| {
                     let annotations = value["metadata"]["annotations"].as_object_mut().ok_or(Refused::Invalid)?;
-                    for mark in [&marks.owner, &marks.owner_resource, &marks.owner_section] {
+                    for mark in [&marks.owner, &marks.owner_resource, &marks.owner_section, &marks.local_name] {
                         annotations.remove(&**mark);
                     }
                     Ok(())
@@ -112,8 +111,12 @@ impl World {
         let local = object(&live);
         let marks = &self.policy.marks;
         assert!(!marks.is_paused(&local), "a paused object was deleted: {live}");
-        let ours = plan::is_ours(&local, &self.policy)
-            || plan::may_go_unclaimed(&local, &self.policy)
+        assert!(
+            !ownership::is_adopted(&local, &self.policy) || self.policy.delete_adopted,
+            "an adopted object was deleted: {live}"
+        );
+        let ours = ownership::is_ours(&local, &self.policy)
+            || ownership::may_go_unclaimed(&local, &self.policy)
             || observed.remote_object().is_some_and(|remote| remote.has_finalizer(&marks.finalizer))
             || matches!(observed.namespace, Namespace::Present { ours: true, .. });
         assert!(ours, "somebody else's object was deleted: {live}");

@@ -363,7 +363,7 @@ fn shown(stored: &Stored) -> Value {
             let keys = stored.owned.iter().filter(|(held, _)| *held == map);
             keys.map(|(_, key)| (format!("f:{key}"), json!({}))).collect()
         };
-        value["metadata"]["managedFields"] = json!([{"manager": "towline", "fieldsV1": {"f:metadata": {
+        value["metadata"]["managedFields"] = json!([{"manager": super::MANAGER, "fieldsV1": {"f:metadata": {
             "f:labels": fields("labels"), "f:annotations": fields("annotations"),
         }}}]);
     }

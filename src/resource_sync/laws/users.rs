@@ -74,11 +74,11 @@ pub(super) fn traits() -> impl Strategy<Value = Traits> {
 
 /// The keys of a section, in all combinations that matter to the plan.
 pub(super) fn section() -> impl Strategy<Value = String> {
-    let (merge, keep, write_back, local_fields) =
-        (prop::bool::weighted(0.7), any::<bool>(), prop::bool::weighted(0.8), any::<bool>());
-    (merge, keep, write_back, local_fields).prop_map(|(merge, keep, write_back, local_fields)| {
+    let (merge, keep, write_back, local_fields, delete_adopted) =
+        (prop::bool::weighted(0.7), any::<bool>(), prop::bool::weighted(0.8), any::<bool>(), any::<bool>());
+    (merge, keep, write_back, local_fields, delete_adopted).prop_map(|(merge, keep, write_back, local_fields, deleted)| {
         format!(
-            "metadata = \"{}\"\nunclaimed = \"{}\"\nwrite_back = {write_back}\nlocal_fields = {}",
+            "metadata = \"{}\"\nunclaimed = \"{}\"\nwrite_back = {write_back}\nlocal_fields = {}\ndelete_adopted = {deleted}",
             if merge { "merge" } else { "mirror" },
             if keep { "keep" } else { "delete" },
             if local_fields { r#"["/spec/replicas"]"# } else { "[]" },

@@ -10,6 +10,7 @@ use super::server::{Refused, Server, Sort, Traits};
 use super::watch::{Awaited, Watch};
 use crate::cluster::{Object, ObjectKey, Written};
 use crate::resource_sync::marks::NamespaceOwner;
+use crate::resource_sync::ownership;
 use crate::resource_sync::plan::{self, Absence, Namespace, Next, Observed, Policy, Remote, Rest, Step};
 use crate::resource_sync::settled::Settled;
 
@@ -30,6 +31,8 @@ struct Pair {
     run: Option<Observed>,
     /// Our finalizer may be on the remote object.
     holds_remote: bool,
+    /// A local object was there when one was to be made.
+    local_was_there: bool,
     /// There is a record of it.
     known: bool,
     /// A reconcile is asked for.
@@ -218,7 +221,10 @@ impl World {
             };
             other != name
                 && !held.deleting
-                && (paused || is_paused(held) || (!is_going && plan::is_ours(held, &self.policy)))
+                && (paused
+                    || is_paused(held)
+                    || (!is_going && ownership::is_ours(held, &self.policy))
+                    || (ownership::is_adopted(held, &self.policy) && !self.policy.delete_adopted))
         };
         let in_use = remotes.cache.iter().any(|(other, held)| other != name && (!held.deleting || is_paused(held)))
             || locals.cache.iter().any(|(other, held)| keeps(other, held));
@@ -238,6 +244,9 @@ impl World {
                 object: Arc::clone(held),
             }),
             namespace_in_use: in_use,
+            local_was_there: self.pairs[name].local_was_there && locals.cache.contains_key(name),
+            source_lives_at: None,
+            permitted: None,
             secrets: Vec::new(),
             settled: self.pairs[name].settled.clone(),
         }
@@ -258,6 +267,8 @@ impl World {
     }
 
     fn begin(&mut self, name: &'static str) {
+        let is_there = self.watches[1].cache.contains_key(name);
+        self.pairs.get_mut(name).expect("a pair").local_was_there &= is_there;
         self.settle(name);
         let mut observed = self.observe(name);
         let pair = self.pairs.get_mut(name).expect("a pair");
@@ -288,7 +299,7 @@ impl World {
         let pair = self.pairs.get_mut(name).expect("a pair");
         match rest {
             Rest::InStep => pair.settled.in_step(),
-            Rest::Gone | Rest::Unclaimed => {
+            Rest::Gone | Rest::Unclaimed(_) => {
                 (pair.settled, pair.holds_remote, pair.known) = (Settled::default(), false, false);
                 let shown = self.watches[2].cache.get(NAMESPACE).filter(|held| !held.deleting);
                 let owner = shown.and_then(|held| owner(held, &self.policy));
@@ -303,7 +314,12 @@ impl World {
                     self.watches[0].terminated.remove(name);
                 }
             }
-            Rest::Paused | Rest::LocalTerminating | Rest::NamespaceTerminating => {}
+            Rest::Paused
+            | Rest::LocalTerminating
+            | Rest::NamespaceTerminating
+            | Rest::Stranger
+            | Rest::MappingChanged
+            | Rest::Circle => {}
         }
     }
 
@@ -313,7 +329,7 @@ impl World {
             return;
         };
         match plan::next(&observed, &self.policy) {
-            Next::Rest(Rest::Gone | Rest::Unclaimed) if self.may_have_left_the_selector(name, &observed) => {
+            Next::Rest(Rest::Gone | Rest::Unclaimed(_)) if self.may_have_left_the_selector(name, &observed) => {
                 self.reads += 1;
                 let live = self.remote.get(Sort::Synced, name).map(|live| Arc::new(object(&live)));
                 let finalizer = &self.policy.marks.finalizer;
@@ -339,6 +355,8 @@ impl World {
                 }
                 Remote::Absent(_) => observed.remote = Remote::Absent(Absence::Confirmed),
             },
+            // The guard is another's business.
+            Next::AskGuard(harm) => observed.permitted = Some(harm),
             Next::Do(step) => match self.carry_out(&step, &observed) {
                 Ok(written) => {
                     self.note(name, &step, &written, &observed);
@@ -347,6 +365,7 @@ impl World {
                 Err(refused) => {
                     let pair = self.pairs.get_mut(name).expect("a pair");
                     pair.asked = true;
+                    pair.local_was_there |= step == Step::CreateLocal && refused == Refused::Conflict;
                     if refused == Refused::Unknown {
                         match on_remote(&step) {
                             Some(true) => pair.remote.unknown = true,
@@ -390,7 +409,7 @@ impl World {
                     pair.settled.observe(None, self.watches[1].cache.get(name).map(|held| &**held), &self.policy);
                 }
             }
-            Step::ReleaseLocal(_) => pair.local.wrote(written),
+            Step::AdoptLocal(_) | Step::ReleaseLocal(_) => pair.local.wrote(written),
             Step::DeleteLocal => {
                 pair.local.wrote(written);
                 pair.local.deleted = observed.local.as_ref().map(|local| Arc::clone(&local.uid));
@@ -426,7 +445,9 @@ fn on_remote(step: &Step) -> Option<bool> {
         Step::AddFinalizer | Step::RemoveFinalizer | Step::WriteRemoteStatus | Step::NoteGenerations { .. } => {
             Some(true)
         }
-        Step::CreateLocal | Step::PatchLocal(_) | Step::ReleaseLocal(_) | Step::DeleteLocal => Some(false),
+        Step::AdoptLocal(_) | Step::CreateLocal | Step::PatchLocal(_) | Step::ReleaseLocal(_) | Step::DeleteLocal => {
+            Some(false)
+        }
         _ => None,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
-use super::{OBJECTS, Stage, local, remote};
+use super::{LOCAL_NAME, OBJECTS, Stage, local, managed, remote};
 use crate::actor::Outcome;
 
 /// A live GET of an object that is gone.
@@ -84,6 +84,11 @@ async fn every_section_knows_its_suspects_before_any_is_told_of_the_list() {
     let second = first.beside("second", "namespace_prefix = \"two-\"");
     let within = |namespace: &str, mut object: Value| {
         object["metadata"]["namespace"] = json!(namespace);
+        if let Some(name) = object["metadata"]["annotations"].get_mut(LOCAL_NAME) {
+            *name = json!(name.as_str().unwrap_or_default().replace("team/", &format!("{namespace}/")));
+            let section = if namespace == "two-a" { "second" } else { "databases" };
+            object["metadata"]["managedFields"] = managed(section);
+        }
         object
     };
     // More than the first section's mailbox holds.

@@ -24,6 +24,7 @@ use crate::config::{Config, ResourceId, SyncConfig};
 use crate::telemetry::SyncMetrics;
 
 const FINALIZER: &str = "cloud.teleport.dev/sync-local";
+const LOCAL_NAME: &str = "cloud.teleport.dev/sync-local-name";
 /// The paths of the objects `team/…`, and of their namespace.
 const OBJECTS: &str = "/apis/demo.towline.dev/v1/namespaces/team/databases";
 const NAMESPACE: &str = "/api/v1/namespaces/team";
@@ -169,6 +170,13 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new("team", name)
 }
 
+/// What says that the section of this name wrote the mark that names an object.
+fn managed(section: &str) -> Value {
+    json!([{"manager": format!("towline-{section}"), "operation": "Update", "fieldsV1": {"f:metadata": {"f:annotations": {
+        format!("f:{LOCAL_NAME}"): {},
+    }}}}])
+}
+
 /// A remote object with our finalizer.
 fn remote(name: &str, version: u64) -> Value {
     json!({
@@ -186,7 +194,11 @@ fn local(name: &str, version: u64) -> Value {
     json!({
         "metadata": {
             "name": name, "namespace": "team", "uid": format!("local-{name}"), "resourceVersion": version.to_string(),
-            "generation": 1, "annotations": {"cloud.teleport.dev/sync-remote-uid": format!("remote-{name}")},
+            "generation": 1, "annotations": {
+                "cloud.teleport.dev/sync-remote-uid": format!("remote-{name}"),
+                LOCAL_NAME: format!("team/{name}"),
+            },
+            "managedFields": managed("databases"),
         },
         "spec": {"size": 1},
     })
@@ -194,7 +206,9 @@ fn local(name: &str, version: u64) -> Value {
 
 /// The local namespace, made for an object by the section of that name.
 fn namespace(version: u64, owner: &str, section: &str) -> Value {
-    json!({"metadata": {"name": "team", "uid": "namespace", "resourceVersion": version.to_string(), "annotations": {
+    json!({"metadata": {"name": "team", "uid": "namespace", "resourceVersion": version.to_string(),
+        "managedFields": managed(section), "annotations": {
+        LOCAL_NAME: "team",
         "cloud.teleport.dev/sync-owner": owner,
         "cloud.teleport.dev/sync-owner-resource": format!("{section}.demo.towline.dev"),
         "cloud.teleport.dev/sync-owner-section": section,

@@ -57,9 +57,23 @@ pub struct Detached {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GuardState {
-    /// Deletions that were sent: how many, by the second (since 1970) in which they were.
+    /// Changes that were sent and count: how many, by the second (since 1970) in which they were.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub deletions: BTreeMap<u64, u64>,
+    pub sent: BTreeMap<u64, u64>,
+    /// Of how many own pairs they were.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub most: u64,
+    /// So many more were approved ...
+    #[serde(skip_serializing_if = "is_zero")]
+    pub approved: u64,
+    /// ... at this second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approved_at: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The settings that a section last ran with, as far as a change of them leaves something behind.

@@ -85,13 +85,13 @@ async fn changes_while_a_write_is_under_way_make_one_more_write_together() {
     script.answer(|line| if line == GET { missing() } else { (201, config_map(8, Some("databases"), "")) });
     keeper.work().await.unwrap();
     script.take(std::time::Duration::from_secs(1));
-    keeper.change(|state| state.guard.deletions.insert(1, 1));
+    keeper.change(|state| state.guard.sent.insert(1, 1));
     let (working, writing) = (Arc::clone(&keeper), Arc::clone(&keeper));
     let work = tokio::spawn(async move { working.work().await });
     let noted = tokio::spawn(async move { writing.persisted().await });
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     for second in 2..20 {
-        keeper.change(|state| state.guard.deletions.insert(second, 1));
+        keeper.change(|state| state.guard.sent.insert(second, 1));
     }
     noted.await.unwrap().unwrap();
     work.await.unwrap().unwrap();
@@ -108,14 +108,14 @@ async fn a_conflict_is_read_again_and_keeps_what_both_have_changed_and_names_the
     let answering = server.clone();
     script.answer(move |line| answering.answers(line));
     keeper.work().await.unwrap();
-    keeper.change(|state| state.guard.deletions.insert(5, 2));
+    keeper.change(|state| state.guard.sent.insert(5, 2));
     server.put(&json!({
-        "version": 1, "daemon": {"instance": "other"}, "guard": {"deletions": {"4": 9}, "more": true}, "later": {"x": 1},
+        "version": 1, "daemon": {"instance": "other"}, "guard": {"sent": {"4": 9}, "more": true}, "later": {"x": 1},
     }));
     // The server never takes a write here: what is merged is looked at in the keeper.
     assert!(keeper.work().await.is_err());
     let merged = keeper.current();
-    assert_eq!(merged.guard.deletions.into_iter().collect::<Vec<_>>(), [(4, 9), (5, 2)]);
+    assert_eq!(merged.guard.sent.into_iter().collect::<Vec<_>>(), [(4, 9), (5, 2)]);
     assert!(keeper.report_other().unwrap().contains("other"));
     assert!(keeper.is_durable(), "a conflict passes");
 }
@@ -224,17 +224,16 @@ async fn the_actor_tries_again_until_the_state_is_stored() {
 
 #[test]
 fn a_state_survives_its_text_and_what_is_not_known_survives_a_write() {
-    let text =
-        r#"{"version":1,"guard":{"deletions":{"17":3},"new":[1]},"identities":{"remote":"r","later":"x"},"later":7}"#;
+    let text = r#"{"version":1,"guard":{"sent":{"17":3},"new":[1]},"identities":{"remote":"r","later":"x"},"later":7}"#;
     let document = Document::parse(text).unwrap();
     let mut changed = document.known.clone();
-    changed.guard.deletions.insert(18, 1);
+    changed.guard.sent.insert(18, 1);
     changed.identities.remote = None;
     let written = document.with_changes(&document.known, &changed);
     assert_eq!(
         written,
         json!({
-            "version": 1, "guard": {"deletions": {"17": 3, "18": 1}, "new": [1]}, "identities": {"later": "x"}, "later": 7,
+            "version": 1, "guard": {"sent": {"17": 3, "18": 1}, "new": [1]}, "identities": {"later": "x"}, "later": 7,
         })
     );
     assert_eq!(Document::parse(&written.to_string()).unwrap().known, changed);

@@ -1,0 +1,215 @@
+//! What stands between a mistake and many objects: which pairs are the section's own, how many may go, where a missing
+//! object's source lives, and what is told when something is held.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::time::Instant;
+
+use super::events::PairEvent;
+use super::guard::Bounds;
+use super::ownership::{self, Unproven};
+use super::plan::{Absence, Harm, Namespace, Observed, Remote, Step, clears_status};
+use super::section::Section;
+use super::state::NotDurable;
+use crate::cluster::{Error, Object, ObjectKey};
+
+/// The section's own objects are counted again after this.
+const COUNTED_FOR: std::time::Duration = std::time::Duration::from_secs(1);
+/// So many keys are named in a log line and in the report.
+pub(super) const NAMED: usize = 20;
+
+/// The keys of remote objects by their UIDs, selected or not, and the list of the cache that they were found after.
+#[derive(Default)]
+pub(super) struct Sources {
+    list: u64,
+    keys: Option<std::collections::HashMap<Arc<str>, ObjectKey>>,
+}
+
+impl Section {
+    /// Whether a local object is of one of the section's own pairs: proved to be, marked by an earlier release, or in step
+    /// with its remote one before.
+    pub(super) fn is_own(&self, local: &Object, remote: Option<&Object>) -> bool {
+        let marked_earlier = || {
+            local.annotation(&self.policy.marks.remote_uid).is_some()
+                && ownership::proof(local, &self.policy) == Err(Unproven::Unnamed)
+        };
+        ownership::is_ours(local, &self.policy)
+            || marked_earlier()
+            || remote.is_some_and(|remote| ownership::was_in_step(remote, &self.policy))
+    }
+
+    /// Whether the pair is the section's own.
+    pub(super) fn is_own_pair(&self, observed: &Observed) -> bool {
+        let remote = observed.remote_object().map(|remote| &**remote);
+        observed.local.as_deref().is_none_or(|local| self.is_own(local, remote))
+    }
+
+    /// How many pairs of its own the section has. Watches are shared, so they are counted, at most once a second.
+    pub(super) fn own_pairs(&self) -> usize {
+        let now = Instant::now();
+        let mut counted = self.counted.lock();
+        match *counted {
+            Some((when, count)) if now.saturating_duration_since(when) < COUNTED_FOR => count,
+            _ => {
+                let remotes = self.watches.remote.store();
+                let is_own = |local: &Arc<Object>| {
+                    self.mapping
+                        .remote_of(&local.key)
+                        .is_some_and(|key| self.is_own(local, remotes.get(&key).as_deref()))
+                };
+                let count = self.watches.local.store().objects().iter().filter(|local| is_own(local)).count();
+                *counted = Some((now, count));
+                count
+            }
+        }
+    }
+
+    /// What the guard's limit depends on.
+    pub(super) fn bounds(&self) -> Bounds {
+        Bounds { own: self.own_pairs(), blocked: self.is_blocked() }
+    }
+
+    /// Where the remote object lives that a local one records as its source, if not under the pair's key; also where a
+    /// selector leaves it out: then the remote is asked for the names of all its objects, once after each list.
+    pub(super) async fn find_source(&self, observed: &Observed, list: u64) -> Result<Option<ObjectKey>, Error> {
+        let Some(source) = observed.local.as_ref().and_then(|local| local.annotation(&self.policy.marks.remote_uid))
+        else {
+            return Ok(None);
+        };
+        let (Some(kind), false) = (self.remote_kind(), self.config.selector.is_empty()) else { return Ok(None) };
+        let mut sources = self.sources.lock().await;
+        if sources.list != list || sources.keys.is_none() {
+            *sources = Sources { list, keys: Some(self.remote_cluster().uids(&kind).await?) };
+        }
+        let found = sources.keys.as_ref().and_then(|keys| keys.get(source));
+        Ok(found.filter(|key| **key != observed.remote_key).cloned())
+    }
+
+    /// What a step would do that the guard counts, and to how many objects.
+    pub(super) fn harm_of(&self, step: &Step, observed: &Observed) -> Option<(Harm, usize)> {
+        let is_missing = matches!(&observed.remote, Remote::Absent(Absence::Confirmed));
+        match step {
+            Step::DeleteLocal if is_missing => Some((Harm::Delete, 1)),
+            Step::DeleteNamespace if is_missing => {
+                let Namespace::Present { object, .. } = &observed.namespace else { return None };
+                let locals = self.watches.local.store();
+                Some((Harm::Delete, locals.in_namespace(&object.key.name).len().max(1)))
+            }
+            Step::ReleaseLocal(_) if is_missing || observed.permitted == Some(Harm::LetGo) => Some((Harm::LetGo, 1)),
+            Step::AdoptLocal(_) if observed.permitted == Some(Harm::Overwrite) => Some((Harm::Overwrite, 1)),
+            Step::WriteRemoteStatus => {
+                let (remote, local) = (observed.remote_object()?, observed.local.as_deref()?);
+                clears_status(remote, local, &self.policy).then_some((Harm::ClearStatus, 1))
+            }
+            _ => None,
+        }
+    }
+
+    /// Counts what is about to be sent, so that it counts whatever becomes of the answer and of this process. An error: it
+    /// can't be remembered, and must not be sent.
+    pub(super) async fn count_harm(
+        &self,
+        key: &ObjectKey,
+        count: usize,
+        observed: &Observed,
+    ) -> Result<(), NotDurable> {
+        {
+            let mut guard = self.guard.lock();
+            guard.send(key, count, Instant::now());
+            if let Namespace::Present { object, .. } = &observed.namespace
+                && count > 1
+            {
+                // They go with their namespace.
+                for key in guard.waiting().into_iter().filter(|key| key.namespace == object.key.name) {
+                    guard.clear(&key);
+                }
+            }
+        }
+        self.remember_guard();
+        // Where nothing is remembered, the window has passed without anything of this kind.
+        if !self.state().is_durable() {
+            return Ok(());
+        }
+        self.state().persisted().await
+    }
+
+    /// What was counted was refused for certain.
+    pub(super) fn uncount_harm(&self, count: usize) {
+        self.guard.lock().refused(count);
+        self.remember_guard();
+    }
+
+    /// What the guard counts is to outlive the process.
+    pub(super) fn remember_guard(&self) {
+        let remembered = self.guard.lock().remembered(Instant::now(), SystemTime::now());
+        self.state().change(|state| state.guard = remembered);
+    }
+
+    /// What the guard holds, as a phrase.
+    pub(super) fn what_is_held(&self) -> Option<String> {
+        let bounds = self.bounds();
+        let held = self.guard.lock().held(bounds, Instant::now());
+        if held.is_empty() {
+            return None;
+        }
+        let what: Vec<String> = held.iter().map(|(harm, count)| format!("{count} to {}", harm.phrase())).collect();
+        Some(format!("{} wait for `towline approve {}`", what.join(", "), self.name()))
+    }
+
+    /// Tells that a stranger was taken over.
+    pub(super) fn tell_adopted(&self, observed: &Observed) {
+        let Some(local) = &observed.local else { return };
+        let overwritten = observed.permitted == Some(Harm::Overwrite);
+        tracing::info!(
+            section = %self.name(), key = %local.key, uid = %local.uid, overwritten,
+            "an object that was there before its remote one is taken over"
+        );
+        let content = if overwritten { "differs and is overwritten" } else { "is the same" };
+        let note = format!(
+            "was there before {} on the remote and is synced from it now; the content {content}",
+            observed.remote_key
+        );
+        self.tell(PairEvent::adopted(local, note));
+    }
+
+    /// Tells of every deletion.
+    pub(super) fn tell_deleted(&self, object: &Object, observed: &Observed) {
+        let cause = match &observed.remote {
+            Remote::Present(_) | Remote::Absent(Absence::LeftSelector(_)) => "the remote object is being deleted",
+            Remote::Absent(Absence::SeenTerminating) => "the remote object was deleted",
+            Remote::Absent(_) => "the remote object is missing",
+        };
+        let kind = if object.key.namespace.is_empty() && !observed.local_key.namespace.is_empty() {
+            "namespace"
+        } else {
+            &self.config.resource.plural
+        };
+        tracing::info!(section = %self.name(), key = %object.key, uid = %object.uid, kind, cause, "deleted");
+    }
+
+    /// Tells that the guard has begun to hold: in the log with the first keys, and in an Event on the first local object.
+    pub(super) fn tell_held(&self) {
+        let bounds = self.bounds();
+        let (held, first) = {
+            let mut guard = self.guard.lock();
+            (guard.held(bounds, Instant::now()), guard.first(NAMED))
+        };
+        let count: usize = held.values().sum();
+        let what: Vec<String> = held.iter().map(|(harm, count)| format!("{count} to {}", harm.phrase())).collect();
+        let keys: Vec<String> = first.iter().map(|(key, _)| key.to_string()).collect();
+        tracing::warn!(
+            section = %self.name(), objects = count, harm = what.join(", "), first = keys.join(", "),
+            "mass change is held until it is approved"
+        );
+        let local = first.iter().find_map(|(key, _)| self.watches.local.store().get(key));
+        if let Some(local) = local {
+            let note = format!(
+                "{count} objects of section {0} wait for `towline approve {0}`: {1}",
+                self.name(),
+                what.join(", ")
+            );
+            self.tell(PairEvent::held(&local, note));
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Whether a section may act on its two clusters at all: they are two, and the same two as before.
+//!
+//! A cluster is known by the UID of its namespace `kube-system`. Another one behind the same name holds the whole section:
+//! nothing is made, changed or deleted on either side until an operator approves. Where the identity can't be read, or none is
+//! remembered, the pairs tell: if many that were in step have no local object, the local cluster is another one, or was
+//! emptied.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::guard::WINDOW;
+use super::ownership;
+use super::section::{Mode, Section};
+use super::state::Identities;
+use crate::cluster::{Cluster, Identity};
+use crate::config::ClusterName;
+
+/// So many pairs may always lack their local object.
+const ALWAYS: usize = 10;
+
+/// Whether a section may act.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It may.
+    Clear,
+    /// It is not known yet which clusters they are.
+    Unread,
+    /// It may not, until an operator approves or the clusters are the same again.
+    Held(Objection),
+    /// It may not, whatever anybody approves: the configuration is wrong.
+    Refused(Objection),
+}
+
+/// Why a section may not act.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Objection {
+    /// Both names lead to one cluster.
+    OneCluster {
+        /// The remote's name.
+        remote: ClusterName,
+        /// The local cluster's name.
+        local: ClusterName,
+    },
+    /// Another cluster than before answers under a name.
+    AnotherCluster {
+        /// The name.
+        cluster: ClusterName,
+        /// The identity that is remembered.
+        before: Arc<str>,
+        /// The identity that is found.
+        now: Arc<str>,
+    },
+    /// Pairs that were in step lack their local object, and nothing says that the local cluster is the same as before.
+    LocalObjectsMissing {
+        /// The local cluster's name.
+        cluster: ClusterName,
+        /// How many lack it.
+        missing: usize,
+        /// Of how many that were in step.
+        pairs: usize,
+    },
+}
+
+impl fmt::Display for Objection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OneCluster { remote, local } => write!(
+                formatter,
+                "clusters {remote} and {local} are one cluster: every object would be paired with itself; where that is \
+                 meant, give both sides the same name and a suffix that keeps them apart"
+            ),
+            Self::AnotherCluster { cluster, before, now } => write!(
+                formatter,
+                "another cluster answers as {cluster}: its kube-system has UID {now}, and had {before}"
+            ),
+            Self::LocalObjectsMissing { cluster, missing, pairs } => write!(
+                formatter,
+                "{missing} of {pairs} objects that were in step are not in cluster {cluster}, which is not known to be \
+                 the cluster that they were in"
+            ),
+        }
+    }
+}
+
+/// What is known of one side's cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    identity: Identity,
+    /// The set of credentials, where the identity does not tell.
+    epoch: Option<u64>,
+}
+
+impl Seen {
+    fn of(cluster: &Cluster) -> Self {
+        let identity = cluster.identity();
+        let epoch = match identity {
+            Identity::Known(_) => None,
+            Identity::Unread | Identity::Unknown { .. } => cluster.epoch(),
+        };
+        Self { identity, epoch }
+    }
+}
+
+/// What a section's run knows of its clusters' identities.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// What was remembered when it began, and what was accepted since.
+    pub(super) identities: Identities,
+    /// The clusters that it may act on.
+    accepted: Option<[Seen; 2]>,
+    /// The sets of credentials that it began with, or that an operator approved.
+    epochs: Option<[Option<u64>; 2]>,
+    /// The last objection, and the clusters and the lists that it was made for.
+    objection: Option<([Seen; 2], u64, Objection)>,
+    /// It was told.
+    is_told: bool,
+}
+
+impl Section {
+    /// Whether it may act now.
+    pub(super) fn standing(&self) -> Standing {
+        let seen = [Seen::of(self.remote_cluster()), Seen::of(self.local_cluster())];
+        let without_local = self.mode() == Mode::DetachingLocalGone;
+        let sides = if without_local { &seen[..1] } else { &seen[..] };
+        if sides.iter().any(|side| side.identity == Identity::Unread) {
+            return Standing::Unread;
+        }
+        if let (false, Some(remote), Some(local)) = (without_local, seen[0].identity.uid(), seen[1].identity.uid())
+            && remote == local
+            && self.config.remote != self.config.local
+        {
+            let (remote, local) = (self.config.remote.clone(), self.config.local.clone());
+            let objection = Objection::OneCluster { remote, local };
+            self.tell_objection(&objection);
+            return Standing::Refused(objection);
+        }
+        let mut known = self.known_clusters.lock();
+        if known.accepted.as_ref() == Some(&seen) {
+            return Standing::Clear;
+        }
+        let lists = self.watches.remote.store().lists() + self.watches.local.store().lists();
+        if let Some((of, at, objection)) = &known.objection
+            && *of == seen
+            && *at == lists
+        {
+            return Standing::Held(objection.clone());
+        }
+        if let Some(objection) = self.objection(&known.identities, &seen, without_local) {
+            known.objection = Some((seen, lists, objection.clone()));
+            drop(known);
+            self.tell_objection(&objection);
+            return Standing::Held(objection);
+        }
+        let identities = known.accept(seen);
+        drop(known);
+        self.state().change(|state| state.identities = identities);
+        Standing::Clear
+    }
+
+    /// What speaks against acting on these clusters.
+    fn objection(&self, before: &Identities, seen: &[Seen; 2], without_local: bool) -> Option<Objection> {
+        let [remote, local] = seen;
+        for (side, before, name) in
+            [(remote, &before.remote, &self.config.remote), (local, &before.local, &self.config.local)]
+        {
+            if without_local && std::ptr::eq(side, local) {
+                continue;
+            }
+            if let (Some(now), Some(before)) = (side.identity.uid(), before)
+                && **now != **before
+            {
+                let (before, now) = (before.as_str().into(), Arc::clone(now));
+                return Some(Objection::AnotherCluster { cluster: name.clone(), before, now });
+            }
+        }
+        let is_same = before.local.is_some() && before.local.as_deref() == local.identity.uid().map(AsRef::as_ref);
+        if is_same || without_local { None } else { self.missing_locals() }
+    }
+
+    /// Whether so many local objects are missing that the local cluster must be another one.
+    fn missing_locals(&self) -> Option<Objection> {
+        let (remotes, locals) = (self.watches.remote.store(), self.watches.local.store());
+        let (mut pairs, mut missing) = (0, 0);
+        for remote in remotes.objects() {
+            let Some(key) = self.mapping.local_of(&remote.key) else { continue };
+            if remote.deleting || !ownership::was_in_step(&remote, &self.policy) {
+                continue;
+            }
+            pairs += 1;
+            let is_there = locals.get(&key).is_some_and(|local| {
+                local.content == remote.content
+                    || local.annotation(&self.policy.marks.remote_uid).is_some()
+                    || ownership::is_ours(&local, &self.policy)
+            });
+            missing += usize::from(!is_there);
+        }
+        let is_too_many = missing > ALWAYS.max(pairs / 10) || (pairs >= 2 && missing == pairs);
+        is_too_many.then(|| Objection::LocalObjectsMissing { cluster: self.config.local.clone(), missing, pairs })
+    }
+
+    /// Nothing that looks like a deletion may be taken for one: the credentials have changed, and nothing says that the
+    /// cluster behind them has not; or what was done before this run is not remembered, and may have been all that may go.
+    pub(super) fn is_blocked(&self) -> bool {
+        if !self.state().is_durable() && self.is_young(WINDOW) {
+            return true;
+        }
+        let known = self.known_clusters.lock();
+        let Some(epochs) = known.epochs else { return false };
+        [self.remote_cluster(), self.local_cluster()]
+            .into_iter()
+            .zip(epochs)
+            .any(|(cluster, epoch)| matches!(cluster.identity(), Identity::Unknown { .. }) && cluster.epoch() != epoch)
+    }
+
+    /// An operator accepts the clusters as they are; the objection that this overrules, if there was one.
+    pub(super) fn accept_clusters(&self) -> Option<Objection> {
+        let seen = [Seen::of(self.remote_cluster()), Seen::of(self.local_cluster())];
+        let mut known = self.known_clusters.lock();
+        known.epochs = Some([self.remote_cluster().epoch(), self.local_cluster().epoch()]);
+        let (_, _, objection) = known.objection.take()?;
+        let identities = known.accept(seen);
+        drop(known);
+        self.state().change(|state| state.identities = identities);
+        Some(objection)
+    }
+
+    fn tell_objection(&self, objection: &Objection) {
+        let is_told = std::mem::replace(&mut self.known_clusters.lock().is_told, true);
+        if !is_told {
+            tracing::warn!(section = %self.name(), reason = %objection, "the section is held");
+        }
+    }
+}
+
+impl Known {
+    /// For a run that begins: only the identities are known.
+    pub(super) fn begin(&mut self) {
+        *self = Self { identities: std::mem::take(&mut self.identities), ..Self::default() };
+    }
+
+    /// Returns what is to be remembered.
+    fn accept(&mut self, seen: [Seen; 2]) -> Identities {
+        let [remote, local] = &seen;
+        for (held, side) in [(&mut self.identities.remote, remote), (&mut self.identities.local, local)] {
+            if let Some(uid) = side.identity.uid() {
+                *held = Some(uid.to_string());
+            }
+        }
+        if self.epochs.is_none() {
+            self.epochs = Some([remote.epoch, local.epoch]);
+        }
+        self.accepted = Some(seen);
+        self.objection = None;
+        self.is_told = false;
+        self.identities.clone()
+    }
+}
