@@ -434,9 +434,6 @@ fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explain
         return Next::Do(Step::DeleteNamespace);
     }
     if let Some(local) = &observed.local {
-        if local.deleting {
-            return Next::Rest(Rest::LocalTerminating);
-        }
         let proof = ownership::proof(local, policy);
         // Without the generations that are noted in the end, the finalizer says only that something was to be made.
         let was_in_step = remote.is_some_and(|remote| our_finalizer && ownership::was_in_step(remote, policy));
@@ -451,6 +448,9 @@ fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explain
         if let Some(rest) = kept {
             // The remote object has nothing to wait for here.
             return if our_finalizer { Next::Do(Step::RemoveFinalizer) } else { Next::Rest(rest) };
+        }
+        if local.deleting {
+            return Next::Rest(Rest::LocalTerminating);
         }
         if !explained {
             return Next::ConfirmAbsence;

@@ -145,13 +145,14 @@ fn a_local_object_that_was_never_ours_is_kept_by_default_and_deleted_where_confi
         keeps.quiet().await;
         let kept = keeps.local_has("a", "stranger", |_| true).await;
         assert!(kept.metadata.deletion_timestamp.is_none() && kept.annotations().is_empty());
-        // With a remote one of the same name it is adopted, and so goes with it.
+        // With a remote one of the same name it is adopted, and released when that goes.
         keeps.make_remote("a", "stranger", &json!({"spec": {"engine": "mysql-8"}})).await;
         keeps.in_step().await;
         assert_eq!(keeps.local("a").get("stranger").await.unwrap().uid(), kept.uid());
         keeps.delete_remote("a", "stranger").await;
         keeps.remote_gone("a", "stranger").await;
-        assert!(keeps.local("a").get_opt("stranger").await.unwrap().is_none());
+        let released = keeps.local_has("a", "stranger", |local| local.annotations().is_empty()).await;
+        assert_eq!((released.uid(), released.metadata.deletion_timestamp), (kept.uid(), None));
     });
 }
 
