@@ -141,6 +141,9 @@ impl Watch {
     pub(crate) async fn resume(&self) {
         let broken = watcher::Error::WatchFailed(kube::Error::Service("connection reset".into()));
         assert!(self.after_error(&broken, true, &mut 0).await.is_none(), "the watch is resumed");
+        if !self.cluster.is_identity_wanted() {
+            return;
+        }
         assert_eq!(self.cluster.identity(), Identity::Unread, "another cluster may answer now");
         self.cluster.set_identity(Identity::Known(self.cluster.name().to_string().into()));
     }
