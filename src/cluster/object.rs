@@ -526,7 +526,7 @@ mod tests {
               {"manager":"towlines","operation":"Update","fieldsV1":{"f:metadata":{"f:labels":{"f:not":{}}}}}]}}"#;
         let of_metadata = serde_json::from_str::<PartialObjectMeta<Decoded>>(text).unwrap();
         for object in [decode(text), Decoded::from(of_metadata).into_object()] {
-            let keys = |keys: &BTreeSet<Arc<str>>| keys.iter().map(|key| key.to_string()).collect::<Vec<_>>();
+            let keys = |keys: &BTreeSet<Arc<str>>| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
             assert_eq!(object.owned.len(), 2, "{:?}", object.owned);
             let first = object.owned_by("towline").unwrap();
             assert_eq!((keys(&first.labels), keys(&first.annotations)), (vec!["l/x".to_owned()], vec!["a".to_owned()]));

@@ -20,11 +20,11 @@ struct System {
     names: &'static [&'static str],
     prefix: Option<&'static str>,
     /// Synced all the same.
-    named: Vec<String>,
+    synced: Vec<String>,
 }
 
 impl System {
-    fn of(resource: &ResourceId, named: &[String]) -> Self {
+    fn of(resource: &ResourceId, synced: &[String]) -> Self {
         let (names, prefix): (&'static [&'static str], _) = match (resource.group.is_empty(), resource.plural.as_str())
         {
             (true, "configmaps") => (&["kube-root-ca.crt"], None),
@@ -32,12 +32,12 @@ impl System {
             (true, "namespaces") => (&["default"], Some("kube-")),
             _ => (&[], None),
         };
-        Self { names, prefix, named: named.to_vec() }
+        Self { names, prefix, synced: synced.to_vec() }
     }
 
     fn has(&self, name: &str) -> bool {
         let is_made = self.names.contains(&name) || self.prefix.is_some_and(|prefix| name.starts_with(prefix));
-        is_made && !self.named.iter().any(|named| named == name)
+        is_made && !self.synced.iter().any(|synced| synced == name)
     }
 }
 

@@ -106,6 +106,7 @@ pub enum Namespace {
 }
 
 /// Everything that a decision about one pair depends on.
+#[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
 #[derive(Debug, Clone)]
 pub struct Observed {
     /// Key of the local object, which exists or is to be made.

@@ -259,24 +259,7 @@ impl PairReconciler {
                 },
                 Next::Do(step) => step,
             };
-            if section.config().dry_run && section.mode() == Mode::Syncing {
-                section.table.lock().planned(step.name());
-                tracing::info!(section = %section.name(), key = %self.key, step = step.name(), "dry run");
-                return (End::Later(PairState::Pending, None), observed);
-            }
-            // Credentials may have changed since the last step.
-            if !section.is_of_sessions() {
-                return (End::Later(PairState::Pending, Some(LISTING_LOOK)), observed);
-            }
-            if step == Step::CreateNamespace && !section.may_create_namespace(&self.key.namespace) {
-                return (End::Later(PairState::Pending, Some(NAMESPACE_MADE)), observed);
-            }
-            if let (Step::DeleteNamespace, Namespace::Present { object, .. }) = (&step, &observed.namespace)
-                && !section.may_delete_namespace(object)
-            {
-                return (End::Later(PairState::Deleting, Some(NAMESPACE_MADE)), observed);
-            }
-            if let Some(end) = self.contention(section, &step, &observed) {
+            if let Some(end) = self.may_not_send(section, &step, &observed) {
                 return (end, observed);
             }
             if step == Step::AddFinalizer {
@@ -340,6 +323,28 @@ impl PairReconciler {
             }
         }
         (End::Circles, observed)
+    }
+
+    /// Why a step is not taken now; `None`: it is.
+    fn may_not_send(&mut self, section: &Section, step: &Step, observed: &Observed) -> Option<End> {
+        if section.config().dry_run && section.mode() == Mode::Syncing {
+            section.table.lock().planned(step.name());
+            tracing::info!(section = %section.name(), key = %self.key, step = step.name(), "dry run");
+            return Some(End::Later(PairState::Pending, None));
+        }
+        // Credentials may have changed since the last step.
+        if !section.is_of_sessions() {
+            return Some(End::Later(PairState::Pending, Some(LISTING_LOOK)));
+        }
+        if *step == Step::CreateNamespace && !section.may_create_namespace(&self.key.namespace) {
+            return Some(End::Later(PairState::Pending, Some(NAMESPACE_MADE)));
+        }
+        if let (Step::DeleteNamespace, Namespace::Present { object, .. }) = (step, &observed.namespace)
+            && !section.may_delete_namespace(object)
+        {
+            return Some(End::Later(PairState::Deleting, Some(NAMESPACE_MADE)));
+        }
+        self.contention(section, step, observed)
     }
 
     /// Somebody else keeps changing what is ours: after a few rewrites we slow down.

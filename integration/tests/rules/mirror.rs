@@ -29,7 +29,10 @@ fn face(local: &DynamicObject) -> (Option<String>, BTreeMap<String, String>, BTr
 
 /// The field manager proves it.
 fn is_written_by_us(local: &DynamicObject) -> bool {
-    local.managed_fields().iter().any(|entry| entry.manager.as_deref().is_some_and(|manager| manager.starts_with("towline-")))
+    local
+        .managed_fields()
+        .iter()
+        .any(|entry| entry.manager.as_deref().is_some_and(|manager| manager.starts_with("towline-")))
 }
 
 /// Takes off the mark that an object was let go by a section that goes on, where it has it.

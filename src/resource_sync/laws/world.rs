@@ -22,6 +22,7 @@ pub(super) const UNSELECTED: &str = "unselected";
 
 /// What the reconciler knows of one pair.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
 struct Pair {
     settled: Settled,
     remote: Awaited,

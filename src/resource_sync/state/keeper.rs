@@ -346,7 +346,7 @@ impl Keeper {
         let mut memory = self.memory.lock();
         let (document, version) = match read {
             Read::Missing => (Document::default(), None),
-            Read::State(document, version) => (document, Some(version)),
+            Read::State(document, version) => (*document, Some(version)),
             Read::Foreign(foreign) => return Err(self.refused(namespace, &foreign)),
         };
         let merged = document.with_changes(&memory.base.known, &memory.current);

@@ -34,7 +34,7 @@ pub(super) enum Read {
     /// There is no object.
     Missing,
     /// The section's state, and the version of the object.
-    State(Document, Arc<str>),
+    State(Box<Document>, Arc<str>),
     /// An object that is not the section's state, or can't be read as one.
     Foreign(Foreign),
 }
@@ -69,7 +69,7 @@ pub(super) async fn read(cluster: &Cluster, section: &SectionName, namespace: &s
             let content = object.content.value();
             let text = content.pointer(&format!("/data/{DATA}")).and_then(Value::as_str).unwrap_or_default();
             match Document::parse(text) {
-                Ok(document) => Read::State(document, object.resource_version),
+                Ok(document) => Read::State(Box::new(document), object.resource_version),
                 Err(unreadable) => Read::Foreign(unreadable.into()),
             }
         }
