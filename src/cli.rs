@@ -135,6 +135,14 @@ pub enum Remote {
         #[command(flatten)]
         access: Access,
     },
+    /// Take a section back that was detached
+    Attach {
+        /// Section of the running daemon
+        section: SectionName,
+        /// Where the daemon is and what opens it.
+        #[command(flatten)]
+        access: Access,
+    },
 }
 
 /// `towline status`.
@@ -199,6 +207,7 @@ impl Remote {
             Self::Detach { section, local_gone, access } => {
                 change(access, &format!("/detach/{section}?local_gone={local_gone}")).await?
             }
+            Self::Attach { section, access } => change(access, &format!("/attach/{section}")).await?,
         };
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Write)?;
         Ok(exit)

@@ -132,4 +132,11 @@ impl Section for Elected {
             self.section.detach(local_gone).await
         })
     }
+
+    fn attach(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+        Box::pin(async move {
+            self.check_held()?;
+            self.section.attach().await
+        })
+    }
 }

@@ -6,12 +6,13 @@
 //! `overhear` what peers' watches tell, `run` is a section's time at work, `awaited` is what caches have yet to show of our
 //! own writes, `reconcile` is the actor that observes, plans and does (`missing` is the part about remote objects that are
 //! not there), `execute` turns a step into a request, `attendant` wakes what waits (`owed`) for a cluster or a permission,
-//! `events` tells people, `report` tells operators (`waits`: why an object is not in step, and what to do about it; `obstacles`: why a
-//! section can't decide),
-//! [`state`] is what a section has to know after its process ended.
+//! `detach` ends a section for good and takes it back, `events` tells people, `report` tells operators (`waits`: why an object
+//! is not in step, and what to do about it; `obstacles`: why a section can't decide), [`state`] is what a section has to know
+//! after its process ended.
 
 pub mod attendant;
 mod awaited;
+mod detach;
 pub mod events;
 mod execute;
 pub mod guard;

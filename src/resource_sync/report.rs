@@ -315,19 +315,10 @@ impl telemetry::Section for SyncReport {
     }
 
     fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {
-        Box::pin(async move {
-            let section = &self.section;
-            let before = section.mode();
-            section.set_mode(if local_gone { Mode::DetachingLocalGone } else { Mode::Detaching });
-            if let Some((reason, _)) = section.not_listed_because() {
-                section.set_mode(before);
-                return Err(Refused::Unavailable { reason });
-            }
-            section.look_for_unselected();
-            let left = section.left_to_detach();
-            tracing::info!(section = %section.name(), local_gone, objects = left, "section is being detached");
-            section.request_all().await;
-            Ok(json!({"detaching": left}))
-        })
+        Box::pin(async move { self.section.detach(local_gone).await })
+    }
+
+    fn attach(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+        Box::pin(async move { self.section.attach().await })
     }
 }

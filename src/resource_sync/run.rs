@@ -131,8 +131,17 @@ impl Section {
 
     /// The first time that the state is known in this run, the section begins to decide, if its caches have been listed.
     pub(super) async fn state_may_be_known(&self) {
-        if !self.state().is_known() || !self.run.read().is_noting {
-            return;
+        if self.state().is_known() && self.run.read().is_noting {
+            self.decide_anew().await;
+        }
+    }
+
+    /// What the section is about may have changed: it begins to decide, if its caches have been listed, and else when they
+    /// have.
+    pub(super) async fn decide_anew(&self) {
+        {
+            let mut run = self.run.write();
+            (run.has_begun, run.is_noting) = (false, true);
         }
         self.take_mode_from_state();
         self.take_memory_from_state();

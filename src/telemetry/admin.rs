@@ -9,6 +9,7 @@
 //! | `GET /status` | version, age, the clusters, the actor tree, and each section's state, cause and report |
 //! | `POST /approve/{section}` | the section's answer |
 //! | `POST /detach/{section}?local_gone=true` | the section's answer |
+//! | `POST /attach/{section}` | the section's answer |
 //!
 //! All but `/metrics` answer JSON; errors are `{"error": "…"}`. Changes need loopback or the token, see `access`.
 
@@ -137,6 +138,7 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/status", get(status))
         .route("/approve/{section}", post(approve))
         .route("/detach/{section}", post(detach))
+        .route("/attach/{section}", post(attach))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no such page"))
         .method_not_allowed_fallback(async || Problem::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method"))
         .with_state(admin)
@@ -238,6 +240,18 @@ async fn detach(
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, local_gone, "detach requested");
     to_the_end(async move { section.detach(local_gone).await }).await
+}
+
+async fn attach(
+    State(admin): State<Arc<Admin>>,
+    Extension(Peer(peer)): Extension<Peer>,
+    Path(section): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    authorize(peer, &headers, admin.admin_token_file.as_deref()).await?;
+    let section = admin.section(&section)?;
+    tracing::info!(section = %section.name(), %peer, "attach requested");
+    to_the_end(async move { section.attach().await }).await
 }
 
 /// Runs a change in a task of its own: who hangs up does not stop it halfway.

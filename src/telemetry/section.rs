@@ -40,6 +40,11 @@ pub trait Section: Send + Sync {
     /// Ends the section for good, with `local_gone` also where the local cluster will never answer again. The answer
     /// tells what was released.
     fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>>;
+
+    /// Takes a section back that was ended so.
+    fn attach(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+        Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
+    }
 }
 
 /// A section's row in a table.

@@ -94,6 +94,103 @@ fn detaching_from_a_local_cluster_that_is_gone_releases_the_remote() {
 }
 
 #[test]
+fn a_detached_section_stays_detached_over_a_restart_until_it_is_attached_again() {
+    run(async {
+        let mut section = three_pairs("remembered").await;
+        assert_eq!(command(&section, &["attach", "remembered"]).await.status.code(), Some(1), "it is not detached");
+        let done = command(&section, &["detach", "remembered"]).await;
+        assert!(String::from_utf8_lossy(&done.stdout).contains("\"remembered\": true"), "{done:?}");
+        section.report_has("its end", |report| report["mode"] == json!("detached")).await;
+        let since = section.mark().await;
+        section.towline.start_again().await.unwrap();
+        section.towline.wait_ready(LIMIT).await.unwrap();
+        let at_rest = |report: &serde_json::Value| {
+            report["mode"] == json!("detached")
+                && report["queue"]["waiting"] == json!(0)
+                && report["state"]["standing"] == json!("stored")
+        };
+        section.report_has("that it is still detached", at_rest).await;
+        // What comes later is not taken either, by whichever watch tells of it.
+        section.make_remote("a", "later", &json!({"spec": {"engine": "postgres-17"}})).await;
+        section.patch_remote("b", "orders", &json!({"spec": {"storage": "1Gi"}})).await;
+        section.report_has("that it is still detached", at_rest).await;
+        assert_eq!(section.counted("a", since).await, (counts([]), counts([])));
+        assert_eq!(section.counted("b", since).await, (counts([]), counts([])));
+        // And so the hub's objects can be deleted, with nobody there to let them go.
+        section.towline.kill9().await.unwrap();
+        section.delete_remote("b", "bills").await;
+        section.remote_gone("b", "bills").await;
+        section.towline.start_again().await.unwrap();
+        section.towline.wait_ready(LIMIT).await.unwrap();
+        assert!(command(&section, &["attach", "remembered"]).await.status.success());
+        for (suffix, name) in [("a", "orders"), ("a", "later"), ("b", "orders")] {
+            let holds = |remote: &kube::core::DynamicObject| remote.finalizers() == [FINALIZER];
+            section.remote_has(suffix, name, holds).await;
+            section.local_has(suffix, name, |_| true).await;
+        }
+        section.local_has("b", "orders", |local| local.data["spec"]["storage"] == json!("1Gi")).await;
+        assert!(section.local("b").get_opt("bills").await.unwrap().is_some(), "it was let go, and lives on");
+        section.towline.start_again().await.unwrap();
+        section.towline.wait_ready(LIMIT).await.unwrap();
+        section.report_has("that it is attached", |report| report["mode"] == json!("syncing")).await;
+    });
+}
+
+#[test]
+fn an_edge_that_returns_after_it_was_given_up_loses_nothing_over_restarts_either() {
+    run(async {
+        let world = world().await;
+        let link = integration::Link::to(world.edge.address()).await.unwrap();
+        let edge = world.edge.kubeconfig_by(integration::users::TOWLINE, link.address()).unwrap();
+        let config = format!(
+            "[clusters.hub]\nkubeconfig = {:?}\n[clusters.edge]\nkubeconfig = {edge:?}\nrequest_timeout = \"2s\"\n{}",
+            world.hub_kubeconfig,
+            sync("returned", &databases(), "")
+        );
+        let mut section = Section::start_config("returned", databases(), &config, |_| {}).await;
+        section.make_namespaces("a").await;
+        section.make_remote_namespace("b").await;
+        let all = [("a", "orders"), ("a", "bills"), ("b", "orders")];
+        for (suffix, name) in all {
+            section.make_remote(suffix, name, &json!({"spec": {"engine": "postgres-17"}})).await;
+        }
+        section.in_step().await;
+        let mut before = Vec::new();
+        for (suffix, name) in all {
+            before.push(section.local_has(suffix, name, |_| true).await.uid());
+        }
+        link.cut().await.unwrap();
+        let done = integration::eventually("the detachment to be taken", LIMIT, async || {
+            let output = command(&section, &["detach", "returned", "--local-gone"]).await;
+            let told = String::from_utf8_lossy(&output.stdout).into_owned();
+            // Where its cluster is gone, the state can't be stored, and whoever detaches is told.
+            if told.contains("\"remembered\": false") && told.contains("a restart forgets it") {
+                Ok(())
+            } else {
+                Err(format!("{told}{}", String::from_utf8_lossy(&output.stderr)))
+            }
+        });
+        done.await.unwrap();
+        for (suffix, name) in all {
+            section.remote_has(suffix, name, |remote| remote.finalizers().is_empty()).await;
+            section.delete_remote(suffix, name).await;
+            section.remote_gone(suffix, name).await;
+        }
+        link.restore().await.unwrap();
+        section.report_has("its state", |report| report["state"]["standing"] == json!("stored")).await;
+        section.towline.start_again().await.unwrap();
+        section.towline.wait_ready(LIMIT).await.unwrap();
+        let at_rest =
+            |report: &serde_json::Value| report["mode"] == json!("detached") && report["queue"]["waiting"] == json!(0);
+        section.report_has("that it is still detached", at_rest).await;
+        for ((suffix, name), uid) in all.into_iter().zip(before) {
+            let local = section.local_has(suffix, name, |_| true).await;
+            assert_eq!((local.uid(), &local.metadata.deletion_timestamp), (uid, &None), "{suffix}/{name}");
+        }
+    });
+}
+
+#[test]
 fn what_others_have_in_the_cluster_does_not_raise_the_limit_of_a_section() {
     run(async {
         let mut section = Section::start("limit", queues(), "").await;

@@ -75,6 +75,11 @@ impl Section for Scripted {
         self.asked.lock().push(if local_gone { "detach, local gone" } else { "detach" });
         async { Ok(json!({ "released": 3 })) }.boxed()
     }
+
+    fn attach(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+        self.asked.lock().push("attach");
+        async { Ok(json!({ "attached": 3 })) }.boxed()
+    }
 }
 
 fn clusters() -> Vec<ClusterStanding> {
@@ -270,6 +275,7 @@ async fn changes_reach_the_section_from_loopback() {
         ("/approve/a", json!({ "approved": 12 }), "approve"),
         ("/detach/a", json!({ "released": 3 }), "detach"),
         ("/detach/a?local_gone=true", json!({ "released": 3 }), "detach, local gone"),
+        ("/attach/a", json!({ "attached": 3 }), "attach"),
     ] {
         let fixture = fixture(&sections);
         assert_eq!(post_json(fixture.admin, uri, NEAR).await, (StatusCode::OK, told));
@@ -279,7 +285,7 @@ async fn changes_reach_the_section_from_loopback() {
 
 #[tokio::test]
 async fn a_stranger_changes_nothing_and_learns_nothing() {
-    for uri in ["/approve/a", "/detach/a", "/detach/none"] {
+    for uri in ["/approve/a", "/detach/a", "/attach/a", "/detach/none"] {
         let fixture = fixture(&[("a", Readiness::Ready)]);
         let (status, body) = post_json(fixture.admin, uri, FAR).await;
         assert_eq!(status, StatusCode::FORBIDDEN, "{uri}");

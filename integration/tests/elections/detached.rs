@@ -1,0 +1,51 @@
+//! What a section was told in one replica, the next one knows.
+
+use std::time::Duration;
+
+use integration::eventually;
+use kube::ResourceExt;
+use serde_json::json;
+
+use crate::monitor::Monitor;
+use crate::sharing::replicas;
+use crate::world::{Company, LIMIT, World, run};
+
+#[test]
+fn a_section_that_was_detached_in_one_replica_is_detached_in_the_next() {
+    run(Company::One, async {
+        let world = World::shared("detached", Duration::from_secs(5), Duration::from_millis(1500)).await;
+        let monitor = Monitor::start(&world).await;
+        let replicas = replicas(&world, &monitor, 2).await;
+        let section = world.sections()[0].clone();
+        let finalizers = async || world.on_hub(0).get("orders").await.unwrap().finalizers().to_vec();
+        eventually("the hub's object to be taken", LIMIT, async || match finalizers().await {
+            held if held.is_empty() => Err("no finalizer".to_owned()),
+            _ => Ok(()),
+        })
+        .await
+        .unwrap();
+        let holder = monitor.holders().await[&section].clone();
+        let (first, second): (Vec<_>, Vec<_>) = replicas.iter().partition(|replica| replica.identity == holder);
+        let answer = first[0].towline.admin().detach(&section, false).await.unwrap();
+        assert_eq!(answer["remembered"], json!(true), "{answer}");
+        eventually("the hub's object to be let go", LIMIT, async || match finalizers().await {
+            held if held.is_empty() => Ok(()),
+            held => Err(format!("{held:?}")),
+        })
+        .await
+        .unwrap();
+        // Killed: nothing is handed over but what is written.
+        first[0].kill().await;
+        eventually("the section to run in the other replica, and to be detached there", LIMIT, async || {
+            let report = second[0].towline.admin().section(&section).await.map_err(|error| error.to_string())?;
+            let is_so = report["election"]["held"] == json!(true)
+                && report["mode"] == json!("detached")
+                && report["state"]["standing"] == json!("stored")
+                && report["queue"]["waiting"] == json!(0);
+            if is_so { Ok(()) } else { Err(report.to_string()) }
+        })
+        .await
+        .unwrap();
+        assert!(finalizers().await.is_empty(), "it was taken again");
+    });
+}
