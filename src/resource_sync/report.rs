@@ -63,7 +63,7 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     waits_for: Option<String>,
     /// What outlives the process, and where it is.
-    state: StateReport,
+    stored_state: StateReport,
     /// What a dry run would have done, by step.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     planned: BTreeMap<&'static str, u64>,
@@ -227,7 +227,7 @@ impl SyncReport {
             held: held.iter().map(|(harm, count)| (harm.as_str(), *count)).collect(),
             held_first: held_first.into_iter().map(|(key, _)| key).collect(),
             waits_for: section.not_listed_because().map(|(reason, _)| reason),
-            state: section.state().report(),
+            stored_state: section.state().report(),
             planned,
             objects_unknown_for_seconds: facts.unknown_for.map(|since| since.as_secs()),
             not_in_step: self.not_in_step(now),
