@@ -13,7 +13,7 @@ const LOCAL_GENERATION: &str = "sync-local-generation";
 /// Every mark of one section, spelled out once.
 #[derive(Debug, Clone)]
 pub struct Marks {
-    /// On either object: `"true"` stops everything for the pair.
+    /// On either object: a true value, as [`Pause`] reads it, stops everything for the pair.
     pub paused: Arc<str>,
     /// On a namespace: the local object it was made for.
     pub owner: Arc<str>,
@@ -86,7 +86,12 @@ impl Marks {
 
     /// Whether the object says that nothing is to be done.
     pub fn is_paused(&self, object: &Object) -> bool {
-        object.annotation(&self.paused) == Some("true")
+        self.pause(object) != Pause::No
+    }
+
+    /// What the object says of a pause.
+    pub fn pause<'a>(&self, object: &'a Object) -> Pause<'a> {
+        object.annotation(&self.paused).map_or(Pause::No, Pause::of)
     }
 
     /// Whether an annotation that the remote object lacks stays on the local one all the same, also with `mirror`: what this
@@ -128,6 +133,29 @@ impl Marks {
                 NamespaceOwner::Us
             }
             _ => NamespaceOwner::Others,
+        }
+    }
+}
+
+/// What an object says of a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pause<'a> {
+    /// It is not paused.
+    No,
+    /// It is paused.
+    Yes,
+    /// The value is neither true nor false. Whoever set it wanted something, and a pause is what can be taken back: the
+    /// pair is paused.
+    Unclear(&'a str),
+}
+
+impl<'a> Pause<'a> {
+    /// The values that Go's `strconv.ParseBool` accepts.
+    fn of(value: &'a str) -> Self {
+        match value {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Self::Yes,
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Self::No,
+            _ => Self::Unclear(value),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use kube::ResourceExt;
 use kube::api::DeleteParams;
-use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::rules_world::*;
@@ -91,12 +90,49 @@ fn a_new_remote_that_is_paused_is_not_even_given_a_finalizer() {
         assert!(section.local("a").get_opt("bills").await.unwrap().is_none());
         section.remote("a").delete("bills", &DeleteParams::default()).await.unwrap();
         section.remote_gone("a", "bills").await;
-        let only_true =
-            |object: &DynamicObject| object.annotations().get(&mark("paused")).map(String::as_str) == Some("yes");
-        let mut content = paused(&json!("yes"));
-        content["spec"] = json!({"engine": "postgres-17"});
-        section.make_remote("a", "notes", &content).await;
-        assert!(only_true(&section.remote_has("a", "notes", |remote| remote.finalizers() == [FINALIZER]).await));
-        section.local_has("a", "notes", |_| true).await;
+    });
+}
+
+#[test]
+fn a_pause_is_read_as_go_reads_it_and_what_is_neither_true_nor_false_pauses_and_is_told() {
+    run(async {
+        let section = pair_in_step("paused-values").await;
+        let pairs: Vec<(String, &str)> =
+            ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False", "yes", "tRUE", ""]
+                .into_iter()
+                .enumerate()
+                .map(|(number, value)| (format!("orders-{number}"), value))
+                .collect();
+        for (name, value) in &pairs {
+            section.make_remote("a", name, &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
+            section.local_has("a", name, |_| true).await;
+            section.patch_remote("a", name, &paused(&json!(value))).await;
+        }
+        section.report_has("nine paused pairs", |report| report["objects"]["paused"] == json!(9)).await;
+        for (name, _) in &pairs {
+            section.patch_remote("a", name, &json!({"spec": {"storage": "2Gi"}})).await;
+        }
+        section.quiet().await;
+        for (name, value) in &pairs {
+            let is_false = ["0", "f", "F", "FALSE", "false", "False"].contains(value);
+            if is_false {
+                section.local_has("a", name, |local| local.data["spec"]["storage"] == "2Gi").await;
+                continue;
+            }
+            let local = section.local_has("a", name, |_| true).await;
+            assert_eq!(local.data["spec"]["storage"], json!("1Gi"), "{value:?}");
+            let note = section.event("a", name, "Paused").await;
+            let is_told = note.contains(&format!("{value:?}, which is neither true nor false"));
+            assert_eq!(is_told, ["yes", "tRUE", ""].contains(value), "{value:?}: {note}");
+        }
+        let log = section.towline.log().unwrap();
+        assert_eq!(log.matches("neither true nor false").count(), 3, "{log}");
+        // What is changed to something else that can't be read is paused still, and nobody is told again.
+        section.patch_remote("a", "orders-12", &paused(&json!("no"))).await;
+        section.patch_remote("a", "orders-13", &paused(&json!("false"))).await;
+        section.local_has("a", "orders-13", |local| local.data["spec"]["storage"] == "2Gi").await;
+        section.quiet().await;
+        let local = section.local_has("a", "orders-12", |_| true).await;
+        assert_eq!(local.data["spec"]["storage"], json!("1Gi"));
     });
 }
