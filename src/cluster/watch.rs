@@ -10,6 +10,7 @@
 //! 410). This actor adds what kube leaves to its caller: which errors make the cache void, when to wait for the cluster
 //! and when for the kind, a new client when credentials change.
 
+mod definition;
 mod end;
 mod id;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use self::definition::Definition;
 use self::end::End;
 pub use self::id::WatchId;
 use super::access::AccessRequest;
@@ -71,6 +73,8 @@ pub trait Follower: Send + Sync {
     fn listed<'a>(&'a self, _watch: &'a Watch, _first: bool, _noted: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
         Box::pin(async {})
     }
+    /// The definition of the kind may have changed; `another_way`: it is served in another way than before.
+    fn redefined(&self, _watch: &Watch, _another_way: bool) {}
     /// Nobody demands the watch any more, and its cache was emptied: what was kept of it is to go, too.
     fn forget(&self) {}
 }
@@ -108,6 +112,8 @@ pub struct Watch {
     broken: RwLock<Option<(Instant, String)>>,
     /// How the kind is served, where that is known beforehand.
     known_kind: OnceLock<Kind>,
+    /// What is known of changes of the kind's definition.
+    definition: Definition,
 }
 
 impl Watch {
@@ -133,6 +139,7 @@ impl Watch {
             is_live: AtomicBool::new(false),
             broken: RwLock::default(),
             known_kind: OnceLock::new(),
+            definition: Definition::default(),
         })
     }
 
@@ -311,7 +318,7 @@ impl Watch {
             Err(Error::Unclaimed(_)) => return End::Unclaimed,
             Err(error) => return End::Void(error),
         };
-        self.kind.send_replace(Some(Arc::clone(&kind)));
+        self.serve(&kind);
         let epoch = session.epoch;
         if self.optional.load(Ordering::Relaxed) {
             match self.is_granted(&cluster, &kind).await {
@@ -333,11 +340,18 @@ impl Watch {
         let mut stream = self.stream(&session, &kind, streaming);
         scope.set_state("listing");
         let mut is_listing = true;
+        let mut next_look = self.next_look();
         loop {
             let next = tokio::select! {
                 biased;
                 _ = sessions.wait_for(|current| current.as_ref().is_some_and(|current| current.epoch != epoch)) => return End::Relist,
                 () = self.list_again.notified() => return End::Relist,
+                may_have_changed = self.definition.to_look_at(next_look) => {
+                    next_look = self.next_look();
+                    let watch = Arc::clone(self);
+                    scope.spawn(async move { watch.look_at_definition(may_have_changed).await });
+                    continue;
+                }
                 // Not in the middle of a list: who came first would wait for as long as others come.
                 () = self.demands.newer_than(number), if !is_listing => return End::Relist,
                 next = stream.next() => next,
@@ -457,6 +471,7 @@ impl Watch {
     ) -> BoxStream<'static, watcher::Result<Event<Decoded>>> {
         let watch = Arc::clone(self);
         let client = guarded(session.connection.client(), move || watch.demands.claim());
+        let client = self.definition.overhearing(client);
         let mut config = watcher::Config::default();
         if !self.id.labels.is_empty() {
             config = config.labels(&self.id.labels);

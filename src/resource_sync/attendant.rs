@@ -16,6 +16,9 @@ use crate::actor::{BoxError, Scope};
 /// How often due secrets are looked for: a fraction of the refresh interval, within these bounds.
 const LOOK_FOR_SECRETS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
+/// How often pairs are looked for whose fields that a server did not keep are due to be written again.
+const LOOK_FOR_UNKEPT: Duration = Duration::from_mins(1);
+
 /// What an API server could not tell is asked for again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
@@ -43,6 +46,8 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
         refresh.map_or(LOOK_FOR_SECRETS.1, |interval| (interval / 10).clamp(LOOK_FOR_SECRETS.0, LOOK_FOR_SECRETS.1));
     let mut look = tokio::time::interval(period);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut look_for_unkept = tokio::time::interval(LOOK_FOR_UNKEPT);
+    look_for_unkept.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // What was asked for and parked before this looked, or while it was away.
     let mut unanswered = request_asked(&section).await;
     let mut may_go_on = true;
@@ -60,6 +65,7 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
             Ok(()) = local_permissions.changed() => may_go_on = true,
             () = section.asked() => unanswered = request_asked(&section).await,
             () = tokio::time::sleep(ASK_AGAIN), if unanswered => unanswered = request_asked(&section).await,
+            _ = look_for_unkept.tick() => section.request_due_again().await,
             _ = look.tick(), if refresh.is_some() => section.request_due_secrets().await,
         }
     }

@@ -9,9 +9,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
+use super::contention::Contended;
 use super::section::Section;
+use super::unkept::Unkept;
 use crate::actor::{BoxError, Inbox, Mailbox, Scope};
-use crate::cluster::{FIELD_MANAGER, Object, ObjectKey, other_managers};
+use crate::cluster::{FIELD_MANAGER, Kind, Object, ObjectKey, other_managers};
+use crate::config::ClusterName;
 
 /// Events that wait to be written; a section that fails as a whole needs no more of them to be understood.
 pub const EVENT_CAPACITY: usize = 256;
@@ -32,6 +35,8 @@ pub struct PairEvent {
     uid: Option<Arc<str>>,
     kind: EventKind,
     note: String,
+    /// What is contended, and the remote object; who contends it is found when the Event is written.
+    contended: Option<(Contended, ObjectKey)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,11 +47,12 @@ enum EventKind {
     Synced,
     Held,
     Adopted,
+    FieldsNotKept,
 }
 
 impl PairEvent {
     fn new(local: &Object, kind: EventKind, note: String) -> Self {
-        Self { key: local.key.clone(), uid: Some(Arc::clone(&local.uid)), kind, note }
+        Self { key: local.key.clone(), uid: Some(Arc::clone(&local.uid)), kind, note, contended: None }
     }
 
     /// A step failed; `local` where the local object exists.
@@ -56,17 +62,35 @@ impl PairEvent {
             uid: local.map(|local| Arc::clone(&local.uid)),
             kind: EventKind::SyncFailed,
             note: format!("{step}: {reason}"),
+            contended: None,
         }
     }
 
-    /// Somebody else keeps changing what the remote says; who is found when the Event is written.
-    pub fn contended(local: &Object) -> Self {
-        Self::new(local, EventKind::Contended, String::new())
+    /// Somebody else keeps undoing what we write; who is found when the Event is written.
+    pub fn contended(local: &Object, remote_key: &ObjectKey, what: Contended) -> Self {
+        let contended = Some((what, remote_key.clone()));
+        Self { contended, ..Self::new(local, EventKind::Contended, String::new()) }
     }
 
-    /// Nothing is done while it is paused.
-    pub fn paused(local: &Object) -> Self {
-        Self::new(local, EventKind::Paused, "nothing is synced while the object is paused".into())
+    /// Nothing is done while it is paused; `unclear` where the annotation is neither true nor false.
+    pub fn paused(key: &ObjectKey, local: Option<&Object>, unclear: Option<&str>) -> Self {
+        let rule = "nothing is synced while the object is paused";
+        Self {
+            key: key.clone(),
+            uid: local.map(|local| Arc::clone(&local.uid)),
+            kind: EventKind::Paused,
+            note: unclear.map_or_else(|| rule.to_owned(), |problem| format!("{problem}; {rule}")),
+            contended: None,
+        }
+    }
+
+    /// The API server of a cluster does not keep fields as they were written.
+    pub fn fields_not_kept(local: &Object, cluster: &ClusterName, fields: &Unkept) -> Self {
+        let list = fields.list();
+        let note = format!(
+            "the API server of cluster {cluster} does not keep {list} as the other side has it: see its definition of the kind"
+        );
+        Self::new(local, EventKind::FieldsNotKept, note)
     }
 
     /// Many objects wait for an operator's approval, this one among them.
@@ -94,12 +118,13 @@ impl EventKind {
             Self::Synced => "Synced",
             Self::Held => "MassChangeHeld",
             Self::Adopted => "Adopted",
+            Self::FieldsNotKept => "FieldsNotKept",
         }
     }
 
     fn event_type(self) -> EventType {
         match self {
-            Self::SyncFailed | Self::Contended | Self::Held => EventType::Warning,
+            Self::SyncFailed | Self::Contended | Self::Held | Self::FieldsNotKept => EventType::Warning,
             Self::Paused | Self::Synced | Self::Adopted => EventType::Normal,
         }
     }
@@ -117,14 +142,15 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
         let Some(mut event) = event else { return Ok(()) };
         let Some(session) = cluster.session() else { continue };
         let Some(kind) = local.kind().filter(|_| cluster.is_available()) else { continue };
-        if event.kind == EventKind::Contended {
-            let client = session.connection.client();
+        let mut action = "Sync";
+        if let Some((what, remote_key)) = event.contended.take() {
+            action = what.action();
             let others = tokio::select! {
                 () = scope.draining() => return Ok(()),
-                others = contenders(&client, &kind.resource, &event.key) => others,
+                others = contenders(&section, &what, &event.key, &remote_key) => others,
             };
-            event.note = format!("{others} keeps changing fields that the remote object sets; they are set back");
-            tracing::warn!(key = %event.key, note = event.note, "another field manager keeps changing the object");
+            event.note = format!("{others} keeps changing {what}: it is written again, once in half a minute");
+            tracing::warn!(section = %section.name(), key = %event.key, note = event.note, "another writer keeps changing what the section writes");
         }
         let recorder = match &recorder {
             Some((epoch, recorder)) if *epoch == session.epoch => recorder,
@@ -145,7 +171,7 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
             type_: event.kind.event_type(),
             reason: event.kind.reason().into(),
             note: Some(event.note),
-            action: "Sync".into(),
+            action: action.into(),
             secondary: None,
         };
         if let Err(error) = recorder.publish(&published, &reference).await {
@@ -154,17 +180,40 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
     }
 }
 
-/// Which other managers the object has, as the Event says it.
+/// Which other managers the contended object has, as the Event says it.
 ///
 /// Right after a rewrite of ours the other manager owns none of the fields, and is not among them: it comes again, while
-/// we hold back, so this looks again.
-async fn contenders(client: &kube::Client, resource: &kube::core::ApiResource, key: &ObjectKey) -> String {
-    for _ in 0..LOOKS {
-        let Some(names) = other_managers(client, resource, key, "").await else { break };
-        if !names.is_empty() {
-            return format!("field manager {}", names.join(", "));
+/// we hold back, so this looks a moment later, and again. Newest first: others may have made the object.
+async fn contenders(section: &Section, what: &Contended, local_key: &ObjectKey, remote_key: &ObjectKey) -> String {
+    let is_remote =
+        matches!(what, Contended::Status | Contended::Finalizer | Contended::Generations | Contended::Secret(_));
+    let (cluster, key, kind) = if is_remote {
+        (section.remote_cluster(), remote_key, section.remote_kind())
+    } else {
+        (section.local_cluster(), local_key, section.local_kind())
+    };
+    let secret = Kind::core("Secret", "secrets", true);
+    let (key, resource) = match what {
+        Contended::Secret(name) => {
+            let name = section.mapping().remote_secret_name(name);
+            (ObjectKey::new(Arc::clone(&key.namespace), name), Some(&secret.resource))
         }
+        Contended::SecretHash(name) => {
+            (ObjectKey::new(Arc::clone(&key.namespace), Arc::clone(name)), Some(&secret.resource))
+        }
+        _ => (key.clone(), kind.as_ref().map(|kind| &kind.resource)),
+    };
+    let has_subresource = kind.as_ref().is_some_and(|kind| kind.status_subresource);
+    let subresource = if *what == Contended::Status && has_subresource { "status" } else { "" };
+    let somebody = format!("another field manager on cluster {}", cluster.name());
+    let (Some(session), Some(resource)) = (cluster.session(), resource) else { return somebody };
+    let client = session.connection.client();
+    for _ in 0..LOOKS {
         tokio::time::sleep(BETWEEN_LOOKS).await;
+        let Some(names) = other_managers(&client, resource, &key, subresource).await else { break };
+        if !names.is_empty() {
+            return format!("field manager {} on cluster {}", names.join(", "), cluster.name());
+        }
     }
-    "another field manager".to_owned()
+    somebody
 }

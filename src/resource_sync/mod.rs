@@ -1,17 +1,19 @@
 //! Resource sync: one kind's spec goes from a remote cluster to a local one, its status and named secrets go back.
 //!
 //! [`plan`] is the heart and pure: what was observed in, the next step out; every rule of the specification is there
-//! ([`names`], [`patch`], [`secrets`], [`settled`] and [`guard`] are its parts, each pure too). Around it: [`section`]
+//! ([`names`], [`patch`], [`secrets`], [`settled`], `unkept`, [`contention`] and [`guard`] are its parts, each pure too). Around it: [`section`]
 //! holds what a section decides from (`namespaces` the part about those), `news` translates what watches tell into keys,
 //! `overhear` what peers' watches tell, `run` is a section's time at work, `awaited` is what caches have yet to show of our
 //! own writes, `reconcile` is the actor that observes, plans and does (`missing` is the part about remote objects that are
-//! not there), `execute` turns a step into a request, `attendant` wakes what waits (`owed`) for a cluster or a permission,
-//! `detach` ends a section for good and takes it back, `events` tells people, `report` tells operators (`waits`: why an object
-//! is not in step, and what to do about it; `obstacles`: why a section can't decide), [`state`] is what a section has to know
-//! after its process ended.
+//! not there, `again` about what is written once more, `telling` what people are told), `execute` turns a step into a
+//! request, `attendant` wakes what waits (`owed`) for a cluster or a permission, `detach` ends a section for good and takes it
+//! back, `events` tells people, `report` tells operators (`waits`: why an object is not in step, and what to do about it;
+//! `obstacles`: why a section can't decide), [`state`] is what a section has to know after its process ended.
 
+mod again;
 pub mod attendant;
 mod awaited;
+pub mod contention;
 mod detach;
 pub mod events;
 mod execute;
@@ -42,5 +44,7 @@ mod stage;
 pub mod standing;
 pub mod state;
 pub mod table;
+mod telling;
+mod unkept;
 pub mod waits;
 pub mod wiring;

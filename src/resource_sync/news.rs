@@ -200,6 +200,12 @@ impl Follower for Following {
         })
     }
 
+    fn redefined(&self, _: &Watch, another_way: bool) {
+        if matches!(self.role, Role::Remote | Role::Local) && self.section.is_listed() {
+            self.section.definition_changed(another_way);
+        }
+    }
+
     fn note(&self, watch: &Watch, first: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
         let section = &self.section;
         if matches!(self.role, Role::Remote | Role::Local) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::contention::Contended;
 use super::ownership::{self, is_ours};
 use super::plan::Policy;
 use super::settled::{Settled, fingerprint};
@@ -31,6 +32,18 @@ pub struct LocalChange {
 impl LocalChange {
     fn is_empty(&self) -> bool {
         self.content.is_none() && self.labels.is_empty() && self.annotations.is_empty()
+    }
+
+    /// The change without what somebody else keeps undoing; `None`: nothing is left.
+    pub fn without(mut self, contended: &[Contended]) -> Option<Self> {
+        if contended.contains(&Contended::Content) {
+            self.content = None;
+        }
+        if contended.contains(&Contended::Metadata) {
+            self.labels.clear();
+            self.annotations.clear();
+        }
+        (!self.is_empty()).then_some(self)
     }
 
     /// The object as it will be.
@@ -120,11 +133,16 @@ pub fn local_fingerprint(content: &CanonicalJson, policy: &Policy) -> u64 {
     if policy.local_fields.is_empty() {
         return fingerprint(Some(content));
     }
+    fingerprint(Some(&CanonicalJson::of(&without_local_fields(content, &policy.local_fields))))
+}
+
+/// A content without the fields that belong to the local side.
+pub fn without_local_fields(content: &CanonicalJson, local_fields: &[SpecPointer]) -> Value {
     let mut value = content.value();
-    for pointer in &policy.local_fields {
+    for pointer in local_fields {
         remove(&mut value, pointer.segments());
     }
-    fingerprint(Some(&CanonicalJson::of(&value)))
+    value
 }
 
 /// The content that the local object is to have, where that is another than it has (rule 9), and whether writing it depends

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::contention::Contended;
 use super::marks::{Marks, NamespaceOwner};
 use super::ownership::{self, Unproven};
 use super::patch::{self, LocalChange};
@@ -137,6 +138,8 @@ pub struct Observed {
     pub secrets: Vec<SecretView>,
     /// What earlier writes of ours settled on.
     pub settled: Settled,
+    /// What somebody else keeps undoing, and is not to be written now.
+    pub contended: Vec<Contended>,
 }
 
 /// What harms when it happens to many objects at once, and therefore needs the guard's permission.
@@ -261,6 +264,8 @@ pub enum Rest {
     NamespaceTerminating,
     /// Neither side exists, or the pair was let go.
     Gone,
+    /// Somebody else keeps undoing what all the rest waits for.
+    Contended,
 }
 
 /// The next thing to do.
@@ -347,11 +352,18 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     }
     // Rule 4.
     if !remote.has_finalizer(&policy.marks.finalizer) {
-        return Next::Do(Step::AddFinalizer);
+        if !observed.is_contended(&Contended::Finalizer) {
+            return Next::Do(Step::AddFinalizer);
+        }
+        // What is there is kept in step without it, and nothing is made.
+        if observed.local.is_none() {
+            return Next::Rest(Rest::Contended);
+        }
     }
     if let Some(local) = observed.local.as_deref().filter(|_| policy.write_back) {
         // Rule 5.
         if !observed.local_status_unknown
+            && !observed.is_contended(&Contended::Status)
             && local.status != remote.status
             && !observed
                 .settled
@@ -364,10 +376,10 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         }
         // Rule 6.
         for secret in observed.secrets.iter().filter(|secret| secret.is_controlled_by(local)) {
-            if secret.needs_upload() {
+            if secret.needs_upload() && !observed.is_contended(&Contended::Secret(Arc::clone(&secret.name))) {
                 return Next::Do(Step::UploadSecret(Arc::clone(&secret.name)));
             }
-            if secret.needs_note() {
+            if secret.needs_note() && !observed.is_contended(&Contended::SecretHash(Arc::clone(&secret.name))) {
                 return Next::Do(Step::NoteSecretHash(Arc::clone(&secret.name)));
             }
         }
@@ -384,11 +396,14 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     }
     // Rule 9.
     let Some(local) = &observed.local else { return Next::Do(Step::CreateLocal) };
-    if let Some(change) = patch::local_change(remote, local, policy, &observed.settled) {
+    let change = patch::local_change(remote, local, policy, &observed.settled);
+    if let Some(change) = change.and_then(|change| change.without(&observed.contended)) {
         return Next::Do(Step::PatchLocal(change));
     }
     // Rule 10.
-    if policy.write_back && !observed.remote_generation_unknown {
+    // While the content is contended, what the local object holds is somebody else's, and no result of the remote's.
+    let is_contended = [Contended::Content, Contended::Generations].iter().any(|what| observed.is_contended(what));
+    if policy.write_back && !observed.remote_generation_unknown && !is_contended {
         let noted = |mark: &str| remote.annotation(mark).and_then(|text| text.parse::<i64>().ok());
         if noted(&policy.marks.remote_generation) != Some(remote.generation)
             || noted(&policy.marks.local_generation) != Some(local.generation)
@@ -541,6 +556,11 @@ impl Observed {
             Remote::Present(remote) | Remote::Absent(Absence::LeftSelector(remote)) => Some(remote),
             Remote::Absent(_) => None,
         }
+    }
+
+    /// Whether somebody else keeps undoing this, and it is not to be written now.
+    fn is_contended(&self, what: &Contended) -> bool {
+        self.contended.contains(what)
     }
 
     /// The observation after a step was carried out: what a watch would show, as far as the reply tells.

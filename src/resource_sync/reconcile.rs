@@ -1,18 +1,17 @@
 //! The reconciler of one pair: observe, plan, do, until the plan has nothing left to do.
 //!
-//! State it owns: how often it had to rewrite what somebody else changed. Which of its own writes the caches have not
+//! State it owns: how often it had to rewrite what somebody else undid. Which of its own writes the caches have not
 //! shown yet, and which outcomes are unknown, it notes with the section. Who sends to it: the dispatcher, one request at a time. What it sends: requests to
 //! the two clusters, Events. Passivated when idle and made again on demand: all that matters is then found with the section
 //! and in the caches.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::awaited::{Awaiting, Side};
+use super::contention::{Contended, Contests, Effect, effects};
 use super::events::PairEvent;
 use super::execute::execute;
 use super::missing::{GUARD_LOOK, LISTING_LOOK, is_selected};
@@ -34,12 +33,6 @@ const NAMESPACE_TERMINATES: Duration = Duration::from_secs(5);
 const NAMESPACE_MADE: Duration = Duration::from_secs(1);
 /// No pair needs more steps than this in one go; one that does goes round in circles.
 const MOST_STEPS: usize = 40;
-/// After so many rewrites of what somebody else changed ...
-const REWRITES: usize = 3;
-/// ... within this ...
-const REWRITES_WITHIN: Duration = Duration::from_mins(1);
-/// ... the next one has to wait for this.
-const REWRITE_PAUSE: Duration = Duration::from_secs(30);
 
 /// Makes the reconcilers of one section.
 pub struct PairReconcilers {
@@ -66,8 +59,7 @@ impl ReconcilerFactory<ObjectKey> for PairReconcilers {
             permissions: 0,
             waiting_since: None,
             looked: Instant::now(),
-            last_written: BTreeMap::new(),
-            rewrites: VecDeque::new(),
+            contests: Contests::default(),
         }
     }
 }
@@ -83,28 +75,11 @@ pub struct PairReconciler {
     waiting_since: Option<Instant>,
     /// When this run looked at the caches.
     looked: Instant,
-    /// Fingerprint of what was last written, by step.
-    last_written: BTreeMap<&'static str, u64>,
-    rewrites: VecDeque<Instant>,
+    contests: Contests,
 }
 
 fn is_missing_secret(step: &str, error: &Error) -> bool {
     step == UPLOAD_SECRET && matches!(error, Error::NotFound { .. })
-}
-
-/// Fingerprint of what a step that somebody else can undo writes.
-fn written_fingerprint(step: &Step, observed: &Observed) -> Option<u64> {
-    let mut hasher = DefaultHasher::new();
-    match step {
-        Step::PatchLocal(change) => {
-            observed.remote_object()?.content.hash(&mut hasher);
-            change.labels.hash(&mut hasher);
-            change.annotations.hash(&mut hasher);
-        }
-        Step::WriteRemoteStatus => observed.local.as_ref()?.status.hash(&mut hasher),
-        _ => return None,
-    }
-    Some(hasher.finish())
 }
 
 /// How one reconcile ended.
@@ -155,6 +130,9 @@ impl Reconciler for PairReconciler {
         self.waiting_since = None;
         section.remember(&self.key, &self.awaiting);
 
+        if let Some(end) = self.confirm_status(&section).await {
+            return self.finish(&section, &section.observe(&self.key, &remote_key), end);
+        }
         self.looked = Instant::now();
         let mut observed = section.observe(&self.key, &remote_key);
         if let Err(error) = self.resolve_unknown(&section, &mut observed).await {
@@ -230,6 +208,8 @@ impl PairReconciler {
     async fn carry_out(&mut self, section: &Section, mut observed: Observed) -> (End, Observed) {
         let mut secret_failure = None;
         let mut asked = false;
+        // How long the first of what somebody else keeps undoing has to wait.
+        let mut contended: Option<Duration> = None;
         for _ in 0..MOST_STEPS {
             let next = match section.mode() {
                 Mode::Syncing => plan::next(&observed, section.policy()),
@@ -245,7 +225,11 @@ impl PairReconciler {
                     }
                 }
                 Next::Rest(rest) => {
-                    let end = secret_failure.map_or(End::Rest(rest), |(step, error)| End::Failed(step, error));
+                    let end = match (secret_failure, contended) {
+                        (Some((step, error)), _) => End::Failed(step, error),
+                        (None, Some(left)) => End::Later(PairState::Pending, Some(left)),
+                        (None, None) => End::Rest(rest),
+                    };
                     return (end, observed);
                 }
                 Next::ConfirmAbsence => match self.confirm_absence(section, &mut observed, &mut asked).await {
@@ -262,6 +246,12 @@ impl PairReconciler {
             if let Some(end) = self.may_not_send(section, &step, &observed) {
                 return (end, observed);
             }
+            let effects = effects(&step, &observed);
+            if let Some(left) = self.contention(&effects, &mut observed) {
+                contended = Some(contended.map_or(left, |earlier| earlier.min(left)));
+                continue;
+            }
+            self.count_rewrites(section, &effects, &observed);
             if step == Step::AddFinalizer {
                 section.table.lock().pair(&self.key).holds_remote = true;
             }
@@ -279,14 +269,10 @@ impl PairReconciler {
             let result = execute(section, &step, &observed).await;
             self.awaiting.set_unknown(&step, result.as_ref().is_err_and(Error::outcome_is_unknown));
             match result {
-                Ok(written) => {
-                    if let Some(content) = written_fingerprint(&step, &observed) {
-                        self.last_written.insert(step.name(), content);
-                    }
-                    self.note(section, &step, &written, &observed);
-                    section.remember(&self.key, &self.awaiting);
-                    observed = observed.after(&step, &written, section.policy());
-                }
+                Ok(written) => match self.acknowledged(section, &step, &effects, &written, observed).await {
+                    (None, after) => observed = after,
+                    (Some(end), after) => return (end, after),
+                },
                 // One failing secret stops neither the others nor the spec.
                 Err(error) if matches!(step, Step::UploadSecret(_) | Step::NoteSecretHash(_)) => {
                     if let Step::UploadSecret(name) | Step::NoteSecretHash(name) = &step
@@ -303,6 +289,10 @@ impl PairReconciler {
                 Err(error) => {
                     if let Some((_, count)) = harm.filter(|_| !error.outcome_is_unknown()) {
                         section.uncount_harm(count);
+                    }
+                    if step == Step::WriteRemoteStatus && matches!(error, Error::NotServed { .. }) {
+                        // The kind may have lost its subresource: where it has, the watch begins anew and asks for all.
+                        let _ = section.watches().remote.confirm_kind().await;
                     }
                     if matches!(error, Error::Conflict { .. } | Error::NotFound { .. }) {
                         self.awaiting.refused(&step, &observed);
@@ -344,41 +334,54 @@ impl PairReconciler {
         {
             return Some(End::Later(PairState::Deleting, Some(NAMESPACE_MADE)));
         }
-        self.contention(section, step, observed)
+        None
     }
 
-    /// Somebody else keeps changing what is ours: after a few rewrites we slow down.
-    fn contention(&mut self, section: &Section, step: &Step, observed: &Observed) -> Option<End> {
-        let content = written_fingerprint(step, observed)?;
-        let again = self.last_written.get(step.name()) == Some(&content);
-        let drifted = matches!(step, Step::PatchLocal(change) if change.content.is_some())
-            && observed.remote_object().is_some_and(|remote| observed.settled.is_rewrite(remote));
-        if !again && !drifted {
-            return None;
+    /// Folds the reply of a step into what is known; an end: nothing more can be decided now.
+    async fn acknowledged(
+        &mut self,
+        section: &Section,
+        step: &Step,
+        effects: &[Effect],
+        written: &Written,
+        observed: Observed,
+    ) -> (Option<End>, Observed) {
+        for effect in effects {
+            self.contests.wrote(effect);
         }
+        if *step == Step::RemoveFinalizer {
+            self.contests.took_back(&Contended::Finalizer);
+        }
+        self.note(section, step, written, &observed);
+        section.remember(&self.key, &self.awaiting);
+        let end = if *step == Step::WriteRemoteStatus { self.confirm_status(section).await } else { None };
+        (end, observed.after(step, written, section.policy()))
+    }
+
+    /// Somebody else keeps undoing what this step writes: after a few rewrites it waits. Returns how long, and leaves that
+    /// part out of the observation; `None`: it may go.
+    fn contention(&mut self, effects: &[Effect], observed: &mut Observed) -> Option<Duration> {
         let now = Instant::now();
-        while self.rewrites.front().is_some_and(|when| now.saturating_duration_since(*when) > REWRITES_WITHIN) {
-            self.rewrites.pop_front();
-        }
-        if self.rewrites.len() >= REWRITES
-            && let Some(last) = self.rewrites.back()
-        {
-            let left = (*last + REWRITE_PAUSE).saturating_duration_since(now);
-            if !left.is_zero() {
-                return Some(End::Later(PairState::Pending, Some(left)));
+        let mut left: Option<Duration> = None;
+        for effect in effects {
+            if let Some(wait) = self.contests.wait(effect, now) {
+                left = Some(left.map_or(wait, |left| left.min(wait)));
+                observed.contended.push(effect.what.clone());
             }
         }
-        self.rewrites.push_back(now);
-        self.metrics.contended_field();
-        if self.rewrites.len() >= REWRITES
-            && let Some(local) = &observed.local
-        {
-            let told = std::mem::replace(&mut section.table.lock().pair(&self.key).told_contended, true);
-            if !told {
-                section.tell(PairEvent::contended(local));
+        left
+    }
+
+    /// Counts the rewrites among what is sent now, and tells of a fight.
+    fn count_rewrites(&mut self, section: &Section, effects: &[Effect], observed: &Observed) {
+        for effect in effects {
+            let Some(is_fight) = self.contests.sent(effect, Instant::now()) else { continue };
+            self.metrics.contended_field();
+            let Some(local) = observed.local.as_ref().filter(|_| is_fight) else { continue };
+            if section.table.lock().pair(&self.key).told_contended.insert(effect.what.clone()) {
+                section.tell(PairEvent::contended(local, &observed.remote_key, effect.what.clone()));
             }
         }
-        None
     }
 
     /// Notes what the caches have yet to show, and what a write may settle on.
@@ -406,7 +409,9 @@ impl PairReconciler {
                         self.metrics.written(Direction::Status, lag);
                     }
                     let settled = &mut table.pair(&self.key).settled;
-                    settled.wrote_status(local, written);
+                    if let Some(remote) = observed.remote_object() {
+                        settled.wrote_status(local, remote, written);
+                    }
                     let shown = remotes.get(&observed.remote_key);
                     settled.observe(shown.as_deref(), None, section.policy());
                 }
@@ -530,6 +535,7 @@ impl PairReconciler {
         let state = match rest {
             Rest::InStep => PairState::InStep,
             Rest::Paused => PairState::Paused,
+            Rest::Contended => PairState::Pending,
             Rest::LocalTerminating | Rest::NamespaceTerminating => PairState::Deleting,
             Rest::Stranger => PairState::Stranger,
             Rest::MappingChanged => PairState::MappingChanged,
@@ -579,31 +585,15 @@ impl PairReconciler {
         let waits = (state == PairState::Deleting).then(|| Waits::deleting(rest, observed, section.config()));
         table.ended(&self.key, state, self.looked, waits);
         drop(table);
-        if let Some(local) = &observed.local {
-            match (state, told) {
-                (PairState::InStep, Some(_)) => section.tell(PairEvent::synced(local)),
-                (PairState::Paused, _) if before != PairState::Paused => section.tell(PairEvent::paused(local)),
-                _ => {}
-            }
+        if let (PairState::InStep, Some(_), Some(local)) = (state, told, &observed.local) {
+            section.tell(PairEvent::synced(local));
+        }
+        if state == PairState::InStep {
+            self.tell_unkept(section, observed);
+        }
+        if state == PairState::Paused && before != PairState::Paused {
+            self.tell_pause(section, observed);
         }
         Outcome::Done
-    }
-
-    fn failed(&self, section: &Section, observed: &Observed, failure: Failure, now: Instant) {
-        let mut table = section.table.lock();
-        let told = table.pair(&self.key).told_failure.replace((failure.step, failure.kind));
-        let is_news = told != Some((failure.step, failure.kind));
-        if is_news {
-            tracing::warn!(
-                section = %section.name(), remote = %section.config().remote, local = %section.config().local,
-                key = %failure.key, step = failure.step, reason = failure.reason, "sync failed"
-            );
-            // Also of one that could not be made; but an Event needs a namespace to be in.
-            if observed.local.is_some() || observed.namespace != Namespace::Missing {
-                let local = observed.local.as_deref();
-                section.tell(PairEvent::failed(&failure.key, local, failure.step, &failure.reason));
-            }
-        }
-        table.failed(failure, now);
     }
 }

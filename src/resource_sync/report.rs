@@ -15,7 +15,7 @@ use super::reconcile::PairReconcilers;
 use super::section::{Mode, Section};
 use super::standing::Standing;
 use super::state::StateReport;
-use super::table::{Failure, Lags};
+use super::table::{Failure, Lags, UnkeptFields};
 use super::waits::Waits;
 use crate::actor::{Dispatcher, Snapshot};
 use crate::cluster::ObjectKey;
@@ -72,6 +72,9 @@ struct Report {
     objects_unknown_for_seconds: Option<u64>,
     /// The objects that fail or have waited for too long, the most urgent and oldest first.
     not_in_step: Vec<NotInStep>,
+    /// Fields that an API server does not keep as they were written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unkept: Option<UnkeptReport>,
     /// The last failures that are not mended, newest first.
     failures: Vec<AgedFailure>,
 }
@@ -89,6 +92,25 @@ struct NotInStep {
     retry: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_in_seconds: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct UnkeptReport {
+    objects: usize,
+    fields: usize,
+    /// The first objects, by key.
+    first: Vec<UnkeptObject>,
+}
+
+#[derive(Debug, Serialize)]
+struct UnkeptObject {
+    key: ObjectKey,
+    /// Whose API server it is.
+    cluster: ClusterName,
+    /// The first of them.
+    fields: Vec<String>,
+    /// How many there are besides.
+    more: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -176,7 +198,7 @@ impl SyncReport {
         let listed = table.not_in_step(now, MOST_LISTED).into_iter().map(|(key, pair, state, age)| {
             let waits = match (&pair.waits, state) {
                 (Some(waits), state) if state != ObjectState::Pending => (**waits).clone(),
-                _ => Waits::pending(unanswered, pair.told_contended),
+                _ => Waits::pending(unanswered, !pair.told_contended.is_empty()),
             };
             NotInStep {
                 key: key.to_string(),
@@ -194,9 +216,10 @@ impl SyncReport {
     fn build(&self) -> Report {
         let now = Instant::now();
         let section = &self.section;
-        let (objects, oldest, failures, planned) = {
+        let (objects, oldest, failures, planned, totals, unkept) = {
             let table = section.table.lock();
-            (table.states(), table.oldest_pending(now), table.failures(now), table.planned_steps())
+            let (totals, unkept) = (table.unkept_totals(), table.unkept());
+            (table.states(), table.oldest_pending(now), table.failures(now), table.planned_steps(), totals, unkept)
         };
         let facts = self.facts();
         let bounds = section.bounds();
@@ -231,11 +254,24 @@ impl SyncReport {
             planned,
             objects_unknown_for_seconds: facts.unknown_for.map(|since| since.as_secs()),
             not_in_step: self.not_in_step(now),
+            unkept: (totals.objects > 0).then(|| UnkeptReport {
+                objects: totals.objects,
+                fields: totals.spec + totals.status,
+                first: unkept.into_iter().map(|unkept| self.unkept_object(unkept)).collect(),
+            }),
             failures: failures
                 .into_iter()
                 .map(|(age, failure)| AgedFailure { seconds_ago: age.as_secs(), failure })
                 .collect(),
         }
+    }
+}
+
+impl SyncReport {
+    fn unkept_object(&self, unkept: UnkeptFields) -> UnkeptObject {
+        let UnkeptFields { key, direction, fields } = unkept;
+        let more = fields.count.saturating_sub(fields.named.len());
+        UnkeptObject { key, cluster: self.section.written_to(direction).clone(), fields: fields.named, more }
     }
 }
 
@@ -278,10 +314,12 @@ impl telemetry::Section for SyncReport {
 
     fn refresh(&self) {
         let now = Instant::now();
-        let (states, oldest) = {
+        let (states, oldest, unkept) = {
             let table = self.section.table.lock();
-            (table.states(), table.oldest_pending(now))
+            (table.states(), table.oldest_pending(now), table.unkept_totals())
         };
+        self.metrics.set_unkept(Direction::Spec, unkept.spec);
+        self.metrics.set_unkept(Direction::Status, unkept.status);
         self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
         self.metrics.set_objects(|state| states.get(&state).copied().unwrap_or_default());
         self.metrics.set_dry_run(self.section.config().dry_run);

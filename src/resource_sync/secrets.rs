@@ -77,6 +77,11 @@ impl SecretView {
         !self.failed && self.noted.as_ref() != Some(&self.hash)
     }
 
+    /// Whether it is only due to be written again: nobody is known to have changed anything.
+    pub fn is_refresh(&self) -> bool {
+        self.remote == RemoteSecret::Unwatched { due: true } && self.noted.as_ref() == Some(&self.hash)
+    }
+
     /// It was written to the remote.
     pub fn uploaded(&mut self) {
         self.uploaded = true;

@@ -495,6 +495,7 @@ impl Section {
             permitted: None,
             secrets,
             settled,
+            contended: Vec::new(),
         }
     }
 

@@ -1,8 +1,10 @@
 //! What our own writes settled on.
 //!
 //! An API server may keep something else than what was written: it defaults fields, prunes unknown ones, normalizes
-//! values. What the watch shows *at our own write* is as close as the two sides get; writing again would change nothing,
-//! for ever. So that pair of contents is remembered as settled until either side changes.
+//! values. What the watch shows *at our own write* is as close as the two sides get; writing again would change nothing
+//! until the definition of the kind changes. So that pair of contents is remembered as settled until either side changes.
+//! What the server did not keep ([`Unkept`]) is remembered with it: that is named to people, and written again when the
+//! definition may have changed, hourly, and once after each start.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use std::sync::Arc;
 use super::ownership::is_ours;
 use super::patch;
 use super::plan::Policy;
+use super::unkept::{self, Unkept};
 use crate::cluster::{CanonicalJson, Object, Written};
 
 /// A hash of a piece of content; 64 bits are enough to tell one object's few versions apart.
@@ -29,19 +32,53 @@ struct Pair {
 /// The last write of one half of an object, until the watch has shown what came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Write {
-    /// Fingerprint of the other side's content that was written.
+    /// What was written, and its fingerprint.
+    content: Option<CanonicalJson>,
     source: u64,
+    /// Fingerprint of what the target held before.
+    before: Option<u64>,
     written: Written,
+}
+
+/// One half of an object: its content, or its status.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Half {
+    settled: Option<Pair>,
+    /// The write changed nothing, though the two sides differ: settled only when the kind was found to be served as it was
+    /// written to.
+    unconfirmed: Option<Pair>,
+    write: Option<Write>,
+    /// Of what is settled.
+    unkept: Option<Box<Unkept>>,
+    /// It is written once more whatever it had settled on, and that is nobody's edit.
+    again: bool,
+}
+
+impl Half {
+    fn wrote(&mut self, write: Write) {
+        (self.write, self.unconfirmed, self.again) = (Some(write), None, false);
+    }
+
+    /// What the server did not keep is to be written again.
+    fn write_again(&mut self) -> bool {
+        let was_lossy = self.unkept.take().is_some();
+        if was_lossy {
+            *self = Self { again: true, ..Self::default() };
+        }
+        was_lossy
+    }
+
+    fn is_settled(&self, remote: u64, local: u64) -> bool {
+        self.settled == Some(Pair { remote, local })
+    }
 }
 
 /// What is known of one pair of objects. Lost at a restart: then the two generation annotations tell (see
 /// [`Settled::content_is_settled`]).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settled {
-    content: Option<Pair>,
-    status: Option<Pair>,
-    content_write: Option<Write>,
-    status_write: Option<Write>,
+    content: Half,
+    status: Half,
     /// The pair was looked at since the start of this process: the generation annotations prove nothing any more.
     known: bool,
 }
@@ -50,12 +87,22 @@ impl Settled {
     /// The remote content was written to the local object.
     pub fn wrote_content(&mut self, remote: &Object, written: &Written) {
         self.known = true;
-        self.content_write = Some(Write { source: fingerprint(Some(&remote.content)), written: written.clone() });
+        self.content.wrote(Write {
+            content: Some(remote.content.clone()),
+            source: fingerprint(Some(&remote.content)),
+            before: None,
+            written: written.clone(),
+        });
     }
 
-    /// The local status was written to the remote object.
-    pub fn wrote_status(&mut self, local: &Object, written: &Written) {
-        self.status_write = Some(Write { source: fingerprint(local.status.as_ref()), written: written.clone() });
+    /// The local status was written to the remote object, which was so before.
+    pub fn wrote_status(&mut self, local: &Object, remote: &Object, written: &Written) {
+        self.status.wrote(Write {
+            content: local.status.clone(),
+            source: fingerprint(local.status.as_ref()),
+            before: Some(fingerprint(remote.status.as_ref())),
+            written: written.clone(),
+        });
     }
 
     /// The pair was found in step.
@@ -65,25 +112,50 @@ impl Settled {
 
     /// Compares what the watches show now with the last writes.
     pub fn observe(&mut self, remote: Option<&Object>, local: Option<&Object>, policy: &Policy) {
-        if let (Some(write), Some(local)) = (&self.content_write, local)
-            && let Some(settled) = settle(write, local, patch::local_fingerprint(&local.content, policy))
+        if let (Some(write), Some(local)) = (&self.content.write, local)
+            && is_of_write(write, local)
         {
-            self.content = Some(Pair { remote: write.source, local: settled });
-            self.content_write = None;
+            self.content.unkept = write
+                .content
+                .as_ref()
+                .and_then(|written| unkept::of_content(written, &local.content, &policy.local_fields));
+            let local = patch::local_fingerprint(&local.content, policy);
+            self.content.settled = Some(Pair { remote: write.source, local });
+            self.content.write = None;
         }
-        if let (Some(write), Some(remote)) = (&self.status_write, remote)
-            && let Some(settled) = settle_exactly(write, remote, fingerprint(remote.status.as_ref()))
+        if let (Some(write), Some(remote)) = (&self.status.write, remote)
+            && is_of_exact_write(write, remote)
         {
-            self.status = Some(Pair { remote: settled, local: write.source });
-            self.status_write = None;
+            let shown = fingerprint(remote.status.as_ref());
+            let pair = Pair { remote: shown, local: write.source };
+            self.status.unkept = unkept::of_status(write.content.as_ref(), remote.status.as_ref());
+            // A write to a status that is not served that way is taken and changes nothing, like one that is pruned whole.
+            if shown != write.source && write.before == Some(shown) {
+                (self.status.settled, self.status.unconfirmed) = (None, Some(pair));
+            } else {
+                self.status.settled = Some(pair);
+            }
+            self.status.write = None;
+        }
+        if let (Some(remote), Some(local)) = (remote, local) {
+            // What is equal was kept, whatever came in between.
+            if remote.content == local.content {
+                self.content.unkept = None;
+            }
+            if remote.status == local.status {
+                self.status.unkept = None;
+            }
         }
         // After a restart: the annotations say that the local object as it is now resulted from the remote one as it
-        // is now. Only for an object that bears our mark, and only the first time.
+        // is now. Only for an object that bears our mark, and only the first time; and only for what the server may have
+        // added. What it did not keep is written once more: it may keep it by now, or belong to the remote by now.
         if let (false, Some(remote), Some(local)) = (self.known, remote, local)
+            && remote.content != local.content
             && generations_agree(remote, local, policy)
+            && unkept::of_content(&remote.content, &local.content, &policy.local_fields).is_none()
         {
             self.known = true;
-            self.content = Some(Pair {
+            self.content.settled = Some(Pair {
                 remote: fingerprint(Some(&remote.content)),
                 local: patch::local_fingerprint(&local.content, policy),
             });
@@ -92,33 +164,71 @@ impl Settled {
 
     /// Whether these two contents are known to be as close as they get.
     pub fn content_is_settled(&self, remote: u64, local: u64) -> bool {
-        self.content == Some(Pair { remote, local })
+        self.content.is_settled(remote, local)
     }
 
     /// Whether these two statuses are known to be as close as they get.
     pub fn status_is_settled(&self, remote: u64, local: u64) -> bool {
-        self.status == Some(Pair { remote, local })
+        self.status.is_settled(remote, local)
+    }
+
+    /// Whether the last write of the status changed nothing, so that it is not known whether it was sent the right way.
+    pub fn status_is_unconfirmed(&self) -> bool {
+        self.status.unconfirmed.is_some()
+    }
+
+    /// The kind is served as it was when the status was written: the server does not keep it.
+    pub fn confirm_status(&mut self) {
+        if let Some(pair) = self.status.unconfirmed.take() {
+            self.status.settled = Some(pair);
+        }
+    }
+
+    /// The kind is served in another way than the status was written.
+    pub fn forget_status(&mut self) {
+        self.status = Half { again: true, ..Half::default() };
+    }
+
+    /// What the local server did not keep of the content, and the remote one of the status.
+    pub fn unkept(&self) -> [Option<&Unkept>; 2] {
+        [self.content.unkept.as_deref(), self.status.unkept.as_deref()]
+    }
+
+    /// What a server did not keep is written once more; whether there is anything.
+    pub fn write_again(&mut self) -> bool {
+        // Both, whatever the first says.
+        let (content, status) = (self.content.write_again(), self.status.write_again());
+        content || status
+    }
+
+    /// Whether the status is written once more for our own reasons.
+    pub fn status_is_written_again(&self) -> bool {
+        self.status.again
+    }
+
+    /// Whether the content is written once more for our own reasons.
+    pub fn content_is_written_again(&self) -> bool {
+        self.content.again
     }
 
     /// Whether the remote content is the one that was last written or settled: a difference then is somebody else's.
     pub fn is_rewrite(&self, remote: &Object) -> bool {
         let source = fingerprint(Some(&remote.content));
-        self.content.is_some_and(|pair| pair.remote == source)
-            || self.content_write.as_ref().is_some_and(|write| write.source == source)
+        self.content.settled.is_some_and(|pair| pair.remote == source)
+            || self.content.write.as_ref().is_some_and(|write| write.source == source)
     }
 }
 
-/// The content that resulted from a write, where the object shown is still that of the write.
-fn settle(write: &Write, shown: &Object, fingerprint: u64) -> Option<u64> {
+/// Whether the object shown is still that of the write, as far as its content goes.
+fn is_of_write(write: &Write, shown: &Object) -> bool {
     // The same generation means that the spec has not changed since, whatever else did.
     let same_generation = write.written.generation > 0 && shown.generation == write.written.generation;
-    (shown.uid == write.written.uid && (same_generation || shown.resource_version == write.written.resource_version))
-        .then_some(fingerprint)
+    shown.uid == write.written.uid && (same_generation || shown.resource_version == write.written.resource_version)
 }
 
 /// A status has no generation: only the very version will do.
-fn settle_exactly(write: &Write, shown: &Object, fingerprint: u64) -> Option<u64> {
-    (shown.uid == write.written.uid && shown.resource_version == write.written.resource_version).then_some(fingerprint)
+fn is_of_exact_write(write: &Write, shown: &Object) -> bool {
+    shown.uid == write.written.uid && shown.resource_version == write.written.resource_version
 }
 
 fn generations_agree(remote: &Object, local: &Object, policy: &Policy) -> bool {

@@ -1,19 +1,31 @@
 //! What a section knows of each of its pairs beyond the caches, and what it reports of them.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::contention::Contended;
 use super::settled::Settled;
+use super::unkept::Unkept;
 use super::waits::Waits;
 use crate::cluster::ObjectKey;
-use crate::telemetry::ObjectState as PairState;
+use crate::telemetry::{Direction, ObjectState as PairState};
 
 /// As many failures are kept for the report.
 const FAILURES: usize = 20;
+/// As many objects with fields that were not kept are named in the report ...
+const UNKEPT_NAMED: usize = 20;
+/// ... and told of in Events and in the log, over the time of a run: more are counted.
+const UNKEPT_TOLD: usize = 100;
+/// What a server did not keep is written again after between half of this and all of it. Which, the key decides: the
+/// objects that were written together after a start are not written together for ever.
+const WRITE_AGAIN: Duration = Duration::from_hours(1);
+/// No look asks for more pairs than this; looks come once a minute. The rest is due at the next one.
+const WRITE_AGAIN_AT_ONCE: usize = 500;
 
 /// A failed step, for the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -45,14 +57,18 @@ pub struct Pair {
     pub status_since: Option<Instant>,
     /// The failure that was last told in an Event: a step and a kind of error.
     pub told_failure: Option<(&'static str, &'static str)>,
-    /// Contention was told in an Event.
-    pub told_contended: bool,
+    /// The contentions that were told in an Event.
+    pub told_contended: BTreeSet<Contended>,
     /// Our finalizer may be on the remote object: it was seen there or put there, and not taken off since.
     pub holds_remote: bool,
     /// A local object was there when one was to be made: whatever the remote one says, the pair was not in step before.
     pub local_was_there: bool,
     /// When each secret was last written to the remote, by name.
     pub uploads: BTreeMap<Arc<str>, Instant>,
+    /// When the fields that a server did not keep are written again; set by the first look that finds them.
+    again_at: Option<Instant>,
+    /// Hash of the fields that were told last.
+    told_unkept: Option<u64>,
 }
 
 impl Default for Pair {
@@ -65,10 +81,12 @@ impl Default for Pair {
             spec_since: None,
             status_since: None,
             told_failure: None,
-            told_contended: false,
+            told_contended: BTreeSet::new(),
             holds_remote: false,
             local_was_there: false,
             uploads: BTreeMap::new(),
+            again_at: None,
+            told_unkept: None,
         }
     }
 }
@@ -84,12 +102,36 @@ impl Pair {
     }
 }
 
+/// Fields of one object that one of the two servers does not keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnkeptFields {
+    /// The local key.
+    pub key: ObjectKey,
+    /// Which way they were written.
+    pub direction: Direction,
+    /// The fields.
+    pub fields: Unkept,
+}
+
+/// All fields that are not kept.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct UnkeptTotals {
+    /// How many objects have any.
+    pub objects: usize,
+    /// How many fields there are, down and up.
+    pub spec: usize,
+    /// The same of statuses.
+    pub status: usize,
+}
+
 /// All pairs of a section.
 #[derive(Debug, Default)]
 pub struct Table {
     pairs: HashMap<ObjectKey, Pair>,
     failures: VecDeque<(Instant, Failure)>,
     planned: BTreeMap<&'static str, u64>,
+    /// How many objects were told of for fields that were not kept.
+    told_unkept: usize,
 }
 
 /// How long changes wait.
@@ -171,6 +213,75 @@ impl Table {
         self.pairs.iter().filter(|(_, pair)| pair.uploads.values().any(is_due)).map(|(key, _)| key.clone()).collect()
     }
 
+    /// The pairs whose fields that a server did not keep are to be written again now; from here on they are not settled.
+    pub fn due_again(&mut self, now: Instant) -> Vec<ObjectKey> {
+        let mut due = Vec::new();
+        for (key, pair) in &mut self.pairs {
+            if pair.settled.unkept() == [None, None] {
+                pair.again_at = None;
+                continue;
+            }
+            let at = *pair.again_at.get_or_insert_with(|| now + spread(key));
+            if at <= now && due.len() < WRITE_AGAIN_AT_ONCE {
+                pair.again_at = None;
+                pair.settled.write_again();
+                due.push(key.clone());
+            }
+        }
+        due
+    }
+
+    /// The definition of the kind may have changed: all fields that a server did not keep are to be written again.
+    pub fn all_again(&mut self) -> Vec<ObjectKey> {
+        let again = self.pairs.iter_mut().filter_map(|(key, pair)| pair.settled.write_again().then(|| key.clone()));
+        again.collect()
+    }
+
+    /// The kind is served in another way: all statuses are compared anew.
+    pub fn forget_statuses(&mut self) {
+        self.pairs.values_mut().for_each(|pair| pair.settled.forget_status());
+    }
+
+    /// How many fields are not kept.
+    pub fn unkept_totals(&self) -> UnkeptTotals {
+        let mut totals = UnkeptTotals::default();
+        for pair in self.pairs.values() {
+            let [spec, status] = pair.settled.unkept().map(|fields| fields.map_or(0, |fields| fields.count));
+            totals.objects += usize::from(spec + status > 0);
+            totals.spec += spec;
+            totals.status += status;
+        }
+        totals
+    }
+
+    /// The first objects with fields that are not kept, by key.
+    pub fn unkept(&self) -> Vec<UnkeptFields> {
+        let mut all: Vec<_> = self.pairs.iter().flat_map(|(key, pair)| fields_of(key, pair)).collect();
+        all.sort_by(|one, other| one.key.cmp(&other.key));
+        all.truncate(UNKEPT_NAMED);
+        all
+    }
+
+    /// The fields of a pair that are not kept and have not been told of, or other ones; from here on they have.
+    pub fn untold_unkept(&mut self, key: &ObjectKey) -> Vec<UnkeptFields> {
+        let told = self.told_unkept;
+        let Some(pair) = self.get(key) else { return Vec::new() };
+        let fields: Vec<_> = fields_of(key, pair).collect();
+        if fields.is_empty() || told >= UNKEPT_TOLD {
+            return Vec::new();
+        }
+        let mut hasher = DefaultHasher::new();
+        for unkept in &fields {
+            unkept.fields.hash(&mut hasher);
+        }
+        let hash = hasher.finish();
+        if pair.told_unkept.replace(hash) == Some(hash) {
+            return Vec::new();
+        }
+        self.told_unkept += 1;
+        fields
+    }
+
     /// Notes a failure.
     pub fn failed(&mut self, failure: Failure, now: Instant) {
         // A step that failed before has either been carried out since, or will be told again.
@@ -241,9 +352,28 @@ impl Table {
     }
 }
 
+fn fields_of(key: &ObjectKey, pair: &Pair) -> impl Iterator<Item = UnkeptFields> {
+    let of = |direction, fields: Option<&Unkept>| {
+        fields.map(|fields| UnkeptFields { key: key.clone(), direction, fields: fields.clone() })
+    };
+    let [spec, status] = pair.settled.unkept();
+    [of(Direction::Spec, spec), of(Direction::Status, status)].into_iter().flatten()
+}
+
+/// Between half of the interval and all of it, the same for a key each time.
+fn spread(key: &ObjectKey) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    let part = u32::try_from(hasher.finish() % 1_000).unwrap_or_default();
+    WRITE_AGAIN / 2 + WRITE_AGAIN / 2_000 * part
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::Written;
+    use crate::cluster::object::Decoded;
+    use crate::resource_sync::plan::Policy;
 
     #[tokio::test(start_paused = true)]
     async fn a_lag_runs_from_the_first_change_to_its_write() {
@@ -328,5 +458,70 @@ mod tests {
         assert_eq!(left(28, PairState::Deleting), 18);
         table.forget(&ObjectKey::new("n", "27"));
         assert_eq!(table.failures(Instant::now()).len(), 17);
+    }
+
+    /// A pair of which the local server prunes a field.
+    fn lossy(table: &mut Table, name: &str) {
+        let object = |spec: &str| {
+            let text = format!(r#"{{"metadata":{{"name":"{name}","uid":"u","resourceVersion":"7"}},"spec":{spec}}}"#);
+            serde_json::from_str::<Decoded>(&text).unwrap().into_object()
+        };
+        let written = Written { uid: "u".into(), resource_version: "7".into(), generation: 0 };
+        let settled = &mut table.pair(&ObjectKey::new("n", name)).settled;
+        settled.wrote_content(&object(r#"{"a":1,"pruned":2}"#), &written);
+        let policy = Policy::new(&crate::resource_sync::stage::config("databases", "databases", ""));
+        settled.observe(None, Some(&object(r#"{"a":1}"#)), &policy);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_not_kept_is_due_again_within_the_hour_spread_over_half_of_it_and_bounded() {
+        let mut table = Table::default();
+        for number in 0..2_000 {
+            lossy(&mut table, &number.to_string());
+        }
+        table.pair(&ObjectKey::new("n", "in step"));
+        let start = Instant::now();
+        let (mut due, mut most, mut first, mut last) = (0, 0, None, None);
+        for minute in 0..=60 {
+            let found = table.due_again(start + Duration::from_mins(minute)).len();
+            due += found;
+            most = most.max(found);
+            if found > 0 {
+                first = first.or(Some(minute));
+                last = Some(minute);
+            }
+        }
+        assert_eq!((due, first), (2_000, Some(30)));
+        assert!(last >= Some(59) && most < 120, "{most} in one minute, the last in minute {last:?}");
+        assert_eq!(table.unkept_totals(), UnkeptTotals::default(), "until the servers have told again");
+        // Everything at once is bounded, and nothing of it is lost.
+        for number in 0..2_000 {
+            lossy(&mut table, &number.to_string());
+        }
+        assert!(table.due_again(start).is_empty());
+        let later = start + Duration::from_hours(2);
+        let looks: Vec<usize> = (0..5).map(|_| table.due_again(later).len()).collect();
+        assert_eq!(looks, [500, 500, 500, 500, 0]);
+    }
+
+    #[test]
+    fn fields_that_were_not_kept_are_told_once_and_of_so_many_objects() {
+        let mut table = Table::default();
+        let told: usize = (0..UNKEPT_TOLD + 50)
+            .map(|number| {
+                let name = number.to_string();
+                lossy(&mut table, &name);
+                let key = ObjectKey::new("n", name);
+                let told = table.untold_unkept(&key).len();
+                assert!(table.untold_unkept(&key).is_empty(), "once");
+                told
+            })
+            .sum();
+        assert_eq!(told, UNKEPT_TOLD);
+        assert_eq!(
+            table.unkept_totals(),
+            UnkeptTotals { objects: UNKEPT_TOLD + 50, spec: UNKEPT_TOLD + 50, status: 0 }
+        );
+        assert_eq!(table.unkept().len(), UNKEPT_NAMED);
     }
 }

@@ -41,6 +41,8 @@ pub(super) const SYNC_OLDEST_PENDING_SECONDS: &str = "towline_sync_oldest_pendin
 pub(super) const SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_sync_contended_fields_total";
 /// Whether a section only plans, by `section`.
 pub(super) const SYNC_DRY_RUN: &str = "towline_sync_dry_run";
+/// Fields that an API server does not keep as they were written, by `section` and `direction`.
+pub(super) const SYNC_UNKEPT_FIELDS: &str = "towline_sync_unkept_fields";
 /// Whether a lease is held, by `section`.
 pub(super) const LEASE_HELD: &str = "towline_lease_held";
 /// When a lease's last renewal was acknowledged, in seconds since 1970, by `section`.
@@ -116,7 +118,7 @@ const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
 }
 
 /// Every metric of the recorder; those of the process are written by `process`.
-pub(super) const ALL: [Metric; 39] = {
+pub(super) const ALL: [Metric; 40] = {
     use Kind::{Counter, Gauge, Histogram};
     [
         metric(RECONCILE_TOTAL, Counter, "Reconciles by section and result"),
@@ -149,6 +151,7 @@ pub(super) const ALL: [Metric; 39] = {
             "Fields that another field manager keeps setting and that were taken back",
         ),
         metric(SYNC_DRY_RUN, Gauge, "1 where the section only plans and writes nothing"),
+        metric(SYNC_UNKEPT_FIELDS, Gauge, "Fields that an API server does not keep as they were written"),
         metric(LEASE_HELD, Gauge, "1 where the lease is held, 0 where it is not"),
         metric(
             LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS,

@@ -188,6 +188,8 @@ pub struct SyncMetrics {
     status_lag: Histogram,
     oldest_pending_spec: Gauge,
     oldest_pending_status: Gauge,
+    unkept_spec: Gauge,
+    unkept_status: Gauge,
     contended_fields: Counter,
     dry_run: Gauge,
 }
@@ -198,6 +200,7 @@ impl SyncMetrics {
         let name = section.to_string();
         let labels = [("section", name.clone())];
         let oldest_pending = |direction: &'static str| gauge!(names::SYNC_OLDEST_PENDING_SECONDS, "section" => name.clone(), "direction" => direction);
+        let unkept = |direction: &'static str| gauge!(names::SYNC_UNKEPT_FIELDS, "section" => name.clone(), "direction" => direction);
         Self {
             objects: ObjectState::ALL.map(|state| {
                 (state, gauge!(names::SYNC_OBJECTS, "section" => name.clone(), "state" => state.as_str()))
@@ -206,6 +209,8 @@ impl SyncMetrics {
             status_lag: histogram!(names::SYNC_STATUS_LAG_SECONDS, &labels),
             oldest_pending_spec: oldest_pending("spec"),
             oldest_pending_status: oldest_pending("status"),
+            unkept_spec: unkept("spec"),
+            unkept_status: unkept("status"),
             contended_fields: counter!(names::SYNC_CONTENDED_FIELDS_TOTAL, &labels),
             dry_run: gauge!(names::SYNC_DRY_RUN, &labels),
         }
@@ -228,6 +233,14 @@ impl SyncMetrics {
         match direction {
             Direction::Spec => self.oldest_pending_spec.set(age),
             Direction::Status => self.oldest_pending_status.set(age),
+        }
+    }
+
+    /// How many fields an API server does not keep as they were written, at the time of a scrape.
+    pub fn set_unkept(&self, direction: Direction, fields: usize) {
+        match direction {
+            Direction::Spec => self.unkept_spec.set(count(fields)),
+            Direction::Status => self.unkept_status.set(count(fields)),
         }
     }
 

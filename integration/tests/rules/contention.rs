@@ -1,33 +1,204 @@
 //! A fight over a field is seen, and fought slowly.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use integration::{Filter, eventually, users};
+use integration::audit::{Mark, Record};
+use integration::{ControlPlane, Filter, eventually, users};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, WatchEvent, WatchParams};
 use kube::core::DynamicObject;
-use kube::{Api, Client};
-use serde_json::json;
+use kube::{Api, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use crate::rules_world::*;
 
-/// Sets the storage of one database to its own value whenever it has another.
-async fn fight(client: Client, namespace: String, kind: kube::discovery::ApiResource) {
-    let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &kind);
-    let params = PatchParams { field_manager: Some("stubborn-operator".to_owned()), ..PatchParams::default() };
+/// Who fights, as the API servers record it.
+const STUBBORN: &str = "stubborn-operator";
+
+/// Merges its own value into an object whenever that has what the daemon writes.
+async fn fight<K>(api: Api<K>, name: &str, subresource: bool, has_ours: impl Fn(&K) -> bool, patch: &Value)
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let params = PatchParams { field_manager: Some(STUBBORN.to_owned()), ..PatchParams::default() };
+    let patch = Patch::Merge(patch);
     loop {
-        let Ok(events) = api.watch(&WatchParams::default().fields("metadata.name=orders"), "0").await else { continue };
+        let selector = WatchParams::default().fields(&format!("metadata.name={name}"));
+        let Ok(events) = api.watch(&selector, "0").await else { continue };
         let mut events = std::pin::pin!(events);
         while let Ok(Some(event)) = events.try_next().await {
             if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event
-                && object.data["spec"]["storage"] != json!("stubborn")
+                && has_ours(&object)
             {
-                let patch = Patch::Merge(json!({"spec": {"storage": "stubborn"}}));
-                drop(api.patch("orders", &params, &patch).await);
+                if subresource {
+                    drop(api.patch_status(name, &params, &patch).await);
+                } else {
+                    drop(api.patch(name, &params, &patch).await);
+                }
             }
         }
     }
+}
+
+/// How often the daemon has written this since then.
+async fn writes(section: &Section, plane: &ControlPlane, since: Mark, verb: &str, resource: &str, name: &str) -> usize {
+    let about =
+        |record: &Record| record.name == name && record.namespace == section.namespace("a") && record.status == 200;
+    let counted = count(plane, since, about).await;
+    counted.get(&format!("{verb} {resource}")).copied().unwrap_or_default()
+}
+
+/// Waits until there are so many, lets others go on, and sees that there are no more.
+async fn slows_down_after(section: &Section, expected: usize, writes: impl AsyncFn() -> usize) {
+    eventually(format!("{expected} writes"), Duration::from_mins(2), async || {
+        let seen = writes().await;
+        if seen >= expected { Ok(()) } else { Err(seen.to_string()) }
+    })
+    .await
+    .unwrap();
+    section.quiet().await;
+    assert_eq!(writes().await, expected);
+}
+
+/// One database in step, with a name of its own.
+async fn one_database(name: &str, settings: &str) -> Section {
+    let section = Section::start_with(name, databases(), settings, |mapping| {
+        if settings.contains("secret_names") {
+            mapping.secret_names = vec![WATCHED_SECRET.to_owned()];
+        }
+    })
+    .await;
+    section.make_namespaces("a").await;
+    section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
+    section.in_step().await;
+    section
+}
+
+/// A change of the remote spec is taken down, whatever is fought over.
+async fn the_spec_goes_on(section: &Section) {
+    section.patch_remote("a", "orders", &json!({"spec": {"storage": "2Gi"}})).await;
+    section.local_has("a", "orders", |local| local.data["spec"]["storage"] == "2Gi").await;
+}
+
+#[test]
+fn a_fight_over_the_status_is_slowed_and_named_and_holds_no_spec_back() {
+    run(async {
+        let section = one_database("fight-status", "").await;
+        section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
+        section.in_step().await;
+        section.quiet().await;
+        let since = section.mark().await.0;
+        let theirs = json!({"status": {"phase": "Failed"}});
+        let ours = |remote: &DynamicObject| remote.data["status"]["phase"] == json!("Ready");
+        let remote = section.remote("a");
+        let fighter = tokio::spawn(async move { fight(remote, "orders", true, ours, &theirs).await });
+        let written = async || writes(&section, &section.world.hub, since, "patch", "databases/status", "orders").await;
+        slows_down_after(&section, 3, written).await;
+        let note = section.event("a", "orders", "Contended").await;
+        assert!(note.contains(STUBBORN) && note.contains("cluster hub") && note.contains("status"), "{note}");
+        the_spec_goes_on(&section).await;
+        // Neither is a new status held back: it is no rewrite.
+        section.patch_local_status("a", "orders", &json!({"phase": "Deleting"})).await;
+        section.remote_has("a", "orders", |remote| remote.data["status"]["phase"] == "Deleting").await;
+        fighter.abort();
+        assert_eq!(section.events("a", "orders").await, counts([("Contended", 1)]), "told once");
+    });
+}
+
+#[test]
+fn a_fight_over_the_finalizer_is_slowed_and_named_and_the_rest_goes_on() {
+    run(async {
+        let section = one_database("fight-finalizer", "").await;
+        section.quiet().await;
+        let since = section.mark().await.0;
+        let theirs = json!({"metadata": {"finalizers": null}});
+        let ours = |remote: &DynamicObject| !remote.finalizers().is_empty();
+        let remote = section.remote("a");
+        let fighter = tokio::spawn(async move { fight(remote, "orders", false, ours, &theirs).await });
+        let written = async || writes(&section, &section.world.hub, since, "patch", "databases", "orders").await;
+        slows_down_after(&section, 3, written).await;
+        let note = section.event("a", "orders", "Contended").await;
+        assert!(note.contains("finalizers") && note.contains("cluster hub"), "{note}");
+        the_spec_goes_on(&section).await;
+        section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
+        section.remote_has("a", "orders", |remote| remote.data["status"]["phase"] == "Ready").await;
+        fighter.abort();
+        // What nobody undoes any more is written when the pause has passed.
+        section.remote_has("a", "orders", |remote| remote.finalizers() == [FINALIZER]).await;
+        section.in_step().await;
+    });
+}
+
+#[test]
+fn a_fight_over_the_generation_notes_is_slowed_and_named_and_the_rest_goes_on() {
+    run(async {
+        let section = one_database("fight-notes", "").await;
+        section.quiet().await;
+        let since = section.mark().await.0;
+        let theirs = json!({"metadata": {"annotations": {mark("sync-local-generation"): "99"}}});
+        let ours = |remote: &DynamicObject| {
+            remote.annotations().get(&mark("sync-local-generation")).is_some_and(|noted| noted != "99")
+        };
+        let remote = section.remote("a");
+        let fighter = tokio::spawn(async move { fight(remote, "orders", false, ours, &theirs).await });
+        let written = async || writes(&section, &section.world.hub, since, "patch", "databases", "orders").await;
+        slows_down_after(&section, 3, written).await;
+        let note = section.event("a", "orders", "Contended").await;
+        assert!(note.contains(STUBBORN) && note.contains("generation"), "{note}");
+        section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
+        section.remote_has("a", "orders", |remote| remote.data["status"]["phase"] == "Ready").await;
+        the_spec_goes_on(&section).await;
+        fighter.abort();
+    });
+}
+
+#[test]
+fn fights_over_a_secret_and_over_its_hash_are_slowed_and_named_and_the_rest_goes_on() {
+    run(async {
+        let section = one_database("fight-secret", &format!("secret_names = [{WATCHED_SECRET:?}]")).await;
+        make_secret(&section.remote_secrets("a"), WATCHED_SECRET, &json!({})).await;
+        let database = section.local_has("a", "orders", |_| true).await;
+        let content =
+            json!({"stringData": {"password": "ours"}, "metadata": {"ownerReferences": [controller(&database)]}});
+        put_secret(&section.local_secrets("a"), WATCHED_SECRET, &content).await;
+        secret_that(&section.local_secrets("a"), WATCHED_SECRET, "its hash noted", |secret| {
+            noted_hash(secret).is_some()
+        })
+        .await;
+        section.in_step().await;
+        section.quiet().await;
+        let since = section.mark().await;
+        let theirs = json!({"stringData": {"password": "theirs"}});
+        let ours = |secret: &Secret| {
+            secret.data.as_ref().and_then(|data| data.get("password")).is_some_and(|password| password.0 == b"ours")
+        };
+        let secrets = section.remote_secrets("a");
+        let fighter = tokio::spawn(async move { fight(secrets, WATCHED_SECRET, false, ours, &theirs).await });
+        let uploads = async || writes(&section, &section.world.hub, since.0, "update", "secrets", WATCHED_SECRET).await;
+        slows_down_after(&section, 3, uploads).await;
+        let note = section.event("a", "orders", "Contended").await;
+        assert!(note.contains(STUBBORN) && note.contains(WATCHED_SECRET), "{note}");
+        the_spec_goes_on(&section).await;
+        fighter.abort();
+
+        let theirs = json!({"metadata": {"annotations": {mark("last-uploaded-hash"): null}}});
+        let secrets = section.local_secrets("a");
+        let ours = |secret: &Secret| noted_hash(secret).is_some();
+        let fighter = tokio::spawn(async move { fight(secrets, WATCHED_SECRET, false, ours, &theirs).await });
+        let notes = async || writes(&section, &section.world.edge, since.1, "patch", "secrets", WATCHED_SECRET).await;
+        slows_down_after(&section, 3, notes).await;
+        eventually("the second fight to be told", LIMIT, async || {
+            let events = section.events("a", "orders").await;
+            if events == counts([("Contended", 2)]) { Ok(()) } else { Err(format!("{events:?}")) }
+        })
+        .await
+        .unwrap();
+        fighter.abort();
+    });
 }
 
 #[test]
@@ -46,7 +217,10 @@ fn a_fight_is_told_with_the_other_manager_s_name_and_slows_down() {
                 records.iter().filter(|record| record.namespace == section.namespace("a") && record.status == 200);
             of_ours.map(|record| record.received.parse().unwrap()).collect()
         };
-        let fighter = tokio::spawn(fight(section.edge.clone(), section.namespace("a"), section.kind.clone()));
+        let theirs = json!({"spec": {"storage": "stubborn"}});
+        let ours = |local: &DynamicObject| local.data["spec"]["storage"] != json!("stubborn");
+        let local = section.local("a");
+        let fighter = tokio::spawn(async move { fight(local, "orders", false, ours, &theirs).await });
         let limit = Duration::from_mins(2);
         let reach = async |count: usize| {
             eventually(format!("{count} rewrites"), limit, async || {

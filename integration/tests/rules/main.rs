@@ -28,3 +28,4 @@ mod selection;
 mod spec;
 mod state;
 mod status;
+mod unkept;

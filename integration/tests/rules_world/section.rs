@@ -333,6 +333,13 @@ impl Section {
         let hub = count(&self.world.hub, since.0, |record| about(record, &remote)).await;
         (hub, count(&self.world.edge, since.1, |record| about(record, &local)).await)
     }
+
+    /// The same without Events, which come when they come.
+    pub(crate) async fn counted_without_events(&self, suffix: &str, since: (Mark, Mark)) -> (Counts, Counts) {
+        let mut counted = self.counted(suffix, since).await;
+        counted.1.retain(|request, _| !request.ends_with(" events"));
+        counted
+    }
 }
 
 /// Marks the present moment in one cluster.

@@ -50,10 +50,10 @@ impl Watch {
         let error = match error {
             watcher::Error::InitialListFailed(source) => Asked { verb: Verb::List, ..asked }.failed(source),
             watcher::Error::WatchStartFailed(source) | watcher::Error::WatchFailed(source) => asked.failed(source),
-            // The watch fell behind: kube's watcher lists again by itself.
+            // The watch fell behind. Kube's watcher would list again by itself, but every list begins with discovery.
             watcher::Error::WatchError(status) if status.code == 410 => {
                 self.too_old().await;
-                return None;
+                return Some(End::Relist);
             }
             watcher::Error::WatchError(status) => asked.refused(status, None),
             watcher::Error::NoResourceVersion => Error::Decode { reason: "no resourceVersion".into() },

@@ -168,6 +168,7 @@ impl Scene {
             permitted: self.permitted,
             secrets: self.secrets.clone(),
             settled: self.settled.clone(),
+            contended: Vec::new(),
         }
     }
 

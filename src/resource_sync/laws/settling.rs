@@ -62,28 +62,102 @@ fn a_change_of_either_side_unsettles() {
     assert_eq!(settled.change().content.map(|content| content.value()), Some(json!({"spec": {"size": 3}})));
 }
 
+/// A pair whose remote server prunes a field of the status, which we wrote at this version over this status.
+fn pruned_status(version: &str, before: &Value) -> Scene {
+    let mut scene = Scene::in_step("");
+    scene.local["status"]["secret"] = json!("pruned");
+    let mut remote = scene.remote.clone();
+    remote["status"] = before.clone();
+    scene.settled.wrote_status(&object(&scene.local), &object(&remote), &written("remote-uid", version, 3));
+    shows(&mut scene);
+    scene
+}
+
 #[test]
 fn a_status_that_the_remote_prunes_is_settled_at_the_very_version_of_our_write() {
-    let scene = |version: &str| {
-        let mut scene = Scene::in_step("");
-        scene.local["status"]["secret"] = json!("pruned");
-        scene.settled.wrote_status(&object(&scene.local), &written("remote-uid", version, 3));
-        shows(&mut scene);
-        scene
-    };
-    assert!(rests(&scene("11")));
-    assert_eq!(scene("10").next(), Next::Do(Step::WriteRemoteStatus), "the generation says nothing of a status");
-    let mut changed = scene("11");
+    let before = json!({"ready": "soon"});
+    assert!(rests(&pruned_status("11", &before)));
+    let older = pruned_status("10", &before);
+    assert_eq!(older.next(), Next::Do(Step::WriteRemoteStatus), "the generation says nothing of a status");
+    let mut changed = pruned_status("11", &before);
     changed.local["status"]["ready"] = json!(false);
     assert_eq!(changed.next(), Next::Do(Step::WriteRemoteStatus));
 }
 
 #[test]
-fn after_a_restart_matching_generations_are_settled() {
+fn a_status_write_that_changed_nothing_is_settled_only_when_the_kind_was_found_to_be_served_that_way() {
+    let before = json!({"ready": true});
+    let mut scene = pruned_status("11", &before);
+    assert!(scene.settled.status_is_unconfirmed());
+    assert_eq!(scene.next(), Next::Do(Step::WriteRemoteStatus));
+    scene.settled.confirm_status();
+    assert!(rests(&scene) && !scene.settled.status_is_unconfirmed());
+    let mut redefined = pruned_status("11", &before);
+    redefined.settled.forget_status();
+    redefined.settled.confirm_status();
+    assert_eq!(redefined.next(), Next::Do(Step::WriteRemoteStatus));
+}
+
+#[test]
+fn after_a_restart_matching_generations_settle_what_the_server_has_added() {
     let mut scene = Scene::in_step("");
     scene.local["spec"]["engine"] = json!("standard");
     shows(&mut scene);
     assert!(rests(&scene));
+}
+
+#[test]
+fn after_a_restart_what_the_server_did_not_keep_is_written_once_more() {
+    let bend: [fn(&mut Scene); 3] = [
+        |scene| scene.remote["spec"]["pruned"] = json!("x"),
+        |scene| scene.local["spec"]["size"] = json!("2"),
+        |scene| scene.local["spec"] = json!({"engine": "standard"}),
+    ];
+    for (case, bend) in bend.into_iter().enumerate() {
+        let mut scene = Scene::in_step("");
+        bend(&mut scene);
+        shows(&mut scene);
+        assert!(scene.change().content.is_some(), "{case}");
+        // The server takes it and keeps as little as before.
+        scene.settled.wrote_content(&object(&scene.remote), &written("local-uid", "21", 5));
+        shows(&mut scene);
+        assert!(rests(&scene), "{case}");
+        let [content, status] = scene.settled.unkept();
+        assert_eq!((content.map(|fields| fields.count), status), (Some(1), None), "{case}");
+        // Until somebody has a doubt.
+        assert!(scene.settled.write_again());
+        assert!(scene.change().content.is_some(), "{case}");
+        assert!(scene.settled.content_is_written_again(), "nobody's edit");
+        assert!(!scene.settled.write_again(), "it is under way");
+    }
+}
+
+#[test]
+fn a_local_field_that_left_the_settings_is_not_settled() {
+    for (keys, expected) in
+        [("local_fields = [\"/spec/replicas\"]", None), ("", Some(json!({"spec": {"size": 2, "replicas": 1}})))]
+    {
+        let mut scene = Scene::in_step(keys);
+        scene.remote["spec"]["replicas"] = json!(1);
+        scene.local["spec"]["replicas"] = json!(9);
+        shows(&mut scene);
+        match expected {
+            None => assert!(rests(&scene)),
+            Some(expected) => assert_eq!(scene.change().content.map(|content| content.value()), Some(expected)),
+        }
+    }
+}
+
+#[test]
+fn what_is_equal_by_now_was_kept() {
+    let mut scene = Scene::in_step("");
+    scene.remote["spec"]["pruned"] = json!("x");
+    scene.settled.wrote_content(&object(&scene.remote), &written("local-uid", "21", 5));
+    shows(&mut scene);
+    assert!(scene.settled.unkept()[0].is_some());
+    scene.remote["spec"].as_object_mut().expect("a map").remove("pruned");
+    shows(&mut scene);
+    assert_eq!(scene.settled.unkept(), [None, None]);
 }
 
 #[test]

@@ -202,6 +202,8 @@ impl World {
         let [remote, local] = [0, 1].map(|index| self.watches[index].cache.get(name).cloned());
         let pair = self.pairs.get_mut(name).expect("a pair");
         pair.settled.observe(remote.as_deref(), local.as_deref(), &self.policy);
+        // Kinds stay as they are here.
+        pair.settled.confirm_status();
     }
 
     fn has_caught_up(&mut self, name: &str) -> bool {
@@ -250,6 +252,7 @@ impl World {
             permitted: None,
             secrets: Vec::new(),
             settled: self.pairs[name].settled.clone(),
+            contended: Vec::new(),
         }
     }
 
@@ -320,7 +323,8 @@ impl World {
             | Rest::NamespaceTerminating
             | Rest::Stranger
             | Rest::MappingChanged
-            | Rest::Circle => {}
+            | Rest::Circle
+            | Rest::Contended => {}
         }
     }
 
@@ -400,8 +404,9 @@ impl World {
             Step::WriteRemoteStatus => {
                 pair.remote.wrote(written);
                 let local = observed.local.as_ref().expect("a local object");
-                pair.settled.wrote_status(local, written);
+                pair.settled.wrote_status(local, observed.remote_object().expect("a remote object"), written);
                 pair.settled.observe(self.watches[0].cache.get(name).map(|held| &**held), None, &self.policy);
+                pair.settled.confirm_status();
             }
             Step::CreateLocal | Step::PatchLocal(_) => {
                 pair.local.wrote(written);

@@ -52,6 +52,7 @@ const CLOSED: &[(&str, &[Label])] = &[
     (SYNC_STATUS_LAG_SECONDS, &[("section", SECTION)]),
     (SYNC_OLDEST_PENDING_SECONDS, &[("section", SECTION), ("direction", DIRECTIONS)]),
     (SYNC_CONTENDED_FIELDS_TOTAL, &[("section", SECTION)]),
+    (SYNC_UNKEPT_FIELDS, &[("section", SECTION), ("direction", DIRECTIONS)]),
     (LEASE_HELD, &[("section", SECTION)]),
     (LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS, &[("section", SECTION)]),
     (LEASE_RENEWALS_TOTAL, &[("section", SECTION), ("outcome", &["success", "failure"])]),
@@ -166,6 +167,7 @@ fn rendered() -> String {
         cluster_available(&"edge".parse().expect("a name"), false);
         cluster_available(&"hub".parse().expect("a name"), true);
         section_well(&section, true);
+        sync.set_unkept(Direction::Status, 3);
         let requests = RestClientMetrics::new("hub:6443");
         requests.answered(Some(http::StatusCode::CREATED), &http::Method::POST);
         requests.answered(None, &http::Method::GET);

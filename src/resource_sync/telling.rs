@@ -1,0 +1,77 @@
+//! What a reconciler tells people of its pair, in Events and in the log: once per change of state.
+
+use tokio::time::Instant;
+
+use super::events::PairEvent;
+use super::marks::Pause;
+use super::plan::{Namespace, Observed};
+use super::reconcile::PairReconciler;
+use super::section::Section;
+use super::table::Failure;
+use crate::config::ClusterName;
+use crate::telemetry::Direction;
+
+impl Section {
+    /// Whose API server takes what is written in this direction.
+    pub(super) fn written_to(&self, direction: Direction) -> &ClusterName {
+        match direction {
+            Direction::Spec => &self.config.local,
+            Direction::Status => &self.config.remote,
+        }
+    }
+}
+
+impl PairReconciler {
+    /// Fields that an API server does not keep, each set of them once.
+    pub(super) fn tell_unkept(&self, section: &Section, observed: &Observed) {
+        let untold = section.table.lock().untold_unkept(&self.key);
+        for unkept in untold {
+            let cluster = section.written_to(unkept.direction);
+            let fields = unkept.fields.list();
+            tracing::warn!(section = %section.name(), key = %self.key, %cluster, fields, "the API server does not keep fields as they were written");
+            if let Some(local) = &observed.local {
+                section.tell(PairEvent::fields_not_kept(local, cluster, &unkept.fields));
+            }
+        }
+    }
+
+    /// An Event needs an object, or at least a namespace to be in; what can't be read is logged in any case.
+    pub(super) fn tell_pause(&self, section: &Section, observed: &Observed) {
+        let marks = &section.policy().marks;
+        let sides =
+            [(observed.remote_object(), &section.config().remote), (observed.local.as_ref(), &section.config().local)];
+        let unclear = sides.into_iter().find_map(|(object, cluster)| match marks.pause(object?) {
+            Pause::Unclear(value) => Some(format!(
+                "annotation {} on cluster {cluster} is {value:?}, which is neither true nor false",
+                marks.paused
+            )),
+            Pause::No | Pause::Yes => None,
+        });
+        if let Some(problem) = &unclear {
+            tracing::warn!(section = %section.name(), key = %self.key, problem, "the pair is paused: the annotation cannot be read");
+        }
+        let local = observed.local.as_deref();
+        if local.is_some() || (unclear.is_some() && observed.namespace != Namespace::Missing) {
+            section.tell(PairEvent::paused(&self.key, local, unclear.as_deref()));
+        }
+    }
+
+    /// A step failed; told when it is another failure than before.
+    pub(super) fn failed(&self, section: &Section, observed: &Observed, failure: Failure, now: Instant) {
+        let mut table = section.table.lock();
+        let told = table.pair(&self.key).told_failure.replace((failure.step, failure.kind));
+        let is_news = told != Some((failure.step, failure.kind));
+        if is_news {
+            tracing::warn!(
+                section = %section.name(), remote = %section.config().remote, local = %section.config().local,
+                key = %failure.key, step = failure.step, reason = failure.reason, "sync failed"
+            );
+            // Also of one that could not be made; but an Event needs a namespace to be in.
+            if observed.local.is_some() || observed.namespace != Namespace::Missing {
+                let local = observed.local.as_deref();
+                section.tell(PairEvent::failed(&failure.key, local, failure.step, &failure.reason));
+            }
+        }
+        table.failed(failure, now);
+    }
+}
