@@ -5,9 +5,10 @@
 //! holds what a section decides from (`namespaces` the part about those), `news` translates what watches tell into keys,
 //! `overhear` what peers' watches tell, `run` is a section's time at work, `awaited` is what caches have yet to show of our
 //! own writes, `reconcile` is the actor that observes, plans and does (`missing` is the part about remote objects that are
-//! not there, `again` about what is written once more, `telling` what people are told), `execute` turns a step into a
-//! request, `attendant` wakes what waits (`owed`) for a cluster or a permission, `detach` ends a section for good and takes it
-//! back, `events` tells people, `report` tells operators (`waits`: why an object is not in step, and what to do about it;
+//! not there, `again` about what is written once more, `fights` about what others undo, `telling` what people are told,
+//! `left_secrets` about copies of secrets that nobody keeps in step any more), `execute` turns a step into a request,
+//! `attendant` wakes what waits (`owed`) for a cluster or a permission, `detach` ends a section for good and takes it back,
+//! `events` tells people, `report` tells operators (`waits`: why an object is not in step, and what to do about it;
 //! `obstacles`: why a section can't decide), [`state`] is what a section has to know after its process ended.
 
 mod again;
@@ -20,6 +21,7 @@ mod execute;
 pub mod guard;
 #[cfg(test)]
 mod laws;
+mod left_secrets;
 pub mod marks;
 mod missing;
 pub mod names;

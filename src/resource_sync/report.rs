@@ -75,6 +75,9 @@ struct Report {
     /// Fields that an API server does not keep as they were written.
     #[serde(skip_serializing_if = "Option::is_none")]
     unkept: Option<UnkeptReport>,
+    /// Names that were taken out of `secret_names` since the last run: their copies on the remote are nobody's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_secrets: Vec<String>,
     /// The last failures that are not mended, newest first.
     failures: Vec<AgedFailure>,
 }
@@ -259,6 +262,7 @@ impl SyncReport {
                 fields: totals.spec + totals.status,
                 first: unkept.into_iter().map(|unkept| self.unkept_object(unkept)).collect(),
             }),
+            left_secrets: section.table.lock().left_secrets.clone(),
             failures: failures
                 .into_iter()
                 .map(|(age, failure)| AgedFailure { seconds_ago: age.as_secs(), failure })

@@ -145,6 +145,7 @@ impl Section {
         }
         self.take_mode_from_state();
         self.take_memory_from_state();
+        self.look_for_left_secrets();
         // As at the end of a list: the guard knows all suspects before any of them is acted upon.
         let is_listed = self.is_listed();
         if is_listed {

@@ -132,6 +132,8 @@ pub struct Table {
     planned: BTreeMap<&'static str, u64>,
     /// How many objects were told of for fields that were not kept.
     told_unkept: usize,
+    /// Names that were taken out of `secret_names` since the last run.
+    pub left_secrets: Vec<String>,
 }
 
 /// How long changes wait.

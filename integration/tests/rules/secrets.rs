@@ -277,3 +277,39 @@ fn a_secret_takes_the_suffix_on_the_remote() {
         assert!(section.remote_has("a", "orders", |_| true).await.finalizers().is_empty(), "without the suffix");
     });
 }
+
+#[test]
+fn a_name_that_left_the_settings_is_told_at_the_next_start_and_its_copy_stays() {
+    run(async {
+        let both = format!("secret_names = [{:?}, {:?}]", SECRETS[0], SECRETS[1]);
+        let mut section = Section::start("left-secret", databases(), &both).await;
+        section.make_namespaces("a").await;
+        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
+        let database = section.local_has("a", "orders", |_| true).await;
+        for secret in [SECRETS[0], SECRETS[1]] {
+            make_secret(&section.remote_secrets("a"), secret, &json!({})).await;
+            let content =
+                json!({"stringData": {"password": secret}, "metadata": {"ownerReferences": [controller(&database)]}});
+            put_secret(&section.local_secrets("a"), secret, &content).await;
+            secret_that(&section.local_secrets("a"), secret, "its hash noted", |held| noted_hash(held).is_some()).await;
+        }
+        assert!(section.towline.admin().section(&section.name).await.unwrap().get("left_secrets").is_none());
+        section.towline.terminate(LIMIT).await.unwrap();
+        let path = section.towline.config_path();
+        let config = std::fs::read_to_string(&path).unwrap();
+        let one = format!("secret_names = [{:?}]", SECRETS[0]);
+        assert!(config.contains(&both));
+        std::fs::write(&path, config.replace(&both, &one)).unwrap();
+        section.towline.start_again().await.unwrap();
+        section.report_has("the name", |report| report["left_secrets"] == json!([SECRETS[1]])).await;
+        let log = section.towline.log().unwrap();
+        assert_eq!(log.matches("taken out of secret_names").count(), 1, "{log}");
+        assert!(section.remote_secrets("a").get(SECRETS[1]).await.unwrap().data.is_some(), "the copy stays");
+        // It is told once: the settings of the next start are those of the last run.
+        section.towline.terminate(LIMIT).await.unwrap();
+        section.towline.start_again().await.unwrap();
+        section.towline.wait_ready(LIMIT).await.unwrap();
+        section.in_step().await;
+        assert!(section.towline.admin().section(&section.name).await.unwrap().get("left_secrets").is_none());
+    });
+}
