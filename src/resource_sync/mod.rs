@@ -18,6 +18,7 @@ pub mod contention;
 mod detach;
 pub mod events;
 mod execute;
+mod fights;
 pub mod guard;
 #[cfg(test)]
 mod laws;

@@ -67,7 +67,7 @@ impl ReconcilerFactory<ObjectKey> for PairReconcilers {
 /// The reconciler of one pair.
 pub struct PairReconciler {
     section: Arc<Section>,
-    metrics: Arc<SyncMetrics>,
+    pub(super) metrics: Arc<SyncMetrics>,
     pub(super) key: ObjectKey,
     awaiting: Awaiting,
     /// How many permissions had been given when this run began.
@@ -75,7 +75,7 @@ pub struct PairReconciler {
     waiting_since: Option<Instant>,
     /// When this run looked at the caches.
     looked: Instant,
-    contests: Contests,
+    pub(super) contests: Contests,
 }
 
 fn is_missing_secret(step: &str, error: &Error) -> bool {
@@ -294,25 +294,30 @@ impl PairReconciler {
                         // The kind may have lost its subresource: where it has, the watch begins anew and asks for all.
                         let _ = section.watches().remote.confirm_kind().await;
                     }
-                    if matches!(error, Error::Conflict { .. } | Error::NotFound { .. }) {
-                        self.awaiting.refused(&step, &observed);
-                    }
-                    if step == Step::CreateLocal && matches!(error, Error::Conflict { exists: true, .. }) {
-                        section.table.lock().pair(&self.key).local_was_there = true;
-                    }
-                    match (&step, &observed.namespace) {
-                        (Step::CreateNamespace, _) => section.namespace_was_not_made(&self.key.namespace),
-                        (Step::DeleteNamespace, Namespace::Present { object, .. }) => {
-                            section.namespace_was_not_deleted(object);
-                        }
-                        _ => {}
-                    }
+                    self.refused(section, &step, &error, &observed);
                     section.remember(&self.key, &self.awaiting);
                     return (End::Failed(step.name(), error), observed);
                 }
             }
         }
         (End::Circles, observed)
+    }
+
+    /// A step was not carried out: what has to be seen, and what is free again.
+    fn refused(&mut self, section: &Section, step: &Step, error: &Error, observed: &Observed) {
+        if matches!(error, Error::Conflict { .. } | Error::NotFound { .. }) {
+            self.awaiting.refused(step, observed);
+        }
+        if *step == Step::CreateLocal && matches!(error, Error::Conflict { exists: true, .. }) {
+            section.table.lock().pair(&self.key).local_was_there = true;
+        }
+        match (step, &observed.namespace) {
+            (Step::CreateNamespace, _) => section.namespace_was_not_made(&self.key.namespace),
+            (Step::DeleteNamespace, Namespace::Present { object, .. }) => {
+                section.namespace_was_not_deleted(object);
+            }
+            _ => {}
+        }
     }
 
     /// Why a step is not taken now; `None`: it is.
@@ -356,32 +361,6 @@ impl PairReconciler {
         section.remember(&self.key, &self.awaiting);
         let end = if *step == Step::WriteRemoteStatus { self.confirm_status(section).await } else { None };
         (end, observed.after(step, written, section.policy()))
-    }
-
-    /// Somebody else keeps undoing what this step writes: after a few rewrites it waits. Returns how long, and leaves that
-    /// part out of the observation; `None`: it may go.
-    fn contention(&mut self, effects: &[Effect], observed: &mut Observed) -> Option<Duration> {
-        let now = Instant::now();
-        let mut left: Option<Duration> = None;
-        for effect in effects {
-            if let Some(wait) = self.contests.wait(effect, now) {
-                left = Some(left.map_or(wait, |left| left.min(wait)));
-                observed.contended.push(effect.what.clone());
-            }
-        }
-        left
-    }
-
-    /// Counts the rewrites among what is sent now, and tells of a fight.
-    fn count_rewrites(&mut self, section: &Section, effects: &[Effect], observed: &Observed) {
-        for effect in effects {
-            let Some(is_fight) = self.contests.sent(effect, Instant::now()) else { continue };
-            self.metrics.contended_field();
-            let Some(local) = observed.local.as_ref().filter(|_| is_fight) else { continue };
-            if section.table.lock().pair(&self.key).told_contended.insert(effect.what.clone()) {
-                section.tell(PairEvent::contended(local, &observed.remote_key, effect.what.clone()));
-            }
-        }
     }
 
     /// Notes what the caches have yet to show, and what a write may settle on.
