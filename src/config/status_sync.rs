@@ -28,6 +28,9 @@ pub struct StatusSyncConfig {
     /// Between the beginnings of passes; `5s` by default. Shorter is fresher and costs the database a query a family
     /// each time.
     pub interval: Duration,
+    /// Longest wait for the next row of a statement; `1m` by default. Then the statement is cancelled, its connection closed
+    /// and the pass tried again. Too short for the slowest change detection, and no pass ever comes to its end.
+    pub statement_timeout: Duration,
     /// Only hub objects of this namespace; empty, the default: of all.
     pub watch_namespace: String,
     /// Namespace of the Lease by which replicas elect the one that runs, on the same cluster, where this is the only section
@@ -148,6 +151,7 @@ impl StatusSyncConfig {
             cluster,
             database,
             interval: Duration::from_secs(5),
+            statement_timeout: crate::db::ANSWER_WITHIN,
             watch_namespace: String::new(),
             election_namespace: None,
             families: StatusFamily::ALL.to_vec(),
@@ -177,6 +181,7 @@ impl StatusSyncConfig {
         let nowhere = DatabaseSource::File(PathBuf::new());
         let mut section = Self::new(cluster.unwrap_or_else(ClusterName::stand_in), database.unwrap_or(nowhere));
         fields.set_as::<PositiveDuration, _>("interval", &mut section.interval);
+        fields.set_as::<PositiveDuration, _>("statement_timeout", &mut section.statement_timeout);
         if let Some(namespace) = fields.optional::<Namespace>("watch_namespace") {
             section.watch_namespace = namespace.0;
         }

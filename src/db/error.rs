@@ -1,5 +1,7 @@
 //! Every error of the database, sorted once.
 
+use std::time::Duration;
+
 use tokio_postgres::error::SqlState;
 
 /// Why the database did not do what it was asked to. What is asked again later, with back-off, may succeed in each case.
@@ -38,6 +40,14 @@ pub enum Error {
         query: &'static str,
         /// The server's message.
         message: String,
+    },
+    /// The next row did not come in time: the statement was cancelled and its connection closed.
+    #[error("statement {query} was cancelled: no answer within {}", humantime::format_duration(*.within))]
+    Silent {
+        /// The statement's name.
+        query: &'static str,
+        /// How long was waited.
+        within: Duration,
     },
     /// The account lacks a right.
     #[error("not allowed to run statement {query}: {message}")]
@@ -84,6 +94,7 @@ impl Error {
             Self::PoolExhausted { .. } => "pool_exhausted",
             Self::Lost { .. } => "lost",
             Self::Cancelled { .. } => "cancelled",
+            Self::Silent { .. } => "silent",
             Self::Forbidden { .. } => "forbidden",
             Self::Missing { .. } => "missing",
             Self::Statement { .. } => "statement",
@@ -93,7 +104,7 @@ impl Error {
 
     /// Whether it says that the database itself does not answer.
     pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Lost { .. })
+        matches!(self, Self::Connect { .. } | Self::Lost { .. } | Self::Silent { .. })
     }
 
     /// Sorts an error of connecting.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bb8::ManageConnection;
-use bb8_postgres::PostgresConnectionManager;
 use futures::future::BoxFuture;
+use tokio::task::AbortHandle;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
@@ -23,10 +23,46 @@ pub(super) struct Manager {
     limit: Duration,
 }
 
+/// How long the server is asked to cancel a statement.
+const CANCEL_WITHIN: Duration = Duration::from_secs(5);
+
+/// A connection of the pool.
+pub(super) struct Pooled {
+    pub(super) client: Client,
+    tls: Tls,
+    /// The task that reads and writes.
+    task: AbortHandle,
+    is_spent: bool,
+}
+
+impl Pooled {
+    /// Ends the statement that runs, on the server too, and with it the connection: an answer that comes all the same would
+    /// be the next statement's. The server is asked on a connection of its own, and nobody waits for that.
+    pub(super) fn cancel(&mut self) {
+        self.is_spent = true;
+        let (token, tls) = (self.client.cancel_token(), self.tls.clone());
+        tokio::spawn(async move {
+            match tokio::time::timeout(CANCEL_WITHIN, token.cancel_query(tls)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "statement was not cancelled"),
+                Err(_) => tracing::debug!("statement was not cancelled: no answer"),
+            }
+        });
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        // Else the task would wait for the answer, and keep the connection open, for as long as the server does.
+        if self.is_spent {
+            self.task.abort();
+        }
+    }
+}
+
 /// One way to connect.
 #[derive(Clone)]
 struct Way {
-    pooled: PostgresConnectionManager<Tls>,
     config: Config,
     tls: Tls,
 }
@@ -38,8 +74,7 @@ impl Manager {
         let way = |mode| {
             let mut config = url.config.clone();
             config.ssl_mode(mode);
-            let pooled = PostgresConnectionManager::new(config.clone(), tls.clone());
-            Way { pooled, config, tls: tls.clone() }
+            Way { config, tls: tls.clone() }
         };
         let modes: &[SslMode] = match url.tls {
             TlsMode::Disable => &[SslMode::Disable],
@@ -91,19 +126,31 @@ impl Manager {
 }
 
 impl ManageConnection for Manager {
-    type Connection = Client;
+    type Connection = Pooled;
     type Error = Error;
 
-    async fn connect(&self) -> Result<Client, Error> {
-        self.by_first_way(|way| Box::pin(way.pooled.connect())).await
+    async fn connect(&self) -> Result<Pooled, Error> {
+        self.by_first_way(|way| {
+            let (config, tls) = (way.config.clone(), way.tls.clone());
+            Box::pin(async move {
+                let (client, connection) = config.connect(tls.clone()).await?;
+                let task = tokio::spawn(async move {
+                    if let Err(error) = connection.await {
+                        tracing::debug!(%error, "database connection ended");
+                    }
+                });
+                Ok(Pooled { client, tls, task: task.abort_handle(), is_spent: false })
+            })
+        })
+        .await
     }
 
-    async fn is_valid(&self, connection: &mut Client) -> Result<(), Error> {
-        connection.check_connection().await.map_err(|error| Error::of_statement("check", &error))
+    async fn is_valid(&self, connection: &mut Pooled) -> Result<(), Error> {
+        connection.client.check_connection().await.map_err(|error| Error::of_statement("check", &error))
     }
 
-    fn has_broken(&self, connection: &mut Client) -> bool {
-        connection.is_closed()
+    fn has_broken(&self, connection: &mut Pooled) -> bool {
+        connection.is_spent || connection.client.is_closed()
     }
 }
 

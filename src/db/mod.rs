@@ -6,6 +6,8 @@
 //! Statements are sent unprepared with typed parameters, and their columns are of built-in types: nothing is looked up
 //! in the catalogue.
 
+use std::time::Duration;
+
 mod error;
 mod manager;
 mod pool;
@@ -16,4 +18,7 @@ mod url;
 pub use error::Error;
 pub use pool::{Database, Param, PoolState, Rows, column};
 pub use session::{Messages, Session};
+/// A statement whose next row does not come within this is cancelled, unless the configuration says otherwise.
+pub const ANSWER_WITHIN: Duration = Duration::from_mins(1);
+
 pub use url::{DatabaseUrl, InvalidUrl, TlsMode};

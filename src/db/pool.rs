@@ -30,6 +30,8 @@ pub struct Database {
     manager: Manager,
     place: String,
     max: u32,
+    /// A statement whose next row does not come within this is cancelled.
+    answer_within: Duration,
     /// The last failure to connect: who waits for a connection is told of it, since the pool itself would only let the
     /// time run out.
     failed: watch::Sender<Option<Error>>,
@@ -71,7 +73,14 @@ impl Database {
             .retry_connection(false)
             .error_sink(Box::new(Failures(failed.clone())))
             .build_unchecked(manager.clone());
-        Ok(Self { pool, manager, place: url.place(), max: url.max_connections, failed })
+        let max = url.max_connections;
+        Ok(Self { pool, manager, place: url.place(), max, answer_within: super::ANSWER_WITHIN, failed })
+    }
+
+    /// The same with another deadline for the next row of a statement.
+    #[must_use]
+    pub fn answering_within(self, answer_within: Duration) -> Self {
+        Self { answer_within, ..self }
     }
 
     /// Host, port and database.
@@ -88,13 +97,16 @@ impl Database {
 
     /// Sends a statement and gives its rows as they come. `query` names it in metrics and errors.
     pub async fn rows(&self, query: &'static str, text: &str, params: Vec<Param>) -> Result<Rows, Error> {
-        let connection = self.connection().await?;
+        let mut connection = self.connection().await?;
         let begun = Instant::now();
-        let stream = connection
-            .query_typed_raw(text, typed(&params))
-            .await
-            .map_err(|error| Error::of_statement(query, &error))?;
-        Ok(Rows { query, begun, stream: Box::pin(stream), _connection: connection })
+        let within = self.answer_within;
+        let asked = tokio::time::timeout(within, connection.client.query_typed_raw(text, typed(&params))).await;
+        let Ok(stream) = asked else {
+            connection.cancel();
+            return Err(Error::Silent { query, within });
+        };
+        let stream = stream.map_err(|error| Error::of_statement(query, &error))?;
+        Ok(Rows { query, begun, within, stream: Box::pin(stream), connection })
     }
 
     /// Opens a connection outside of the pool, for what lasts as long as a connection does. `purpose` stands behind the
@@ -117,7 +129,7 @@ impl Database {
                 },
             };
             match taken {
-                Ok(connection) if connection.is_closed() => drop(connection),
+                Ok(connection) if connection.client.is_closed() => drop(connection),
                 Ok(connection) => return Ok(connection),
                 Err(RunError::User(error)) => return Err(error),
                 Err(RunError::TimedOut) => return Err(Error::PoolExhausted { seconds: PATIENCE.as_secs() }),
@@ -152,14 +164,19 @@ impl ErrorSink<Error> for Failures {
 pub struct Rows {
     query: &'static str,
     begun: Instant,
+    within: Duration,
     stream: Pin<Box<RowStream>>,
-    _connection: PooledConnection<'static, Manager>,
+    connection: PooledConnection<'static, Manager>,
 }
 
 impl Rows {
     /// The next row; `None` at the end, which alone says that all rows were read.
     pub async fn next(&mut self) -> Result<Option<Row>, Error> {
-        match self.stream.next().await {
+        let Ok(next) = tokio::time::timeout(self.within, self.stream.next()).await else {
+            self.connection.cancel();
+            return Err(Error::Silent { query: self.query, within: self.within });
+        };
+        match next {
             Some(Ok(row)) => Ok(Some(row)),
             Some(Err(error)) => Err(Error::of_statement(self.query, &error)),
             None => {

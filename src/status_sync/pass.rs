@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use futures::FutureExt;
 use tokio::time::Instant;
 
 use super::poller::{Life, Poller};
@@ -107,10 +108,19 @@ pub(super) async fn answer<T>(
     asked: impl Future<Output = Result<T, db::Error>>,
 ) -> Result<T, Stopped> {
     let mut asked = std::pin::pin!(asked);
+    // Most rows are there already.
+    if let Some(answer) = asked.as_mut().now_or_never() {
+        return Ok(answer?);
+    }
+    life.unanswered_since_now();
     loop {
         tokio::select! {
             biased;
-            answer = &mut asked => return Ok(answer?),
+            answer = &mut asked => {
+                let answer = answer?;
+                life.answered();
+                return Ok(answer);
+            }
             () = scope.draining() => return Err(Stopped::Draining),
             key = life.inbox.next() => life.noted.extend(key),
         }

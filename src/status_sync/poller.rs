@@ -122,7 +122,7 @@ impl Poller {
         let mut approvals = self.shared.approvals.subscribe();
         let mut hints = self.hints.subscribe();
         let demands = self.watches().map(|watch| watch.demand(self.shared.fence.as_ref())).collect();
-        let mut life = Life::new(inbox, demands);
+        let mut life = Life::new(inbox, demands, self.report.clone());
         let mut failures = 0;
         loop {
             tokio::select! {
@@ -337,10 +337,12 @@ pub(super) struct Life {
     counted: Option<Instant>,
     /// That it needs its watches, with lists that are not from before it began.
     demands: Vec<Demand>,
+    /// The poller's.
+    report: watch::Sender<FamilyReport>,
 }
 
 impl Life {
-    fn new(inbox: KeyInbox<ObjectKey>, demands: Vec<Demand>) -> Self {
+    fn new(inbox: KeyInbox<ObjectKey>, demands: Vec<Demand>, report: watch::Sender<FamilyReport>) -> Self {
         Self {
             table: Table::default(),
             guard: Guard::default(),
@@ -350,7 +352,18 @@ impl Life {
             detection: Duration::ZERO,
             counted: None,
             demands,
+            report,
         }
+    }
+
+    /// The database is waited for, from now on where it has answered before.
+    pub(super) fn unanswered_since_now(&self) {
+        self.report.send_modify(|report| _ = report.unanswered_since.get_or_insert_with(Instant::now));
+    }
+
+    /// The database has answered.
+    pub(super) fn answered(&self) {
+        self.report.send_modify(|report| report.unanswered_since = None);
     }
 
     /// Whether a pass that begins now can be one of those that agree: they are at least an interval apart.

@@ -14,6 +14,9 @@ use super::tally::Tally;
 use crate::config::SectionName;
 use crate::telemetry::{self, ClusterStanding, Condition, Facts, NotReady, Overview, Readiness, Refused};
 
+/// An answer of the database that takes less than this is no news.
+const USUAL_ANSWER: Duration = Duration::from_secs(5);
+
 /// What a family shows.
 #[derive(Clone, Debug, Default)]
 pub struct FamilyReport {
@@ -41,6 +44,8 @@ pub struct FamilyReport {
     pub last_pass: Option<Duration>,
     /// Since when the oldest change is not written.
     pub oldest_pending: Option<Instant>,
+    /// Since when the database has not answered, over however many statements.
+    pub unanswered_since: Option<Instant>,
     /// Objects whose clearing is held.
     pub mass_clear_held: Option<usize>,
     /// Kind and text of what the last pass failed with.
@@ -52,6 +57,14 @@ pub struct FamilyReport {
 }
 
 impl FamilyReport {
+    /// The age of what the hub may not show: of the oldest change that is not written, or of the oldest question that the
+    /// database has not answered, once that is longer than answers take.
+    pub fn freshness(&self) -> Duration {
+        let age = |since: Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
+        let unanswered = age(self.unanswered_since);
+        age(self.oldest_pending).max(if unanswered >= USUAL_ANSWER { unanswered } else { Duration::ZERO })
+    }
+
     fn to_json(&self) -> Value {
         let mut report = json!({
             "rows": self.rows,
@@ -63,6 +76,7 @@ impl FamilyReport {
             "passes": self.passes,
             "last_pass_seconds": self.last_pass.map(|took| took.as_secs_f64()),
             "oldest_unwritten_seconds": self.oldest_pending.map(|since| since.elapsed().as_secs_f64()),
+            "database_unanswered_seconds": self.unanswered_since.map(|since| since.elapsed().as_secs_f64()),
         });
         let Some(map) = report.as_object_mut() else { return report };
         if !self.bad_row_examples.is_empty() {

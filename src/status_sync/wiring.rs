@@ -34,7 +34,7 @@ pub fn wire(
     fence: Option<Fence>,
 ) -> Result<WiredStatusSync, db::Error> {
     let shared = Arc::new(Shared {
-        database: Database::new(database)?,
+        database: Database::new(database)?.answering_within(config.statement_timeout),
         permits: Arc::new(Semaphore::new(config.max_in_flight.get())),
         interval: config.interval,
         namespace: config.watch_namespace.clone(),

@@ -168,7 +168,7 @@ pub(super) const ALL: [Metric; 40] = {
         metric(
             STATUS_SYNC_FRESHNESS_SECONDS,
             Gauge,
-            "Age of the oldest change of the database that is not written yet",
+            "Age of the oldest change that is not written yet, or of the question that the database does not answer",
         ),
         metric(STATUS_SYNC_WAITING, Gauge, "Hub objects that are not served, by family and reason"),
         metric(

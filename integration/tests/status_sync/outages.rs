@@ -266,3 +266,35 @@ fn a_write_that_the_api_server_refused_is_made_without_a_new_change_when_it_is_r
         is_made(&stage, &towline, &format!("{tries} passes"), |passes| passes == tries).await;
     });
 }
+
+#[test]
+fn a_statement_that_gets_no_answer_is_told_grows_old_and_is_ended_on_the_server() {
+    run(async {
+        let stage = Stage::new("unanswered").await;
+        let uid = stage.wanted("policies", "p").await;
+        stage.comply(&uid, "hub", "c", "compliant").await;
+        let towline = stage.start_with(&format!("{SETTINGS}\nstatement_timeout = \"10s\"")).await;
+        stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
+        stage.comply(&uid, "hub", "c", "pending").await;
+        stage.shows("policies", "p", "/status/compliant", &json!("Pending")).await;
+        let locker = stage.database.client(integration::postgres::ADMIN).await.unwrap();
+        locker.batch_execute("BEGIN; LOCK TABLE status.compliance IN ACCESS EXCLUSIVE MODE").await.unwrap();
+        let waits = |report: &Value| report["database_unanswered_seconds"].as_f64().is_some_and(|age| age > 1.0);
+        stage.family(&towline, "policies", "a database that does not answer", waits).await;
+        freshness(&towline, "as old as the question", |seconds| seconds > 5.0).await;
+        let told = |report: &Value| report["failure"]["kind"] == "silent";
+        let report = stage.family(&towline, "policies", "the statement that was ended", told).await;
+        let error = report["failure"]["error"].as_str().unwrap();
+        assert_eq!(error, "statement detect_policies was cancelled: no answer within 10s");
+        // Asked again since, so that there is at most the one that waits now.
+        freshness(&towline, "older than one statement can be", |seconds| seconds > 25.0).await;
+        let waiting =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        let count: i64 = stage.sql.query_one(waiting, &[]).await.unwrap().get(0);
+        assert!(count <= 1, "{count} statements wait");
+        locker.batch_execute("COMMIT").await.unwrap();
+        stage.comply(&uid, "hub", "c", "compliant").await;
+        stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
+        freshness(&towline, "nothing", |seconds| seconds == 0.0).await;
+    });
+}

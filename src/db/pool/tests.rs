@@ -128,3 +128,31 @@ async fn a_result_that_breaks_off_is_no_result() {
     assert!(matches!(outcome, Err(Error::Lost { query: "test", .. })), "{outcome:?}");
     server.await.expect("no panic");
 }
+
+#[tokio::test]
+async fn a_statement_that_gets_no_answer_is_cancelled_on_the_server_and_its_connection_closed() {
+    let (listener, database) = server().await;
+    let database = database.answering_within(Duration::from_millis(100));
+    let asked = tokio::spawn({
+        let database = database.clone();
+        async move { ask(&database).await }
+    });
+    let mut silent = welcome(&listener).await;
+    // A connection of its own, with nothing but the request: its length, its code, process and secret.
+    let (mut cancel, _) = listener.accept().await.expect("a connection");
+    let mut request = [0; 16];
+    cancel.read_exact(&mut request).await.expect("a request");
+    assert_eq!(request[..8], [0, 0, 0, 16, 4, 210, 22, 46]);
+    let outcome = asked.await.expect("no panic");
+    assert_eq!(outcome, Err(Error::Silent { query: "test", within: Duration::from_millis(100) }));
+    let mut said = Vec::new();
+    silent.read_to_end(&mut said).await.expect("it is closed");
+    // The one place of the pool is free again.
+    let answering = tokio::spawn(async move {
+        let mut stream = welcome(&listener).await;
+        answer(&mut stream).await;
+    });
+    let patient = database.answering_within(Duration::from_mins(1));
+    assert_eq!(ask(&patient).await, Ok(()));
+    answering.await.expect("no panic");
+}

@@ -19,8 +19,7 @@ impl Poller {
     /// Refreshes the gauges, before a scrape.
     pub fn refresh(&self) {
         let report = self.report.borrow();
-        let age = report.oldest_pending.map_or(Duration::ZERO, |since| since.elapsed());
-        self.metrics.set(report.rows, report.objects, report.bad_rows, age);
+        self.metrics.set(report.rows, report.objects, report.bad_rows, report.freshness());
         self.metrics.set_waiting(|reason| report.waiting.get(reason).copied().unwrap_or_default());
     }
 

@@ -80,7 +80,7 @@ async fn a_watch_that_was_resumed_after_a_lost_connection_is_listed_again() {
 async fn what_shows_while_no_pass_can_begin_is_kept_and_noted_after_the_next_work() {
     let (poller, _script) = poller();
     let (mailbox, inbox) = key_mailbox(1);
-    let mut life = Life::new(inbox, Vec::new());
+    let mut life = Life::new(inbox, Vec::new(), poller.report.clone());
     let (scope, _drain) = Scope::standalone("poller");
     // Somebody has to want the objects; what shows is told below.
     let (nobody, _) = key_mailbox(1);
