@@ -26,6 +26,9 @@ use super::object::{Decoded, Object, ObjectKey};
 use crate::config::{ClusterConfig, ClusterName};
 use crate::telemetry::{ClusterStanding, ClusterState};
 
+/// So long after it has come back a cluster counts as settling.
+const SETTLING: Duration = Duration::from_mins(1);
+
 /// Whether a cluster can be worked with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Availability {
@@ -203,6 +206,13 @@ impl Cluster {
     /// How often a denied permission was given.
     pub fn permissions(&self) -> u64 {
         self.shared.gates.openings()
+    }
+
+    /// Whether it has just come back. An API server answers before everything in it is ready: kinds are not served yet,
+    /// permissions not known, caches empty. What fails meanwhile is tried again soon, however often it failed before.
+    pub(super) fn is_settling(&self) -> bool {
+        let seen = self.shared.seen.lock();
+        seen.state == ClusterState::Available && seen.since.elapsed() < SETTLING
     }
 
     /// Follows why the newest credentials are not in use, while those before them are.

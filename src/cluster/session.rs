@@ -18,9 +18,11 @@ use crate::telemetry::ClusterState;
 /// How often the credentials' files are looked at (a few `stat` calls).
 const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 /// Back-off of probes: quick at first, since most outages are restarts; the cap bounds how late a return is noticed.
-const PROBE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+const PROBE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 /// Back-off of questions for a denied permission.
 const PERMISSION_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+/// The longest of them while the cluster is settling: an API server denies whatever it does not know the roles for yet.
+const LONGEST_WHILE_SETTLING: Duration = Duration::from_secs(1);
 
 /// Runs the actor of a cluster until it drains.
 pub async fn run(cluster: Cluster, scope: Scope) -> Result<(), BoxError> {
@@ -141,6 +143,9 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
         state.doubt = false;
         state.probes = 0;
         if cluster.set_availability(Availability::Available) {
+            // What was denied by a server that was just starting is asked for anew.
+            state.next_ask = cluster.gates().any_closed().then(Instant::now);
+            state.asks = 0;
             tracing::info!(cluster = %cluster.name(), "cluster is available");
         }
     }
@@ -172,5 +177,7 @@ async fn ask_for_permissions(cluster: &Cluster, state: &mut State) {
         }
     }
     state.asks = state.asks.saturating_add(1);
-    state.next_ask = cluster.gates().any_closed().then(|| Instant::now() + PERMISSION_BACKOFF.next_delay(state.asks));
+    let delay = PERMISSION_BACKOFF.next_delay(state.asks);
+    let delay = if cluster.is_settling() { delay.min(LONGEST_WHILE_SETTLING) } else { delay };
+    state.next_ask = cluster.gates().any_closed().then(|| Instant::now() + delay);
 }

@@ -81,7 +81,7 @@ impl Watch {
             }
             other => {
                 self.tell_failure(&other, *attempt == 0);
-                let delay = RETRY.next_delay(*attempt);
+                let delay = self.retry_delay(*attempt);
                 *attempt = attempt.saturating_add(1);
                 if let Error::Throttled { retry_after, .. } = other {
                     tokio::time::sleep(retry_after.map_or(delay, |asked| asked.max(delay))).await;

@@ -7,6 +7,7 @@ use super::scripted::Script;
 use super::*;
 use crate::cluster::Listed;
 use crate::config::ResourceId;
+use crate::telemetry::ClusterState;
 
 const WITHIN: Duration = Duration::from_hours(1);
 
@@ -204,4 +205,27 @@ async fn who_came_first_waits_for_no_list_that_only_those_who_came_later_need() 
     for running in running {
         running.abort();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_failed_for_long_is_tried_again_every_second_when_the_cluster_has_come_back() {
+    let (watch, script) = secrets(|| (200, true));
+    script.answer(|_| (404, json!({"kind": "Status", "code": 404, "message": "not yet"})));
+    let running = start(&watch);
+    let _demand = watch.demand(None);
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    script.asked();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(script.asked().len() <= 1, "a kind that is missing for long is looked for seldom");
+    for _ in 0..2 {
+        watch.cluster().set_unavailable(ClusterState::Unreachable, "restarted".to_owned());
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        watch.cluster().set_availability(Availability::Available);
+        script.asked();
+        for second in 0..50 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(!script.asked().is_empty(), "nothing was asked in second {second}");
+        }
+    }
+    running.abort();
 }
