@@ -68,7 +68,14 @@ pub async fn connect(config: &Config) -> Exit {
         && let Some(Some(cluster)) = clusters.get(&election.cluster)
     {
         let needed = election::VERBS.map(|verb| AccessRequest::new(verb, election::RESOURCE, &election.namespace, ""));
-        faults += check_access("election", cluster, &needed).await;
+        let missing = check_access("election", cluster, &needed).await;
+        faults += missing;
+        if missing == 0
+            && let Err(error) = election::try_lease(election, cluster).await
+        {
+            faults += 1;
+            say(&format!("election: cluster {}: namespace {}: {error}", cluster.name(), election.namespace));
+        }
     }
     let mut scopes: BTreeMap<String, KindScope> = BTreeMap::new();
     let keeping = state::Keeping::new(config);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Cluster, Connection, Error, Verb};
+use super::{Cluster, Connection, Error, Kind, Verb};
 
 /// A question about a permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,6 +114,12 @@ impl Cluster {
     /// Asks the API server whether these credentials may do that.
     pub async fn review_access(&self, request: &AccessRequest) -> Result<Decision, Error> {
         self.ask::<Review>(REVIEWS, &request.review()).await.map(Decision::from)
+    }
+
+    /// Asks the API server whether it would take this new object, which it does not store.
+    pub async fn try_create(&self, kind: &Kind, namespace: &str, object: &Value) -> Result<(), Error> {
+        let path = format!("{}?dryRun=All", kind.collection_path(namespace));
+        self.ask::<Value>(&path, object).await.map(drop)
     }
 }
 

@@ -12,10 +12,13 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::leases::Leases;
 use super::record;
 use super::roll::Roll;
-use crate::actor::{BoxError, Scope};
+use crate::actor::{Backoff, BoxError, Scope};
 use crate::cluster::{Error, ObjectKey, Watch};
 use crate::config::SectionName;
 
+/// Back-off while this replica can't enrol: the namespace of the Leases is missing, or a permission. Whatever it waits for, it
+/// is told of once.
+const ENROL: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 /// A drain waits for the deletion of the Lease for no longer than this.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -34,7 +37,9 @@ impl Membership {
     /// The body of the actor.
     pub(super) async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         let mut is_enrolled = false;
+        let (mut failures, mut told_of) = (0, String::new());
         let mut sessions = self.watch.cluster().sessions();
+        let mut availability = self.watch.cluster().availability();
         let mut ticks = interval(self.renew_interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -43,6 +48,7 @@ impl Membership {
                 _ = ticks.tick() => {}
                 // The first client comes after the first tick.
                 Ok(()) = sessions.changed(), if !is_enrolled => {}
+                Ok(()) = availability.changed(), if !is_enrolled => failures = 0,
             }
             if sessions.borrow_and_update().is_none() {
                 continue;
@@ -55,6 +61,8 @@ impl Membership {
             match told {
                 Ok(()) => {
                     is_enrolled = true;
+                    failures = 0;
+                    told_of.clear();
                     scope.set_state("enrolled");
                 }
                 Err(error) => {
@@ -63,8 +71,15 @@ impl Membership {
                         tracing::debug!(%error, "membership was not renewed");
                     } else {
                         scope.set_state("not enrolled");
-                        tracing::warn!(identity = %self.identity, %error, "replica can't take part in the election yet");
-                        ticks.reset_after(self.renew_interval.min(Duration::from_secs(1)));
+                        let text = error.to_string();
+                        if text == told_of {
+                            tracing::debug!(identity = %self.identity, %error, "replica still can't take part in the election");
+                        } else {
+                            tracing::warn!(identity = %self.identity, %error, "replica can't take part in the election yet");
+                            told_of = text;
+                        }
+                        ticks.reset_after(ENROL.next_delay(failures));
+                        failures = failures.saturating_add(1);
                     }
                     continue;
                 }

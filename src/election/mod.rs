@@ -35,7 +35,7 @@ use self::membership::Membership;
 use self::roll::Roll;
 use self::seat::Seat;
 use crate::actor::{ChildSpec, Gate};
-use crate::cluster::{Clock, Demand, Fence, Kind, Verb, Watch, WatchId, WatchRegistry};
+use crate::cluster::{Clock, Cluster, Demand, Error, Fence, Kind, Verb, Watch, WatchId, WatchRegistry};
 use crate::config::{ElectionConfig, SectionName};
 
 pub use report::Elected;
@@ -48,6 +48,16 @@ pub const RESOURCE: &str = "leases.coordination.k8s.io";
 /// A replica that just came looks on for this part of the renewal interval: those that start together see each other
 /// before the first of them takes everything.
 const SETTLE_PART: u32 = 5;
+
+/// Whether a Lease can be made where the election has its own: permissions say nothing of a namespace that is not there.
+pub async fn try_lease(config: &ElectionConfig, cluster: &Cluster) -> Result<(), Error> {
+    let lease = record::replica("towline-check", &config.namespace, config.lease_duration, &[]);
+    match cluster.try_create(&Kind::lease(), &config.namespace, &lease).await {
+        // Left by a replica of that name: the namespace is there.
+        Err(Error::Conflict { .. }) => Ok(()),
+        result => result,
+    }
+}
 
 /// The election of this replica.
 pub struct Election {

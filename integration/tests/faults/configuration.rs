@@ -4,14 +4,15 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
 
+use integration::audit::Record;
 use integration::rbac::Side;
-use integration::{Towline, eventually, users};
+use integration::{Filter, Towline, eventually, users};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, date_time_ymd,
 };
 use serde_json::{Value, json};
 
-use crate::world::{LIMIT, Lane, plane, report, run, start};
+use crate::world::{LIMIT, Lane, make_namespace, plane, report, run, start};
 
 /// A directory that goes with the test, below that of a cluster.
 fn scratch(lane: &Lane) -> PathBuf {
@@ -244,5 +245,43 @@ fn what_newcomers_stumble_over_is_told_with_what_to_do() {
         let gone = text(&output);
         assert_eq!(output.status.code(), Some(1), "{gone}");
         assert!(gone.contains("127.0.0.1:9") && gone.contains("daemon.listen") && gone.contains("--admin"), "{gone}");
+    });
+}
+
+#[test]
+fn a_missing_namespace_of_the_election_is_found_by_check_and_told_once_until_it_is_there() {
+    run(async {
+        const NAMESPACE: &str = "election-to-be";
+        let lane = Lane::shared("no-election", "databases").await;
+        lane.make_namespace("team").await;
+        lane.order_many("team", 2).await;
+        let config = lane.clusters()
+            + &Lane::cluster("seats", &lane.edge.kubeconfig(users::ADMIN).unwrap())
+            + &format!("[election]\ncluster = \"seats\"\nnamespace = \"{NAMESPACE}\"\n")
+            + &lane.section("lane", "");
+        let path = lane.edge.directory().join("no-election.toml");
+        fs::write(&path, &config).unwrap();
+        let output = check(&path, true).await;
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        let fault =
+            format!("election: cluster seats: namespace {NAMESPACE}: not served: namespaces \"{NAMESPACE}\" not found");
+        assert!(!output.status.success() && told.contains(&fault), "{told}");
+
+        let audit = lane.edge.audit().unwrap();
+        let mark = audit.mark().await.unwrap();
+        let towline = Towline::start(&config, &[]).await.unwrap();
+        eventually("the replica to have tried again", LIMIT, async || {
+            let records = audit.records(&Filter::since(mark)).await.map_err(|error| error.to_string())?;
+            let tries = |record: &&Record| record.namespace == NAMESPACE && record.verb == "create";
+            let count = records.iter().filter(tries).count();
+            if count > 3 { Ok(()) } else { Err(format!("{count} tries")) }
+        })
+        .await
+        .unwrap();
+        let log = towline.log().unwrap();
+        assert_eq!(log.matches("replica can't take part in the election yet").count(), 1, "{log}");
+        make_namespace(&lane.edge_client, NAMESPACE).await;
+        towline.wait_ready(LIMIT).await.unwrap();
+        lane.in_step("once the namespace is there").await;
     });
 }
