@@ -4,7 +4,7 @@ use std::net::TcpListener as StdListener;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, OptionFuture};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -73,8 +73,7 @@ async fn supervise(
     listener: StdListener,
     heartbeat: Heartbeat,
 ) -> Result<Exit, StartError> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Runtime)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Runtime)?;
+    let mut signals = Signals::new().map_err(StartError::Runtime)?;
     let listening = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
     let count = config.sections().count();
     tracing::info!(version = VERSION, admin = %listening, sections = count, "towline starts");
@@ -117,9 +116,9 @@ async fn supervise(
             tracing::error!(%reason, "towline ends: the tree can't be kept up");
             return Ok(Exit::Failed);
         }
-        () = either(&mut terminate, &mut interrupt) => {}
+        () = signals.end() => {}
     }
-    Ok(shut_down(&root, config.daemon.shutdown_grace, &mut terminate, &mut interrupt).await)
+    Ok(shut_down(&root, config.daemon.shutdown_grace, &mut signals).await)
 }
 
 /// The sections of every job: what the admin server shows, and what runs.
@@ -160,19 +159,51 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// The signals that end the daemon.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// None where the process was started to outlive its terminal (`nohup`).
+    hangup: Option<Signal>,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        let hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, hangup })
+    }
+
+    /// One of them came.
+    async fn end(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            Some(_) = OptionFuture::from(self.hangup.as_mut().map(Signal::recv)) => {}
+        }
+    }
+
+    /// One of those came that are meant. A terminal that is closed may say so twice, once by itself and once by its shell.
+    async fn end_again(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }
 
+/// Whether whoever started this process has set SIGHUP to be ignored: the lowest bit of a mask in hexadecimal digits.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
 /// Drains the tree within the grace period; a second signal ends it at once.
-async fn shut_down(root: &SupervisorHandle, grace: Duration, terminate: &mut Signal, interrupt: &mut Signal) -> Exit {
+async fn shut_down(root: &SupervisorHandle, grace: Duration, signals: &mut Signals) -> Exit {
     tracing::info!(?grace, "towline shuts down");
     let report = tokio::select! {
         report = root.drain(grace) => report,
-        () = either(terminate, interrupt) => {
+        () = signals.end_again() => {
             tracing::warn!("second signal: work is aborted");
             root.drain(Duration::ZERO).await
         }

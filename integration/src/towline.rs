@@ -154,6 +154,12 @@ impl Towline {
         self.process.signal(Signal::TERM)
     }
 
+    /// Closes the daemon's terminal, as it were (SIGHUP), and waits for its exit status.
+    pub async fn hang_up(&self, limit: Duration) -> Result<ExitStatus, Error> {
+        self.process.signal(Signal::HUP)?;
+        self.process.wait(limit).await
+    }
+
     /// Stops the daemon in the middle of whatever it does (SIGSTOP).
     pub fn freeze(&self) -> Result<(), Error> {
         self.process.signal(Signal::STOP)

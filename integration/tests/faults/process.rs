@@ -169,3 +169,15 @@ fn a_second_signal_aborts_work_that_hangs() {
         lane.in_step("after the abort").await;
     });
 }
+
+#[test]
+fn a_closed_terminal_drains_the_daemon_as_a_request_to_end_does() {
+    run(async {
+        let lane = Lane::shared("hangup", "databases").await;
+        let towline = lane.towline().await;
+        let status = towline.hang_up(LIMIT).await.unwrap();
+        assert!(status.success(), "{status}");
+        let log = towline.log().unwrap();
+        assert!(log.contains("towline has shut down") && !log.contains("work undone"), "{log}");
+    });
+}
