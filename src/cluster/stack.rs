@@ -1,8 +1,8 @@
 //! The HTTP stack under a cluster's client.
 //!
 //! Not kube's default one, for four reasons: no retries below us (a retried write would hide an unknown outcome), no
-//! delay of small packets (`TCP_NODELAY`), dead peers are noticed (`TCP_USER_TIMEOUT`, keep-alive), and every request
-//! is counted by the names that controller-runtime uses. Through a proxy it is the same stack, on a tunnel: what was given
+//! delay of small packets (`TCP_NODELAY`), dead peers are noticed (`TCP_USER_TIMEOUT`, keep-alive, and behind what stays up
+//! on the way, [`Alive`]), and every request is counted by the names that controller-runtime uses. Through a proxy it is the same stack, on a tunnel: what was given
 //! up is dropped there, too, and the claim is looked at when the tunnel is there.
 
 use std::future::Future;
@@ -27,6 +27,7 @@ use tokio::net::TcpStream;
 use tower::util::{BoxCloneSyncService, MapRequestLayer};
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
+use super::alive::{Alive, Answers, Counted, Heard};
 use super::bearer::Bearer;
 use super::fenced::{FenceLayer, FencedBody};
 use super::proxy::taken_apart;
@@ -122,7 +123,8 @@ fn authorized<C>(tunnel: Tunnel<C>, proxy: &Intercept) -> Tunnel<C> {
 }
 
 /// Connections to the API server itself, or to a proxy.
-fn tcp() -> impl Service<Uri, Response = TokioIo<TcpStream>, Error: std::error::Error + Send + Sync, Future: Send>
+fn tcp()
+-> impl Service<Uri, Response = Counted<TokioIo<TcpStream>>, Error: std::error::Error + Send + Sync, Future: Send>
 + Clone
 + Send
 + Sync {
@@ -140,7 +142,7 @@ fn tcp() -> impl Service<Uri, Response = TokioIo<TcpStream>, Error: std::error::
         if let Err(error) = stream.inner().set_zero_linger() {
             tracing::debug!(%error, "linger could not be set");
         }
-        stream
+        Counted::new(stream)
     })
 }
 
@@ -151,15 +153,17 @@ fn over<C>(
     Settings { headers_within, pool_idle, bearer }: Settings,
 ) -> Result<(Transport, Client), kube::Error>
 where
-    C: Service<Uri, Response: Read + Write + Connection + Unpin + Send, Error: Into<BoxError>, Future: Send>
+    C: Service<Uri, Response: Read + Write + Connection + Heard + Unpin + Send, Error: Into<BoxError>, Future: Send>
         + Clone
         + Send
         + Sync
         + 'static,
 {
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    let answers = Answers::of(&host);
     let count = CountLayer { requests: Arc::new(RestClientMetrics::new(host)), headers_within };
     let connector = config.rustls_https_connector_with_connector(connector)?;
+    let connector = connector.map_response(move |stream| Alive::new(stream, answers.clone()));
     let client: HyperClient<_, FencedBody> = HyperClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(pool_idle)

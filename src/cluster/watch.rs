@@ -288,12 +288,13 @@ impl Watch {
                 End::Void(error) => {
                     self.store.set_unlisted(error.to_string(), error.is_unreachable());
                     scope.set_state("waiting");
-                    let delay = RETRY.next_delay(attempt);
+                    let delay = self.retry_delay(attempt);
                     self.tell_failure(&error, attempt == 0);
                     attempt = attempt.saturating_add(1);
                     tokio::select! {
                         () = scope.draining() => return Ok(()),
                         () = tokio::time::sleep(delay) => {}
+                        () = self.comes_back() => attempt = 0,
                     }
                 }
             }
@@ -472,7 +473,8 @@ impl Watch {
         let watch = Arc::clone(self);
         let client = guarded(session.connection.client(), move || watch.demands.claim());
         let client = self.definition.overhearing(client);
-        let mut config = watcher::Config::default();
+        let timeout = self.cluster.config().watch_timeout.as_secs();
+        let mut config = watcher::Config::default().timeout(u32::try_from(timeout).unwrap_or(u32::MAX));
         if !self.id.labels.is_empty() {
             config = config.labels(&self.id.labels);
         }

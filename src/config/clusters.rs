@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::fault::Problem;
 use super::fields::Fields;
-use super::setting::PositiveDuration;
+use super::setting::{PositiveDuration, WatchTimeout};
 
 /// A cluster and how it is reached: `[clusters.<name>]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,10 @@ pub struct ClusterConfig {
     /// Most requests in flight to this cluster, over all sections; 64 by default. The client goes below it by itself
     /// while the API server throttles (429). More than the server's priority level admits only queues there.
     pub max_in_flight: NonZeroUsize,
+    /// A watch is ended by the API server after this and begun anew where it was; `290s` by default. One on which nothing is
+    /// heard for 5 s longer counts as lost. Behind a proxy that ends TLS itself, nothing else proves that an idle watch is
+    /// alive: there, 40 s notice a dead one within a minute, for a request every 40 s and watch.
+    pub watch_timeout: Duration,
 }
 
 /// Where a cluster's address and credentials come from: exactly one of `kubeconfig` and `in_cluster = true`.
@@ -41,7 +45,12 @@ pub enum ClusterAccess {
 impl ClusterConfig {
     /// A cluster with the default limits.
     pub fn new(access: ClusterAccess) -> Self {
-        Self { access, request_timeout: Duration::from_secs(30), max_in_flight: super::DEFAULT_MAX_IN_FLIGHT }
+        Self {
+            access,
+            request_timeout: Duration::from_secs(30),
+            max_in_flight: super::DEFAULT_MAX_IN_FLIGHT,
+            watch_timeout: Duration::from_secs(290),
+        }
     }
 
     /// None where the access has faults.
@@ -70,6 +79,7 @@ impl ClusterConfig {
         let mut cluster = Self::new(access.clone().unwrap_or(ClusterAccess::InCluster));
         fields.set_as::<PositiveDuration, _>("request_timeout", &mut cluster.request_timeout);
         fields.set("max_in_flight", &mut cluster.max_in_flight);
+        fields.set_as::<WatchTimeout, _>("watch_timeout", &mut cluster.watch_timeout);
         fields.finish();
         access.map(|_| cluster)
     }

@@ -189,6 +189,25 @@ impl From<PositiveDuration> for Duration {
     }
 }
 
+/// How long a watch may last: long enough to be worth beginning, and no longer than kube's client takes.
+pub(super) struct WatchTimeout(Duration);
+
+impl Setting for WatchTimeout {
+    const ALLOWED: &'static str = "a duration from 5s to 290s";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        let duration = Duration::from_text(text)?;
+        let allowed = Duration::from_secs(5)..=Duration::from_secs(290);
+        if allowed.contains(&duration) { Ok(Self(duration)) } else { Err(Unfit::default()) }
+    }
+}
+
+impl From<WatchTimeout> for Duration {
+    fn from(timeout: WatchTimeout) -> Self {
+        timeout.0
+    }
+}
+
 /// Lists: in the environment the elements are separated by commas. No element may occur twice.
 impl<T: Setting + PartialEq> Setting for Vec<T> {
     const ALLOWED: &'static str = "a list";

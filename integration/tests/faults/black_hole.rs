@@ -112,3 +112,37 @@ fn a_black_holed_local_cluster_holds_nobody_else_up() {
 fn a_black_holed_remote_cluster_holds_nobody_else_up() {
     run(others_go_on(Cut::Remote));
 }
+
+#[test]
+fn an_idle_watch_behind_a_proxy_that_stays_up_is_given_up_when_nothing_comes_back_any_more() {
+    run(async {
+        let lane = Lane::shared("idle-proxy", "databases").await;
+        lane.make_namespace("team").await;
+        lane.order_many("team", 3).await;
+        let link = Link::to(lane.hub.address()).await.unwrap();
+        let behind = lane.hub.kubeconfig_by(users::TOWLINE, link.address()).unwrap();
+        let config = "[daemon.log]\nfilter = \"info,towline::cluster=debug\"\n".to_owned()
+            + &Lane::cluster("behind", &behind)
+            + &Lane::cluster("edge", &lane.edge.kubeconfig(users::TOWLINE).unwrap())
+            + &lane.section_between("lane", "behind", "edge", "");
+        let towline = start(&config).await;
+        let before = lane.in_step("before").await;
+        let says = async |text: &str, of: &str| {
+            eventually(format!("the log to say {text:?} of {of:?}"), LIMIT, async || {
+                let log = towline.log().map_err(|error| error.to_string())?;
+                let is_told = log.lines().any(|line| line.contains(text) && line.contains(of));
+                if is_told { Ok(()) } else { Err(log.lines().last().unwrap_or_default().to_owned()) }
+            })
+            .await
+            .unwrap();
+        };
+        says("idle connections are proven alive", &link.address().to_string()).await;
+        // The connections stay, and so does what the daemon is connected to. Nobody asks for anything: without a sign of life
+        // from the far end, all of that would look like a quiet day for five minutes.
+        link.mute();
+        says("cluster is not available", "behind").await;
+        link.hang_up();
+        lane.resize_many("team", 3, "2Gi").await;
+        assert_eq!(lane.in_step("when answers arrive again").await, before);
+    });
+}

@@ -22,14 +22,16 @@ use tokio::sync::OnceCell;
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 /// The finalizer and the domain of the marks, as configured by default.
 pub(crate) const FINALIZER: &str = "cloud.teleport.dev/sync-local";
-/// Kinds of one shape, so that a test may break one without breaking others. The last one's local schema is stricter.
-const KINDS: [(&str, &str); 6] = [
+/// Kinds of one shape, so that a test may break one without breaking others. The local schema of valves is stricter, and the
+/// remote one of sluices takes any further field.
+const KINDS: [(&str, &str); 7] = [
     ("databases", "Database"),
     ("gadgets", "Gadget"),
     ("widgets", "Widget"),
     ("gizmos", "Gizmo"),
     ("sprockets", "Sprocket"),
     ("valves", "Valve"),
+    ("sluices", "Sluice"),
 ];
 
 /// Runs a test on the one runtime of the process: what tests share lives on it, and must not end with one of them.
@@ -56,6 +58,14 @@ fn stricter(plural: &str) -> String {
     manifest.replace(lax, &format!("{lax}                  pattern: ^[0-9]+Gi$\n"))
 }
 
+/// The same, where `spec` may hold anything else, too.
+fn looser(plural: &str) -> String {
+    let strict = "            spec:\n              type: object\n";
+    let manifest = manifest(plural);
+    assert!(manifest.contains(strict));
+    manifest.replace(strict, &format!("{strict}              x-kubernetes-preserve-unknown-fields: true\n"))
+}
+
 pub(crate) fn resource(plural: &str) -> ApiResource {
     let kind = KINDS.iter().find(|(known, _)| *known == plural).map_or("Document", |(_, kind)| kind);
     let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk("demo.towline.dev", "v1", kind));
@@ -67,8 +77,12 @@ pub(crate) fn resource(plural: &str) -> ApiResource {
 pub(crate) async fn plane(name: &str, side: Side, change: impl FnOnce(&mut Options)) -> Arc<ControlPlane> {
     let mut options = Options::named(name).with_crds(&[crds::DOCUMENTS]);
     for (plural, _) in KINDS {
-        let strict = plural == "valves" && side == Side::Local;
-        options.crds.push((if strict { stricter(plural) } else { manifest(plural) }).leak());
+        let manifest = match (plural, side) {
+            ("valves", Side::Local) => stricter(plural),
+            ("sluices", Side::Remote) => looser(plural),
+            _ => manifest(plural),
+        };
+        options.crds.push(manifest.leak());
     }
     change(&mut options);
     let plane = ControlPlane::start(options).await.unwrap();

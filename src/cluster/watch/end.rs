@@ -1,15 +1,20 @@
 //! How the conversation of a watch with one client ends, and which errors end it.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use kube::runtime::watcher;
 
 use super::{RETRY, Watch};
-use crate::cluster::Verb;
+use crate::actor::Backoff;
 use crate::cluster::error::{Asked, Error};
+use crate::cluster::{Availability, Verb};
 
 /// After as many failures in a row a watch is not resumed but begun anew.
 const RESUMES: u32 = 3;
+
+/// [`RETRY`] while the cluster is settling: what failed before it was there says nothing of it now.
+const RETRY_WHILE_SETTLING: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(1));
 
 /// Why the conversation with one client ended.
 pub(super) enum End {
@@ -26,6 +31,20 @@ pub(super) enum End {
 }
 
 impl Watch {
+    /// Before another try, after so many that failed.
+    pub(super) fn retry_delay(&self, attempt: u32) -> Duration {
+        let backoff = if self.cluster.is_settling() { RETRY_WHILE_SETTLING } else { RETRY };
+        backoff.next_delay(attempt)
+    }
+
+    /// The cluster does not answer, and then it does.
+    pub(super) async fn comes_back(&self) {
+        let mut availability = self.cluster.availability();
+        // The sender is in the cluster, which is right here.
+        let _ = availability.wait_for(|availability| *availability != Availability::Available).await;
+        let _ = availability.wait_for(|availability| *availability == Availability::Available).await;
+    }
+
     /// The server has forgotten the version that the watch has come to.
     async fn too_old(&self) {
         tracing::info!(cluster = %self.id.cluster, resource = %self.id.resource, "watch is too old, listing again");
