@@ -276,26 +276,10 @@ fn told(status: &Status) -> String {
     if status.reason == KUBE_DECODED_NOTHING {
         return NO_STATUS.to_owned();
     }
-    let message = faults(status).unwrap_or_else(|| status.message.clone());
-    match message.char_indices().nth(LONGEST_MESSAGE) {
-        Some((end, _)) => format!("{}…", message.get(..end).unwrap_or_default()),
-        None => message,
+    match status.message.char_indices().nth(LONGEST_MESSAGE) {
+        Some((end, _)) => format!("{}…", status.message.get(..end).unwrap_or_default()),
+        None => status.message.clone(),
     }
-}
-
-/// The fields that a validation refuses, each with its fault; the message has the whole object's name before them, and
-/// the field's a second time.
-fn faults(status: &Status) -> Option<String> {
-    let causes = &status.details.as_ref().filter(|_| status.reason == "Invalid")?.causes;
-    let told: Vec<String> = causes
-        .iter()
-        .filter(|cause| !cause.field.is_empty() && !cause.message.is_empty())
-        .map(|cause| {
-            let message = cause.message.replace(&format!("{} in body ", cause.field), "");
-            format!("{}: {message}", cause.field)
-        })
-        .collect();
-    (!told.is_empty()).then(|| told.join("; "))
 }
 
 /// The delay that a status names, where the header is not at hand.
@@ -429,23 +413,6 @@ mod tests {
         let forbidden = refused(403, "Forbidden", "orders", "");
         assert_eq!(forbidden.retry(), Retry::WhenAllowed);
         assert_eq!(forbidden.to_string(), "not allowed to create databases.demo.towline.dev in cluster edge: said");
-    }
-
-    #[test]
-    fn a_refused_field_is_told_without_the_names_around_it() {
-        let cluster: ClusterName = "edge".parse().unwrap();
-        let asked = Asked { cluster: &cluster, verb: Verb::Patch, resource: "queues.demo", name: Some("queue-2") };
-        let status: Status = serde_json::from_value(serde_json::json!({
-            "code": 422, "reason": "Invalid",
-            "message": "Queue.demo \"queue-2\" is invalid: spec.n: Invalid value: 502: spec.n in body should be less than 100",
-            "details": {"name": "queue-2", "causes": [
-                {"reason": "FieldValueInvalid", "field": "spec.n",
-                    "message": "Invalid value: 502: spec.n in body should be less than 100"},
-            ]},
-        }))
-        .unwrap();
-        let told = asked.refused(&status, None).to_string();
-        assert_eq!(told, "rejected (422 Invalid): spec.n: Invalid value: 502: should be less than 100");
     }
 
     #[test]

@@ -82,12 +82,16 @@ impl Waits {
         let deletes = [Step::DeleteLocal.name(), Step::DeleteNamespace.name()].contains(&step);
         let (cause, next_step) = match error {
             Error::Rejected { message, .. } if orders => {
-                (message.clone(), format!("change it on the {}", config.remote))
+                (brief(message).to_owned(), format!("change it on the {}", config.remote))
             }
-            Error::Rejected { message, .. } if deletes => (message.clone(), format!("let {} delete it", config.local)),
-            Error::Rejected { message, .. } => (message.clone(), format!("see what {} refuses", config.remote)),
+            Error::Rejected { message, .. } if deletes => {
+                (brief(message).to_owned(), format!("let {} delete it", config.local))
+            }
+            Error::Rejected { message, .. } => {
+                (brief(message).to_owned(), format!("see what {} refuses", config.remote))
+            }
             Error::NotFound { message } if step == UPLOAD_SECRET => {
-                (message.clone(), format!("make the secret on the {}", config.remote))
+                (brief(message).to_owned(), format!("make the secret on the {}", config.remote))
             }
             Error::Forbidden { .. } => {
                 (error.to_string(), "grant it, as `towline check --connect` names it".to_owned())
@@ -185,6 +189,11 @@ impl Waits {
     }
 }
 
+/// A refusal without the name of the refused object in front, which stands beside it anyway.
+pub fn brief(message: &str) -> &str {
+    message.split_once("\" is invalid: ").map_or(message, |(_, faults)| faults)
+}
+
 /// The finalizers of an object, as one phrase; `None`: none but the garbage collector's.
 fn finalizers(object: &Object) -> Option<String> {
     let held: Vec<&Arc<str>> =
@@ -194,5 +203,56 @@ fn finalizers(object: &Object) -> Option<String> {
         0 => None,
         1 => Some(format!("finalizer {names}")),
         _ => Some(format!("finalizers {names}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cluster::Verb;
+    use crate::config::Config;
+
+    fn config() -> SyncConfig {
+        let text = "[clusters.hub]\nkubeconfig = \"hub\"\n[clusters.edge]\nin_cluster = true\n[[sync]]\nname = \"queues\"\n\
+                    remote = \"hub\"\nlocal = \"edge\"\nresource = \"queues.v1.demo.towline.dev\"\n";
+        Config::parse(text, []).expect("a configuration").sync.remove(0)
+    }
+
+    #[test]
+    fn a_failure_is_told_with_what_somebody_can_do() {
+        let rejected = || Error::Rejected { code: 422, reason: "Invalid".into(), message: "spec.n: 502 > 100".into() };
+        let message = || "said".to_owned();
+        let forbidden = Error::Forbidden {
+            cluster: config().local,
+            verb: Verb::Create,
+            resource: "queues".into(),
+            message: message(),
+        };
+        let throttled = Error::Throttled { code: 429, message: message(), retry_after: Some(Duration::from_secs(1)) };
+        for (step, error, next_step, retry) in [
+            ("create_local", rejected(), "change it on the hub", "on change"),
+            ("patch_local", rejected(), "change it on the hub", "on change"),
+            ("delete_local", rejected(), "let edge delete it", "on change"),
+            ("write_remote_status", rejected(), "see what hub refuses", "on change"),
+            ("create_local", forbidden, "grant it, as `towline check --connect` names it", "when it is granted"),
+            (UPLOAD_SECRET, Error::NotFound { message: message() }, "make the secret on the hub", "on change"),
+            ("create_local", Error::NotServed { message: message() }, "install the kind", "on change"),
+            ("create_local", throttled, "see the API server", "on change"),
+        ] {
+            let waits = Waits::failing(step, &error, &config());
+            assert_eq!((waits.next_step.as_str(), waits.retry), (next_step, retry), "{step}: {error}");
+            assert_eq!(waits.sentence(&ObjectKey::new("n", "a")), None);
+        }
+        assert_eq!(Waits::failing("patch_local", &rejected(), &config()).cause, "spec.n: 502 > 100");
+    }
+
+    #[test]
+    fn a_refused_object_is_not_named_twice() {
+        let message =
+            "Queue.demo \"queue-2\" is invalid: spec.n: Invalid value: 502: spec.n in body should be less than 100";
+        assert_eq!(brief(message), "spec.n: Invalid value: 502: spec.n in body should be less than 100");
+        assert_eq!(brief("exceeded quota"), "exceeded quota");
     }
 }

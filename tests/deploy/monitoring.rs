@@ -121,6 +121,8 @@ fn every_alert_says_what_to_do() {
     assert_eq!(names.len(), alerts().len(), "two alerts of one name");
     for needed in [
         "Down",
+        "ClusterUnavailable",
+        "SectionNotWell",
         "ObjectsFailing",
         "SpecLag",
         "StatusLag",

@@ -228,7 +228,9 @@ fn a_watch_that_is_refused_is_one_sentence_of_the_log() {
         let refused = |status: &Value| {
             let section = &status["sections"]["lane"];
             section["state"] == "not_ready"
-                && section["message"].as_str().is_some_and(|text| text.contains("in cluster edge: not allowed to "))
+                && section["message"]
+                    .as_str()
+                    .is_some_and(|text| text.contains(": not allowed to watch serviceaccounts"))
         };
         status_has(&towline, "a section that can't begin, with the reason", refused).await;
     });

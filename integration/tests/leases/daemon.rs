@@ -46,10 +46,10 @@ fn many_leases_share_a_watch_and_a_client() {
         assert!(!holder.is_empty(), "the host's name");
         let refused = towline.admin().approve("add-on-7").await.unwrap_err().to_string();
         assert!(refused.contains("501") && refused.contains("does not support"), "{refused}");
-        let table = Towline::command(["status", "--admin", &towline.admin_url()]).await.unwrap();
+        let table = Towline::command(["status", "--tree", "--admin", &towline.admin_url()]).await.unwrap();
         let table = String::from_utf8(table.stdout).unwrap();
         assert!(
-            table.lines().any(|line| line.contains("add-on-7 ") && line.contains("lease") && line.contains("held")),
+            table.lines().any(|line| line.starts_with("add-on-7 ") && line.contains("leases") && line.contains("1/1")),
             "{table}"
         );
         assert!(table.contains("lease add-on-39"), "{table}");
