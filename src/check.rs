@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::actor::Scope;
 use crate::cli::Exit;
-use crate::cluster::{AccessRequest, Availability, Cluster, Kind, Verb, session};
+use crate::cluster::{AccessRequest, Availability, Cluster, Identity, Kind, Verb, session};
 use crate::config::{self, ClusterName, Config, Scope as KindScope, SyncConfig};
+use crate::resource_sync::standing::Objection;
 use crate::resource_sync::state;
 use crate::{election, lease, status_sync};
 
@@ -17,6 +18,11 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 pub fn fine(config: &Config) -> Exit {
     if config.sections().next().is_none() {
         say(config::NOTHING_RUNS);
+    }
+    for section in &config.sync {
+        if let Some(warning) = section.warning() {
+            say(&format!("sync {}: kind {}: {warning}", section.name, section.resource));
+        }
     }
     for section in config.sync.iter().filter(|section| section.dry_run) {
         say(&format!("sync {}: dry_run: nothing is written", section.name));
@@ -36,6 +42,7 @@ pub async fn connect(config: &Config) -> Exit {
     let mut clusters: BTreeMap<ClusterName, Option<Cluster>> = BTreeMap::new();
     for (name, cluster_config) in &config.clusters {
         let cluster = Cluster::new(name.clone(), cluster_config.clone());
+        cluster.want_identity();
         let (scope, _stop) = Scope::standalone("check");
         let (running, scope) = (cluster.clone(), scope);
         tokio::spawn(async move { session::run(running, scope).await });
@@ -81,6 +88,7 @@ pub async fn connect(config: &Config) -> Exit {
     let keeping = state::Keeping::new(config);
     for section in &config.sync {
         faults += check_section(section, &clusters, &mut scopes).await;
+        faults += check_identities(section, &clusters);
         if let Some(Some(cluster)) = clusters.get(&section.local) {
             faults += check_state(section, cluster, &keeping).await;
         }
@@ -132,6 +140,29 @@ async fn check_section(
         let scope = if kind.namespaced { KindScope::Namespaced } else { KindScope::Cluster };
         scopes.insert(section.resource.to_string(), scope);
         faults += check_access(&format!("sync {}", section.name), cluster, &needed(section, &kind, is_remote)).await;
+    }
+    faults
+}
+
+/// Whether both sides of a section are two clusters, as far as that can be told.
+fn check_identities(section: &SyncConfig, clusters: &BTreeMap<ClusterName, Option<Cluster>>) -> usize {
+    let mut faults = 0;
+    let mut found = Vec::new();
+    for name in [&section.remote, &section.local] {
+        let Some(Some(cluster)) = clusters.get(name) else { continue };
+        match cluster.identity() {
+            Identity::Known(uid) => found.push(uid),
+            Identity::Unread => {}
+            Identity::Unknown { reason } => {
+                faults += 1;
+                say(&format!("sync {}: cluster {name}: its identity is unknown: {reason}", section.name));
+            }
+        }
+    }
+    if section.remote != section.local && found.len() == 2 && found.first() == found.last() {
+        faults += 1;
+        let (remote, local) = (section.remote.clone(), section.local.clone());
+        say(&format!("sync {}: {}", section.name, Objection::OneCluster { remote, local }));
     }
     faults
 }

@@ -259,6 +259,13 @@ impl Cluster {
         self.shared.is_suspected.store(false, Ordering::Release);
     }
 
+    /// Says that something was granted that was denied before: the identity may be readable now.
+    pub(super) fn permission_was_given(&self) {
+        if matches!(self.identity(), Identity::Unknown { .. }) {
+            self.suspect();
+        }
+    }
+
     /// Has its identity read from now on. Before its actor starts.
     pub fn want_identity(&self) {
         self.shared.is_identity_wanted.store(true, Ordering::Release);

@@ -170,6 +170,7 @@ async fn ask_for_permissions(cluster: &Cluster, state: &mut State) {
             if given {
                 tracing::info!(cluster = %cluster.name(), verb = %question.verb, resource = question.full_resource(), "permission is given");
                 cluster.gates().open(&question);
+                cluster.permission_was_given();
                 if question.namespace.is_empty() {
                     break;
                 }

@@ -106,6 +106,8 @@ pub struct Watch {
     optional: AtomicBool,
     /// Who needs it.
     pub(super) demands: Demands,
+    /// The kind could not be listed, since that is not granted.
+    was_denied: AtomicBool,
     /// The stream has told something since it last failed.
     is_live: AtomicBool,
     /// It fails again and again though the cluster answers: since when, and why.
@@ -136,6 +138,7 @@ impl Watch {
             projection: RwLock::default(),
             optional: AtomicBool::new(false),
             demands: Demands::default(),
+            was_denied: AtomicBool::new(false),
             is_live: AtomicBool::new(false),
             broken: RwLock::default(),
             known_kind: OnceLock::new(),
@@ -286,6 +289,7 @@ impl Watch {
                     }
                 }
                 End::Void(error) => {
+                    self.was_denied.fetch_or(matches!(error, Error::Forbidden { .. }), Ordering::AcqRel);
                     self.store.set_unlisted(error.to_string(), error.is_unreachable());
                     scope.set_state("waiting");
                     let delay = self.retry_delay(attempt);
@@ -370,6 +374,9 @@ impl Watch {
                     }
                     if matches!(event, Event::InitDone) {
                         self.is_of(epoch);
+                        if self.was_denied.swap(false, Ordering::AcqRel) {
+                            self.cluster.permission_was_given();
+                        }
                         scope.set_state("watching");
                     }
                     self.take(event, number).await;

@@ -105,6 +105,15 @@ pub enum Problem {
         /// The nearest of them, where one is near.
         suggestion: Option<String>,
     },
+    /// Sections that lead in a circle: what one makes, the next takes for its remote object.
+    #[error(
+        "syncs in a circle: {}; each of their objects would be made from itself. Leave one of them out, or keep their \
+         namespaces apart by namespace_prefix", sections.iter().map(ToString::to_string).collect::<Vec<_>>().join(" → ")
+    )]
+    Circle {
+        /// Their names, in the order in which objects go through them.
+        sections: Vec<SectionName>,
+    },
     /// A required key is not there.
     #[error("missing; allowed: {allowed}")]
     Missing {

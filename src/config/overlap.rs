@@ -38,7 +38,7 @@ pub(super) fn conflicts(
     clusters: &BTreeMap<ClusterName, ClusterConfig>,
     scope: impl Fn(&SyncConfig) -> Scope,
 ) -> Vec<Fault> {
-    let mut faults = Vec::new();
+    let mut faults = circles(sections, clusters, &scope);
     for (position, (index, section)) in sections.iter().enumerate() {
         let path = format!("sync[{index}]");
         let section_scope = scope(section);
@@ -55,6 +55,59 @@ pub(super) fn conflicts(
         }
     }
     faults
+}
+
+/// Sections of one kind that lead in a circle: what one makes, the next takes for its remote object, and in the end the
+/// first one's remote objects are made from themselves. Told at the last of them in the file.
+fn circles(
+    sections: &[(usize, SyncConfig)],
+    clusters: &BTreeMap<ClusterName, ClusterConfig>,
+    scope: impl Fn(&SyncConfig) -> Scope,
+) -> Vec<Fault> {
+    let leads_to = |from: &SyncConfig, to: &SyncConfig| {
+        from.resource.same_objects(&to.resource)
+            && same_cluster(&from.local, &to.remote, clusters)
+            && !same_cluster(&from.remote, &from.local, clusters)
+            && !same_cluster(&to.remote, &to.local, clusters)
+            && passes_on(from, to, scope(from))
+    };
+    let mut faults = Vec::new();
+    for (position, (index, last)) in sections.iter().enumerate() {
+        let earlier = sections.get(..position).unwrap_or_default();
+        // The shortest way from the last section back to itself, through those before it.
+        let mut ways: Vec<Vec<&SyncConfig>> = vec![vec![last]];
+        let mut seen: Vec<&SyncConfig> = Vec::new();
+        let mut circle = None;
+        while let (Some(way), None) = (if ways.is_empty() { None } else { Some(ways.remove(0)) }, &circle) {
+            let Some(end) = way.last() else { continue };
+            if way.len() > 1 && leads_to(end, last) {
+                circle = Some(way);
+                break;
+            }
+            for (_, next) in earlier {
+                if leads_to(end, next) && !seen.iter().any(|seen| seen.name == next.name) {
+                    seen.push(next);
+                    ways.push(way.iter().copied().chain([next]).collect());
+                }
+            }
+        }
+        if let Some(circle) = circle {
+            let names = circle.iter().map(|section| section.name.clone()).collect();
+            faults.push(Fault::new(format!("sync[{index}]"), Problem::Circle { sections: names }));
+        }
+    }
+    faults
+}
+
+/// Whether a local object of the first section may be a remote one of the second: the second's remote names may be any that
+/// end with its suffix, as may the first's local ones.
+fn passes_on(from: &SyncConfig, to: &SyncConfig, scope: Scope) -> bool {
+    if scope == Scope::Cluster {
+        return true;
+    }
+    let Some(prefix) = longer(&from.namespace_prefix, &to.namespace_prefix, str::starts_with) else { return false };
+    namespaces(prefix, &from.local_namespace_suffix)
+        .any(|namespace| is_local_namespace(from, &namespace) && is_remote_namespace(to, &namespace))
 }
 
 /// What is wrong between two sections of one kind.
@@ -250,6 +303,38 @@ mod tests {
         second.local = "far".parse().expect("a name");
         let named = SyncConfig { remote_resource_suffix: "-a".to_owned(), ..first };
         assert_eq!(check(&[named, second], Scope::Namespaced), vec![], "other remote names");
+    }
+
+    #[test]
+    fn sections_of_one_kind_that_lead_in_a_circle_are_refused() {
+        let between = |name: &str, remote: &str, local: &str, prefix: &str| {
+            let mut section = section(name, prefix, "", "");
+            section.remote = remote.parse().expect("a name");
+            section.local = local.parse().expect("a name");
+            section.finalizer = format!("sync-{name}");
+            section
+        };
+        let circle = |sections: &[SyncConfig]| {
+            let problems = check(sections, Scope::Namespaced).into_iter();
+            let circles = problems.filter_map(|problem| match problem {
+                Problem::Circle { sections } => Some(sections.iter().map(ToString::to_string).collect::<Vec<_>>()),
+                _ => None,
+            });
+            circles.collect::<Vec<_>>()
+        };
+        let (down, up) = (between("down", "hub", "edge", ""), between("up", "edge", "hub", ""));
+        assert_eq!(circle(&[down.clone(), up.clone()]), [["up", "down"]]);
+        let chain = [down.clone(), between("on", "edge", "leaf", ""), between("back", "leaf", "hub", "")];
+        assert_eq!(circle(&chain), [["back", "down", "on"]]);
+        assert_eq!(circle(&chain[..2]), Vec::<Vec<String>>::new(), "a chain");
+        let mut other_kind = up.clone();
+        other_kind.resource.plural = "queues".to_owned();
+        assert_eq!(circle(&[down.clone(), other_kind]), Vec::<Vec<String>>::new());
+        let apart = [between("down", "hub", "edge", "down-"), between("up", "edge", "hub", "up-")];
+        assert_eq!(circle(&apart), Vec::<Vec<String>>::new(), "each has namespaces of its own");
+        let mut suffixed = down;
+        suffixed.local_namespace_suffix = "-edge".to_owned();
+        assert_eq!(circle(&[suffixed, up]).len(), 1, "it grows for ever");
     }
 
     #[test]

@@ -102,6 +102,23 @@ impl SyncConfig {
         }
     }
 
+    /// What to think of before a section of this kind runs; `None` for most kinds.
+    pub fn warning(&self) -> Option<&'static str> {
+        let is_everything = self.namespace_prefix.is_empty() && self.remote_resource_suffix.is_empty();
+        match self.resource.plural.as_str() {
+            _ if !self.resource.group.is_empty() => None,
+            "namespaces" => Some("a namespace that is deleted takes everything in it along"),
+            "secrets" => Some(
+                "the remote's secrets take the place of the local cluster's, and everyone who reads them sees them",
+            ),
+            "pods" => Some("controllers make and delete pods by themselves"),
+            "configmaps" | "serviceaccounts" if is_everything => {
+                Some("without a prefix, what clusters and their programs have made for themselves is concerned, too")
+            }
+            _ => None,
+        }
+    }
+
     /// The finalizer in full: `cloud.teleport.dev/sync-local`.
     pub fn finalizer_key(&self) -> String {
         format!("{}/{}", self.annotation_domain, self.finalizer)

@@ -29,6 +29,7 @@ pub mod names;
 mod namespaces;
 mod news;
 pub mod observe;
+mod observed;
 mod obstacles;
 mod overhear;
 mod owed;

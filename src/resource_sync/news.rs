@@ -63,7 +63,9 @@ impl Section {
                             .filter(|key| self.mapping.remote_of(key).is_some()),
                     );
                 }
-                keys.extend(watch.store().get(key).and_then(|namespace| self.owner_in(&namespace)));
+                if let Some(namespace) = watch.store().get(key) {
+                    keys.extend(self.owner_in(&namespace).or_else(|| self.claimed_in(&namespace)));
+                }
                 keys.extend(self.table.lock().keys().filter(|pair| pair.namespace == key.name).cloned());
                 keys.into_iter().collect()
             }

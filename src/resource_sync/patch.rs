@@ -207,6 +207,10 @@ pub fn adoption(remote: &Object, local: &Object, policy: &Policy) -> LocalChange
     if policy.metadata == Metadata::Merge {
         annotations.extend(own_marks(remote, &local.key, policy).map(|(mark, value)| (mark, Some(value))));
     }
+    // What says that it was let go before is no longer so.
+    if local.annotation(&policy.marks.released).is_some() {
+        annotations.insert(Arc::clone(&policy.marks.released), None);
+    }
     LocalChange { annotations, guarded: true, ..LocalChange::default() }
 }
 

@@ -261,7 +261,7 @@ impl PairReconciler {
             {
                 tracing::debug!(section = %section.name(), key = %self.key, %error, "waits until it can be remembered");
                 section.uncount_harm(count);
-                return (End::Later(PairState::Held, Some(GUARD_LOOK)), observed);
+                return (End::Later(PairState::Held, Some(LISTING_LOOK)), observed);
             }
             // Should this run end before the answer comes, the next one knows that a write was sent.
             self.awaiting.set_unknown(&step, true);

@@ -117,8 +117,12 @@ pub(super) struct Known {
 }
 
 impl Section {
-    /// Whether it may act now.
+    /// Whether it may act now. Not known before its caches have listed and what it remembers has been read: what is seen for
+    /// the first time is remembered from then on.
     pub(super) fn standing(&self) -> Standing {
+        if !self.is_listed() || !self.state().is_known() {
+            return Standing::Unread;
+        }
         let seen = [Seen::of(self.remote_cluster()), Seen::of(self.local_cluster())];
         let without_local = self.mode() == Mode::DetachingLocalGone;
         let sides = if without_local { &seen[..1] } else { &seen[..] };
@@ -136,6 +140,8 @@ impl Section {
         }
         let mut known = self.known_clusters.lock();
         if known.accepted.as_ref() == Some(&seen) {
+            // They are the same again.
+            (known.objection, known.is_told) = (None, false);
             return Standing::Clear;
         }
         let lists = self.watches.remote.store().lists() + self.watches.local.store().lists();

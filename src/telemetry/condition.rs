@@ -183,7 +183,11 @@ impl Condition {
         let purpose = |wanted, is| (facts.purpose == wanted).then_some(is);
         let worst = [
             (SectionState::Blocked, facts.blocked_by()),
-            (SectionState::Held, facts.held.clone().or_else(|| any(ObjectState::Held))),
+            // What may not run holds its objects, too.
+            (
+                SectionState::Held,
+                facts.held.clone().or_else(|| any(ObjectState::Held).filter(|_| facts.refused.is_none())),
+            ),
             (SectionState::Refused, facts.refused.clone()),
             (SectionState::Failing, facts.failing.clone().or_else(|| any(ObjectState::Failing))),
             (SectionState::Failing, facts.broken_watch.clone()),

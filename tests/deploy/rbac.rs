@@ -73,6 +73,7 @@ fn the_local_role_grants_what_the_specification_lists_and_what_detach_needs() {
     let expected = table(&[
         (READ, "demo.towline.dev", "databases", ""),
         (&["create", "patch", "delete"], "demo.towline.dev", "databases", ""),
+        (&["get"], "", "namespaces", "kube-system"),
         (READ, "", "namespaces", ""),
         (&["create", "delete"], "", "namespaces", ""),
         // `towline detach` alone.
@@ -90,6 +91,7 @@ fn the_remote_role_grants_what_the_specification_lists() {
         (READ, "demo.towline.dev", "databases", ""),
         (&["patch"], "demo.towline.dev", "databases", ""),
         (&["patch"], "demo.towline.dev", "databases/status", ""),
+        (&["get"], "", "namespaces", "kube-system"),
         (&["update"], "", "secrets", "database-credentials"),
     ]);
     assert_eq!(granted("deploy/base/rbac/resource-sync-remote.yaml"), expected);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use integration::compare::{Mapping, differences};
 use integration::load::{Write, burst};
-use integration::rbac::{Grant, Side};
+use integration::rbac::{Grant, Side, grant_state};
 use integration::{ControlPlane, Options, Towline, crds, eventually, users};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -127,6 +127,13 @@ impl Lane {
     pub(crate) async fn between(hub: Arc<ControlPlane>, edge: Arc<ControlPlane>, prefix: &str, plural: &str) -> Self {
         let hub_client = hub.client(users::HUB_USER).await.unwrap();
         let edge_client = edge.client(users::EDGE_CONTROLLER).await.unwrap();
+        // What a section remembers is under its name, and lanes share clusters and names.
+        let admin = edge.client(users::ADMIN).await.unwrap();
+        let states = state_namespace(prefix);
+        if Api::<Namespace>::all(admin.clone()).get_opt(&states).await.unwrap().is_none() {
+            make_namespace(&admin, &states).await;
+            grant_state(&admin, &states, None).await.unwrap();
+        }
         let (kind, prefix, plural) = (resource(plural), format!("{prefix}-"), plural.to_owned());
         Self { hub, edge, prefix, plural, kind, hub_client, edge_client }
     }
@@ -264,9 +271,17 @@ impl Lane {
     }
 }
 
-/// The daemon with this configuration, ready.
+/// Where the sections of a lane remember things.
+fn state_namespace(prefix: &str) -> String {
+    format!("state-of-{prefix}")
+}
+
+/// The daemon with this configuration, ready. It remembers things where the lane of its first section does.
 pub(crate) async fn start(config: &str) -> Towline {
-    let towline = Towline::start(config, &[]).await.unwrap();
+    let prefix = config.split_once("namespace_prefix = \"").and_then(|(_, rest)| rest.split_once("-\"")).unwrap().0;
+    let env = [("TOWLINE__DAEMON__STATE_NAMESPACE", state_namespace(prefix))];
+    let env = env.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let towline = Towline::start(config, &env).await.unwrap();
     towline.wait_ready(LIMIT).await.unwrap();
     towline
 }

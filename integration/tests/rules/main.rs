@@ -22,6 +22,7 @@ mod metadata;
 mod mirror;
 mod namespaces;
 mod one_cluster;
+mod ownership;
 mod pause;
 mod secrets;
 mod selection;

@@ -300,7 +300,8 @@ impl Keeper {
         if self.memory.lock().standing != Standing::Loaded {
             self.load(&namespace).await?;
         }
-        for _ in 0..ATTEMPTS {
+        let mut conflicts = 0;
+        while conflicts < ATTEMPTS {
             if self.is_to_be_read_again() {
                 self.load(&namespace).await?;
             }
@@ -326,7 +327,10 @@ impl Keeper {
                     drop(memory);
                     self.progress.send_modify(|progress| (progress.stored, progress.failed) = (changes, None));
                 }
-                Err(Error::Conflict { .. } | Error::NotFound { .. }) => self.load(&namespace).await?,
+                Err(Error::Conflict { .. } | Error::NotFound { .. }) => {
+                    conflicts += 1;
+                    self.load(&namespace).await?;
+                }
                 Err(error) => return Err(error),
             }
         }

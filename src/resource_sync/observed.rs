@@ -1,0 +1,220 @@
+//! Everything that a decision about one pair depends on, and what it is after a step was carried out. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::contention::Contended;
+use super::patch;
+use super::plan::{Harm, Policy, Step};
+use super::secrets::SecretView;
+use super::settled::Settled;
+use crate::cluster::{CanonicalJson, Object, ObjectKey, OwnedKeys, Written};
+
+/// What is known of a remote object that the cache does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Absence {
+    /// It was being deleted when it was last seen: it went the regular way.
+    SeenTerminating,
+    /// It is just not there, which is suspicious: our finalizer should have held it.
+    Unexplained,
+    /// A live GET said `NotFound` for this very object.
+    Confirmed,
+    /// A live GET found it: it lives, but has left the selector.
+    LeftSelector(Arc<Object>),
+}
+
+/// The remote side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remote {
+    /// It is in the cache.
+    Present(Arc<Object>),
+    /// It is not.
+    Absent(Absence),
+}
+
+/// The local namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Namespace {
+    /// The kind is cluster-scoped.
+    None,
+    /// It does not exist.
+    Missing,
+    /// It exists.
+    Present {
+        /// Its metadata.
+        object: Arc<Object>,
+        /// Its owner marks are this section's, and proved to be.
+        ours: bool,
+    },
+}
+
+/// Everything that a decision about one pair depends on.
+#[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
+#[derive(Debug, Clone)]
+pub struct Observed {
+    /// Key of the local object, which exists or is to be made.
+    pub local_key: ObjectKey,
+    /// Key of the remote object.
+    pub remote_key: ObjectKey,
+    /// The remote object.
+    pub remote: Remote,
+    /// The local object.
+    pub local: Option<Arc<Object>>,
+    /// The local object was just made: its status is not known before the watch shows it.
+    pub local_status_unknown: bool,
+    /// A write of ours, or a change that came before it, has changed the remote object's generation: what the local
+    /// object reflects is not known before the watch shows which.
+    pub remote_generation_unknown: bool,
+    /// The local namespace.
+    pub namespace: Namespace,
+    /// A living remote object of this or another section maps to the local namespace (this pair's own aside).
+    pub namespace_in_use: bool,
+    /// A local object was found to be there when one was to be made.
+    pub local_was_there: bool,
+    /// The remote object that the local one records as its source lives under this key, which is not the pair's: the rule
+    /// between names has changed.
+    pub source_lives_at: Option<ObjectKey>,
+    /// The guard lets this run do what may harm many objects at once.
+    pub permitted: Option<Harm>,
+    /// The named local secrets in the local namespace.
+    pub secrets: Vec<SecretView>,
+    /// What earlier writes of ours settled on.
+    pub settled: Settled,
+    /// What somebody else keeps undoing, and is not to be written now.
+    pub contended: Vec<Contended>,
+}
+
+impl Observed {
+    /// The remote object, where it is there.
+    pub fn remote_object(&self) -> Option<&Arc<Object>> {
+        match &self.remote {
+            Remote::Present(remote) | Remote::Absent(Absence::LeftSelector(remote)) => Some(remote),
+            Remote::Absent(_) => None,
+        }
+    }
+
+    /// Whether somebody else keeps undoing this, and it is not to be written now.
+    pub(super) fn is_contended(&self, what: &Contended) -> bool {
+        self.contended.contains(what)
+    }
+
+    /// The observation after a step was carried out: what a watch would show, as far as the reply tells.
+    ///
+    /// A write that is not guarded may land on an object that has changed since it was read. Its reply then has a newer
+    /// version and generation than the content that is known, and is not taken for that content's.
+    #[must_use]
+    pub fn after(mut self, step: &Step, written: &Written, policy: &Policy) -> Self {
+        match step {
+            Step::AddFinalizer => self.change_remote(|remote| {
+                remote.resource_version = Arc::clone(&written.resource_version);
+                remote.finalizers.push(Arc::clone(&policy.marks.finalizer));
+            }),
+            Step::RemoveFinalizer => self.change_remote(|remote| {
+                remote.resource_version = Arc::clone(&written.resource_version);
+                remote.finalizers.retain(|held| *held != policy.marks.finalizer);
+            }),
+            Step::WriteRemoteStatus => {
+                let status = self.local.as_ref().and_then(|local| local.status.clone());
+                self.remote_generation_unknown |=
+                    self.remote_object().is_some_and(|remote| remote.generation != written.generation);
+                self.change_remote(|remote| remote.status = status);
+            }
+            Step::NoteGenerations { remote: remote_generation, local } => {
+                let notes =
+                    [(&policy.marks.remote_generation, remote_generation), (&policy.marks.local_generation, local)];
+                self.change_remote(|remote| {
+                    for (mark, generation) in notes {
+                        remote.annotations.insert(Arc::clone(mark), generation.to_string().into());
+                    }
+                });
+            }
+            Step::UploadSecret(name) => self.change_secret(name, SecretView::uploaded),
+            Step::NoteSecretHash(name) => self.change_secret(name, SecretView::noted),
+            Step::CreateNamespace => {
+                let marks = &policy.marks;
+                let mut object = blank(ObjectKey::new("", Arc::clone(&self.local_key.namespace)), written);
+                object.annotations = marks.of_namespace(&self.local_key);
+                object.owned = vec![OwnedKeys {
+                    manager: policy.manager(),
+                    annotations: object.annotations.keys().cloned().collect(),
+                    ..OwnedKeys::default()
+                }];
+                self.namespace = Namespace::Present { object: Arc::new(object), ours: true };
+            }
+            Step::CreateLocal => {
+                if let Some(remote) = self.remote_object() {
+                    let mut object = blank(self.local_key.clone(), written);
+                    let (labels, annotations) = patch::desired_metadata(remote, &self.local_key, policy);
+                    object.content = remote.content.clone();
+                    object.owned = vec![OwnedKeys {
+                        manager: policy.manager(),
+                        labels: labels.keys().cloned().collect(),
+                        annotations: annotations.keys().cloned().collect(),
+                    }];
+                    object.labels = labels;
+                    object.annotations = annotations;
+                    self.local_status_unknown = true;
+                    self.local = Some(Arc::new(object));
+                }
+            }
+            Step::AdoptLocal(change) | Step::PatchLocal(change) | Step::ReleaseLocal(change) => {
+                if let Some(local) = &mut self.local {
+                    let local = Arc::make_mut(local);
+                    if change.guarded {
+                        local.resource_version = Arc::clone(&written.resource_version);
+                    }
+                    if change.content.is_some() {
+                        local.generation = written.generation;
+                    }
+                    change.apply_to(local, policy);
+                }
+            }
+            Step::DeleteLocal => {
+                if let Some(local) = &mut self.local {
+                    Arc::make_mut(local).deleting = true;
+                }
+            }
+            Step::ReleaseNamespace => {
+                if let Namespace::Present { ours, .. } = &mut self.namespace {
+                    *ours = false;
+                }
+            }
+            Step::DeleteNamespace => {
+                if let Namespace::Present { object, .. } = &mut self.namespace {
+                    Arc::make_mut(object).deleting = true;
+                }
+            }
+        }
+        self
+    }
+
+    fn change_remote(&mut self, change: impl FnOnce(&mut Object)) {
+        if let Remote::Present(remote) | Remote::Absent(Absence::LeftSelector(remote)) = &mut self.remote {
+            change(Arc::make_mut(remote));
+        }
+    }
+
+    fn change_secret(&mut self, name: &str, change: impl FnOnce(&mut SecretView)) {
+        if let Some(secret) = self.secrets.iter_mut().find(|secret| &*secret.name == name) {
+            change(secret);
+        }
+    }
+}
+
+fn blank(key: ObjectKey, written: &Written) -> Object {
+    Object {
+        key,
+        uid: Arc::clone(&written.uid),
+        resource_version: Arc::clone(&written.resource_version),
+        generation: written.generation,
+        deleting: false,
+        finalizers: Vec::new(),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        hidden_annotations: false,
+        controller: None,
+        owned: Vec::new(),
+        content: CanonicalJson::of(&serde_json::Value::Object(serde_json::Map::new())),
+        status: None,
+    }
+}
