@@ -11,8 +11,8 @@ use super::world::{Move, NAMES, NAMESPACE, UNSELECTED, World};
 use super::{
     ADOPTED, FINALIZER, LOCAL_GENERATION, LOCAL_NAME, OWNER, PAUSED, REMOTE_GENERATION, REMOTE_UID, object, policy,
 };
-use crate::config::Metadata;
-use crate::resource_sync::ownership::may_go_unclaimed;
+use crate::config::{Adopt, Metadata};
+use crate::resource_sync::ownership::{self, may_go_unclaimed};
 
 /// More moves than any state needs.
 const MOST_MOVES: usize = 600;
@@ -86,6 +86,12 @@ fn is_as_specified(world: &World, traits: Traits, name: &str) -> Result<(), Test
     };
     if text(remote, "labels", UNSELECTED).is_some() {
         prop_assert!(unnoticed(remote) || (marked.is_none() && !holds(remote, FINALIZER)), "not let go: {}", at());
+        return Ok(());
+    }
+    let is_left_alone = |local: &Value| {
+        world.policy.adopt == Adopt::Never && !is_deleting(local) && !ownership::is_ours(&object(local), &world.policy)
+    };
+    if local.as_ref().is_some_and(is_left_alone) {
         return Ok(());
     }
     prop_assert!(holds(remote, FINALIZER), "no finalizer: {}", at());
@@ -305,8 +311,8 @@ proptest! {
             let mut world = World::new(policy(&keys), traits);
             // They keep what the object was made with, whenever that was.
             world.policy.local_fields.clear();
-            // What is kept is kept as it was at that moment.
-            world.policy.delete_adopted = true;
+            // Adoption is history: what becomes of a stranger depends on whether its remote object was seen alive.
+            world.policy.adopt = Adopt::Never;
             live_through(&mut world, &story, &choices);
             world.unknown = None;
             come_to_rest(&mut world, &[])?;

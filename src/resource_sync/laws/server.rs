@@ -301,6 +301,9 @@ impl Server {
                 value["metadata"].as_object_mut().expect("a map").remove(map);
             }
         }
+        if value["metadata"].get("finalizers").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+            value["metadata"].as_object_mut().expect("a map").remove("finalizers");
+        }
         // Indexing made these.
         value["metadata"].as_object_mut().expect("a map").retain(|_, field| !field.is_null());
     }
