@@ -179,7 +179,9 @@ fn maker() -> &'static SyncSender<Order> {
 fn spawn(spec: &Spec) -> io::Result<Child> {
     let log = File::options().create(true).append(true).open(&spec.log)?;
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(&spec.program).args(&spec.args);
+    command.args(["--pdeathsig", "KILL", "--"]);
+    // Tests that run under `nohup` would hand on that a hang-up is ignored.
+    command.args(["env", "--default-signal=HUP"]).arg(&spec.program).args(&spec.args);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TOWLINE_") {
             command.env_remove(name);
@@ -274,7 +276,7 @@ mod tests {
         // Before that the wrapper may not have tied it to its parent's life yet.
         eventually("the wrapper to become the child", LIMIT, async || {
             let name = std::fs::read_to_string(format!("/proc/{held}/comm")).map_err(|error| error.to_string())?;
-            if name.trim() == "setpriv" { Err(name) } else { Ok(()) }
+            if ["setpriv", "env"].contains(&name.trim()) { Err(name) } else { Ok(()) }
         })
         .await
         .unwrap();
