@@ -120,11 +120,12 @@ impl Section {
     /// Whether it may act now. Not known before its caches have listed and what it remembers has been read: what is seen for
     /// the first time is remembered from then on.
     pub(super) fn standing(&self) -> Standing {
-        if !self.is_listed() || !self.state().is_known() {
+        let without_local = self.mode() == Mode::DetachingLocalGone;
+        // Where the local cluster is gone for ever, what it remembered is, too.
+        if !self.is_listed() || !(without_local || self.state().is_known()) {
             return Standing::Unread;
         }
         let seen = [Seen::of(self.remote_cluster()), Seen::of(self.local_cluster())];
-        let without_local = self.mode() == Mode::DetachingLocalGone;
         let sides = if without_local { &seen[..1] } else { &seen[..] };
         if sides.iter().any(|side| side.identity == Identity::Unread) {
             return Standing::Unread;

@@ -229,7 +229,11 @@ fn in_a_chain_of_mirrors_users_objects_on_the_way_are_nobodys_but_theirs() {
     run(async {
         // hub → edge → edge, by two daemons: the second's remote objects are the first one's local ones, and users' own.
         let world = world().await;
-        Grant::kind(Side::Remote, "documents", "demo.towline.dev").apply(&admin(&world.edge).await).await.unwrap();
+        Grant::kind(Side::Remote, "documents", "demo.towline.dev")
+            .secrets(&["of-nobody"])
+            .apply(&admin(&world.edge).await)
+            .await
+            .unwrap();
         let second = sync("chain-on", &documents(), "metadata = \"mirror\"\nlocal_namespace_suffix = \"-leaf\"")
             .replace("remote = \"hub\"", "remote = \"edge\"")
             .replace("namespace_prefix = \"chain-on-\"", "namespace_prefix = \"chain-a\"");
@@ -268,8 +272,17 @@ fn a_section_turned_around_overwrites_nothing() {
     run(async {
         let mut section = Section::start("around", documents(), "").await;
         let world = section.world;
-        Grant::kind(Side::Local, "documents", "demo.towline.dev").apply(&admin(&world.hub).await).await.unwrap();
-        Grant::kind(Side::Remote, "documents", "demo.towline.dev").apply(&admin(&world.edge).await).await.unwrap();
+        // Not the secrets of other tests: where they may be watched, sections do.
+        Grant::kind(Side::Local, "documents", "demo.towline.dev")
+            .secrets(&["of-nobody"])
+            .apply(&admin(&world.hub).await)
+            .await
+            .unwrap();
+        Grant::kind(Side::Remote, "documents", "demo.towline.dev")
+            .secrets(&["of-nobody"])
+            .apply(&admin(&world.edge).await)
+            .await
+            .unwrap();
         section.make_namespaces("a").await;
         section.make_remote("a", "orders", &json!({"spec": {"size": 1}})).await;
         section.local_has("a", "orders", |_| true).await;
