@@ -107,16 +107,16 @@ impl Section {
     }
 
     /// Counts what is about to be sent, so that it counts whatever becomes of the answer and of this process. An error: it
-    /// can't be remembered, and must not be sent.
+    /// can't be remembered, must not be sent, and is not counted. Returns how much was counted: what was approved is not.
     pub(super) async fn count_harm(
         &self,
         key: &ObjectKey,
         count: usize,
         observed: &Observed,
-    ) -> Result<(), NotDurable> {
-        {
+    ) -> Result<usize, NotDurable> {
+        let counted = {
             let mut guard = self.guard.lock();
-            guard.send(key, count, Instant::now());
+            let counts = guard.send(key, count, Instant::now());
             if let Namespace::Present { object, .. } = &observed.namespace
                 && count > 1
             {
@@ -125,13 +125,20 @@ impl Section {
                     guard.clear(&key);
                 }
             }
-        }
+            if counts { count } else { 0 }
+        };
         self.remember_guard();
         // Where nothing is remembered, the window has passed without anything of this kind.
         if !self.state().is_durable() {
-            return Ok(());
+            return Ok(counted);
         }
-        self.state().persisted().await
+        match self.state().persisted().await {
+            Ok(()) => Ok(counted),
+            Err(error) => {
+                self.uncount_harm(counted);
+                Err(error)
+            }
+        }
     }
 
     /// What was counted was refused for certain.

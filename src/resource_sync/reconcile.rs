@@ -255,14 +255,17 @@ impl PairReconciler {
             if step == Step::AddFinalizer {
                 section.table.lock().pair(&self.key).holds_remote = true;
             }
-            let harm = section.harm_of(&step, &observed);
-            if let Some((_, count)) = harm
-                && let Err(error) = section.count_harm(&self.key, count, &observed).await
-            {
-                tracing::debug!(section = %section.name(), key = %self.key, %error, "waits until it can be remembered");
-                section.uncount_harm(count);
-                return (End::Later(PairState::Held, Some(LISTING_LOOK)), observed);
-            }
+            let counted = match section.harm_of(&step, &observed) {
+                None => 0,
+                Some((_, count)) => match section.count_harm(&self.key, count, &observed).await {
+                    Ok(counted) => counted,
+                    Err(error) => {
+                        let section = section.name();
+                        tracing::debug!(%section, key = %self.key, %error, "waits until it can be remembered");
+                        return (End::Later(PairState::Held, Some(LISTING_LOOK)), observed);
+                    }
+                },
+            };
             // Should this run end before the answer comes, the next one knows that a write was sent.
             self.awaiting.set_unknown(&step, true);
             section.remember(&self.key, &self.awaiting);
@@ -287,8 +290,8 @@ impl PairReconciler {
                     secret_failure = Some((step.name(), error));
                 }
                 Err(error) => {
-                    if let Some((_, count)) = harm.filter(|_| !error.outcome_is_unknown()) {
-                        section.uncount_harm(count);
+                    if counted > 0 && !error.outcome_is_unknown() {
+                        section.uncount_harm(counted);
                     }
                     if step == Step::WriteRemoteStatus && matches!(error, Error::NotServed { .. }) {
                         // The kind may have lost its subresource: where it has, the watch begins anew and asks for all.
