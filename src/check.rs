@@ -140,6 +140,9 @@ async fn check_section(
         let scope = if kind.namespaced { KindScope::Namespaced } else { KindScope::Cluster };
         scopes.insert(section.resource.to_string(), scope);
         faults += check_access(&format!("sync {}", section.name), cluster, &needed(section, &kind, is_remote)).await;
+        if is_remote && section.write_back {
+            offer_events(section, cluster).await;
+        }
     }
     faults
 }
@@ -185,6 +188,24 @@ async fn check_state(section: &SyncConfig, cluster: &Cluster, keeping: &state::K
         Err(reason) => {
             say(&format!("{who}: cluster {}: {reason}", cluster.name()));
             1
+        }
+    }
+}
+
+/// Events on the remote are optional: what is missing is said, and is no fault.
+async fn offer_events(section: &SyncConfig, cluster: &Cluster) {
+    for verb in [Verb::Create, Verb::Patch] {
+        let request = AccessRequest::new(verb, "events.events.k8s.io", "", "");
+        if let Ok(decision) = cluster.review_access(&request).await
+            && !decision.allowed
+        {
+            let missing = request.denied(&decision.reason);
+            say(&format!(
+                "sync {}: cluster {}: optional, for Events on objects that {} rejects: {missing}",
+                section.name,
+                cluster.name(),
+                section.local
+            ));
         }
     }
 }

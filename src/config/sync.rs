@@ -51,8 +51,8 @@ pub struct SyncConfig {
     pub system_objects: Vec<String>,
     /// Fields that belong to the local side: set when the object is made, then left alone. None by default.
     pub local_fields: Vec<SpecPointer>,
-    /// Whether status, secrets and generations are written to the remote; `true` by default. Of several followers of
-    /// the same remote objects only one may.
+    /// Whether status, secrets, generations and what the local cluster rejects are written to the remote; `true` by
+    /// default. Of several followers of the same remote objects only one may.
     pub write_back: bool,
     /// Domain of all annotations and the finalizer; `cloud.teleport.dev` by default, for objects that Teleport's
     /// sync-controller manages already.

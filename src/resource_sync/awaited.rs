@@ -146,9 +146,11 @@ impl Awaiting {
     /// What is awaited of the object that a step writes; a secret is not among them.
     fn of(&mut self, step: &Step) -> Option<&mut Awaited> {
         match step {
-            Step::AddFinalizer | Step::RemoveFinalizer | Step::WriteRemoteStatus | Step::NoteGenerations { .. } => {
-                Some(&mut self.remote)
-            }
+            Step::AddFinalizer
+            | Step::RemoveFinalizer
+            | Step::WriteRemoteStatus
+            | Step::NoteGenerations { .. }
+            | Step::NoteError(_) => Some(&mut self.remote),
             Step::AdoptLocal(_)
             | Step::CreateLocal
             | Step::PatchLocal(_)

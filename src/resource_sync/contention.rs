@@ -34,6 +34,8 @@ pub enum Contended {
     Finalizer,
     /// The generations that are noted on the remote object.
     Generations,
+    /// The error annotation on the remote object, which is over.
+    SyncError,
     /// The remote copy of the local secret of this name.
     Secret(Arc<str>),
     /// The hash that is noted on the local secret of this name.
@@ -49,6 +51,7 @@ impl fmt::Display for Contended {
             Self::Status => formatter.write_str("the status of the remote object"),
             Self::Finalizer => formatter.write_str("the finalizers of the remote object"),
             Self::Generations => formatter.write_str("the generation annotations of the remote object"),
+            Self::SyncError => formatter.write_str("the error annotation of the remote object"),
             Self::Secret(name) => write!(formatter, "the remote copy of secret {name}"),
             Self::SecretHash(name) => write!(formatter, "the hash annotation of secret {name}"),
         }
@@ -64,6 +67,7 @@ impl Contended {
             Self::Status => "SyncStatus",
             Self::Finalizer => "HoldRemote",
             Self::Generations => "NoteGenerations",
+            Self::SyncError => "NoteError",
             Self::Secret(_) => "UploadSecret",
             Self::SecretHash(_) => "NoteSecretHash",
         }
@@ -114,6 +118,7 @@ pub fn effects(step: &Step, observed: &Observed) -> Vec<Effect> {
         Step::NoteGenerations { remote: noted, local } => {
             vec![effect(Contended::Generations, hash_of((&remote.uid, noted, local)))]
         }
+        Step::NoteError(None) => vec![effect(Contended::SyncError, hash_of(&remote.uid))],
         Step::UploadSecret(name) | Step::NoteSecretHash(name) => {
             let Some(secret) = observed.secrets.iter().find(|secret| secret.name == *name) else { return Vec::new() };
             let what = match step {

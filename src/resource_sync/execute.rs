@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::patch::replace_version;
+use super::patch::{escape, replace_version};
 use super::plan::{Namespace, Observed, Step};
 use super::secrets;
 use super::section::Section;
@@ -36,11 +36,21 @@ pub(super) async fn execute(section: &Section, step: &Step, observed: &Observed)
         }
         Step::NoteGenerations { remote, local } => {
             let marks = &section.policy().marks;
-            let annotations = json!({
+            let mut annotations = json!({
                 &*marks.remote_generation: remote.to_string(),
                 &*marks.local_generation: local.to_string(),
             });
+            if let (Some(annotations), Some(_)) =
+                (annotations.as_object_mut(), act.remote()?.annotation(&marks.sync_error))
+            {
+                annotations.insert(marks.sync_error.to_string(), Value::Null);
+            }
             // The UID: generations of one object must not be noted on another of the same name.
+            let metadata = json!({"uid": &*act.remote()?.uid, "annotations": annotations});
+            act.patch_remote("", MERGE_PATCH, &json!({"metadata": metadata})).await
+        }
+        Step::NoteError(error) => {
+            let annotations = json!({&*section.policy().marks.sync_error: error.as_deref()});
             let metadata = json!({"uid": &*act.remote()?.uid, "annotations": annotations});
             act.patch_remote("", MERGE_PATCH, &json!({"metadata": metadata})).await
         }
@@ -131,8 +141,15 @@ impl Act<'_> {
         let finalizer = &self.section.policy().marks.finalizer;
         let index =
             remote.finalizers.iter().position(|held| held == finalizer).ok_or_else(|| self.vanished("finalizer"))?;
-        let take_off = json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")});
-        match self.patch_remote("", JSON_PATCH, &json!([replace_version(remote), take_off])).await {
+        let mut operations =
+            vec![replace_version(remote), json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")})];
+        // Nobody is left to take it off later.
+        let policy = self.section.policy();
+        if policy.write_back && remote.annotation(&policy.marks.sync_error).is_some() {
+            let path = format!("/metadata/annotations/{}", escape(&policy.marks.sync_error));
+            operations.push(json!({"op": "remove", "path": path}));
+        }
+        match self.patch_remote("", JSON_PATCH, &Value::Array(operations)).await {
             // Somebody else took it off, and the object went.
             Err(Error::NotFound { .. }) => Ok(Written::default()),
             result => result,

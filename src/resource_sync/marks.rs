@@ -9,6 +9,7 @@ use crate::config::SyncConfig;
 const REMOTE_UID: &str = "sync-remote-uid";
 const REMOTE_GENERATION: &str = "sync-remote-generation";
 const LOCAL_GENERATION: &str = "sync-local-generation";
+const SYNC_ERROR: &str = "sync-error";
 
 /// Every mark of one section, spelled out once.
 #[derive(Debug, Clone)]
@@ -33,6 +34,8 @@ pub struct Marks {
     pub remote_generation: Arc<str>,
     /// On a remote object: the local generation that resulted.
     pub local_generation: Arc<str>,
+    /// On a remote object: why the local cluster rejects what it orders.
+    pub sync_error: Arc<str>,
     /// On a secret: hash of what was last uploaded.
     pub uploaded_hash: Arc<str>,
     /// On a remote object: held while the local object or namespace exists.
@@ -58,6 +61,7 @@ impl Marks {
             released: mark("sync-released"),
             remote_generation: mark(REMOTE_GENERATION),
             local_generation: mark(LOCAL_GENERATION),
+            sync_error: mark(SYNC_ERROR),
             uploaded_hash: mark("last-uploaded-hash"),
             finalizer: mark(&config.finalizer),
             resource: config.resource.plural_and_group().into(),
@@ -78,6 +82,7 @@ impl Marks {
             &self.released,
             &self.remote_generation,
             &self.local_generation,
+            &self.sync_error,
             &self.uploaded_hash,
         ]
         .iter()
@@ -95,10 +100,10 @@ impl Marks {
     }
 
     /// Whether an annotation that the remote object lacks stays on the local one all the same, also with `mirror`: what this
-    /// section itself wrote there, and the generations that another section notes there, to which it is the remote object.
+    /// section itself wrote there, and what another section notes there, to which it is the remote object.
     pub fn stays_on_local(&self, annotation: &str) -> bool {
         let name = annotation.split_once('/').map_or(annotation, |(_, name)| name);
-        annotation == &*self.adopted || [REMOTE_GENERATION, LOCAL_GENERATION].contains(&name)
+        annotation == &*self.adopted || [REMOTE_GENERATION, LOCAL_GENERATION, SYNC_ERROR].contains(&name)
     }
 
     /// Whether the object carries a mark that names the object itself, as every mark does that was not copied.

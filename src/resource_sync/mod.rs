@@ -5,7 +5,7 @@
 //! holds what a section decides from (`namespaces` the part about those), `news` translates what watches tell into keys,
 //! `overhear` what peers' watches tell, `run` is a section's time at work, `awaited` is what caches have yet to show of our
 //! own writes, `reconcile` is the actor that observes, plans and does (`missing` is the part about remote objects that are
-//! not there, `again` about what is written once more, `fights` about what others undo, `telling` what people are told,
+//! not there, `rejected` about telling on the remote object what the local cluster rejects, `again` about what is written once more, `fights` about what others undo, `telling` what people are told,
 //! `left_secrets` about copies of secrets that nobody keeps in step any more), `execute` turns a step into a request,
 //! `attendant` wakes what waits (`owed`) for a cluster or a permission, `detach` ends a section for good and takes it back,
 //! `events` tells people, `report` tells operators (`waits`: why an object is not in step, and what to do about it;
@@ -38,6 +38,7 @@ pub mod patch;
 pub mod plan;
 mod protection;
 pub mod reconcile;
+mod rejected;
 pub mod report;
 mod run;
 pub mod secrets;

@@ -112,6 +112,9 @@ impl Observed {
             Step::RemoveFinalizer => self.change_remote(|remote| {
                 remote.resource_version = Arc::clone(&written.resource_version);
                 remote.finalizers.retain(|held| *held != policy.marks.finalizer);
+                if policy.write_back {
+                    remote.annotations.remove(&policy.marks.sync_error);
+                }
             }),
             Step::WriteRemoteStatus => {
                 let status = self.local.as_ref().and_then(|local| local.status.clone());
@@ -126,8 +129,16 @@ impl Observed {
                     for (mark, generation) in notes {
                         remote.annotations.insert(Arc::clone(mark), generation.to_string().into());
                     }
+                    remote.annotations.remove(&policy.marks.sync_error);
                 });
             }
+            Step::NoteError(error) => self.change_remote(|remote| {
+                let mark = &policy.marks.sync_error;
+                match error {
+                    Some(error) => remote.annotations.insert(Arc::clone(mark), Arc::clone(error)),
+                    None => remote.annotations.remove(mark),
+                };
+            }),
             Step::UploadSecret(name) => self.change_secret(name, SecretView::uploaded),
             Step::NoteSecretHash(name) => self.change_secret(name, SecretView::noted),
             Step::CreateNamespace => {

@@ -231,7 +231,11 @@ pub fn desired_metadata(remote: &Object, local: &ObjectKey, policy: &Policy) -> 
             let annotations = remote
                 .annotations
                 .iter()
-                .filter(|(key, _)| **key != marks.remote_generation && **key != marks.local_generation)
+                .filter(|(key, _)| {
+                    [&marks.remote_generation, &marks.local_generation, &marks.sync_error]
+                        .iter()
+                        .all(|mark| *mark != *key)
+                })
                 .map(|(key, value)| (Arc::clone(key), Arc::clone(value)))
                 .collect();
             (remote.labels.clone(), annotations)
@@ -358,6 +362,6 @@ fn fields(content: &CanonicalJson) -> Map<String, Value> {
 }
 
 /// A key as a segment of a JSON pointer.
-fn escape(key: &str) -> String {
+pub fn escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }

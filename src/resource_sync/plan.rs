@@ -138,6 +138,8 @@ pub enum Step {
         /// Generation of the local object.
         local: i64,
     },
+    /// The remote object says why the local cluster rejects what it orders; `None`: that is over.
+    NoteError(Option<Arc<str>>),
     /// Rule 3.
     DeleteLocal,
     /// Rule 3.
@@ -161,10 +163,24 @@ impl Step {
             Self::CreateLocal => "create_local",
             Self::PatchLocal(_) => "patch_local",
             Self::NoteGenerations { .. } => "note_generations",
+            Self::NoteError(_) => "note_error",
             Self::DeleteLocal => "delete_local",
             Self::DeleteNamespace => "delete_namespace",
             Self::ReleaseNamespace => "release_namespace",
         }
+    }
+
+    /// Whether it does on the local cluster what the remote object orders.
+    pub fn is_order(&self) -> bool {
+        matches!(
+            self,
+            Self::CreateNamespace
+                | Self::AdoptLocal(_)
+                | Self::CreateLocal
+                | Self::PatchLocal(_)
+                | Self::DeleteLocal
+                | Self::DeleteNamespace
+        )
     }
 }
 
@@ -339,7 +355,11 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         if noted(&policy.marks.remote_generation) != Some(remote.generation)
             || noted(&policy.marks.local_generation) != Some(local.generation)
         {
+            // An error that is over goes with the same write.
             return Next::Do(Step::NoteGenerations { remote: remote.generation, local: local.generation });
+        }
+        if remote.annotation(&policy.marks.sync_error).is_some() && !observed.is_contended(&Contended::SyncError) {
+            return Next::Do(Step::NoteError(None));
         }
     }
     Next::Rest(Rest::InStep)
@@ -350,6 +370,19 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
 pub fn clears_status(remote: &Object, local: &Object, policy: &Policy) -> bool {
     let is_blank = |status: &Option<CanonicalJson>| status.as_ref().is_none_or(|status| status.as_str() == "{}");
     is_blank(&local.status) && !is_blank(&remote.status) && ownership::has_notes(remote, policy)
+}
+
+/// The longest text of a noted error, in characters.
+const LONGEST_ERROR: usize = 1024;
+
+/// A step was rejected by the local cluster: how the remote object says so; `None`: it says it already, or is not to.
+pub fn rejected(observed: &Observed, policy: &Policy, step: &Step, reason: &str) -> Option<Step> {
+    let Remote::Present(remote) = &observed.remote else { return None };
+    if !step.is_order() || !policy.write_back {
+        return None;
+    }
+    let text: String = format!("{}: {reason}", step.name()).chars().take(LONGEST_ERROR).collect();
+    (remote.annotation(&policy.marks.sync_error) != Some(&text)).then(|| Step::NoteError(Some(text.into())))
 }
 
 /// Rule 3: the remote object is missing or being deleted. `explained`: it may be acted upon.
@@ -470,6 +503,10 @@ pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
     }
     if observed.remote_object().is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer)) {
         return Next::Do(Step::RemoveFinalizer);
+    }
+    let notes_error = |remote: &Arc<Object>| remote.annotation(&policy.marks.sync_error).is_some();
+    if policy.write_back && observed.remote_object().is_some_and(notes_error) {
+        return Next::Do(Step::NoteError(None));
     }
     if !local_gone {
         if let Some(change) = observed.local.as_deref().and_then(|local| patch::release(local, policy)) {

@@ -69,7 +69,7 @@ pub struct PairReconciler {
     section: Arc<Section>,
     pub(super) metrics: Arc<SyncMetrics>,
     pub(super) key: ObjectKey,
-    awaiting: Awaiting,
+    pub(super) awaiting: Awaiting,
     /// How many permissions had been given when this run began.
     permissions: u64,
     waiting_since: Option<Instant>,
@@ -299,6 +299,7 @@ impl PairReconciler {
                     }
                     self.refused(section, &step, &error, &observed);
                     section.remember(&self.key, &self.awaiting);
+                    self.tell_rejection(section, &step, &error, &observed).await;
                     return (End::Failed(step.name(), error), observed);
                 }
             }
@@ -367,13 +368,16 @@ impl PairReconciler {
     }
 
     /// Notes what the caches have yet to show, and what a write may settle on.
-    fn note(&mut self, section: &Section, step: &Step, written: &Written, observed: &Observed) {
+    pub(super) fn note(&mut self, section: &Section, step: &Step, written: &Written, observed: &Observed) {
         let watches = section.watches();
         let (remotes, locals, namespaces) = (watches.remote.store(), watches.local.store(), watches.namespaces.store());
         match step {
-            Step::AddFinalizer | Step::NoteGenerations { .. } => self.awaiting.remote.wrote(written, remotes),
+            // What is not selected the watch does not show.
+            Step::NoteError(_) if !matches!(observed.remote, Remote::Present(_)) => {}
+            Step::AddFinalizer | Step::NoteGenerations { .. } | Step::NoteError(_) => {
+                self.awaiting.remote.wrote(written, remotes);
+            }
             Step::RemoveFinalizer => {
-                // What is not selected the watch does not show.
                 if let Remote::Present(remote) = &observed.remote {
                     self.awaiting.remote.wrote(written, remotes);
                     if remote.deleting && remote.finalizers.len() == 1 {
@@ -562,6 +566,7 @@ impl PairReconciler {
         }
         let told = table.pair(&self.key).told_failure.take();
         if rest == Rest::InStep {
+            table.pair(&self.key).told_rejection = None;
             table.pair(&self.key).settled.in_step();
         }
         let waits = (state == PairState::Deleting).then(|| Waits::deleting(rest, observed, section.config()));

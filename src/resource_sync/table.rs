@@ -57,6 +57,8 @@ pub struct Pair {
     pub status_since: Option<Instant>,
     /// The failure that was last told in an Event: a step and a kind of error.
     pub told_failure: Option<(&'static str, &'static str)>,
+    /// The rejection that was last told on the remote object: a hash of what was ordered, the step and the status code.
+    pub told_rejection: Option<(u64, &'static str, u16)>,
     /// The contentions that were told in an Event.
     pub told_contended: BTreeSet<Contended>,
     /// Our finalizer may be on the remote object: it was seen there or put there, and not taken off since.
@@ -81,6 +83,7 @@ impl Default for Pair {
             spec_since: None,
             status_since: None,
             told_failure: None,
+            told_rejection: None,
             told_contended: BTreeSet::new(),
             holds_remote: false,
             local_was_there: false,

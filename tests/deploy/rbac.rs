@@ -93,6 +93,8 @@ fn the_remote_role_grants_what_the_specification_lists() {
         (&["patch"], "demo.towline.dev", "databases/status", ""),
         (&["get"], "", "namespaces", "kube-system"),
         (&["update"], "", "secrets", "database-credentials"),
+        // Optional.
+        (&["create", "patch"], "events.k8s.io", "events", ""),
     ]);
     assert_eq!(granted("deploy/base/rbac/resource-sync-remote.yaml"), expected);
 }

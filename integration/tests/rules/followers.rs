@@ -1,6 +1,7 @@
 //! Two local sides that follow the same remote objects.
 
 use integration::compare::Mapping;
+use kube::core::ApiResource;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
@@ -8,9 +9,8 @@ use crate::rules_world::*;
 
 /// Two sections in one daemon: the first writes back, `observer` does not; each has its copies in namespaces with a suffix of
 /// its own.
-async fn two_followers(name: &str) -> Section {
+async fn two_followers(name: &str, kind: ApiResource) -> Section {
     let world = world().await;
-    let kind = databases();
     let second = "finalizer = \"sync-observer\"\nwrite_back = false\nlocal_namespace_suffix = \"-observer\"\n\
                   secret_names = [\"database-credentials\"]";
     let both = clusters(world)
@@ -23,7 +23,7 @@ async fn two_followers(name: &str) -> Section {
 #[test]
 fn one_follower_writes_back_and_the_other_only_follows() {
     run(async {
-        let section = two_followers("followers").await;
+        let section = two_followers("followers", databases()).await;
         section.make_remote_namespace("a").await;
         section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
         let copies: Api<kube::core::DynamicObject> =
@@ -78,7 +78,7 @@ fn one_follower_writes_back_and_the_other_only_follows() {
 #[test]
 fn another_follower_s_generations_prove_nothing_after_a_restart() {
     run(async {
-        let mut section = two_followers("generation-of-others").await;
+        let mut section = two_followers("generation-of-others", databases()).await;
         section.make_remote_namespace("a").await;
         section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
         let copies: Api<kube::core::DynamicObject> =
@@ -99,5 +99,40 @@ fn another_follower_s_generations_prove_nothing_after_a_restart() {
         assert_eq!(copies.get("orders").await.unwrap().metadata.generation, Some(3));
         section.towline.start_again().await.unwrap();
         object_that(&copies, "the drift mended", "orders", |copy| copy.data["spec"]["storage"] == "1Gi").await;
+    });
+}
+
+#[test]
+fn only_the_follower_that_writes_back_tells_what_the_edge_rejects() {
+    run(async {
+        let section = two_followers("followers-told", widgets()).await;
+        section.make_remote_namespace("a").await;
+        section.make_remote("a", "gear", &json!({"spec": {"size": 1}})).await;
+        section.quiet().await;
+        let since = section.mark().await;
+        section.patch_remote("a", "gear", &json!({"spec": {"size": 50}})).await;
+        let is_told = |remote: &kube::core::DynamicObject| remote.annotations().contains_key(&mark("sync-error"));
+        section.remote_has("a", "gear", is_told).await;
+        let observer = |what: &'static str, failing: u64| {
+            let section = &section;
+            async move {
+                integration::eventually(format!("the observer to report {what}"), LIMIT, async || {
+                    let report = section.towline.admin().section("observer").await.map_err(|error| error.chain())?;
+                    if report["objects"]["failing"] == json!(failing) { Ok(()) } else { Err(report.to_string()) }
+                })
+                .await
+                .unwrap();
+            }
+        };
+        observer("its own failure", 1).await;
+        section.quiet().await;
+        let patches = || async { section.counted("a", since).await.0["patch widgets"] };
+        assert_eq!(patches().await, 1, "one error");
+        section.patch_remote("a", "gear", &json!({"spec": {"size": 2}})).await;
+        section.remote_has("a", "gear", |remote| !is_told(remote)).await;
+        section.local_has("a", "gear", |local| local.data["spec"]["size"] == 2).await;
+        observer("no failure", 0).await;
+        section.quiet().await;
+        assert_eq!(patches().await, 2, "it went with the generations");
     });
 }

@@ -9,7 +9,8 @@ use super::server::{Sort, Traits, is_deleting};
 use super::users::{Action, action, section, traits};
 use super::world::{Move, NAMES, NAMESPACE, UNSELECTED, World};
 use super::{
-    ADOPTED, FINALIZER, LOCAL_GENERATION, LOCAL_NAME, OWNER, PAUSED, REMOTE_GENERATION, REMOTE_UID, object, policy,
+    ADOPTED, FINALIZER, LOCAL_GENERATION, LOCAL_NAME, OWNER, PAUSED, REMOTE_GENERATION, REMOTE_UID, SYNC_ERROR, object,
+    policy,
 };
 use crate::config::{Adopt, Metadata};
 use crate::resource_sync::ownership::{self, may_go_unclaimed};
@@ -120,7 +121,7 @@ fn is_as_specified(world: &World, traits: Traits, name: &str) -> Result<(), Test
     for map in ["labels", "annotations"] {
         let (mut wanted, mut held) = (entries(remote, map), entries(local, map));
         held.remove(ADOPTED);
-        wanted.retain(|key, _| ![PAUSED, REMOTE_GENERATION, LOCAL_GENERATION].contains(&&**key));
+        wanted.retain(|key, _| ![PAUSED, REMOTE_GENERATION, LOCAL_GENERATION, SYNC_ERROR].contains(&&**key));
         if merge {
             let ours = &local["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"][format!("f:{map}")];
             if map == "annotations" {
@@ -142,6 +143,7 @@ fn is_as_specified(world: &World, traits: Traits, name: &str) -> Result<(), Test
             let noted = text(remote, "annotations", mark).and_then(|text| text.parse::<i64>().ok());
             prop_assert_eq!(noted, side["metadata"]["generation"].as_i64(), "generations: {}", at());
         }
+        prop_assert_eq!(text(remote, "annotations", SYNC_ERROR), None, "an error that is over: {}", at());
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ mod ending;
 mod living;
 mod ownership;
 mod patches;
+mod rejected;
 mod requests;
 mod server;
 mod settling;
@@ -40,6 +41,7 @@ const ADOPTED: &str = "cloud.teleport.dev/sync-adopted";
 const MANAGER: &str = "towline-databases";
 const REMOTE_GENERATION: &str = "cloud.teleport.dev/sync-remote-generation";
 const LOCAL_GENERATION: &str = "cloud.teleport.dev/sync-local-generation";
+const SYNC_ERROR: &str = "cloud.teleport.dev/sync-error";
 const UPLOADED_HASH: &str = "cloud.teleport.dev/last-uploaded-hash";
 
 /// The policy of a section with these keys.

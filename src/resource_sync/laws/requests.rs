@@ -37,7 +37,12 @@ impl World {
                 let remote = remote.ok_or(Refused::Invalid)?;
                 let index = remote.finalizers.iter().position(|held| &**held == finalizer).ok_or(Refused::Invalid)?;
                 let take_off = json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")});
-                match remote_patch(self, Part::Main, json!([replace_version(remote), take_off])) {
+                let mut operations = vec![replace_version(remote), take_off];
+                if self.policy.write_back && remote.annotation(&marks.sync_error).is_some() {
+                    let path = format!("/metadata/annotations/{}", patch::escape(&marks.sync_error));
+                    operations.push(json!({"op": "remove", "path": path}));
+                }
+                match remote_patch(self, Part::Main, Value::Array(operations)) {
                     Err(Refused::NotFound) => Ok(Written::default()),
                     result => result,
                 }
@@ -51,6 +56,8 @@ impl World {
             }
             Step::NoteGenerations { remote, local } => {
                 let remote_uid = observed.remote_object().map(|remote| Arc::clone(&remote.uid));
+                let is_over =
+                    observed.remote_object().is_some_and(|remote| remote.annotation(&marks.sync_error).is_some());
                 let notes = [(&marks.remote_generation, remote), (&marks.local_generation, local)];
                 self.remote.change(Sort::Synced, name, Who::Towline, Part::Main, |value| {
                     if remote_uid.is_some_and(|uid| value["metadata"]["uid"] != *uid) {
@@ -59,9 +66,13 @@ impl World {
                     for (mark, generation) in notes {
                         value["metadata"]["annotations"][&**mark] = json!(generation.to_string());
                     }
+                    if let Some(annotations) = value["metadata"]["annotations"].as_object_mut().filter(|_| is_over) {
+                        annotations.remove(&*marks.sync_error);
+                    }
                     Ok(())
                 })
             }
+            Step::NoteError(error) => self.note_error(name, &marks.sync_error, error.as_deref()),
             Step::CreateNamespace => {
                 let body = json!({"metadata": {"annotations": labels_of(&marks.of_namespace(&observed.local_key))}});
                 self.local.create(Sort::Namespace, NAMESPACE, &body, Who::Towline)
@@ -98,6 +109,18 @@ impl World {
             }
             Step::UploadSecret(_) | Step::NoteSecretHash(_) => Err(Refused::Invalid),
         }
+    }
+
+    fn note_error(&mut self, name: &str, mark: &str, error: Option<&str>) -> Result<Written, Refused> {
+        self.remote.change(Sort::Synced, name, Who::Towline, Part::Main, |value| {
+            let annotations = &mut value["metadata"]["annotations"];
+            match (error, annotations.as_object_mut()) {
+                (Some(error), _) => annotations[mark] = json!(error),
+                (None, Some(annotations)) => drop(annotations.remove(mark)),
+                (None, None) => {}
+            }
+            Ok(())
+        })
     }
 
     /// What towline must never do, whatever its caches show; asked when a deletion will go through.

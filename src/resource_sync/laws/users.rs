@@ -5,20 +5,46 @@ use serde_json::{Value, json};
 
 use super::server::{Part, Refused, Sort, Traits, Who, is_deleting, push};
 use super::world::{NAMES, NAMESPACE, UNSELECTED, World};
-use super::{FINALIZER, PAUSED};
+use super::{FINALIZER, PAUSED, SYNC_ERROR};
 
 /// One action; numbers choose among a few contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     CreateRemote(usize, u8),
-    SetContent { remote: bool, pair: usize, content: u8 },
-    SetStatus { remote: bool, pair: usize, status: u8 },
-    SetMetadata { remote: bool, pair: usize, annotation: bool, key: u8, value: Option<u8> },
-    Pause { remote: bool, pair: usize, paused: bool },
-    Select { pair: usize, selected: bool },
+    SetContent {
+        remote: bool,
+        pair: usize,
+        content: u8,
+    },
+    SetStatus {
+        remote: bool,
+        pair: usize,
+        status: u8,
+    },
+    SetMetadata {
+        remote: bool,
+        pair: usize,
+        annotation: bool,
+        key: u8,
+        value: Option<u8>,
+    },
+    Pause {
+        remote: bool,
+        pair: usize,
+        paused: bool,
+    },
+    Select {
+        pair: usize,
+        selected: bool,
+    },
     DeleteRemote(usize),
     StripFinalizer(usize),
-    HoldRemote { pair: usize, held: bool },
+    /// An error was noted before, or came with a manifest.
+    NoteError(usize),
+    HoldRemote {
+        pair: usize,
+        held: bool,
+    },
     CreateLocal(usize, u8),
     SetReplicas(usize, Option<u8>),
     HoldLocal(usize),
@@ -27,7 +53,9 @@ pub(super) enum Action {
     DeleteNamespace,
     Crash,
     Relist(usize),
-    LoseAnswer { done: bool },
+    LoseAnswer {
+        done: bool,
+    },
 }
 
 /// What can happen without a person who meddles with towline's own marks.
@@ -47,6 +75,7 @@ pub(super) fn action() -> impl Strategy<Value = Action> {
         2 => (pair(), prop::bool::weighted(0.7)).prop_map(|(pair, selected)| Action::Select { pair, selected }),
         5 => pair().prop_map(Action::DeleteRemote),
         2 => pair().prop_map(Action::StripFinalizer),
+        2 => pair().prop_map(Action::NoteError),
         2 => (pair(), any::<bool>()).prop_map(|(pair, held)| Action::HoldRemote { pair, held }),
         3 => (pair(), 0u8..6).prop_map(|(pair, content)| Action::CreateLocal(pair, content)),
         2 => (pair(), prop::option::of(0u8..4)).prop_map(|(pair, replicas)| Action::SetReplicas(pair, replicas)),
@@ -209,6 +238,11 @@ impl World {
             }
             Action::StripFinalizer(pair) => {
                 self.meddle(true, pair, Part::Main, |value| drop_finalizer(value, FINALIZER));
+            }
+            Action::NoteError(pair) => {
+                self.meddle(true, pair, Part::Main, |value| {
+                    annotate(value, "annotations", SYNC_ERROR, Some("patch_local: no"));
+                });
             }
             Action::HoldRemote { pair, held } => {
                 self.meddle(true, pair, Part::Main, |value| {

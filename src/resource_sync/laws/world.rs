@@ -393,7 +393,7 @@ impl World {
     fn note(&mut self, name: &'static str, step: &Step, written: &Written, observed: &Observed) {
         let pair = self.pairs.get_mut(name).expect("a pair");
         match step {
-            Step::AddFinalizer | Step::NoteGenerations { .. } => pair.remote.wrote(written),
+            Step::AddFinalizer | Step::NoteGenerations { .. } | Step::NoteError(_) => pair.remote.wrote(written),
             Step::RemoveFinalizer => {
                 // What is not selected the watch does not show.
                 if matches!(observed.remote, Remote::Present(_)) {
@@ -448,9 +448,11 @@ impl World {
 /// Which side a step writes to; `None`: neither object.
 fn on_remote(step: &Step) -> Option<bool> {
     match step {
-        Step::AddFinalizer | Step::RemoveFinalizer | Step::WriteRemoteStatus | Step::NoteGenerations { .. } => {
-            Some(true)
-        }
+        Step::AddFinalizer
+        | Step::RemoveFinalizer
+        | Step::WriteRemoteStatus
+        | Step::NoteGenerations { .. }
+        | Step::NoteError(_) => Some(true),
         Step::AdoptLocal(_) | Step::CreateLocal | Step::PatchLocal(_) | Step::ReleaseLocal(_) | Step::DeleteLocal => {
             Some(false)
         }

@@ -4,6 +4,7 @@
 
 mod absences;
 mod namespaces;
+mod rejected;
 mod sessions;
 mod waiting;
 mod writes;

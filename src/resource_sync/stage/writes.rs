@@ -10,7 +10,7 @@ use crate::cluster::{ObjectKey, Written};
 use crate::resource_sync::awaited::{Awaiting, Side};
 use crate::resource_sync::section::Mode;
 
-fn theirs() -> Value {
+pub(super) fn theirs() -> Value {
     json!({"metadata": {"name": "team", "uid": "theirs", "resourceVersion": "1"}})
 }
 

@@ -1,0 +1,71 @@
+//! What the local cluster rejects is told where it was ordered: on the remote object.
+//!
+//! By an annotation, written once for a reason, and an Event where those are granted. Neither decides anything: where the
+//! annotation can't be written, the failure is told on the local side and in the report all the same. The plan takes it off
+//! again.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::contention::Contended;
+use super::events::PairEvent;
+use super::execute::execute;
+use super::patch::desired_metadata;
+use super::plan::{self, Observed, Remote, Step};
+use super::reconcile::PairReconciler;
+use super::section::{Mode, Section};
+use super::waits::brief;
+use crate::cluster::Error;
+
+impl PairReconciler {
+    /// A step was rejected: by a schema, an admission policy or a quota. What may pass by itself, and a permission that is
+    /// missing, are other errors.
+    pub(super) async fn tell_rejection(&mut self, section: &Section, step: &Step, error: &Error, observed: &Observed) {
+        let Error::Rejected { code, message, .. } = error else { return };
+        let Remote::Present(remote) = &observed.remote else { return };
+        if !step.is_order() {
+            return;
+        }
+        // Not by the text: some webhooks say something else each time, and each write of ours tries the step again at once.
+        let reason = (order(section, observed), step.name(), *code);
+        if section.table.lock().pair(&self.key).told_rejection == Some(reason) || section.mode() != Mode::Syncing {
+            return;
+        }
+        let message = brief(message);
+        let Some(note) = plan::rejected(observed, section.policy(), step, message) else {
+            section.table.lock().pair(&self.key).told_rejection = Some(reason);
+            return;
+        };
+        // Credentials may have changed since the last step.
+        if !section.is_of_sessions() {
+            return;
+        }
+        self.awaiting.set_unknown(&note, true);
+        section.remember(&self.key, &self.awaiting);
+        let result = execute(section, &note, observed).await;
+        self.awaiting.set_unknown(&note, result.as_ref().is_err_and(Error::outcome_is_unknown));
+        match result {
+            Ok(written) => {
+                self.note(section, &note, &written, observed);
+                // When this error is over, taking it off is no rewrite.
+                self.contests.took_back(&Contended::SyncError);
+                section.table.lock().pair(&self.key).told_rejection = Some(reason);
+                section.tell(PairEvent::rejected(remote, &section.config().local, step.name(), message));
+            }
+            // The next attempt tells it.
+            Err(error) => {
+                tracing::debug!(section = %section.name(), key = %self.key, %error, "failed to note the rejection on the remote object");
+            }
+        }
+        section.remember(&self.key, &self.awaiting);
+    }
+}
+
+/// A hash of what the remote object orders.
+fn order(section: &Section, observed: &Observed) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    if let Some(remote) = observed.remote_object() {
+        (&remote.uid, remote.deleting, &remote.content).hash(&mut hasher);
+        desired_metadata(remote, &observed.local_key, section.policy()).hash(&mut hasher);
+    }
+    hasher.finish()
+}
