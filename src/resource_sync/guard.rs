@@ -255,6 +255,11 @@ mod tests {
         ObjectKey::new("n", number.to_string())
     }
 
+    #[test]
+    fn every_harm_is_a_kind_of_the_gauge() {
+        assert_eq!(Harm::ALL.map(Harm::as_str), crate::telemetry::HELD_KINDS);
+    }
+
     fn own(own: usize) -> Bounds {
         Bounds { own, blocked: false }
     }

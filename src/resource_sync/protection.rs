@@ -1,6 +1,7 @@
 //! What stands between a mistake and many objects: which pairs are the section's own, how many may go, where a missing
 //! object's source lives, and what is told when something is held.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -153,10 +154,15 @@ impl Section {
         self.state().change(|state| state.guard = remembered);
     }
 
+    /// How many objects the guard holds, by what would be done to them.
+    pub(super) fn held_objects(&self) -> BTreeMap<Harm, usize> {
+        let bounds = self.bounds();
+        self.guard.lock().held(bounds, Instant::now())
+    }
+
     /// What the guard holds, as a phrase.
     pub(super) fn what_is_held(&self) -> Option<String> {
-        let bounds = self.bounds();
-        let held = self.guard.lock().held(bounds, Instant::now());
+        let held = self.held_objects();
         if held.is_empty() {
             return None;
         }

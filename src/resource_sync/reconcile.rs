@@ -419,6 +419,7 @@ impl PairReconciler {
             Step::ReleaseLocal(_) => self.awaiting.local.wrote(written, locals),
             Step::AdoptLocal(_) => {
                 self.awaiting.local.wrote(written, locals);
+                self.metrics.adopted();
                 section.tell_adopted(observed);
             }
             Step::DeleteLocal => {

@@ -324,6 +324,9 @@ impl telemetry::Section for SyncReport {
         };
         self.metrics.set_unkept(Direction::Spec, unkept.spec);
         self.metrics.set_unkept(Direction::Status, unkept.status);
+        let held = self.section.held_objects();
+        self.metrics
+            .set_held(|kind| held.iter().find(|(harm, _)| harm.as_str() == kind).map_or(0, |(_, count)| *count));
         self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
         self.metrics.set_objects(|state| states.get(&state).copied().unwrap_or_default());
         self.metrics.set_dry_run(self.section.config().dry_run);

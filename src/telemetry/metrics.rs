@@ -43,6 +43,10 @@ pub(super) const SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_sync_contended_fie
 pub(super) const SYNC_DRY_RUN: &str = "towline_sync_dry_run";
 /// Fields that an API server does not keep as they were written, by `section` and `direction`.
 pub(super) const SYNC_UNKEPT_FIELDS: &str = "towline_sync_unkept_fields";
+/// Objects that were taken over, by `section`.
+pub(super) const SYNC_ADOPTED_OBJECTS_TOTAL: &str = "towline_sync_adopted_objects_total";
+/// Objects that the guard against mass changes holds, by `section` and `kind`.
+pub(super) const SYNC_HELD_OBJECTS: &str = "towline_sync_held_objects";
 /// Whether a lease is held, by `section`.
 pub(super) const LEASE_HELD: &str = "towline_lease_held";
 /// When a lease's last renewal was acknowledged, in seconds since 1970, by `section`.
@@ -118,7 +122,7 @@ const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
 }
 
 /// Every metric of the recorder; those of the process are written by `process`.
-pub(super) const ALL: [Metric; 40] = {
+pub(super) const ALL: [Metric; 42] = {
     use Kind::{Counter, Gauge, Histogram};
     [
         metric(RECONCILE_TOTAL, Counter, "Reconciles by section and result"),
@@ -152,6 +156,16 @@ pub(super) const ALL: [Metric; 40] = {
         ),
         metric(SYNC_DRY_RUN, Gauge, "1 where the section only plans and writes nothing"),
         metric(SYNC_UNKEPT_FIELDS, Gauge, "Fields that an API server does not keep as they were written"),
+        metric(
+            SYNC_ADOPTED_OBJECTS_TOTAL,
+            Counter,
+            "Objects that were on the local cluster before their remote one and were taken over",
+        ),
+        metric(
+            SYNC_HELD_OBJECTS,
+            Gauge,
+            "Objects that the guard against mass changes holds, by what would be done to them",
+        ),
         metric(LEASE_HELD, Gauge, "1 where the lease is held, 0 where it is not"),
         metric(
             LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS,

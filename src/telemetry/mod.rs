@@ -22,8 +22,8 @@ pub use condition::{ClusterStanding, ClusterState, Condition, Facts, NotReady, P
 pub use logging::{InstallLog, install as install_log};
 pub use metrics::{InstallMetrics, install as install_metrics};
 pub use recorders::{
-    Direction, LeaseMetrics, ObjectState, ReconcileResult, RestClientMetrics, SyncMetrics, WorkqueueMetrics, actors,
-    cluster_available, leader_election_master_status, section_well,
+    Direction, HELD_KINDS, LeaseMetrics, ObjectState, ReconcileResult, RestClientMetrics, SyncMetrics,
+    WorkqueueMetrics, actors, cluster_available, leader_election_master_status, section_well,
 };
 pub use section::{Overview, Readiness, Refused, Section, Tree};
 pub use server::serve;

@@ -192,7 +192,12 @@ pub struct SyncMetrics {
     unkept_status: Gauge,
     contended_fields: Counter,
     dry_run: Gauge,
+    adopted: Counter,
+    held: [(&'static str, Gauge); HELD_KINDS.len()],
 }
+
+/// What the guard against mass changes holds objects from, as a label.
+pub const HELD_KINDS: [&str; 4] = ["delete", "let_go", "overwrite", "clear_status"];
 
 impl SyncMetrics {
     /// Makes the series of a section. All of them exist from here on, with the value 0.
@@ -213,6 +218,9 @@ impl SyncMetrics {
             unkept_status: unkept("status"),
             contended_fields: counter!(names::SYNC_CONTENDED_FIELDS_TOTAL, &labels),
             dry_run: gauge!(names::SYNC_DRY_RUN, &labels),
+            adopted: counter!(names::SYNC_ADOPTED_OBJECTS_TOTAL, &labels),
+            held: HELD_KINDS
+                .map(|kind| (kind, gauge!(names::SYNC_HELD_OBJECTS, "section" => name.clone(), "kind" => kind))),
         }
     }
 
@@ -255,6 +263,18 @@ impl SyncMetrics {
     /// A field was taken back from another manager.
     pub fn contended_field(&self) {
         self.contended_fields.increment(1);
+    }
+
+    /// The write that takes an object over was acknowledged.
+    pub fn adopted(&self) {
+        self.adopted.increment(1);
+    }
+
+    /// How many objects the guard against mass changes holds of each of [`HELD_KINDS`], at the time of a scrape.
+    pub fn set_held(&self, held_of: impl Fn(&str) -> usize) {
+        for (kind, gauge) in &self.held {
+            gauge.set(count(held_of(kind)));
+        }
     }
 }
 

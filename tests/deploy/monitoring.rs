@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use towline::telemetry;
 
 use super::promql::{self, Query, Selector};
 use super::scrape::SERIES;
@@ -102,6 +103,17 @@ fn what_only_grows_is_looked_at_as_a_rate() {
             assert!(!grows || *is_range, "{place}: {name} in {within:?}");
         }
     }
+}
+
+#[test]
+fn what_the_guard_holds_and_what_was_adopted_is_on_the_dashboard() {
+    let shown: BTreeSet<String> =
+        queries().into_iter().flat_map(|(_, query)| query.selectors).map(|selector| selector.name).collect();
+    for name in ["towline_sync_held_objects", "towline_sync_adopted_objects_total"] {
+        assert!(shown.contains(name), "no panel asks for {name}");
+    }
+    let kinds: BTreeSet<&str> = SERIES["towline_sync_held_objects"].iter().map(|labels| &*labels["kind"]).collect();
+    assert_eq!(kinds, BTreeSet::from(telemetry::HELD_KINDS));
 }
 
 #[test]

@@ -242,6 +242,10 @@ fn many_that_vanish_at_once_are_held_until_approved() {
         section.towline.wait_ready(LIMIT).await.unwrap();
         let report = section.report_has("held deletions", |report| report["mass_delete_held"].is_u64()).await;
         assert_eq!(report["mass_delete_held"], json!(11), "{report}");
+        for (kind, count) in [("delete", "11"), ("let_go", "0"), ("overwrite", "0"), ("clear_status", "0")] {
+            let held = series(&section, "towline_sync_held_objects", &format!("kind=\"{kind}\"")).await;
+            assert_eq!(held.as_deref(), Some(count), "{kind}");
+        }
         section.quiet().await;
         let (_, edge) = section.counted("a", since).await;
         assert_eq!(edge, counts([("create events", 1)]), "none goes, and an Event says so");
@@ -251,6 +255,8 @@ fn many_that_vanish_at_once_are_held_until_approved() {
         }
         section.in_step().await;
         section.report_has("no more", |report| report.get("mass_delete_held").is_none()).await;
+        let held = series(&section, "towline_sync_held_objects", "kind=\"delete\"").await;
+        assert_eq!(held.as_deref(), Some("0"));
         let (_, edge) = section.counted("a", since).await;
         assert_eq!(edge, counts([("create events", 1), ("delete databases", 11)]));
     });

@@ -148,6 +148,10 @@ fn a_stranger_is_adopted_as_configured_told_and_released() {
             let released = section.local_has("a", name, |local| local.annotations().is_empty()).await;
             assert_eq!((released.uid(), released.metadata.deletion_timestamp), (local.uid(), None), "released");
         }
+        for (section, count) in [(&always, "2"), (&equal, "1"), (&never, "0")] {
+            let adopted = series(section, "towline_sync_adopted_objects_total", "section=").await;
+            assert_eq!(adopted.as_deref(), Some(count), "{}", section.name);
+        }
         for (section, names) in [(&equal, &["other"][..]), (&never, &["same", "other"][..])] {
             let count = names.len();
             section.report_has("strangers", |report| report["objects"]["stranger"] == json!(count)).await;

@@ -70,14 +70,6 @@ const SIZE_AND_SHAPE: &str =
     "size: {type: integer}, shape: {type: string}, tooth: {type: object, properties: {depth: {type: integer}}}";
 const PHASE: &str = "phase: {type: string}";
 
-/// The value of a series of this section.
-async fn series(section: &Section, name: &str, labels: &str) -> Option<String> {
-    let metrics = section.towline.admin().metrics().await.unwrap();
-    let begin = format!("{name}{{");
-    let line = metrics.lines().find(|line| line.starts_with(&begin) && line.contains(labels))?.to_owned();
-    line.rsplit(' ').next().map(str::to_owned)
-}
-
 fn gear() -> Value {
     json!({"spec": {"size": 1, "shape": "round", "tooth": {"depth": 3}}})
 }

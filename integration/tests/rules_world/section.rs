@@ -342,6 +342,14 @@ impl Section {
     }
 }
 
+/// The value of a series of this section.
+pub(crate) async fn series(section: &Section, name: &str, labels: &str) -> Option<String> {
+    let metrics = section.towline.admin().metrics().await.unwrap();
+    let begin = format!("{name}{{");
+    let line = metrics.lines().find(|line| line.starts_with(&begin) && line.contains(labels))?.to_owned();
+    line.rsplit(' ').next().map(str::to_owned)
+}
+
 /// Marks the present moment in one cluster.
 pub(crate) async fn mark_of(plane: &ControlPlane) -> Mark {
     plane.audit().unwrap().mark().await.unwrap()

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::recorders::{
-    Direction, LeaseMetrics, ObjectState, ReconcileResult, RestClientMetrics, SyncMetrics, WorkqueueMetrics, actors,
-    cluster_available, leader_election_master_status, section_well,
+    Direction, HELD_KINDS, LeaseMetrics, ObjectState, ReconcileResult, RestClientMetrics, SyncMetrics,
+    WorkqueueMetrics, actors, cluster_available, leader_election_master_status, section_well,
 };
 use super::super::status_sync::{ListenerMetrics, StatusSyncMetrics, WriteOutcome, db_pool_connections, db_query};
 use super::super::{VERSION, process};
@@ -53,6 +53,8 @@ const CLOSED: &[(&str, &[Label])] = &[
     (SYNC_OLDEST_PENDING_SECONDS, &[("section", SECTION), ("direction", DIRECTIONS)]),
     (SYNC_CONTENDED_FIELDS_TOTAL, &[("section", SECTION)]),
     (SYNC_UNKEPT_FIELDS, &[("section", SECTION), ("direction", DIRECTIONS)]),
+    (SYNC_ADOPTED_OBJECTS_TOTAL, &[("section", SECTION)]),
+    (SYNC_HELD_OBJECTS, &[("section", SECTION), ("kind", &HELD_KINDS)]),
     (LEASE_HELD, &[("section", SECTION)]),
     (LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS, &[("section", SECTION)]),
     (LEASE_RENEWALS_TOTAL, &[("section", SECTION), ("outcome", &["success", "failure"])]),
@@ -164,6 +166,8 @@ fn rendered() -> String {
         sync.written(Direction::Status, Duration::from_mins(10));
         sync.contended_field();
         sync.set_dry_run(true);
+        sync.adopted();
+        sync.set_held(str::len);
         cluster_available(&"edge".parse().expect("a name"), false);
         cluster_available(&"hub".parse().expect("a name"), true);
         section_well(&section, true);
@@ -267,6 +271,13 @@ fn what_is_recorded_is_what_is_rendered() {
     }
     assert_near(value(&families, SECTION_WELL, &[("section", "databases")]), 1.0);
     assert_near(value(&families, SYNC_DRY_RUN, &[("section", "databases")]), 1.0);
+    assert_near(value(&families, SYNC_ADOPTED_OBJECTS_TOTAL, &[("section", "databases")]), 1.0);
+    for kind in HELD_KINDS {
+        assert_near(
+            value(&families, SYNC_HELD_OBJECTS, &[("section", "databases"), ("kind", kind)]),
+            f64::from(u32::try_from(kind.len()).unwrap()),
+        );
+    }
     let request = [("code", "<error>"), ("method", "GET"), ("host", "hub:6443")];
     assert_near(value(&families, REST_CLIENT_REQUESTS_TOTAL, &request), 1.0);
     assert_near(value(&families, ACTOR_RESTARTS_TOTAL, &[("actor", "watcher")]), 2.0);
