@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::actor::Scope;
 use crate::cli::Exit;
 use crate::cluster::{AccessRequest, Availability, Cluster, Identity, Kind, Verb, session};
-use crate::config::{self, ClusterName, Config, Scope as KindScope, SyncConfig};
+use crate::config::{self, ClusterConfig, ClusterName, Config, Scope as KindScope, SyncConfig};
 use crate::resource_sync::standing::Objection;
 use crate::resource_sync::state;
 use crate::{election, lease, status_sync};
@@ -41,26 +41,8 @@ pub async fn connect(config: &Config) -> Exit {
     let mut faults = 0_usize;
     let mut clusters: BTreeMap<ClusterName, Option<Cluster>> = BTreeMap::new();
     for (name, cluster_config) in &config.clusters {
-        let cluster = Cluster::new(name.clone(), cluster_config.clone());
-        cluster.want_identity();
-        let (scope, _stop) = Scope::standalone("check");
-        let (running, scope) = (cluster.clone(), scope);
-        tokio::spawn(async move { session::run(running, scope).await });
-        let mut availability = cluster.availability();
-        let answer = tokio::time::timeout(
-            ANSWER_WITHIN,
-            availability.wait_for(|availability| *availability != Availability::Starting),
-        )
-        .await;
-        let reachable = match answer {
-            Ok(Ok(availability)) => match &*availability {
-                Availability::Unavailable { reason } => Err(reason.clone()),
-                Availability::Available | Availability::Starting => Ok(()),
-            },
-            Ok(Err(_)) | Err(_) => Err(format!("no answer within {}", humantime::format_duration(ANSWER_WITHIN))),
-        };
-        match reachable {
-            Ok(()) => {
+        match reach(name, cluster_config).await {
+            Ok(cluster) => {
                 say(&format!("cluster {name}: answers"));
                 clusters.insert(name.clone(), Some(cluster));
             }
@@ -118,6 +100,29 @@ pub async fn connect(config: &Config) -> Exit {
     }
     say(&format!("{faults} fault(s)"));
     Exit::Failed
+}
+
+/// A cluster of which it is known that it answers; else why it does not.
+pub(crate) async fn reach(name: &ClusterName, config: &ClusterConfig) -> Result<Cluster, String> {
+    let cluster = Cluster::new(name.clone(), config.clone());
+    cluster.want_identity();
+    let (scope, _stop) = Scope::standalone("check");
+    let running = cluster.clone();
+    tokio::spawn(async move { session::run(running, scope).await });
+    let mut availability = cluster.availability();
+    let answer = tokio::time::timeout(
+        ANSWER_WITHIN,
+        availability.wait_for(|availability| *availability != Availability::Starting),
+    )
+    .await;
+    match answer {
+        Ok(Ok(availability)) => match &*availability {
+            Availability::Unavailable { reason } => return Err(reason.clone()),
+            Availability::Available | Availability::Starting => {}
+        },
+        Ok(Err(_)) | Err(_) => return Err(format!("no answer within {}", humantime::format_duration(ANSWER_WITHIN))),
+    }
+    Ok(cluster)
 }
 
 async fn check_section(

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use http::Method;
 use serde_json::Value;
 
-use crate::config::{InvalidName, SectionName};
+use crate::config::{ClusterName, InvalidName, ResourceId, SectionName};
 pub use client::{AdminUrl, Error, InvalidUrl};
 pub use lease::LeaseCommand;
 
@@ -39,6 +39,8 @@ pub enum Command {
     Run(ConfigFile),
     /// Tell all faults of a configuration
     Check(CheckCommand),
+    /// Take a finalizer off that no section of a configuration owns any more
+    Release(ReleaseCommand),
     /// Run status sync alone, told by the environment
     #[command(after_help = STATUS_SYNC_VARIABLES)]
     StatusSync(StatusSyncCommand),
@@ -92,6 +94,33 @@ pub struct CheckCommand {
     /// Also tell which clusters and databases can't be reached, and which kinds, tables and permissions are missing
     #[arg(long)]
     pub connect: bool,
+}
+
+/// `towline release`.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+#[command(group = clap::ArgGroup::new("action").required(true).args(["list", "yes"]))]
+pub struct ReleaseCommand {
+    /// What says which sections and clusters there are.
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// The finalizer in full, such as cloud.teleport.dev/sync-local
+    #[arg(long, value_name = "FINALIZER")]
+    pub finalizer: String,
+    /// Only objects in namespaces that begin so
+    #[arg(long, value_name = "PREFIX")]
+    pub namespace_prefix: Option<String>,
+    /// Look in this cluster, and not in the remote ones of all sections
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<ClusterName>,
+    /// Look at this kind (plural.version.group), and not at those of all sections
+    #[arg(long, value_name = "RESOURCE")]
+    pub resource: Option<ResourceId>,
+    /// Tell what would be released
+    #[arg(long)]
+    pub list: bool,
+    /// Release it
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `towline status-sync`.

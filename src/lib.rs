@@ -33,6 +33,7 @@ pub mod config;
 pub mod db;
 pub mod election;
 pub mod lease;
+pub mod release;
 pub mod resource_sync;
 pub mod status_sync;
 pub mod telemetry;

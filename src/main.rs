@@ -6,7 +6,7 @@ use towline::cli::{Cli, Command, Exit};
 use towline::cluster::full_text;
 use towline::config::{self, Config};
 use towline::status_sync::triggers;
-use towline::{app, check};
+use towline::{app, check, release};
 
 fn main() -> ExitCode {
     // kube's TLS takes the process's default provider; fails only where one is installed already.
@@ -20,6 +20,9 @@ fn main() -> ExitCode {
         Command::Check(command) => with_config(Config::load(command.file.path()), |config| {
             if command.connect { block_on(check::connect(&config)) } else { check::fine(&config) }
         }),
+        Command::Release(command) => {
+            with_config(Config::load(command.file.path()), |config| block_on(release::release(&config, &command)))
+        }
         Command::StatusSync(command) => with_config(Config::status_sync_alone(config::environment()), |config| {
             if command.remove_triggers { block_on(remove_triggers(config)) } else { run(config) }
         }),

@@ -1,11 +1,11 @@
 //! What all objects of a kind say of themselves, whatever their labels: lists of metadata, in pages.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{Cluster, Error, Kind, ObjectKey};
+use super::{Cluster, Error, FIELD_MANAGER, Kind, ObjectKey};
 
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 /// Objects a page.
@@ -35,16 +35,62 @@ struct ItemMetadata {
     namespace: Arc<str>,
     #[serde(default)]
     uid: Arc<str>,
+    #[serde(default, rename = "resourceVersion")]
+    resource_version: Arc<str>,
     #[serde(default)]
     finalizers: Vec<String>,
+    #[serde(default)]
+    annotations: BTreeMap<Arc<str>, Arc<str>>,
+    #[serde(default, rename = "managedFields")]
+    managers: Vec<ItemManager>,
+}
+
+#[derive(Deserialize)]
+struct ItemManager {
+    #[serde(default)]
+    manager: String,
+}
+
+/// The marks of an object: what is neither its content nor its identity.
+#[derive(Debug, Clone)]
+pub struct Marked {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Version.
+    pub resource_version: Arc<str>,
+    /// Finalizers.
+    pub finalizers: Vec<String>,
+    /// Annotations.
+    pub annotations: BTreeMap<Arc<str>, Arc<str>>,
+    /// The `towline` field managers that wrote it.
+    pub managers: Vec<String>,
 }
 
 impl Cluster {
-    /// The objects of a kind that bear a finalizer: one list of metadata, in pages.
-    pub async fn held_by(&self, kind: &Kind, finalizer: &str) -> Result<Vec<ObjectKey>, Error> {
+    /// Looks at the marks of all objects of a kind: one list of metadata, in pages.
+    pub async fn each_marked(&self, kind: &Kind, mut look: impl FnMut(Marked)) -> Result<(), Error> {
+        self.metadata(
+            kind,
+            |ItemMetadata { name, namespace, resource_version, finalizers, annotations, managers, .. }| {
+                let managers = managers.into_iter().map(|entry| entry.manager);
+                let managers = managers.filter(|manager| manager.starts_with(FIELD_MANAGER)).collect();
+                look(Marked {
+                    key: ObjectKey::new(namespace, name),
+                    resource_version,
+                    finalizers,
+                    annotations,
+                    managers,
+                });
+            },
+        )
+        .await
+    }
+
+    /// The objects of a kind that bear such a finalizer: one list of metadata, in pages.
+    pub async fn held_by(&self, kind: &Kind, is_such: impl Fn(&str) -> bool) -> Result<Vec<ObjectKey>, Error> {
         let mut held = Vec::new();
         self.metadata(kind, |item| {
-            if item.finalizers.iter().any(|held| held == finalizer) {
+            if item.finalizers.iter().any(|finalizer| is_such(finalizer)) {
                 held.push(ObjectKey::new(item.namespace, item.name));
             }
         })

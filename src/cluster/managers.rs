@@ -1,9 +1,40 @@
 //! Who else writes an object.
 
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
+use serde::Deserialize;
 
-use super::object::{FIELD_MANAGER, ObjectKey};
+use super::connection::PARTIAL_METADATA;
+use super::object::{FIELD_MANAGER, Object, ObjectKey};
+use super::{Cluster, Error, Kind};
+
+#[derive(Deserialize)]
+struct Recorded {
+    metadata: RecordedMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RecordedMetadata {
+    resource_version: Arc<str>,
+    #[serde(default)]
+    managed_fields: Vec<ManagedFieldsEntry>,
+}
+
+impl Cluster {
+    /// The record of field managers of an object, which must still be as it was read: else a conflict.
+    pub async fn managed_fields(&self, kind: &Kind, object: &Object) -> Result<Vec<ManagedFieldsEntry>, Error> {
+        let found: Recorded = self.fetch_as(&kind.object_path(&object.key), PARTIAL_METADATA).await?;
+        if found.metadata.resource_version != object.resource_version {
+            let message = format!("{} has changed since it was read", object.key);
+            return Err(Error::Conflict { message, exists: true });
+        }
+        Ok(found.metadata.managed_fields)
+    }
+}
 
 /// Which other managers have fields of an object, by way of the subresource or of the object itself (`""`), newest first;
 /// `None` where it can't be read. The caches drop `managedFields`, so this is a request: for the one time that a contest

@@ -46,6 +46,7 @@ pub use credentials::{Unusable, configured};
 pub use demand::Demand;
 pub use error::{Error, Retry, full_text};
 pub use fence::{Claim, Expired, Fence};
+pub use held::Marked;
 pub use identity::Identity;
 pub use kind::Kind;
 pub use managers::other_managers;

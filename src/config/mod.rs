@@ -152,6 +152,7 @@ impl Config {
         if config.election.is_some() {
             check_names_of_elected(&names, faults);
         }
+        check_former_names(&sync, &names, faults);
         faults.extend(overlap::conflicts(&sync, &config.clusters, |_| Scope::Namespaced));
         config.sync = sync.into_iter().map(|(_, section)| section).collect();
         config.lease = lease.into_iter().map(|(_, section)| section).collect();
@@ -277,6 +278,19 @@ fn check_names_of_elected(names: &BTreeMap<String, String>, faults: &mut Vec<Fau
             format!("a name that does not begin with `{prefix}`, as the Leases of replicas do beside `[election]`");
         let problem = Problem::Value { found: format!("{name:?}"), allowed, suggestion: None };
         faults.push(Fault::new(path.clone(), problem));
+    }
+}
+
+/// What a section was called before is no other's name now: the marks of that one would count as this one's.
+fn check_former_names(sync: &[(usize, SyncConfig)], names: &BTreeMap<String, String>, faults: &mut Vec<Fault>) {
+    for (index, section) in sync {
+        for (position, former) in section.former_names.iter().enumerate() {
+            if let Some(holder) = names.get(former.as_str()) {
+                let allowed = format!("a name that no section has ({holder} is called so)");
+                let problem = Problem::Value { found: format!("{:?}", former.as_str()), allowed, suggestion: None };
+                faults.push(Fault::new(format!("sync[{index}].former_names[{position}]"), problem));
+            }
+        }
     }
 }
 

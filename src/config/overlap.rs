@@ -127,18 +127,21 @@ fn between(
     if same_cluster(&earlier.remote, &later.remote, clusters)
         && let Some(meeting) = remote_meeting(earlier, later, scope)
     {
-        if earlier.finalizer_key() == later.finalizer_key() {
-            problems.push(Problem::SharedFinalizer {
-                other: other(),
-                example: meeting.namespace.clone(),
-                finalizer: later.finalizer_key(),
-            });
+        // One that was a section's before is taken off by it.
+        let (ours, theirs) = (finalizers(later), finalizers(earlier));
+        if let Some(finalizer) = ours.into_iter().find(|finalizer| theirs.contains(finalizer)) {
+            problems.push(Problem::SharedFinalizer { other: other(), example: meeting.namespace.clone(), finalizer });
         }
         if earlier.write_back && later.write_back {
             problems.push(Problem::SecondWriter { other: other(), example: meeting.namespace });
         }
     }
     problems
+}
+
+/// The finalizers of a section, those that it used before included.
+fn finalizers(section: &SyncConfig) -> Vec<String> {
+    std::iter::once(section.finalizer_key()).chain(section.former_finalizer_keys()).collect()
 }
 
 /// Whether it can be told from a name on which side of the pair an object is.

@@ -59,6 +59,13 @@ pub struct SyncConfig {
     pub annotation_domain: String,
     /// Name part of the finalizer; `sync-local` by default. Each follower of the same remote objects needs its own.
     pub finalizer: String,
+    /// What the section was called before; none by default. Its marks of then count as its own and are replaced.
+    pub former_names: Vec<SectionName>,
+    /// Name parts of finalizers that it used before; none by default. They count as its own and are replaced.
+    pub former_finalizers: Vec<String>,
+    /// Domains of annotations and finalizers that it used before; none by default. Marks of them count as its own and are
+    /// replaced.
+    pub former_annotation_domains: Vec<String>,
     /// Most reconciles at the same time in this section; 64 by default. More than the clusters take in flight only
     /// wait for those.
     pub max_in_flight: NonZeroUsize,
@@ -96,6 +103,9 @@ impl SyncConfig {
             write_back: true,
             annotation_domain: "cloud.teleport.dev".to_owned(),
             finalizer: "sync-local".to_owned(),
+            former_names: Vec::new(),
+            former_finalizers: Vec::new(),
+            former_annotation_domains: Vec::new(),
             max_in_flight: super::DEFAULT_MAX_IN_FLIGHT,
             secret_refresh: Some(Duration::from_hours(1)),
             dry_run: false,
@@ -122,6 +132,14 @@ impl SyncConfig {
     /// The finalizer in full: `cloud.teleport.dev/sync-local`.
     pub fn finalizer_key(&self) -> String {
         format!("{}/{}", self.annotation_domain, self.finalizer)
+    }
+
+    /// The finalizers that it used before, in full: every name of them in every domain, but the present one.
+    pub fn former_finalizer_keys(&self) -> Vec<String> {
+        let domains = std::iter::once(&self.annotation_domain).chain(&self.former_annotation_domains);
+        let names: Vec<&String> = std::iter::once(&self.finalizer).chain(&self.former_finalizers).collect();
+        let keys = domains.flat_map(|domain| names.iter().map(move |name| format!("{domain}/{name}")));
+        keys.filter(|key| *key != self.finalizer_key()).collect()
     }
 
     /// None where a required key has a fault; faults of other keys leave their default in place.
@@ -157,6 +175,13 @@ impl SyncConfig {
         fields.set("write_back", &mut section.write_back);
         fields.set_as::<Domain, _>("annotation_domain", &mut section.annotation_domain);
         fields.set_as::<FinalizerName, _>("finalizer", &mut section.finalizer);
+        fields.set("former_names", &mut section.former_names);
+        if let Some(names) = fields.optional::<Vec<FinalizerName>>("former_finalizers") {
+            section.former_finalizers = names.into_iter().map(String::from).collect();
+        }
+        if let Some(domains) = fields.optional::<Vec<Domain>>("former_annotation_domains") {
+            section.former_annotation_domains = domains.into_iter().map(String::from).collect();
+        }
         fields.set("max_in_flight", &mut section.max_in_flight);
         if let Some(refresh) = fields.optional::<Duration>("secret_refresh") {
             section.secret_refresh = (!refresh.is_zero()).then_some(refresh);

@@ -101,7 +101,7 @@ fn the_reference_file_names_every_key() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 6 + 5 + 2 + 6 + 5 + 23 + 11 + 10, "the walk told of fewer keys than there are");
+    assert_eq!(keys, 6 + 5 + 2 + 6 + 5 + 26 + 11 + 10, "the walk told of fewer keys than there are");
 }
 
 #[test]
@@ -117,7 +117,8 @@ fn every_key_of_a_section_is_read() {
          metadata = \"mirror\"\nmetadata_exclude = [\"x/*\"]\nunclaimed = \"delete\"\n\
          adopt = \"equal\"\ndelete_adopted = true\nsystem_objects = [\"kube-root-ca.crt\"]\n\
          local_fields = [\"/spec/replicas\"]\nwrite_back = false\nannotation_domain = \"d.example\"\n\
-         finalizer = \"f\"\nmax_in_flight = 7\nsecret_refresh = \"0s\"\ndry_run = true",
+         finalizer = \"f\"\nformer_names = [\"was\"]\nformer_finalizers = [\"g\"]\n\
+         former_annotation_domains = [\"c.example\"]\nmax_in_flight = 7\nsecret_refresh = \"0s\"\ndry_run = true",
     ))
     .expect("a configuration");
     let section = &config.sync[0];
@@ -136,6 +137,8 @@ fn every_key_of_a_section_is_read() {
     assert_eq!(section.local_fields[0].segments(), ["spec", "replicas"]);
     assert!(!section.write_back);
     assert_eq!(section.finalizer_key(), "d.example/f");
+    assert_eq!(section.former_names[0].as_str(), "was");
+    assert_eq!(section.former_finalizer_keys(), ["d.example/g", "c.example/f", "c.example/g"]);
     assert_eq!(section.max_in_flight.get(), 7);
     assert_eq!(section.secret_refresh, None);
     assert!(section.dry_run);

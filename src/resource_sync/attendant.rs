@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::section::Section;
 use crate::actor::{BoxError, Scope};
@@ -22,12 +22,15 @@ const LOOK_FOR_UNKEPT: Duration = Duration::from_mins(1);
 /// What an API server could not tell is asked for again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
+/// What was left behind is looked for again after this, so that it is seen when it is gone.
+const LOOK_FOR_LEFT: Duration = Duration::from_mins(10);
+
 /// Returns whether something is still to be asked for.
 async fn request_asked(section: &Section) -> bool {
     match section.request_asked().await {
         Ok(()) => false,
         Err(error) => {
-            tracing::debug!(section = %section.name(), %error, "failed to look for what left the selector, trying on");
+            tracing::debug!(section = %section.name(), %error, "failed to look for what the section does not see, retrying");
             true
         }
     }
@@ -48,6 +51,8 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut look_for_unkept = tokio::time::interval(LOOK_FOR_UNKEPT);
     look_for_unkept.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut look_for_left = tokio::time::interval_at(Instant::now() + LOOK_FOR_LEFT, LOOK_FOR_LEFT);
+    look_for_left.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // What was asked for and parked before this looked, or while it was away.
     let mut unanswered = request_asked(&section).await;
     let mut may_go_on = true;
@@ -66,6 +71,7 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
             () = section.asked() => unanswered = request_asked(&section).await,
             () = tokio::time::sleep(ASK_AGAIN), if unanswered => unanswered = request_asked(&section).await,
             _ = look_for_unkept.tick() => section.request_due_again().await,
+            _ = look_for_left.tick(), if section.has_left_something() => section.look_for_left_again(),
             _ = look.tick(), if refresh.is_some() => section.request_due_secrets().await,
         }
     }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::former::Place;
 use super::plan::{Namespace, Observed, Step};
 use super::section::Section;
 use crate::cluster::{ListMoment, ObjectKey, Store, Written};
@@ -157,6 +158,11 @@ impl Awaiting {
             | Step::ReleaseLocal(_)
             | Step::DeleteLocal => Some(&mut self.local),
             Step::CreateNamespace | Step::DeleteNamespace | Step::ReleaseNamespace => Some(&mut self.namespace),
+            Step::RenewMarks(renewal) => Some(match renewal.place {
+                Place::Remote => &mut self.remote,
+                Place::Local => &mut self.local,
+                Place::Namespace => &mut self.namespace,
+            }),
             Step::UploadSecret(_) | Step::NoteSecretHash(_) => None,
         }
     }
@@ -179,9 +185,16 @@ impl Awaiting {
         };
         let acted_on = match step {
             Step::CreateNamespace | Step::DeleteNamespace | Step::ReleaseNamespace => of_namespace,
-            Step::CreateLocal | Step::PatchLocal(_) | Step::ReleaseLocal(_) | Step::DeleteLocal => {
-                observed.local.as_ref()
-            }
+            Step::AdoptLocal(_)
+            | Step::CreateLocal
+            | Step::PatchLocal(_)
+            | Step::ReleaseLocal(_)
+            | Step::DeleteLocal => observed.local.as_ref(),
+            Step::RenewMarks(renewal) => match renewal.place {
+                Place::Remote => observed.remote_object(),
+                Place::Local => observed.local.as_ref(),
+                Place::Namespace => of_namespace,
+            },
             _ => observed.remote_object(),
         };
         if let Some(awaited) = self.of(step) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::former::{Place, Renewal};
 use super::patch::{escape, replace_version};
 use super::plan::{Namespace, Observed, Step};
 use super::secrets;
@@ -34,6 +35,7 @@ pub(super) async fn execute(section: &Section, step: &Step, observed: &Observed)
             let manager = section.policy().manager();
             patch(section.local_cluster(), &kind, &local.key, "", JSON_PATCH, &body, &manager).await
         }
+        Step::RenewMarks(renewal) => act.renew_marks(renewal).await,
         Step::NoteGenerations { remote, local } => {
             let marks = &section.policy().marks;
             let mut annotations = json!({
@@ -125,6 +127,24 @@ impl Act<'_> {
             .await
     }
 
+    /// Guarded: the record of field managers is read first, and must be that of the object as it was observed.
+    async fn renew_marks(&self, renewal: &Renewal) -> Result<Written, Error> {
+        let policy = self.section.policy();
+        let (cluster, kind, object) = match (renewal.place, &self.observed.namespace) {
+            (Place::Remote, _) => {
+                return self.patch_remote("", JSON_PATCH, &renewal.json_patch(self.remote()?, None, policy)).await;
+            }
+            (Place::Local, _) => (self.section.local_cluster(), self.local_kind()?, self.local()?),
+            (Place::Namespace, Namespace::Present { object, .. }) => {
+                (self.section.local_cluster(), Arc::new(namespaces()), object)
+            }
+            (Place::Namespace, _) => return Err(self.vanished("namespace")),
+        };
+        let managers = if renewal.managers { cluster.managed_fields(&kind, object).await? } else { Vec::new() };
+        let body = renewal.json_patch(object, Some(&managers), policy);
+        patch(cluster, &kind, &object.key, "", JSON_PATCH, &body, &policy.manager()).await
+    }
+
     async fn add_finalizer(&self) -> Result<Written, Error> {
         let remote = self.remote()?;
         let finalizer = &*self.section.policy().marks.finalizer;
@@ -138,16 +158,21 @@ impl Act<'_> {
 
     async fn remove_finalizer(&self) -> Result<Written, Error> {
         let remote = self.remote()?;
-        let finalizer = &self.section.policy().marks.finalizer;
-        let index =
-            remote.finalizers.iter().position(|held| held == finalizer).ok_or_else(|| self.vanished("finalizer"))?;
-        let mut operations =
-            vec![replace_version(remote), json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")})];
-        // Nobody is left to take it off later.
         let policy = self.section.policy();
-        if policy.write_back && remote.annotation(&policy.marks.sync_error).is_some() {
-            let path = format!("/metadata/annotations/{}", escape(&policy.marks.sync_error));
-            operations.push(json!({"op": "remove", "path": path}));
+        let marks = &policy.marks;
+        let ours = remote.finalizers.iter().enumerate().filter(|(_, held)| marks.is_finalizer(held));
+        let mut operations = vec![replace_version(remote)];
+        // From the end: the places of those before stay what they are.
+        let take_off = ours.map(|(index, _)| json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")}));
+        operations.extend(take_off.collect::<Vec<_>>().into_iter().rev());
+        if operations.len() == 1 {
+            return Err(self.vanished("finalizer"));
+        }
+        // Nobody is left to take it off later.
+        if policy.write_back {
+            for mark in marks.names_on(remote, &marks.sync_error) {
+                operations.push(json!({"op": "remove", "path": format!("/metadata/annotations/{}", escape(&mark))}));
+            }
         }
         match self.patch_remote("", JSON_PATCH, &Value::Array(operations)).await {
             // Somebody else took it off, and the object went.
@@ -189,8 +214,13 @@ impl Act<'_> {
     async fn note_secret_hash(&self, name: &str) -> Result<Written, Error> {
         let secret =
             self.observed.secrets.iter().find(|secret| &*secret.name == name).ok_or_else(|| self.vanished("secret"))?;
-        let mark = &*self.section.policy().marks.uploaded_hash;
-        let body = json!({"metadata": {"annotations": {mark: &*secret.hash}}});
+        let marks = &self.section.policy().marks;
+        let mut annotations = Map::new();
+        for former in marks.names_on(&secret.object, &marks.uploaded_hash) {
+            annotations.insert(former.to_string(), Value::Null);
+        }
+        annotations.insert(marks.uploaded_hash.to_string(), json!(&*secret.hash));
+        let body = json!({"metadata": {"annotations": annotations}});
         let manager = self.section.policy().manager();
         patch(self.section.local_cluster(), &secret_kind(), &secret.object.key, "", MERGE_PATCH, &body, &manager).await
     }
@@ -210,12 +240,11 @@ impl Act<'_> {
     async fn release_namespace(&self) -> Result<Written, Error> {
         let marks = &self.section.policy().marks;
         let key = ObjectKey::new("", Arc::clone(&self.observed.local_key.namespace));
-        let body = json!({"metadata": {"annotations": {
-            &*marks.owner: null,
-            &*marks.owner_resource: null,
-            &*marks.owner_section: null,
-            &*marks.local_name: null,
-        }}});
+        let names =
+            |mark: &Arc<str>| std::iter::once(Arc::clone(mark)).chain(marks.former_names_of(mark)).collect::<Vec<_>>();
+        let annotations: Map<String, Value> =
+            marks.on_namespace().into_iter().flat_map(names).map(|mark| (mark.to_string(), Value::Null)).collect();
+        let body = json!({"metadata": {"annotations": annotations}});
         let manager = self.section.policy().manager();
         patch(self.section.local_cluster(), &namespaces(), &key, "", MERGE_PATCH, &body, &manager).await
     }

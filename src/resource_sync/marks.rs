@@ -44,6 +44,19 @@ pub struct Marks {
     pub resource: Arc<str>,
     /// Value of [`Marks::owner_section`].
     pub section: Arc<str>,
+    /// What the marks were called before.
+    former: Former,
+}
+
+/// What the marks of a section were called before: they count as its own, and are replaced.
+#[derive(Debug, Clone, Default)]
+struct Former {
+    /// Values of [`Marks::owner_section`].
+    sections: Vec<Arc<str>>,
+    /// Finalizers, in full.
+    finalizers: Vec<Arc<str>>,
+    /// Domains of annotations.
+    domains: Vec<Arc<str>>,
 }
 
 impl Marks {
@@ -66,7 +79,65 @@ impl Marks {
             finalizer: mark(&config.finalizer),
             resource: config.resource.plural_and_group().into(),
             section: config.name.to_string().into(),
+            former: Former {
+                sections: config.former_names.iter().map(|name| name.as_str().into()).collect(),
+                finalizers: config.former_finalizer_keys().into_iter().map(Into::into).collect(),
+                domains: config.former_annotation_domains.iter().map(|domain| domain.as_str().into()).collect(),
+            },
         }
+    }
+
+    /// Whether anything was called otherwise before.
+    pub fn has_former_names(&self) -> bool {
+        let Former { sections, finalizers, domains } = &self.former;
+        !(sections.is_empty() && finalizers.is_empty() && domains.is_empty())
+    }
+
+    /// Whether a remote object bears our finalizer, by any of its names.
+    pub fn holds(&self, remote: &Object) -> bool {
+        remote.has_finalizer(&self.finalizer) || self.holds_former(remote)
+    }
+
+    /// Whether a remote object bears our finalizer by a former name.
+    pub fn holds_former(&self, remote: &Object) -> bool {
+        self.former.finalizers.iter().any(|finalizer| remote.has_finalizer(finalizer))
+    }
+
+    /// Whether a finalizer is ours, by any of its names.
+    pub fn is_finalizer(&self, finalizer: &str) -> bool {
+        finalizer == &*self.finalizer || self.former.finalizers.iter().any(|former| &**former == finalizer)
+    }
+
+    /// What a mark was called before.
+    pub fn former_names_of<'a>(&'a self, mark: &'a str) -> impl Iterator<Item = Arc<str>> + 'a {
+        let name = mark.split_once('/').map_or(mark, |(_, name)| name);
+        self.former.domains.iter().map(move |domain| format!("{domain}/{name}").into())
+    }
+
+    /// Under which of its names an object bears a mark.
+    pub fn names_on(&self, object: &Object, mark: &Arc<str>) -> Vec<Arc<str>> {
+        let names = std::iter::once(Arc::clone(mark)).chain(self.former_names_of(mark));
+        names.filter(|name| object.annotations.contains_key(name)).collect()
+    }
+
+    /// The value of a mark on an object, by any of its names.
+    pub fn value_of<'o>(&self, object: &'o Object, mark: &str) -> Option<&'o str> {
+        object.annotation(mark).or_else(|| self.former_names_of(mark).find_map(|former| object.annotation(&former)))
+    }
+
+    /// The marks that this section writes on remote objects.
+    pub fn on_remote(&self) -> [&Arc<str>; 3] {
+        [&self.remote_generation, &self.local_generation, &self.sync_error]
+    }
+
+    /// The marks that this section writes on local objects.
+    pub fn on_local(&self) -> [&Arc<str>; 4] {
+        [&self.remote_uid, &self.local_name, &self.adopted, &self.released]
+    }
+
+    /// The marks that this section writes on namespaces.
+    pub fn on_namespace(&self) -> [&Arc<str>; 4] {
+        [&self.owner, &self.owner_resource, &self.owner_section, &self.local_name]
     }
 
     /// Whether an annotation is one of these, and so never taken from one side to the other.
@@ -86,7 +157,10 @@ impl Marks {
             &self.uploaded_hash,
         ]
         .iter()
-        .any(|mark| &***mark == annotation)
+        .any(|mark| {
+            &***mark == annotation
+                || (!self.former.domains.is_empty() && self.former_names_of(mark).any(|former| *former == *annotation))
+        })
     }
 
     /// Whether the object says that nothing is to be done.
@@ -96,20 +170,19 @@ impl Marks {
 
     /// What the object says of a pause.
     pub fn pause<'a>(&self, object: &'a Object) -> Pause<'a> {
-        object.annotation(&self.paused).map_or(Pause::No, Pause::of)
+        self.value_of(object, &self.paused).map_or(Pause::No, Pause::of)
     }
 
     /// Whether an annotation that the remote object lacks stays on the local one all the same, also with `mirror`: what this
     /// section itself wrote there, and what another section notes there, to which it is the remote object.
     pub fn stays_on_local(&self, annotation: &str) -> bool {
-        let name = annotation.split_once('/').map_or(annotation, |(_, name)| name);
-        annotation == &*self.adopted || [REMOTE_GENERATION, LOCAL_GENERATION, SYNC_ERROR].contains(&name)
+        annotation == &*self.adopted || is_note(annotation)
     }
 
     /// Whether the object carries a mark that names the object itself, as every mark does that was not copied.
     pub fn names_itself(&self, object: &Object) -> bool {
         let ObjectKey { namespace, name } = &object.key;
-        object.annotation(&self.local_name).is_some_and(|mark| match mark.split_once('/') {
+        self.value_of(object, &self.local_name).is_some_and(|mark| match mark.split_once('/') {
             Some((marked, rest)) => marked == &**namespace && rest == &**name,
             None => namespace.is_empty() && mark == &**name,
         })
@@ -129,17 +202,23 @@ impl Marks {
 
     /// Whose the namespace is.
     pub fn namespace_owner(&self, namespace: &Object) -> NamespaceOwner {
-        if namespace.annotation(&self.owner).is_none() {
+        if self.value_of(namespace, &self.owner).is_none() {
             return NamespaceOwner::Nobody;
         }
-        match (namespace.annotation(&self.owner_resource), namespace.annotation(&self.owner_section)) {
+        let is_us =
+            |section: &str| section == &*self.section || self.former.sections.iter().any(|former| &**former == section);
+        match (self.value_of(namespace, &self.owner_resource), self.value_of(namespace, &self.owner_section)) {
             (None, None) => NamespaceOwner::Unnamed,
-            (Some(resource), Some(section)) if resource == &*self.resource && section == &*self.section => {
-                NamespaceOwner::Us
-            }
+            (Some(resource), Some(section)) if resource == &*self.resource && is_us(section) => NamespaceOwner::Us,
             _ => NamespaceOwner::Others,
         }
     }
+}
+
+/// Whether an annotation is what a section notes about a pair on its remote object, of whichever domain.
+pub fn is_note(annotation: &str) -> bool {
+    let name = annotation.split_once('/').map_or(annotation, |(_, name)| name);
+    [REMOTE_GENERATION, LOCAL_GENERATION, SYNC_ERROR].contains(&name)
 }
 
 /// What an object says of a pause.

@@ -60,9 +60,8 @@ impl PairReconciler {
         if known_missing(section).is_none_or(|(_, now)| now != list) {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
         }
-        let finalizer = &section.policy().marks.finalizer;
         section.table.lock().pair(&self.key).holds_remote =
-            live.as_ref().is_some_and(|live| live.has_finalizer(finalizer));
+            live.as_ref().is_some_and(|live| section.policy().marks.holds(live));
         if let Some(live) = live {
             observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
         }

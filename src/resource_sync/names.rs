@@ -1,5 +1,6 @@
 //! Which remote object belongs to which local one.
 
+use super::state::PastMarks;
 use crate::cluster::ObjectKey;
 use crate::config::{ResourceId, SyncConfig};
 
@@ -50,6 +51,17 @@ impl Mapping {
             namespace_prefix: config.namespace_prefix.clone(),
             same_cluster: config.remote == config.local,
             system: System::of(&config.resource, &config.system_objects),
+        }
+    }
+
+    /// The mapping of earlier settings.
+    pub fn of_past(past: &PastMarks) -> Self {
+        Self {
+            remote_resource_suffix: past.remote_resource_suffix.clone(),
+            local_namespace_suffix: past.local_namespace_suffix.clone(),
+            namespace_prefix: past.namespace_prefix.clone(),
+            same_cluster: false,
+            system: System::default(),
         }
     }
 

@@ -52,7 +52,7 @@ impl Section {
 
     /// The pair that an owned namespace was made for.
     pub(super) fn owner_in(&self, namespace: &Object) -> Option<ObjectKey> {
-        let owner = namespace.annotation(&self.policy.marks.owner)?;
+        let owner = self.policy.marks.value_of(namespace, &self.policy.marks.owner)?;
         let key = ObjectKey::new(Arc::clone(&namespace.key.name), owner);
         (self.owns(namespace) && self.mapping.remote_of(&key).is_some()).then_some(key)
     }
@@ -125,12 +125,12 @@ impl Section {
     /// copied, whatever it says.
     fn holds_source_of(&self, namespace: &Object) -> bool {
         let marks = &self.policy.marks;
-        let is_copy = namespace.annotation(&marks.local_name).is_some() && !marks.names_itself(namespace);
-        let owner = namespace.annotation(&marks.owner).filter(|_| !is_copy);
+        let is_copy = marks.value_of(namespace, &marks.local_name).is_some() && !marks.names_itself(namespace);
+        let owner = marks.value_of(namespace, &marks.owner).filter(|_| !is_copy);
         let owner = owner.map(|owner| ObjectKey::new(Arc::clone(&namespace.key.name), owner));
         owner
             .and_then(|owner| self.watches.remote.store().get(&self.mapping.remote_of(&owner)?))
-            .is_some_and(|remote| remote.has_finalizer(&marks.finalizer))
+            .is_some_and(|remote| marks.holds(&remote))
     }
 
     /// The pair that a namespace's marks name as the one that it was made for by this section, where nothing proves it.
@@ -139,13 +139,13 @@ impl Section {
         if marks.namespace_owner(namespace) != NamespaceOwner::Us || self.owns(namespace) {
             return None;
         }
-        let key = ObjectKey::new(Arc::clone(&namespace.key.name), namespace.annotation(&marks.owner)?);
+        let key = ObjectKey::new(Arc::clone(&namespace.key.name), marks.value_of(namespace, &marks.owner)?);
         self.mapping.remote_of(&key).is_some().then_some(key)
     }
 
     /// Where the remote object that a local one records as its source lives, if not under the pair's key.
     pub(super) fn source_lives_at(&self, local: &Object, remote_key: &ObjectKey) -> Option<ObjectKey> {
-        let source = local.annotation(&self.policy.marks.remote_uid)?;
+        let source = self.policy.marks.value_of(local, &self.policy.marks.remote_uid)?;
         self.watches.remote.store().key_of(source).filter(|key| key != remote_key)
     }
 

@@ -223,7 +223,7 @@ impl Follower for Following {
         }
         let begins = section.begins_now();
         if begins || (first && self.role == Role::Remote) {
-            section.look_for_unselected();
+            section.look_for_unseen();
         }
         let keys = if first || begins {
             section.all_pairs()

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::contention::Contended;
+use super::former::{Place, Renewal};
 use super::patch;
 use super::plan::{Harm, Policy, Step};
 use super::secrets::SecretView;
@@ -111,9 +112,11 @@ impl Observed {
             }),
             Step::RemoveFinalizer => self.change_remote(|remote| {
                 remote.resource_version = Arc::clone(&written.resource_version);
-                remote.finalizers.retain(|held| *held != policy.marks.finalizer);
+                remote.finalizers.retain(|held| !policy.marks.is_finalizer(held));
                 if policy.write_back {
-                    remote.annotations.remove(&policy.marks.sync_error);
+                    for mark in policy.marks.names_on(remote, &policy.marks.sync_error) {
+                        remote.annotations.remove(&mark);
+                    }
                 }
             }),
             Step::WriteRemoteStatus => {
@@ -180,6 +183,7 @@ impl Observed {
                     change.apply_to(local, policy);
                 }
             }
+            Step::RenewMarks(renewal) => self.renew(renewal, written, policy),
             Step::DeleteLocal => {
                 if let Some(local) = &mut self.local {
                     Arc::make_mut(local).deleting = true;
@@ -197,6 +201,19 @@ impl Observed {
             }
         }
         self
+    }
+
+    fn renew(&mut self, renewal: &Renewal, written: &Written, policy: &Policy) {
+        let change = |object: &mut Object| {
+            object.resource_version = Arc::clone(&written.resource_version);
+            renewal.apply_to(object, policy);
+        };
+        match (renewal.place, &mut self.local, &mut self.namespace) {
+            (Place::Remote, ..) => self.change_remote(change),
+            (Place::Local, Some(local), _) => change(Arc::make_mut(local)),
+            (Place::Namespace, _, Namespace::Present { object, .. }) => change(Arc::make_mut(object)),
+            _ => {}
+        }
     }
 
     fn change_remote(&mut self, change: impl FnOnce(&mut Object)) {

@@ -38,7 +38,7 @@ impl fmt::Display for Unproven {
 
 /// Whether a local object is the state of a section: it has the mark, and not as a copy.
 pub fn is_state(local: &Object, policy: &Policy) -> bool {
-    policy.has_states && is_state_object(local) && local.annotation(&policy.marks.remote_uid).is_none()
+    policy.has_states && is_state_object(local) && policy.marks.value_of(local, &policy.marks.remote_uid).is_none()
 }
 
 /// Whether the object itself proves that this section made or adopted it.
@@ -50,7 +50,7 @@ pub fn proof(local: &Object, policy: &Policy) -> Result<(), Unproven> {
         Metadata::Merge => marks_prove(local, policy),
         Metadata::Mirror => {
             let is_ours = policy.managers.iter().any(|manager| local.owned_by(manager).is_some());
-            let was_released = local.annotation(&policy.marks.released).is_some();
+            let was_released = policy.marks.value_of(local, &policy.marks.released).is_some();
             if is_ours && !was_released { Ok(()) } else { Err(Unproven::Unmarked) }
         }
     }
@@ -68,21 +68,24 @@ pub fn namespace_proof(namespace: &Object, policy: &Policy) -> Result<(), Unprov
 
 fn marks_prove(object: &Object, policy: &Policy) -> Result<(), Unproven> {
     let marks = &policy.marks;
-    if object.annotation(&marks.local_name).is_none() {
-        let is_marked = [&marks.remote_uid, &marks.owner].iter().any(|mark| object.annotation(mark).is_some());
+    let names = marks.names_on(object, &marks.local_name);
+    if names.is_empty() {
+        let is_marked = [&marks.remote_uid, &marks.owner].iter().any(|mark| marks.value_of(object, mark).is_some());
         return Err(if is_marked { Unproven::Unnamed } else { Unproven::Unmarked });
     }
     if !marks.names_itself(object) {
         return Err(Unproven::NamesAnother);
     }
-    let owns = |manager| object.owned_by(manager).is_some_and(|owned| owned.annotations.contains(&marks.local_name));
+    let owns = |manager| {
+        object.owned_by(manager).is_some_and(|owned| names.first().is_some_and(|name| owned.annotations.contains(name)))
+    };
     if policy.managers.iter().any(|manager| owns(manager)) { Ok(()) } else { Err(Unproven::WrittenByOthers) }
 }
 
 /// Whether a local object is a stranger to its living remote one: it was there before this section, which neither marked
 /// it nor ever had the pair in step.
 pub fn is_stranger(local: &Object, remote: &Object, policy: &Policy) -> bool {
-    let came_from_it = local.annotation(&policy.marks.remote_uid) == Some(&*remote.uid);
+    let came_from_it = policy.marks.value_of(local, &policy.marks.remote_uid) == Some(&*remote.uid);
     !is_ours(local, policy) && !came_from_it && !was_in_step(remote, policy)
 }
 
@@ -90,18 +93,18 @@ pub fn is_stranger(local: &Object, remote: &Object, policy: &Policy) -> bool {
 /// section writes nothing back and the notes are another follower's, by our finalizer. The finalizer comes before the local
 /// object is made, so that by itself it proves less.
 pub fn was_in_step(remote: &Object, policy: &Policy) -> bool {
-    if policy.write_back { has_notes(remote, policy) } else { remote.has_finalizer(&policy.marks.finalizer) }
+    if policy.write_back { has_notes(remote, policy) } else { policy.marks.holds(remote) }
 }
 
 /// Whether the generations of a pair that was in step are noted on the remote object.
 pub fn has_notes(remote: &Object, policy: &Policy) -> bool {
-    remote.annotation(&policy.marks.remote_generation).is_some()
-        && remote.annotation(&policy.marks.local_generation).is_some()
+    let marks = &policy.marks;
+    [&marks.remote_generation, &marks.local_generation].iter().all(|note| marks.value_of(remote, note).is_some())
 }
 
 /// Whether the object was there before its remote one and was taken over.
 pub fn is_adopted(local: &Object, policy: &Policy) -> bool {
-    local.annotation(&policy.marks.adopted).is_some()
+    policy.marks.value_of(local, &policy.marks.adopted).is_some()
 }
 
 /// Whether an object without a remote one, and not ours, is to be deleted: only what never was ours, and bears no mark that
@@ -109,7 +112,9 @@ pub fn is_adopted(local: &Object, policy: &Policy) -> bool {
 pub fn may_go_unclaimed(local: &Object, policy: &Policy) -> bool {
     let marks = &policy.marks;
     let was_ours = !local.owned.is_empty()
-        || [&marks.released, &marks.adopted, &marks.remote_uid].iter().any(|mark| local.annotation(mark).is_some());
+        || [&marks.released, &marks.adopted, &marks.remote_uid]
+            .iter()
+            .any(|mark| marks.value_of(local, mark).is_some());
     policy.unclaimed == Unclaimed::Delete && !was_ours && !is_state(local, policy)
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::contention::Contended;
+use super::marks::is_note;
 use super::ownership::{self, is_ours};
 use super::plan::Policy;
 use super::settled::{Settled, fingerprint};
@@ -208,9 +209,7 @@ pub fn adoption(remote: &Object, local: &Object, policy: &Policy) -> LocalChange
         annotations.extend(own_marks(remote, &local.key, policy).map(|(mark, value)| (mark, Some(value))));
     }
     // What says that it was let go before is no longer so.
-    if local.annotation(&policy.marks.released).is_some() {
-        annotations.insert(Arc::clone(&policy.marks.released), None);
-    }
+    annotations.extend(policy.marks.names_on(local, &policy.marks.released).into_iter().map(|mark| (mark, None)));
     LocalChange { annotations, guarded: true, ..LocalChange::default() }
 }
 
@@ -231,11 +230,7 @@ pub fn desired_metadata(remote: &Object, local: &ObjectKey, policy: &Policy) -> 
             let annotations = remote
                 .annotations
                 .iter()
-                .filter(|(key, _)| {
-                    [&marks.remote_generation, &marks.local_generation, &marks.sync_error]
-                        .iter()
-                        .all(|mark| *mark != *key)
-                })
+                .filter(|(key, _)| !is_note(key))
                 .map(|(key, value)| (Arc::clone(key), Arc::clone(value)))
                 .collect();
             (remote.labels.clone(), annotations)
@@ -244,7 +239,7 @@ pub fn desired_metadata(remote: &Object, local: &ObjectKey, policy: &Policy) -> 
             let taken = |keys: &Keys| -> Keys {
                 keys.iter()
                     .filter(|(key, _)| !policy.metadata_exclude.iter().any(|pattern| pattern.matches(key)))
-                    .filter(|(key, _)| !marks.is_mark(key))
+                    .filter(|(key, _)| !marks.is_mark(key) && !is_note(key))
                     .map(|(key, value)| (Arc::clone(key), Arc::clone(value)))
                     .collect()
             };
@@ -262,9 +257,8 @@ pub fn let_go(local: &Object, policy: &Policy) -> Option<LocalChange> {
         Metadata::Merge => release(local, policy),
         Metadata::Mirror => is_ours(local, policy).then(|| {
             let mut annotations = BTreeMap::from([(Arc::clone(&policy.marks.released), Some("true".into()))]);
-            if ownership::is_adopted(local, policy) {
-                annotations.insert(Arc::clone(&policy.marks.adopted), None);
-            }
+            let adopted = policy.marks.names_on(local, &policy.marks.adopted);
+            annotations.extend(adopted.into_iter().map(|mark| (mark, None)));
             LocalChange { annotations, guarded: true, ..LocalChange::default() }
         }),
     }
@@ -273,9 +267,8 @@ pub fn let_go(local: &Object, policy: &Policy) -> Option<LocalChange> {
 /// What takes our marks off a local object for good; `None`: it has none.
 pub fn release(local: &Object, policy: &Policy) -> Option<LocalChange> {
     let marks = &policy.marks;
-    let marks = [&marks.remote_uid, &marks.local_name, &marks.adopted, &marks.released];
-    let held = marks.into_iter().filter(|mark| local.annotations.contains_key(*mark));
-    let annotations: BTreeMap<_, _> = held.map(|mark| (Arc::clone(mark), None)).collect();
+    let held = marks.on_local().into_iter().flat_map(|mark| marks.names_on(local, mark));
+    let annotations: BTreeMap<_, _> = held.map(|mark| (mark, None)).collect();
     let strip_managers = policy.metadata == Metadata::Mirror && !local.owned.is_empty();
     (strip_managers || !annotations.is_empty()).then(|| LocalChange {
         annotations,

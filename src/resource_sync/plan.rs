@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::contention::Contended;
+use super::former::Renewal;
 use super::marks::{Marks, NamespaceOwner};
 pub use super::observed::{Absence, Namespace, Observed, Remote};
 use super::ownership::{self, Unproven};
@@ -48,7 +49,10 @@ impl Policy {
     pub fn new(config: &SyncConfig) -> Self {
         Self {
             marks: Marks::new(config),
-            managers: vec![format!("{FIELD_MANAGER}-{}", config.name).into()],
+            managers: std::iter::once(&config.name)
+                .chain(&config.former_names)
+                .map(|name| format!("{FIELD_MANAGER}-{name}").into())
+                .collect(),
             adopt: config.adopt,
             delete_adopted: config.delete_adopted,
             metadata: config.metadata,
@@ -131,6 +135,8 @@ pub enum Step {
     CreateLocal,
     /// Rule 9.
     PatchLocal(LocalChange),
+    /// Marks by former names get those of now.
+    RenewMarks(Renewal),
     /// Rule 10.
     NoteGenerations {
         /// Generation of the remote object.
@@ -162,6 +168,7 @@ impl Step {
             Self::CreateNamespace => "create_namespace",
             Self::CreateLocal => "create_local",
             Self::PatchLocal(_) => "patch_local",
+            Self::RenewMarks(_) => "renew_marks",
             Self::NoteGenerations { .. } => "note_generations",
             Self::NoteError(_) => "note_error",
             Self::DeleteLocal => "delete_local",
@@ -251,7 +258,7 @@ fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
         return None;
     }
     let remote = observed.remote_object();
-    let holds = remote.is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer));
+    let holds = remote.is_some_and(|remote| policy.marks.holds(remote));
     let local_is_state = observed.local.as_deref().is_some_and(|local| ownership::is_state(local, policy));
     let remote_is_state = remote.is_some_and(|remote| is_state_object(remote));
     if local_is_state && holds {
@@ -263,7 +270,7 @@ fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
 /// Whether the local object may be taken in at all, before rule 4; `None`: it may.
 fn taking_in(observed: &Observed, policy: &Policy, remote: &Object) -> Option<Next> {
     let local = observed.local.as_deref()?;
-    if remote.annotation(&policy.marks.remote_uid) == Some(&*local.uid) {
+    if policy.marks.value_of(remote, &policy.marks.remote_uid) == Some(&*local.uid) {
         return Some(Next::Rest(Rest::Circle));
     }
     let is_stranger = ownership::is_stranger(local, remote, policy)
@@ -274,9 +281,7 @@ fn taking_in(observed: &Observed, policy: &Policy, remote: &Object) -> Option<Ne
     let differs = patch::content_change(remote, local, policy, &observed.settled).is_some();
     match policy.adopt {
         // Put on before the stranger was seen.
-        Adopt::Never | Adopt::Equal
-            if remote.has_finalizer(&policy.marks.finalizer) && (differs || policy.adopt == Adopt::Never) =>
-        {
+        Adopt::Never | Adopt::Equal if policy.marks.holds(remote) && (differs || policy.adopt == Adopt::Never) => {
             Some(Next::Do(Step::RemoveFinalizer))
         }
         Adopt::Never => Some(Next::Rest(Rest::Stranger)),
@@ -297,8 +302,12 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     if let Some(next) = taking_in(observed, policy, remote) {
         return next;
     }
+    let is_renewed = !observed.is_contended(&Contended::Marks);
+    if let Some(renewal) = Renewal::of_remote(remote, policy).filter(|_| is_renewed) {
+        return Next::Do(Step::RenewMarks(renewal));
+    }
     // Rule 4.
-    if !remote.has_finalizer(&policy.marks.finalizer) {
+    if !policy.marks.holds(remote) {
         if !observed.is_contended(&Contended::Finalizer) {
             return Next::Do(Step::AddFinalizer);
         }
@@ -341,8 +350,16 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         Namespace::Present { object, .. } if object.deleting => return Next::Rest(Rest::NamespaceTerminating),
         Namespace::None | Namespace::Present { .. } => {}
     }
+    if let Namespace::Present { object, ours: true } = &observed.namespace
+        && let Some(renewal) = Renewal::of_namespace(object, policy).filter(|_| is_renewed)
+    {
+        return Next::Do(Step::RenewMarks(renewal));
+    }
     // Rule 9.
     let Some(local) = &observed.local else { return Next::Do(Step::CreateLocal) };
+    if let Some(renewal) = Renewal::of_local(local, policy).filter(|_| is_renewed) {
+        return Next::Do(Step::RenewMarks(renewal));
+    }
     let change = patch::local_change(remote, local, policy, &observed.settled);
     if let Some(change) = change.and_then(|change| change.without(&observed.contended)) {
         return Next::Do(Step::PatchLocal(change));
@@ -351,7 +368,7 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     // While the content is contended, what the local object holds is somebody else's, and no result of the remote's.
     let is_contended = [Contended::Content, Contended::Generations].iter().any(|what| observed.is_contended(what));
     if policy.write_back && !observed.remote_generation_unknown && !is_contended {
-        let noted = |mark: &str| remote.annotation(mark).and_then(|text| text.parse::<i64>().ok());
+        let noted = |mark: &str| policy.marks.value_of(remote, mark).and_then(|text| text.parse::<i64>().ok());
         if noted(&policy.marks.remote_generation) != Some(remote.generation)
             || noted(&policy.marks.local_generation) != Some(local.generation)
         {
@@ -387,7 +404,7 @@ pub fn rejected(observed: &Observed, policy: &Policy, step: &Step, reason: &str)
 
 /// Rule 3: the remote object is missing or being deleted. `explained`: it may be acted upon.
 fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explained: bool) -> Next {
-    let our_finalizer = remote.is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer));
+    let our_finalizer = remote.is_some_and(|remote| policy.marks.holds(remote));
     let adopted = observed.local.as_deref().filter(|local| {
         // What was there before its remote object outlives it.
         ownership::is_adopted(local, policy) && !policy.delete_adopted && !local.deleting
@@ -456,13 +473,13 @@ fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explain
 /// Whether a namespace's marks say that this section made it for this pair's local object, proved or not.
 fn claims(namespace: &Object, observed: &Observed, policy: &Policy) -> bool {
     policy.marks.namespace_owner(namespace) == NamespaceOwner::Us
-        && namespace.annotation(&policy.marks.owner) == Some(&*observed.local_key.name)
+        && policy.marks.value_of(namespace, &policy.marks.owner) == Some(&*observed.local_key.name)
 }
 
 /// Whether the local namespace was made for this very object: what else lives there, others may have made.
 fn namespace_names(observed: &Observed, policy: &Policy) -> bool {
     matches!(&observed.namespace, Namespace::Present { ours: true, object }
-        if object.annotation(&policy.marks.owner) == Some(&*observed.local_key.name))
+        if policy.marks.value_of(object, &policy.marks.owner) == Some(&*observed.local_key.name))
 }
 
 /// The remote object lives but is no longer selected: the pair is let go, the local object kept.
@@ -477,7 +494,7 @@ fn letting_go(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
 
 /// Our marks come off, and nothing is deleted. The finalizer first: while it is there it says that the local object is ours.
 fn giving_up(observed: &Observed, policy: &Policy, remote: Option<&Object>) -> Next {
-    if remote.is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer)) {
+    if remote.is_some_and(|remote| policy.marks.holds(remote)) {
         return Next::Do(Step::RemoveFinalizer);
     }
     // With the marks the namespace would be deleted with the last selected object, and the kept one with it. Without a
@@ -492,7 +509,7 @@ fn giving_up(observed: &Observed, policy: &Policy, remote: Option<&Object>) -> N
 }
 
 fn owner_mark_is_ours(observed: &Observed, policy: &Policy) -> bool {
-    matches!(&observed.namespace, Namespace::Present { ours: true, object } if object.annotation(&policy.marks.owner).is_some())
+    matches!(&observed.namespace, Namespace::Present { ours: true, object } if policy.marks.value_of(object, &policy.marks.owner).is_some())
 }
 
 /// Ends the pair for good: nothing of ours stays, on either side, and nothing is deleted. `local_gone`: the local
@@ -501,7 +518,7 @@ pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
     if let Some(next) = left_out(observed, policy) {
         return next;
     }
-    if observed.remote_object().is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer)) {
+    if observed.remote_object().is_some_and(|remote| policy.marks.holds(remote)) {
         return Next::Do(Step::RemoveFinalizer);
     }
     let notes_error = |remote: &Arc<Object>| remote.annotation(&policy.marks.sync_error).is_some();

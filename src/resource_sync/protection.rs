@@ -32,7 +32,7 @@ impl Section {
     /// with its remote one before.
     pub(super) fn is_own(&self, local: &Object, remote: Option<&Object>) -> bool {
         let marked_earlier = || {
-            local.annotation(&self.policy.marks.remote_uid).is_some()
+            self.policy.marks.value_of(local, &self.policy.marks.remote_uid).is_some()
                 && ownership::proof(local, &self.policy) == Err(Unproven::Unnamed)
         };
         ownership::is_ours(local, &self.policy)
@@ -74,8 +74,8 @@ impl Section {
     /// Where the remote object lives that a local one records as its source, if not under the pair's key; also where a
     /// selector leaves it out: then the remote is asked for the names of all its objects, once after each list.
     pub(super) async fn find_source(&self, observed: &Observed, list: u64) -> Result<Option<ObjectKey>, Error> {
-        let Some(source) = observed.local.as_ref().and_then(|local| local.annotation(&self.policy.marks.remote_uid))
-        else {
+        let marks = &self.policy.marks;
+        let Some(source) = observed.local.as_ref().and_then(|local| marks.value_of(local, &marks.remote_uid)) else {
             return Ok(None);
         };
         let (Some(kind), false) = (self.remote_kind(), self.config.selector.is_empty()) else { return Ok(None) };

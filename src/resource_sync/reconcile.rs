@@ -14,6 +14,7 @@ use super::awaited::{Awaiting, Side};
 use super::contention::{Contended, Contests, Effect, effects};
 use super::events::PairEvent;
 use super::execute::execute;
+use super::former::Place;
 use super::missing::{GUARD_LOOK, LISTING_LOOK, is_selected};
 use super::ownership::Unproven;
 use super::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step, UPLOAD_SECRET};
@@ -380,7 +381,8 @@ impl PairReconciler {
             Step::RemoveFinalizer => {
                 if let Remote::Present(remote) = &observed.remote {
                     self.awaiting.remote.wrote(written, remotes);
-                    if remote.deleting && remote.finalizers.len() == 1 {
+                    if remote.deleting && remote.finalizers.iter().all(|held| section.policy().marks.is_finalizer(held))
+                    {
                         self.awaiting.remote.await_absence(&remote.uid);
                     }
                 }
@@ -422,6 +424,11 @@ impl PairReconciler {
                 self.metrics.adopted();
                 section.tell_adopted(observed);
             }
+            Step::RenewMarks(renewal) => match renewal.place {
+                Place::Remote => self.awaiting.remote.wrote(written, remotes),
+                Place::Local => self.awaiting.local.wrote(written, locals),
+                Place::Namespace => self.awaiting.namespace.wrote(written, namespaces),
+            },
             Step::DeleteLocal => {
                 self.awaiting.local.wrote(written, locals);
                 if let Some(local) = &observed.local {
@@ -543,7 +550,7 @@ impl PairReconciler {
                 // The namespace that was made for it may have to go later, when others no longer live in it: that the
                 // object went the regular way is known until then.
                 let is_owner = matches!(&observed.namespace, Namespace::Present { object, ours: true }
-                    if object.annotation(&section.policy().marks.owner) == Some(&*self.key.name));
+                    if section.policy().marks.value_of(object, &section.policy().marks.owner) == Some(&*self.key.name));
                 // Where it was there when this run began, what has been seen since is for the run that follows.
                 let is_known = matches!(observed.remote, Remote::Absent(_));
                 if !is_owner && is_known && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {

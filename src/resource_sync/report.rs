@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::left_behind::LeftBehind;
 use super::observe::QueueMetrics;
 use super::plan::Harm;
 use super::protection::NAMED;
@@ -64,6 +65,12 @@ struct Report {
     waits_for: Option<String>,
     /// What outlives the process, and where it is.
     stored_state: StateReport,
+    /// Objects with marks that no section owns.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_behind: Vec<LeftBehind>,
+    /// States of sections that are no longer configured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_states: Vec<String>,
     /// What a dry run would have done, by step.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     planned: BTreeMap<&'static str, u64>,
@@ -233,6 +240,7 @@ impl SyncReport {
             (held, first)
         };
         let Lags { spec, status } = oldest;
+        let (left_behind, left_states) = section.left_behind.lock().clone();
         Report {
             mode: match section.mode() {
                 Mode::Syncing if section.config().dry_run => "dry_run",
@@ -254,6 +262,8 @@ impl SyncReport {
             held_first: held_first.into_iter().map(|(key, _)| key).collect(),
             waits_for: section.not_listed_because().map(|(reason, _)| reason),
             stored_state: section.state().report(),
+            left_behind,
+            left_states,
             planned,
             objects_unknown_for_seconds: facts.unknown_for.map(|since| since.as_secs()),
             not_in_step: self.not_in_step(now),
@@ -330,6 +340,7 @@ impl telemetry::Section for SyncReport {
         self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
         self.metrics.set_objects(|state| states.get(&state).copied().unwrap_or_default());
         self.metrics.set_dry_run(self.section.config().dry_run);
+        self.metrics.set_left_behind(self.section.count_left_behind());
         for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
             self.metrics.set_oldest_pending(direction, age.unwrap_or_default());
         }

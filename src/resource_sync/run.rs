@@ -75,7 +75,7 @@ impl Section {
         self.awaiting.lock().clear();
         self.making_namespaces.lock().clear();
         self.deleting_namespaces.lock().clear();
-        *self.asked.lock() = super::section::Asked::default();
+        *self.asked.lock() = super::asked::Asked::default();
         *self.counted.lock() = None;
         self.known_clusters.lock().begin();
         // Where there is no election nobody else had the section meanwhile.
@@ -150,7 +150,7 @@ impl Section {
         let is_listed = self.is_listed();
         if is_listed {
             if self.begins_now() {
-                self.look_for_unselected();
+                self.look_for_unseen();
             }
             for key in self.all_pairs() {
                 if let Some(remote_key) = self.mapping().remote_of(&key) {

@@ -45,7 +45,7 @@ impl SecretView {
     pub fn new(object: Arc<Object>, marks: &Marks, remote: RemoteSecret, remote_owner: Option<Arc<str>>) -> Self {
         Self {
             name: Arc::clone(&object.key.name),
-            hash: hash(&object, &marks.uploaded_hash),
+            hash: hash(&object, marks),
             noted: object.annotations.get(&marks.uploaded_hash).cloned(),
             object,
             remote,
@@ -101,12 +101,12 @@ impl SecretView {
 /// The hash that Teleport's sync-controller uses: SHA-256, in hex, of the compact JSON array of data (base64, sorted
 /// keys), type, annotations without the hash itself (`{}` when empty), labels (`null` when empty), written as Go's
 /// `encoding/json` writes it.
-pub fn hash(secret: &Object, hash_mark: &str) -> Arc<str> {
+pub fn hash(secret: &Object, marks: &Marks) -> Arc<str> {
     let content = secret.content.value();
     let annotations: Map<String, Value> = secret
         .annotations
         .iter()
-        .filter(|(key, _)| &***key != hash_mark)
+        .filter(|(key, _)| !is_hash(key, marks))
         .map(|(key, value)| (key.to_string(), json!(&**value)))
         .collect();
     let labels = if secret.labels.is_empty() {
@@ -121,6 +121,12 @@ pub fn hash(secret: &Object, hash_mark: &str) -> Arc<str> {
         labels
     ]);
     hash_text(&array.to_string())
+}
+
+/// Whether an annotation is what was last uploaded, by any of its names.
+fn is_hash(annotation: &str, marks: &Marks) -> bool {
+    annotation == &*marks.uploaded_hash
+        || marks.former_names_of(&marks.uploaded_hash).any(|former| *former == *annotation)
 }
 
 fn hash_text(json: &str) -> Arc<str> {
@@ -149,8 +155,8 @@ fn hash_text(json: &str) -> Arc<str> {
 /// The secret as it is to be on the remote, controlled by the remote object.
 pub fn remote_body(secret: &SecretView, key: &ObjectKey, remote: &Object, kind: &Kind, marks: &Marks) -> Value {
     let content = secret.object.content.value();
-    let mut annotations: Map<String, Value> =
-        secret.object.annotations.iter().map(|(key, value)| (key.to_string(), json!(&**value))).collect();
+    let taken = secret.object.annotations.iter().filter(|(key, _)| !is_hash(key, marks));
+    let mut annotations: Map<String, Value> = taken.map(|(key, value)| (key.to_string(), json!(&**value))).collect();
     annotations.insert(marks.uploaded_hash.to_string(), json!(&*secret.hash));
     let labels: Map<String, Value> =
         secret.object.labels.iter().map(|(key, value)| (key.to_string(), json!(&**value))).collect();
@@ -181,7 +187,9 @@ mod tests {
     use super::*;
     use crate::cluster::object::Decoded;
 
-    const MARK: &str = "cloud.teleport.dev/last-uploaded-hash";
+    fn marks() -> Marks {
+        Marks::new(&crate::resource_sync::stage::config("databases", "databases", ""))
+    }
 
     fn secret(text: &str) -> Object {
         serde_json::from_str::<Decoded>(text).unwrap().into_object()
@@ -193,7 +201,7 @@ mod tests {
             &secret(
                 r#"{"metadata":{"name":"a","annotations":{"cloud.teleport.dev/last-uploaded-hash":"old"}},"type":"Opaque","data":{"data":"ZGF0YTE="}}"#,
             ),
-            MARK,
+            &marks(),
         );
         assert!(hash.starts_with("4bc3db4c") && hash.ends_with("e1c5"), "{hash}");
     }
@@ -201,11 +209,10 @@ mod tests {
     #[test]
     fn what_the_remote_is_seen_to_hold_is_not_written_again() {
         let object = Arc::new(secret(r#"{"metadata":{"name":"a"},"type":"T","data":{"a":"MQ=="}}"#));
-        let marks = crate::resource_sync::stage::config("databases", "databases", "");
-        let marks = Marks::new(&marks);
+        let marks = marks();
         let owner: Option<Arc<str>> = Some("owner".into());
         let view = |remote| SecretView::new(Arc::clone(&object), &marks, remote, owner.clone());
-        let held = Some((hash(&object, &marks.uploaded_hash), owner.clone()));
+        let held = Some((hash(&object, &marks), owner.clone()));
         // Killed between the upload and the note.
         let seen = view(RemoteSecret::Watched(held));
         assert!(!seen.needs_upload() && seen.needs_note());
@@ -228,7 +235,7 @@ mod tests {
     fn keys_are_sorted_and_labels_count() {
         let one = secret(r#"{"metadata":{"name":"a","labels":{"x":"1"}},"type":"T","data":{"b":"Mg==","a":"MQ=="}}"#);
         let two = secret(r#"{"metadata":{"name":"a"},"type":"T","data":{"a":"MQ==","b":"Mg=="}}"#);
-        assert_eq!(hash(&one, MARK), hash_text(r#"[{"a":"MQ==","b":"Mg=="},"T",{},{"x":"1"}]"#));
-        assert_eq!(hash(&two, MARK), hash_text(r#"[{"a":"MQ==","b":"Mg=="},"T",{},null]"#));
+        assert_eq!(hash(&one, &marks()), hash_text(r#"[{"a":"MQ==","b":"Mg=="},"T",{},{"x":"1"}]"#));
+        assert_eq!(hash(&two, &marks()), hash_text(r#"[{"a":"MQ==","b":"Mg=="},"T",{},null]"#));
     }
 }

@@ -13,9 +13,11 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::asked::Asked;
 use super::awaited::Awaiting;
 use super::events::{EventMailbox, PairEvent};
 use super::guard::Guard;
+use super::left_behind::LeftBehind;
 use super::names::Mapping;
 use super::news::{Following, Role};
 use super::overhear::{Overhearing, Side};
@@ -28,7 +30,7 @@ use super::standing::Known;
 use super::state::{Keeper, Keeping};
 use super::table::Table;
 use crate::actor::KeyMailbox;
-use crate::cluster::{Cluster, Error, FIELD_MANAGER, Fence, Kind, ObjectKey, Watch};
+use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, ObjectKey, Watch};
 use crate::config::{SectionName, SyncConfig};
 
 /// The configuration's default: one daemon alone follows the remote objects.
@@ -96,17 +98,8 @@ pub struct Section {
     pub(super) run: RwLock<Run>,
     /// What it has to know after its process ended.
     state: Arc<Keeper>,
-}
-
-/// What runs asked for.
-#[derive(Default)]
-pub(super) struct Asked {
-    pub(super) keys: Owed,
-    /// Everyone who waits for the guard's verdict: how often that was asked for, and answered.
-    suspects: u64,
-    suspects_requested: u64,
-    /// The remote objects that are not selected have to be looked through for our finalizer.
-    unselected: bool,
+    /// What earlier settings have left behind, and the objects of sections that are gone.
+    pub(super) left_behind: Mutex<(Vec<LeftBehind>, Vec<String>)>,
 }
 
 impl Section {
@@ -158,6 +151,7 @@ impl Section {
             fence,
             run: RwLock::default(),
             state,
+            left_behind: Mutex::default(),
         })
     }
 
@@ -312,61 +306,6 @@ impl Section {
         }
     }
 
-    /// A suspect was cleared, or was one too many: there is another verdict for those that wait.
-    pub(super) fn suspects_may_go(&self) {
-        self.asked.lock().suspects += 1;
-        self.asked_notify.notify_one();
-    }
-
-    /// Waits until a run has asked for something.
-    pub(super) async fn asked(&self) {
-        self.asked_notify.notified().await;
-    }
-
-    /// What left the selector unseen may still bear our finalizer: it is to be looked for.
-    pub(super) fn look_for_unselected(&self) {
-        if !self.config.selector.is_empty() {
-            self.asked.lock().unselected = true;
-            self.asked_notify.notify_one();
-        }
-    }
-
-    /// Requests what bears our finalizer and is not selected.
-    async fn request_unselected(&self) -> Result<(), Error> {
-        let Some(kind) = self.remote_kind() else { return Ok(()) };
-        let held = self.remote_cluster().held_by(&kind, &self.policy.marks.finalizer).await?;
-        for remote_key in held {
-            if self.watches.remote.store().get(&remote_key).is_none()
-                && let Some(key) = self.mapping.local_of(&remote_key)
-            {
-                self.table.lock().pair(&key).holds_remote = true;
-                self.request(key).await;
-            }
-        }
-        self.asked.lock().unselected = false;
-        Ok(())
-    }
-
-    /// Requests what runs have asked for; an error: something could not be found out, and is still to be.
-    pub(super) async fn request_asked(&self) -> Result<(), Error> {
-        let (keys, suspects) = {
-            let asked = self.asked.lock();
-            (asked.keys.seen(), (asked.suspects != asked.suspects_requested).then_some(asked.suspects))
-        };
-        for (key, added) in keys {
-            self.request(key.clone()).await;
-            self.asked.lock().keys.requested(&key, added);
-        }
-        if let Some(suspects) = suspects {
-            let waiting = self.guard.lock().waiting();
-            for key in waiting {
-                self.request(key).await;
-            }
-            self.asked.lock().suspects_requested = suspects;
-        }
-        if self.asked.lock().unselected { self.request_unselected().await } else { Ok(()) }
-    }
-
     /// Asks for a reconcile; waits while the dispatcher has no room for another key.
     pub async fn request(&self, key: ObjectKey) {
         let ended = self.run.read().ended();
@@ -471,7 +410,7 @@ impl Section {
                 Remote::Absent(_) => None,
             };
             let pair = table.pair(local_key);
-            pair.holds_remote |= present.is_some_and(|remote| remote.has_finalizer(&self.policy.marks.finalizer));
+            pair.holds_remote |= present.is_some_and(|remote| self.policy.marks.holds(remote));
             // What is gone is made anew.
             pair.local_was_there &= local.is_some();
             local_was_there = pair.local_was_there;
@@ -518,7 +457,7 @@ impl Section {
                 Some(watch) => {
                     let key = ObjectKey::new(Arc::clone(&remote_key.namespace), self.mapping.remote_secret_name(name));
                     RemoteSecret::Watched(watch.store().get(&key).map(|secret| {
-                        let hash = secrets::hash(&secret, &self.policy.marks.uploaded_hash);
+                        let hash = secrets::hash(&secret, &self.policy.marks);
                         (hash, secret.controller.as_ref().map(|owner| Arc::clone(&owner.uid)))
                     }))
                 }
@@ -552,9 +491,7 @@ impl Section {
         let watches = &self.watches;
         let unselected = usize::from(self.asked.lock().unselected) + self.unselected_and_held();
         let remotes = watches.remote.store().objects();
-        let held = remotes
-            .iter()
-            .filter(|remote| remote.has_finalizer(&marks.finalizer) && self.mapping.local_of(&remote.key).is_some());
+        let held = remotes.iter().filter(|remote| marks.holds(remote) && self.mapping.local_of(&remote.key).is_some());
         if self.mode() == Mode::DetachingLocalGone {
             return unselected + held.count();
         }
@@ -562,7 +499,7 @@ impl Section {
         let marked = locals.iter().filter(|local| {
             let is_marked = [&marks.remote_uid, &marks.adopted, &marks.released]
                 .iter()
-                .any(|mark| local.annotation(mark).is_some());
+                .any(|mark| marks.value_of(local, mark).is_some());
             is_marked && self.mapping.remote_of(&local.key).is_some()
         });
         let namespaces = watches.namespaces.store().objects();

@@ -232,10 +232,10 @@ fn is_of_exact_write(write: &Write, shown: &Object) -> bool {
 }
 
 fn generations_agree(remote: &Object, local: &Object, policy: &Policy) -> bool {
-    let noted = |mark: &Arc<str>| remote.annotation(mark).and_then(|text| text.parse::<i64>().ok());
+    let noted = |mark: &Arc<str>| policy.marks.value_of(remote, mark).and_then(|text| text.parse::<i64>().ok());
     // The annotations may be those of an earlier remote object of this name (restored from a backup, or noted by a
     // write that came too late); the mark tells which one the local object came from.
-    let mark = local.annotation(&policy.marks.remote_uid);
+    let mark = policy.marks.value_of(local, &policy.marks.remote_uid);
     // Without write-back the annotations are those of another follower, about another local object.
     policy.write_back
         && remote.generation > 0

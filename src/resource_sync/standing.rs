@@ -196,7 +196,7 @@ impl Section {
             pairs += 1;
             let is_there = locals.get(&key).is_some_and(|local| {
                 local.content == remote.content
-                    || local.annotation(&self.policy.marks.remote_uid).is_some()
+                    || self.policy.marks.value_of(&local, &self.policy.marks.remote_uid).is_some()
                     || ownership::is_ours(&local, &self.policy)
             });
             missing += usize::from(!is_there);

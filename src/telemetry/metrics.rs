@@ -47,6 +47,8 @@ pub(super) const SYNC_UNKEPT_FIELDS: &str = "towline_sync_unkept_fields";
 pub(super) const SYNC_ADOPTED_OBJECTS_TOTAL: &str = "towline_sync_adopted_objects_total";
 /// Objects that the guard against mass changes holds, by `section` and `kind`.
 pub(super) const SYNC_HELD_OBJECTS: &str = "towline_sync_held_objects";
+/// Objects with finalizers or marks of ours that no section owns, by `section`.
+pub(super) const SYNC_LEFT_BEHIND_OBJECTS: &str = "towline_sync_left_behind_objects";
 /// Whether a lease is held, by `section`.
 pub(super) const LEASE_HELD: &str = "towline_lease_held";
 /// When a lease's last renewal was acknowledged, in seconds since 1970, by `section`.
@@ -122,7 +124,7 @@ const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
 }
 
 /// Every metric of the recorder; those of the process are written by `process`.
-pub(super) const ALL: [Metric; 42] = {
+pub(super) const ALL: [Metric; 43] = {
     use Kind::{Counter, Gauge, Histogram};
     [
         metric(RECONCILE_TOTAL, Counter, "Reconciles by section and result"),
@@ -142,6 +144,7 @@ pub(super) const ALL: [Metric; 42] = {
         ),
         metric(SECTION_WELL, Gauge, "1 where nobody has to look after the section, 0 where towline status tells why"),
         metric(SYNC_OBJECTS, Gauge, "Objects by section and state"),
+        metric(SYNC_LEFT_BEHIND_OBJECTS, Gauge, "Objects with marks of earlier settings that no section owns"),
         metric(SYNC_SPEC_LAG_SECONDS, Histogram, "From the arrival of a remote change to the acknowledged local write"),
         metric(
             SYNC_STATUS_LAG_SECONDS,

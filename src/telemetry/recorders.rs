@@ -194,6 +194,7 @@ pub struct SyncMetrics {
     dry_run: Gauge,
     adopted: Counter,
     held: [(&'static str, Gauge); HELD_KINDS.len()],
+    left_behind: Gauge,
 }
 
 /// What the guard against mass changes holds objects from, as a label.
@@ -221,6 +222,7 @@ impl SyncMetrics {
             adopted: counter!(names::SYNC_ADOPTED_OBJECTS_TOTAL, &labels),
             held: HELD_KINDS
                 .map(|kind| (kind, gauge!(names::SYNC_HELD_OBJECTS, "section" => name.clone(), "kind" => kind))),
+            left_behind: gauge!(names::SYNC_LEFT_BEHIND_OBJECTS, &labels),
         }
     }
 
@@ -234,6 +236,11 @@ impl SyncMetrics {
         for (state, gauge) in &self.objects {
             gauge.set(count(objects_in(*state)));
         }
+    }
+
+    /// How many objects bear marks that no section owns, at the time of a scrape.
+    pub fn set_left_behind(&self, objects: usize) {
+        self.left_behind.set(count(objects));
     }
 
     /// Age of the oldest change that is not written yet; zero where there is none. At the time of a scrape.

@@ -18,6 +18,7 @@ mod detach;
 mod failure;
 mod followers;
 mod kinds;
+mod left_behind;
 mod metadata;
 mod mirror;
 mod namespaces;

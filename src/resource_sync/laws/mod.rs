@@ -9,6 +9,7 @@ mod content;
 mod convergence;
 mod cost;
 mod ending;
+mod former;
 mod living;
 mod ownership;
 mod patches;

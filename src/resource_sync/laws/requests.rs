@@ -107,7 +107,7 @@ impl World {
                     Ok(())
                 })
             }
-            Step::UploadSecret(_) | Step::NoteSecretHash(_) => Err(Refused::Invalid),
+            Step::UploadSecret(_) | Step::NoteSecretHash(_) | Step::RenewMarks(_) => Err(Refused::Invalid),
         }
     }
 

@@ -427,7 +427,7 @@ impl World {
                     pair.namespace.deleted = Some(Arc::clone(&object.uid));
                 }
             }
-            Step::UploadSecret(_) | Step::NoteSecretHash(_) => {}
+            Step::UploadSecret(_) | Step::NoteSecretHash(_) | Step::RenewMarks(_) => {}
         }
     }
 

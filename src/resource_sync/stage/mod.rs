@@ -79,6 +79,9 @@ impl Stage {
     fn begin(&mut self, sections: &[Arc<Section>]) {
         self.section.follow(sections);
         self.running = Some(self.section.begin());
+        for section in sections {
+            section.ran_with_these_settings();
+        }
     }
 
     /// A section over the same remote watch, with another local cluster.

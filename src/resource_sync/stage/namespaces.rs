@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{NAMESPACE, OBJECTS, Stage, key, local, namespace, remote, terminating};
 use crate::actor::Outcome;
 use crate::cluster::Cluster;
-use crate::resource_sync::section::Asked;
+use crate::resource_sync::asked::Asked;
 
 #[tokio::test(start_paused = true)]
 async fn of_all_pairs_that_end_at_once_one_deletes_the_namespace() {

@@ -85,6 +85,48 @@ pub struct Settings {
     /// Names of local secrets that were taken to the remote.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secret_names: Vec<String>,
+    /// What its marks were called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub marks: Option<PastMarks>,
+    /// What marks were called before that, as long as something bears them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub past: Vec<PastMarks>,
+    /// How many objects bore marks that no section owns.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub left: u64,
+    /// The sections with the same local cluster, and those that are gone and whose states are left.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sections: Vec<String>,
+}
+
+/// What the marks of a section were called, and on which objects they were.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PastMarks {
+    /// The section's name.
+    pub section: String,
+    /// Domain of annotations and the finalizer.
+    pub annotation_domain: String,
+    /// Name part of the finalizer.
+    pub finalizer: String,
+    /// The kind.
+    pub resource: String,
+    /// The rule between names, which says what bore them.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub remote_resource_suffix: String,
+    /// See [`PastMarks::remote_resource_suffix`].
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub local_namespace_suffix: String,
+    /// See [`PastMarks::remote_resource_suffix`].
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace_prefix: String,
+}
+
+impl PastMarks {
+    /// The finalizer in full.
+    pub fn finalizer(&self) -> String {
+        format!("{}/{}", self.annotation_domain, self.finalizer)
+    }
 }
 
 /// A daemon, as far as it can be told from others.

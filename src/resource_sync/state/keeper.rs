@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, watch};
 
 use super::Keeping;
-use super::content::{Daemon, Document, SectionState};
+use super::content::{Daemon, Document, SectionState, Settings};
 use super::object::{self, Foreign, Read};
 use crate::cluster::{Cluster, Error};
 use crate::config::{SectionName, SyncConfig};
@@ -81,6 +81,8 @@ pub struct StateReport {
 /// See the module.
 pub struct Keeper {
     section: SectionName,
+    /// What the section was called before.
+    former: Vec<SectionName>,
     /// The local cluster, under the section's fence.
     cluster: Cluster,
     keeping: Keeping,
@@ -96,6 +98,7 @@ impl Keeper {
     pub fn new(config: &SyncConfig, cluster: Cluster, keeping: &Keeping) -> Arc<Self> {
         Arc::new(Self {
             section: config.name.clone(),
+            former: config.former_names.clone(),
             cluster,
             keeping: keeping.clone(),
             read_only: config.dry_run,
@@ -258,6 +261,22 @@ impl Keeper {
         Some(self.cluster.session()?.connection.client().default_namespace().into())
     }
 
+    /// What the settings of another section in the same place were; `None` where it has no state.
+    pub async fn of_other(&self, section: &SectionName) -> Result<Option<Settings>, Error> {
+        let Some(namespace) = self.namespace() else { return Ok(None) };
+        match object::read(&self.cluster, section, &namespace).await {
+            Ok(Read::State(document, _)) => Ok(Some(document.known.settings.unwrap_or_default())),
+            Ok(Read::Missing | Read::Foreign(_)) | Err(Error::Forbidden { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The object of another section in the same place, for people.
+    pub fn object_of(&self, section: &SectionName) -> String {
+        let namespace = self.namespace();
+        format!("ConfigMap {}", object::key(section, namespace.as_deref().unwrap_or("(unknown)")))
+    }
+
     /// Reads the state, for `towline check`; what stands in the way of a later write is told, as far as it can be seen.
     pub async fn check(&self) -> Result<(), String> {
         let Some(namespace) = self.namespace() else { return Err("no credentials".into()) };
@@ -346,13 +365,16 @@ impl Keeper {
     /// Reads the object; what was changed here and is not stored goes over it.
     async fn load(&self, namespace: &str) -> Result<(), Error> {
         let epoch = self.cluster.epoch();
-        let read = object::read(&self.cluster, &self.section, namespace).await?;
-        let mut memory = self.memory.lock();
-        let (document, version) = match read {
-            Read::Missing => (Document::default(), None),
-            Read::State(document, version) => (*document, Some(version)),
+        let (document, version, inherited) = match object::read(&self.cluster, &self.section, namespace).await? {
+            Read::Missing => (Document::default(), None, self.inherited(namespace).await?),
+            Read::State(document, version) => (*document, Some(version), None),
             Read::Foreign(foreign) => return Err(self.refused(namespace, &foreign)),
         };
+        let mut memory = self.memory.lock();
+        if let Some(inherited) = inherited.filter(|_| memory.current == SectionState::default()) {
+            memory.current = inherited;
+            memory.changes += 1;
+        }
         let merged = document.with_changes(&memory.base.known, &memory.current);
         let merged =
             Document::parse(&merged.to_string()).map_err(|error| Error::Decode { reason: error.to_string() })?;
@@ -363,6 +385,21 @@ impl Keeper {
         memory.epoch = epoch;
         memory.standing = Standing::Loaded;
         Ok(())
+    }
+
+    /// The state that the section had under a former name: where it has none under its own, it goes on from that.
+    async fn inherited(&self, namespace: &str) -> Result<Option<SectionState>, Error> {
+        for former in &self.former {
+            match object::read(&self.cluster, former, namespace).await {
+                Ok(Read::State(document, _)) => {
+                    tracing::info!(section = %self.section, former = %former, "goes on from the state of its former name");
+                    return Ok(Some(SectionState { daemon: None, ..document.known }));
+                }
+                Ok(Read::Missing | Read::Foreign(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
     }
 
     fn refused(&self, namespace: &str, foreign: &Foreign) -> Error {

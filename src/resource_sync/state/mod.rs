@@ -16,7 +16,7 @@ mod tests;
 
 use std::sync::Arc;
 
-pub use self::content::{Daemon, Detached, GuardState, Identities, SectionState, Settings};
+pub use self::content::{Daemon, Detached, GuardState, Identities, PastMarks, SectionState, Settings};
 pub use self::keeper::{Keeper, NotDurable, StateReport};
 pub use self::object::{MARK, is_state_object, needed_access};
 pub(super) use self::run::keep;

@@ -48,6 +48,7 @@ const CLOSED: &[(&str, &[Label])] = &[
     (SECTION_WELL, &[("section", SECTION)]),
     (SYNC_OBJECTS, &[("section", SECTION), ("state", OBJECT_STATES)]),
     (SYNC_DRY_RUN, &[("section", SECTION)]),
+    (SYNC_LEFT_BEHIND_OBJECTS, &[("section", SECTION)]),
     (SYNC_SPEC_LAG_SECONDS, &[("section", SECTION)]),
     (SYNC_STATUS_LAG_SECONDS, &[("section", SECTION)]),
     (SYNC_OLDEST_PENDING_SECONDS, &[("section", SECTION), ("direction", DIRECTIONS)]),

@@ -1,0 +1,202 @@
+//! What a section's marks were called before it was renamed, or its finalizer or domain were: they count as its own, and
+//! are replaced when their living pair is next reconciled. Pure.
+//!
+//! A renewal keeps every value and gives it the name of now: one guarded write for each object, and nothing that a rule
+//! depends on changes. The record of field managers is renewed with the marks, since it is what proves them; that costs a
+//! read, as the caches do not hold it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
+use serde_json::{Map, Value, json};
+
+use super::marks::{Marks, NamespaceOwner};
+use super::ownership;
+use super::patch::{escape, replace_version};
+use super::plan::Policy;
+use crate::cluster::Object;
+
+/// Which object of a pair gets marks of now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// The remote object.
+    Remote,
+    /// The local object.
+    Local,
+    /// The local namespace.
+    Namespace,
+}
+
+/// A change of marks from what they were called before to what they are called now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewal {
+    /// The object.
+    pub place: Place,
+    /// Annotations to set (`Some`) or to remove (`None`).
+    annotations: BTreeMap<Arc<str>, Option<Arc<str>>>,
+    /// All finalizers to be, where they change.
+    finalizers: Option<Vec<Arc<str>>>,
+    /// The record of field managers has an entry of a former name of the section.
+    pub managers: bool,
+}
+
+impl Renewal {
+    /// What is to be renewed on the remote object. What has to be there no longer (it is being deleted) gets no new
+    /// finalizer: no server would take one.
+    pub fn of_remote(remote: &Object, policy: &Policy) -> Option<Self> {
+        let marks = &policy.marks;
+        if remote.deleting || !marks.has_former_names() {
+            return None;
+        }
+        // Without write-back the notes are another follower's.
+        let annotations = if policy.write_back { renamed(remote, marks, &marks.on_remote()) } else { BTreeMap::new() };
+        let finalizers = marks.holds_former(remote).then(|| {
+            let others = remote.finalizers.iter().filter(|held| !marks.is_finalizer(held)).cloned();
+            others.chain([Arc::clone(&marks.finalizer)]).collect()
+        });
+        Self { place: Place::Remote, annotations, finalizers, managers: false }.if_any()
+    }
+
+    /// What is to be renewed on a local object of ours.
+    pub fn of_local(local: &Object, policy: &Policy) -> Option<Self> {
+        if !policy.marks.has_former_names() || local.deleting || !ownership::is_ours(local, policy) {
+            return None;
+        }
+        let annotations = renamed(local, &policy.marks, &policy.marks.on_local());
+        Self { place: Place::Local, annotations, finalizers: None, managers: wrote_before(local, policy) }.if_any()
+    }
+
+    /// What is to be renewed on a namespace of ours.
+    pub fn of_namespace(namespace: &Object, policy: &Policy) -> Option<Self> {
+        let marks = &policy.marks;
+        if !marks.has_former_names() || namespace.deleting || marks.namespace_owner(namespace) == NamespaceOwner::Others
+        {
+            return None;
+        }
+        let mut annotations = renamed(namespace, marks, &marks.on_namespace());
+        if marks.value_of(namespace, &marks.owner_section).is_some_and(|section| *section != *marks.section) {
+            annotations.insert(Arc::clone(&marks.owner_section), Some(Arc::clone(&marks.section)));
+        }
+        Self { place: Place::Namespace, annotations, finalizers: None, managers: wrote_before(namespace, policy) }
+            .if_any()
+    }
+
+    fn if_any(self) -> Option<Self> {
+        (!self.annotations.is_empty() || self.finalizers.is_some() || self.managers).then_some(self)
+    }
+
+    /// The object as it will be.
+    pub fn apply_to(&self, object: &mut Object, policy: &Policy) {
+        if let Some(finalizers) = &self.finalizers {
+            object.finalizers.clone_from(finalizers);
+        }
+        for (mark, value) in &self.annotations {
+            match value {
+                Some(value) => object.annotations.insert(Arc::clone(mark), Arc::clone(value)),
+                None => object.annotations.remove(mark),
+            };
+        }
+        if self.place == Place::Remote {
+            return;
+        }
+        let manager = policy.manager();
+        let mut owned = object.owned_by_mut(&manager).map(std::mem::take).unwrap_or_default();
+        object.owned.retain(|held| {
+            let is_former = policy.managers.contains(&held.manager);
+            if is_former {
+                owned.labels.extend(held.labels.iter().cloned());
+                owned.annotations.extend(held.annotations.iter().cloned());
+            }
+            !is_former && !held.manager.is_empty()
+        });
+        for (mark, value) in &self.annotations {
+            owned.annotations.remove(mark);
+            owned.annotations.extend(value.is_some().then(|| Arc::clone(mark)));
+        }
+        owned.manager = manager;
+        object.owned.push(owned);
+    }
+
+    /// The JSON patch that makes it so, of the object as it was read; `managers`: its record of field managers.
+    pub fn json_patch(&self, object: &Object, managers: Option<&[ManagedFieldsEntry]>, policy: &Policy) -> Value {
+        let mut operations = vec![replace_version(object)];
+        if let Some(finalizers) = &self.finalizers {
+            let held: Vec<&str> = finalizers.iter().map(AsRef::as_ref).collect();
+            operations.push(json!({"op": "replace", "path": "/metadata/finalizers", "value": held}));
+        }
+        for (mark, value) in &self.annotations {
+            let path = format!("/metadata/annotations/{}", escape(mark));
+            operations.push(match value {
+                Some(value) => json!({"op": "add", "path": path, "value": &**value}),
+                None => json!({"op": "remove", "path": path}),
+            });
+        }
+        if let Some(managers) = managers.filter(|_| self.managers) {
+            let renewed = renewed_managers(managers, policy);
+            operations.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": renewed}));
+        }
+        Value::Array(operations)
+    }
+}
+
+/// Whether a field manager of a former name of the section wrote the object.
+fn wrote_before(object: &Object, policy: &Policy) -> bool {
+    policy.managers.iter().skip(1).any(|manager| object.owned_by(manager).is_some())
+}
+
+/// Marks under former domains: what each is called now gets its value, unless it has one already.
+fn renamed(object: &Object, marks: &Marks, which: &[&Arc<str>]) -> BTreeMap<Arc<str>, Option<Arc<str>>> {
+    let mut annotations = BTreeMap::new();
+    for mark in which {
+        for former in marks.former_names_of(mark) {
+            let Some(value) = object.annotations.get(&*former) else { continue };
+            if object.annotations.contains_key(*mark) {
+                annotations.insert(former, None);
+                continue;
+            }
+            annotations.entry(Arc::clone(mark)).or_insert_with(|| Some(Arc::clone(value)));
+            annotations.insert(former, None);
+        }
+    }
+    annotations
+}
+
+/// The record of field managers with the section's manager of now in the place of those of its former names. Entries that
+/// then say the same of who wrote how are one: a server keeps only the last of such entries.
+fn renewed_managers(managers: &[ManagedFieldsEntry], policy: &Policy) -> Vec<ManagedFieldsEntry> {
+    let mut renewed: Vec<ManagedFieldsEntry> = Vec::new();
+    for entry in managers {
+        let mut entry = entry.clone();
+        let is_main = entry.subresource.as_deref().unwrap_or_default().is_empty();
+        if is_main && policy.managers.iter().any(|manager| entry.manager.as_deref() == Some(&**manager)) {
+            entry.manager = Some(policy.manager().to_string());
+        }
+        let same = |held: &&mut ManagedFieldsEntry| {
+            (&held.manager, &held.operation, &held.api_version, &held.subresource)
+                == (&entry.manager, &entry.operation, &entry.api_version, &entry.subresource)
+        };
+        match renewed.iter_mut().find(same) {
+            Some(held) => {
+                let mut fields = held.fields_v1.take().map_or_else(Value::default, |fields| fields.0);
+                unite(&mut fields, entry.fields_v1.map_or_else(Value::default, |fields| fields.0));
+                held.fields_v1 = Some(FieldsV1(fields));
+            }
+            None => renewed.push(entry),
+        }
+    }
+    renewed
+}
+
+/// The union of two sets of fields.
+fn unite(fields: &mut Value, others: Value) {
+    let Value::Object(others) = others else { return };
+    if !fields.is_object() {
+        *fields = Value::Object(Map::new());
+    }
+    if let Value::Object(fields) = fields {
+        for (field, below) in others {
+            unite(fields.entry(field).or_insert_with(|| json!({})), below);
+        }
+    }
+}
