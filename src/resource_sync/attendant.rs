@@ -70,7 +70,10 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
             Ok(()) = local_permissions.changed() => may_go_on = true,
             () = section.asked() => unanswered = request_asked(&section).await,
             () = tokio::time::sleep(ASK_AGAIN), if unanswered => unanswered = request_asked(&section).await,
-            _ = look_for_unkept.tick() => section.request_due_again().await,
+            _ = look_for_unkept.tick() => {
+                section.forget_left_fields();
+                section.request_due_again().await;
+            }
             _ = look_for_left.tick(), if section.has_left_something() => section.look_for_left_again(),
             _ = look.tick(), if refresh.is_some() => section.request_due_secrets().await,
         }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::names::Mapping;
 use super::section::{Mode, Section};
-use super::state::{PastMarks, Settings};
+use super::state::PastMarks;
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, ObjectKey};
 use crate::config::{Metadata, ResourceId, SectionName, SyncConfig};
 
@@ -245,7 +245,7 @@ impl Section {
     #[cfg(test)]
     pub(super) fn ran_with_these_settings(&self) {
         let fingerprint = fingerprint(&self.config, &self.section_names());
-        self.state().change(|state| state.settings = Some(Settings { fingerprint, ..Settings::default() }));
+        self.state().change(|state| state.settings.get_or_insert_default().fingerprint = fingerprint);
     }
 
     fn section_names(&self) -> Vec<String> {
@@ -318,15 +318,17 @@ impl Section {
         // What is still there is looked for again at the next start.
         past.retain(|past| left.iter().any(|left| past.has_left(left)));
         let ours = left.iter().filter(|left| left.was_ours).map(|left| left.objects).sum::<usize>();
-        let settings = Settings {
-            left: u64::try_from(ours + left_states.len()).unwrap_or(u64::MAX),
-            fingerprint: fingerprint(&self.config, &sections),
-            secret_names: self.config.secret_names.clone(),
-            marks: Some(now),
-            past,
-            sections: sections.into_iter().chain(removed.into_iter().filter(|_| !left_states.is_empty())).collect(),
-        };
-        self.state().change(|state| state.settings = Some(settings));
+        let fingerprint = fingerprint(&self.config, &sections);
+        self.state().change(|state| {
+            // Names of secrets and local fields are looked after elsewhere.
+            let settings = state.settings.get_or_insert_default();
+            settings.left = u64::try_from(ours + left_states.len()).unwrap_or(u64::MAX);
+            settings.fingerprint = fingerprint;
+            settings.marks = Some(now);
+            settings.past = past;
+            settings.sections =
+                sections.into_iter().chain(removed.into_iter().filter(|_| !left_states.is_empty())).collect();
+        });
         *self.left_behind.lock() = (left, left_states);
         Ok(())
     }

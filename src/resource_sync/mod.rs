@@ -6,7 +6,8 @@
 //! `overhear` what peers' watches tell, `run` is a section's time at work, `awaited` is what caches have yet to show of our
 //! own writes, `reconcile` is the actor that observes, plans and does (`missing` is the part about remote objects that are
 //! not there, `rejected` about telling on the remote object what the local cluster rejects, `again` about what is written once more, `fights` about what others undo, `telling` what people are told,
-//! `left_secrets` about copies of secrets that nobody keeps in step any more), `execute` turns a step into a request,
+//! `left_fields` about fields that were taken out of `local_fields`, `left_secrets` about copies of secrets that nobody
+//! keeps in step any more), `execute` turns a step into a request,
 //! `attendant` wakes what waits (`owed`) for a cluster or a permission and does what was `asked`, `detach` ends a section
 //! for good and takes it back, `left_behind` finds what earlier settings have left, `events` tells people, `report` tells
 //! operators (`waits`: why an object is not in step, and what to do about it; `obstacles`: why a section can't decide),
@@ -26,6 +27,7 @@ pub mod guard;
 #[cfg(test)]
 mod laws;
 mod left_behind;
+mod left_fields;
 mod left_secrets;
 pub mod marks;
 mod missing;

@@ -225,6 +225,9 @@ impl Follower for Following {
         if begins || (first && self.role == Role::Remote) {
             section.look_for_unseen();
         }
+        if begins {
+            section.write_left_fields_again();
+        }
         let keys = if first || begins {
             section.all_pairs()
         } else {

@@ -146,11 +146,13 @@ impl Section {
         self.take_mode_from_state();
         self.take_memory_from_state();
         self.look_for_left_secrets();
+        self.look_for_left_fields();
         // As at the end of a list: the guard knows all suspects before any of them is acted upon.
         let is_listed = self.is_listed();
         if is_listed {
             if self.begins_now() {
                 self.look_for_unseen();
+                self.write_left_fields_again();
             }
             for key in self.all_pairs() {
                 if let Some(remote_key) = self.mapping().remote_of(&key) {
@@ -173,6 +175,11 @@ impl Section {
     /// Whether this run knows a watch's content.
     pub(super) fn knows(&self, watch: &Arc<Watch>) -> bool {
         self.run.read().knows(watch)
+    }
+
+    /// Whether the run has begun to decide.
+    pub(super) fn has_begun(&self) -> bool {
+        self.run.read().has_begun
     }
 
     /// Whether this is the first time that the run can decide.

@@ -201,6 +201,12 @@ impl Settled {
         content || status
     }
 
+    /// The content is written once more, whatever it settled on and whatever the generation annotations say.
+    pub fn write_content_again(&mut self) {
+        self.known = true;
+        self.content = Half { again: true, ..Half::default() };
+    }
+
     /// Whether the status is written once more for our own reasons.
     pub fn status_is_written_again(&self) -> bool {
         self.status.again

@@ -137,6 +137,8 @@ pub struct Table {
     told_unkept: usize,
     /// Names that were taken out of `secret_names` since the last run.
     pub left_secrets: Vec<String>,
+    /// Pointers that were taken out of `local_fields`, while their objects have not been written since.
+    pub left_fields: Vec<String>,
 }
 
 /// How long changes wait.
@@ -240,6 +242,11 @@ impl Table {
     pub fn all_again(&mut self) -> Vec<ObjectKey> {
         let again = self.pairs.iter_mut().filter_map(|(key, pair)| pair.settled.write_again().then(|| key.clone()));
         again.collect()
+    }
+
+    /// Whether there is a content that is still to be written once more.
+    pub fn writes_content_again(&self) -> bool {
+        self.pairs.values().any(|pair| pair.settled.content_is_written_again())
     }
 
     /// The kind is served in another way: all statuses are compared anew.

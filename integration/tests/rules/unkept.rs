@@ -178,6 +178,42 @@ fn a_local_field_that_left_the_settings_is_the_remotes_again_after_the_restart()
 }
 
 #[test]
+fn a_field_that_was_left_to_the_local_side_alone_goes_with_the_setting() {
+    run(async {
+        let settings = "local_fields = [\"/spec/replicas\"]";
+        let mut section = Section::start_with("local-field-only", documents(), settings, |mapping| {
+            mapping.local_fields = vec!["/spec/replicas".to_owned()];
+        })
+        .await;
+        section.make_namespaces("a").await;
+        for name in ["web", "other"] {
+            section.make_remote("a", name, &json!({"spec": {"name": name}})).await;
+        }
+        section.in_step().await;
+        section.patch_local("a", "web", &json!({"spec": {"replicas": 9}})).await;
+        section.in_step().await;
+        section.quiet().await;
+        section.towline.terminate(LIMIT).await.unwrap();
+        let path = section.towline.config_path();
+        let config = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, config.replace(settings, "")).unwrap();
+        let since = section.mark().await;
+        section.towline.start_again().await.unwrap();
+        section.local_has("a", "web", |local| local.data["spec"] == json!({"name": "web"})).await;
+        section.mapping.local_fields.clear();
+        section.in_step().await;
+        section.quiet().await;
+        let once = (counts([("patch documents", 1)]), counts([("patch documents", 1)]));
+        assert_eq!(section.counted("a", since).await, once, "one write, and its generations");
+        // Nothing is left to be done at the next restart.
+        section.towline.kill9().await.unwrap();
+        section.towline.start_again().await.unwrap();
+        section.quiet().await;
+        assert_eq!(section.counted("a", since).await, once);
+    });
+}
+
+#[test]
 fn a_kind_that_gains_and_loses_a_status_subresource_has_its_status_written_the_way_it_is_served() {
     run(async {
         let kind = OwnKind { plural: "pulleys", kind: "Pulley" };

@@ -3,6 +3,7 @@
 //! The caches show what a test lets them show, an API server answers what it is told to, and every request is counted.
 
 mod absences;
+mod left_fields;
 mod namespaces;
 mod rejected;
 mod sessions;

@@ -97,6 +97,12 @@ pub struct Settings {
     /// The sections with the same local cluster, and those that are gone and whose states are left.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sections: Vec<String>,
+    /// Pointers to the fields that belonged to the local side.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub local_fields: Vec<String>,
+    /// Pointers that were taken out of those, and whose objects have not all been written since.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_fields: Vec<String>,
 }
 
 /// What the marks of a section were called, and on which objects they were.
