@@ -149,6 +149,9 @@ pub enum Remote {
         /// Section of the running daemon
         #[arg(value_parser = section_name)]
         section: SectionName,
+        /// Only show what is held, object by object, and approve nothing
+        #[arg(long)]
+        list: bool,
         /// Where the daemon is and what opens it.
         #[command(flatten)]
         access: Access,
@@ -232,7 +235,11 @@ impl Remote {
                     Output::Json => indented(&status),
                 }
             }
-            Self::Approve { section, access } => change(access, &format!("/approve/{section}")).await?,
+            Self::Approve { section, list: true, access } => {
+                let held = client::ask(&access.admin, &Method::GET, &format!("/held/{section}"), None).await?;
+                table::held(&held)
+            }
+            Self::Approve { section, list: false, access } => change(access, &format!("/approve/{section}")).await?,
             Self::Detach { section, local_gone, access } => {
                 change(access, &format!("/detach/{section}?local_gone={local_gone}")).await?
             }
@@ -357,6 +364,8 @@ mod tests {
             panic!("another command");
         };
         assert_eq!(section.as_str(), "status-sync");
+        let listed = parse("towline approve a --list").expect("a command");
+        assert!(matches!(listed, Command::Remote(Remote::Approve { list: true, .. })), "{listed:?}");
         let kind = |line: &str| parse(line).expect_err("no command").kind();
         assert_eq!(kind("towline approve"), ErrorKind::MissingRequiredArgument);
         assert_eq!(kind("towline approve Data_Bases"), ErrorKind::ValueValidation);

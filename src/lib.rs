@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! towline                              restarts its children with back-off; budget spent -> the process exits with 1
-//! ├─ admin                             HTTP: /metrics /healthz /readyz /status, POST /approve /detach /attach
+//! ├─ admin                             HTTP: /metrics /healthz /readyz /status /held, POST /approve /detach /attach
 //! ├─ cluster <name>                    one for each cluster
 //! │  ├─ session                        credentials, availability, denied permissions
 //! │  └─ watcher <kind> [selector]      list + watch -> cache; tells its followers the keys that changed

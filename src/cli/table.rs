@@ -49,6 +49,16 @@ pub(super) fn status(status: &Value, with_tree: bool) -> String {
     parts.join("\n")
 }
 
+/// What a section holds until it is approved.
+pub(super) fn held(held: &Value) -> String {
+    let objects = held.get("objects").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let rows = objects.iter().map(|object| ["key", "kind", "reason"].map(|key| plain(object.get(key))).to_vec());
+    let because = held.get("because").and_then(Value::as_str).map(one_line);
+    let lines = because.map(|because| format!("the whole section is held: {because}\n"));
+    let text = lines.unwrap_or_default() + &table(["OBJECT", "KIND", "REASON"], rows);
+    if text.is_empty() { "nothing is held\n".to_owned() } else { text }
+}
+
 /// The sections, the worst first.
 fn by_state(sections: Option<&Map<String, Value>>) -> Vec<(&String, &Value)> {
     let mut sections: Vec<_> = sections.into_iter().flatten().collect();
@@ -290,6 +300,23 @@ hu/queue-2    queues      failing    3s    spec.n: 502 > 100 → change it on th
 towline 0.1.0, started 3h ago
 ";
         assert_eq!(status(&document(), false), expected);
+    }
+
+    #[test]
+    fn what_is_held_is_listed_with_kind_and_reason() {
+        let objects = json!([
+            { "key": "hu/a", "kind": "delete", "reason": "gone\nfrom the hub" },
+            { "key": "hu/orders-7", "kind": "overwrite", "reason": "was on edge before" },
+        ]);
+        let expected = "\
+OBJECT        KIND        REASON
+hu/a          delete      gone from the hub
+hu/orders-7   overwrite   was on edge before
+";
+        assert_eq!(held(&json!({ "because": null, "objects": objects })), expected);
+        let whole = held(&json!({ "because": "another cluster answers as edge", "objects": [] }));
+        assert_eq!(whole, "the whole section is held: another cluster answers as edge\n");
+        assert_eq!(held(&json!({ "because": null, "objects": [] })), "nothing is held\n");
     }
 
     #[test]

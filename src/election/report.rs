@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Election;
 use super::seat::Seat;
 use crate::config::SectionName;
-use crate::telemetry::{self, Condition, Overview, Readiness, Refused, Section, SectionState};
+use crate::telemetry::{self, Condition, Held, Overview, Readiness, Refused, Section, SectionState};
 
 /// A section with its part in the election around its own report.
 pub struct Elected {
@@ -124,6 +124,11 @@ impl Section for Elected {
             self.check_held()?;
             self.section.approve().await
         })
+    }
+
+    fn held(&self) -> Result<Held, Refused> {
+        self.check_held()?;
+        self.section.held()
     }
 
     fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {

@@ -22,8 +22,8 @@ use crate::actor::{Dispatcher, Snapshot};
 use crate::cluster::ObjectKey;
 use crate::config::{ClusterName, SectionName};
 use crate::telemetry::{
-    self, ClusterStanding, Condition, Direction, Facts, NotReady, ObjectState, Overview, Purpose, Readiness, Refused,
-    SyncMetrics,
+    self, ClusterStanding, Condition, Direction, Facts, Held, HeldObject, NotReady, ObjectState, Overview, Purpose,
+    Readiness, Refused, SyncMetrics,
 };
 
 /// So many objects are listed by name.
@@ -368,6 +368,22 @@ impl telemetry::Section for SyncReport {
             }
             Ok(json!({"approved": count}))
         })
+    }
+
+    fn held(&self) -> Result<Held, Refused> {
+        let section = &self.section;
+        let because = match section.standing() {
+            Standing::Held(objection) => Some(objection.to_string()),
+            Standing::Clear | Standing::Unread | Standing::Refused(_) => None,
+        };
+        let is_any_held = !section.held_objects().is_empty();
+        let suspects = if is_any_held { section.guard.lock().first(usize::MAX) } else { Vec::new() };
+        let held = |(key, harm): (ObjectKey, Harm)| HeldObject {
+            key: key.to_string(),
+            kind: harm.as_str(),
+            reason: Waits::held(Some(harm), section.config()).cause,
+        };
+        Ok(Held { because, objects: suspects.into_iter().map(held).collect() })
     }
 
     fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {

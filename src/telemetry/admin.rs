@@ -7,6 +7,7 @@
 //! | `GET /readyz` | 503 while a section is [`Readiness::NotReady`]; an unreachable cluster does not take it down |
 //! | `GET /readyz/{section}` | 503 unless that section is [`Readiness::Ready`] |
 //! | `GET /status` | version, age, the clusters, the actor tree, and each section's state, cause and report |
+//! | `GET /held/{section}` | what an approval would let go on, object by object |
 //! | `POST /approve/{section}` | the section's answer |
 //! | `POST /detach/{section}?local_gone=true` | the section's answer |
 //! | `POST /attach/{section}` | the section's answer |
@@ -33,7 +34,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::access::{Denied, authorize};
-use super::{ClusterStanding, Condition, Readiness, Refused, Section, Tree, VERSION, process};
+use super::{ClusterStanding, Condition, Held, Readiness, Refused, Section, Tree, VERSION, process};
 
 /// A tree that has shown no progress for this long is dead: its heartbeat is many times more frequent.
 const OLDEST_HEARTBEAT: Duration = Duration::from_secs(10);
@@ -136,6 +137,7 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/readyz", get(readyz))
         .route("/readyz/{section}", get(section_readyz))
         .route("/status", get(status))
+        .route("/held/{section}", get(held))
         .route("/approve/{section}", post(approve))
         .route("/detach/{section}", post(detach))
         .route("/attach/{section}", post(attach))
@@ -205,6 +207,10 @@ fn section_status(section: &dyn Section) -> Value {
     status.insert("job".to_owned(), json!(section.job()));
     status.insert("readiness".to_owned(), json!(section.readiness()));
     Value::Object(status)
+}
+
+async fn held(State(admin): State<Arc<Admin>>, Path(section): Path<String>) -> Result<Json<Held>, Problem> {
+    Ok(Json(admin.section(&section)?.held()?))
 }
 
 async fn approve(

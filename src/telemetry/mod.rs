@@ -25,7 +25,7 @@ pub use recorders::{
     Direction, HELD_KINDS, LeaseMetrics, ObjectState, ReconcileResult, RestClientMetrics, SyncMetrics,
     WorkqueueMetrics, actors, cluster_available, leader_election_master_status, section_well,
 };
-pub use section::{Overview, Readiness, Refused, Section, Tree};
+pub use section::{Held, HeldObject, Overview, Readiness, Refused, Section, Tree};
 pub use server::serve;
 pub use status_sync::{ListenerMetrics, StatusSyncMetrics, WriteOutcome, db_pool_connections, db_query};
 

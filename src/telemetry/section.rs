@@ -37,6 +37,11 @@ pub trait Section: Send + Sync {
     /// Lets go on what was held for someone to look at. The answer tells what was let go.
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>>;
 
+    /// What [`Section::approve`] would let go on, object by object. Nothing is changed.
+    fn held(&self) -> Result<Held, Refused> {
+        Err(Refused::Unsupported { job: self.job() })
+    }
+
     /// Ends the section for good, with `local_gone` also where the local cluster will never answer again. The answer
     /// tells what was released.
     fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>>;
@@ -45,6 +50,26 @@ pub trait Section: Send + Sync {
     fn attach(&self) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
     }
+}
+
+/// What a section holds until it is approved.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Held {
+    /// Why the section as a whole is held; `None`: it is not.
+    pub because: Option<String>,
+    /// The objects that are held one by one, by key.
+    pub objects: Vec<HeldObject>,
+}
+
+/// An object that is held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HeldObject {
+    /// Its local key: `namespace/name`.
+    pub key: String,
+    /// What would be done to it, from a closed set.
+    pub kind: &'static str,
+    /// Why, in words.
+    pub reason: String,
 }
 
 /// A section's row in a table.

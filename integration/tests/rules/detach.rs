@@ -246,6 +246,14 @@ fn many_that_vanish_at_once_are_held_until_approved() {
             let held = series(&section, "towline_sync_held_objects", &format!("kind=\"{kind}\"")).await;
             assert_eq!(held.as_deref(), Some(count), "{kind}");
         }
+        let listed = command(&section, &["approve", "approve", "--list"]).await;
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        for number in 0..11 {
+            let key = format!("approve-a/orders-{number} ");
+            let row = listed.lines().find(|line| line.starts_with(&key)).unwrap_or_else(|| panic!("{key}: {listed}"));
+            assert!(row.contains("   delete   ") && row.contains("without having been deleted"), "{row}");
+        }
+        assert_eq!(listed.lines().count(), 12, "a heading and a line for each: {listed}");
         section.quiet().await;
         let (_, edge) = section.counted("a", since).await;
         assert_eq!(edge, counts([("create events", 1)]), "none goes, and an Event says so");
@@ -257,6 +265,8 @@ fn many_that_vanish_at_once_are_held_until_approved() {
         section.report_has("no more", |report| report.get("mass_delete_held").is_none()).await;
         let held = series(&section, "towline_sync_held_objects", "kind=\"delete\"").await;
         assert_eq!(held.as_deref(), Some("0"));
+        let listed = command(&section, &["approve", "approve", "--list"]).await;
+        assert_eq!(String::from_utf8(listed.stdout).unwrap(), "nothing is held\n");
         let (_, edge) = section.counted("a", since).await;
         assert_eq!(edge, counts([("create events", 1), ("delete databases", 11)]));
     });

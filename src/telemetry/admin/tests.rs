@@ -11,7 +11,7 @@ use tower::ServiceExt;
 use super::super::metrics::recorder;
 use super::*;
 use crate::config::SectionName;
-use crate::telemetry::{ClusterState, Overview, SectionState};
+use crate::telemetry::{ClusterState, HeldObject, Overview, SectionState};
 
 const NEAR: &str = "127.0.0.1:40000";
 const FAR: &str = "192.0.2.7:40000";
@@ -69,6 +69,11 @@ impl Section for Scripted {
             }
         }
         .boxed()
+    }
+
+    fn held(&self) -> Result<Held, Refused> {
+        let object = HeldObject { key: "hu/a".to_owned(), kind: "delete", reason: "gone from the hub".to_owned() };
+        Ok(Held { because: None, objects: vec![object] })
     }
 
     fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {
@@ -292,6 +297,16 @@ async fn a_stranger_changes_nothing_and_learns_nothing() {
         assert_eq!(body["error"], "changes are taken from loopback, or with the admin token");
         assert!(fixture.asked.lock().is_empty());
     }
+}
+
+#[tokio::test]
+async fn what_is_held_is_shown_from_anywhere_and_changes_nothing() {
+    let fixture = fixture(&[("a", Readiness::Ready)]);
+    let asked = Arc::clone(&fixture.asked);
+    let answer = ask(fixture.admin, request(Method::GET, "/held/a", FAR)).await;
+    let object = json!({ "key": "hu/a", "kind": "delete", "reason": "gone from the hub" });
+    assert_eq!(answer, (StatusCode::OK, json!({ "because": null, "objects": [object] })));
+    assert!(asked.lock().is_empty());
 }
 
 #[tokio::test]
