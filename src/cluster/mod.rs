@@ -52,7 +52,7 @@ pub use kind::Kind;
 pub use managers::other_managers;
 pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, OwnedKeys, is_at_least};
 pub use registry::WatchRegistry;
-pub use store::{Absence, ListMoment, Listed, Store};
+pub use store::{Absence, ListMoment, Listed, Store, Tracker};
 pub use watch::{Follower, Projection, Watch, WatchId};
 
 /// What a request does, in the words of RBAC.

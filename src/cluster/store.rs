@@ -77,9 +77,9 @@ struct UidIndex {
 #[derive(Default)]
 struct Contents {
     objects: Objects,
-    /// Objects that went while they were being deleted, where somebody wants to know ([`Store::remember_terminated`]);
-    /// [`Store::forget`] drops what is dealt with.
-    terminated: HashSet<ObjectKey>,
+    /// Objects that went while they were being deleted, by namespace, where somebody wants to know
+    /// ([`Store::remember_terminated`]); [`Store::forget`] drops what is dealt with.
+    terminated: HashMap<Arc<str>, HashSet<ObjectKey>>,
     remember_terminated: bool,
     /// Under which key each object lives, where somebody wants to know ([`Store::index_uids`]): also those that no follower
     /// wants, and of which nothing else is kept.
@@ -98,6 +98,19 @@ struct Contents {
 }
 
 impl Contents {
+    fn note_terminated(&mut self, key: &ObjectKey) {
+        self.terminated.entry(Arc::clone(&key.namespace)).or_default().insert(key.clone());
+    }
+
+    fn forget_terminated(&mut self, key: &ObjectKey) -> bool {
+        let Some(keys) = self.terminated.get_mut(&key.namespace) else { return false };
+        let was_there = keys.remove(key);
+        if keys.is_empty() {
+            self.terminated.remove(&key.namespace);
+        }
+        was_there
+    }
+
     fn raise(&mut self, version: &str) {
         // In the middle of a list nothing is complete up to any version.
         if self.listing.is_none()
@@ -108,6 +121,16 @@ impl Contents {
     }
 }
 
+/// Learns of every change of a store as it happens, under the store's lock: it must not call the store.
+pub trait Tracker: Send + Sync {
+    /// What the store says of a key may have changed.
+    fn changed(&self, key: &ObjectKey);
+    /// The object of this UID lives under another key than before, or was not known before.
+    fn moved(&self, uid: &str, before: Option<&ObjectKey>);
+    /// Anything may have changed: a list has ended, or the store was emptied.
+    fn reset(&self);
+}
+
 /// A moment between two lists of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListMoment(u64);
@@ -116,6 +139,7 @@ pub struct ListMoment(u64);
 pub struct Store {
     contents: RwLock<Contents>,
     listed: watch::Sender<Listed>,
+    trackers: RwLock<Vec<Arc<dyn Tracker>>>,
 }
 
 impl Default for Store {
@@ -123,11 +147,21 @@ impl Default for Store {
         Self {
             contents: RwLock::default(),
             listed: watch::Sender::new(Listed::No { reason: None, unreachable: false }),
+            trackers: RwLock::default(),
         }
     }
 }
 
 impl Store {
+    /// Tells a tracker of every change from now on.
+    pub fn track(&self, tracker: Arc<dyn Tracker>) {
+        self.trackers.write().push(tracker);
+    }
+
+    fn tell(&self, what: impl Fn(&dyn Tracker)) {
+        self.trackers.read().iter().for_each(|tracker| what(&**tracker));
+    }
+
     /// The object of a key.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         self.contents.read().objects.get(key).cloned()
@@ -135,7 +169,9 @@ impl Store {
 
     /// What is known of a key that is not held.
     pub fn absence(&self, key: &ObjectKey) -> Absence {
-        Absence { seen_terminating: self.contents.read().terminated.contains(key) }
+        let contents = self.contents.read();
+        let in_namespace = contents.terminated.get(&key.namespace);
+        Absence { seen_terminating: in_namespace.is_some_and(|keys| keys.contains(key)) }
     }
 
     /// Whether the cache has caught up with a write: what it shows of the object is the write's result or newer.
@@ -179,9 +215,13 @@ impl Store {
 
     /// An object that was seen, wanted or not.
     pub(super) fn saw(&self, object: &Object) {
-        if let Some(keys) = &mut self.contents.write().keys_by_uid {
-            for keys in keys.listing.iter_mut().chain([&mut keys.keys]) {
-                keys.insert(Arc::clone(&object.uid), object.key.clone());
+        if let Some(UidIndex { keys, listing }) = &mut self.contents.write().keys_by_uid {
+            if let Some(listing) = listing {
+                listing.insert(Arc::clone(&object.uid), object.key.clone());
+            }
+            let before = keys.insert(Arc::clone(&object.uid), object.key.clone());
+            if before.as_ref() != Some(&object.key) {
+                self.tell(|tracker| tracker.moved(&object.uid, before.as_ref()));
             }
         }
     }
@@ -197,12 +237,15 @@ impl Store {
 
     /// Drops what is remembered of a key that is gone.
     pub fn forget(&self, key: &ObjectKey) {
-        self.contents.write().terminated.remove(key);
+        let mut contents = self.contents.write();
+        if contents.forget_terminated(key) {
+            self.tell(|tracker| tracker.changed(key));
+        }
     }
 
     /// The keys of a namespace that are remembered as gone.
     pub fn terminated_in(&self, namespace: &str) -> Vec<ObjectKey> {
-        self.contents.read().terminated.iter().filter(|key| &*key.namespace == namespace).cloned().collect()
+        self.contents.read().terminated.get(namespace).into_iter().flatten().cloned().collect()
     }
 
     /// All keys, in no order.
@@ -220,9 +263,14 @@ impl Store {
         self.contents.read().objects.in_namespace(namespace).cloned().collect()
     }
 
-    /// Whether any object of a namespace satisfies the condition.
-    pub fn any_in_namespace(&self, namespace: &str, mut condition: impl FnMut(&Object) -> bool) -> bool {
-        self.contents.read().objects.in_namespace(namespace).any(|object| condition(object))
+    /// The names of the objects of one namespace, in no order.
+    pub fn names_in_namespace(&self, namespace: &str) -> Vec<Arc<str>> {
+        self.contents.read().objects.in_namespace(namespace).map(|object| Arc::clone(&object.key.name)).collect()
+    }
+
+    /// How many objects there are in one namespace.
+    pub fn count_in_namespace(&self, namespace: &str) -> usize {
+        self.contents.read().objects.0.get(namespace).map_or(0, HashMap::len)
     }
 
     /// How many objects there are.
@@ -273,6 +321,7 @@ impl Store {
             let Contents { remember_terminated, lists, asked, .. } = *contents;
             let keys_by_uid = contents.keys_by_uid.is_some().then(UidIndex::default);
             *contents = Contents { remember_terminated, keys_by_uid, lists, asked, ..Contents::default() };
+            self.tell(|tracker| tracker.reset());
         }
         self.listed.send_replace(Listed::No { reason: None, unreachable: false });
     }
@@ -280,22 +329,19 @@ impl Store {
     /// A watch event of a new or changed object; returns whether it differs from what was held.
     pub(super) fn apply(&self, object: Object) -> bool {
         let mut contents = self.contents.write();
-        contents.terminated.remove(&object.key);
+        contents.forget_terminated(&object.key);
         contents.raise(&object.resource_version);
         if let Some(listing) = &mut contents.listing {
             listing.insert(object.key.clone());
         }
-        match contents.objects.get_mut(&object.key) {
-            Some(held) if held.resource_version == object.resource_version && held.uid == object.uid => false,
-            Some(held) => {
-                *held = Arc::new(object);
-                true
-            }
-            None => {
-                contents.objects.insert(object);
-                true
-            }
+        let key = object.key.clone();
+        match contents.objects.get_mut(&key) {
+            Some(held) if held.resource_version == object.resource_version && held.uid == object.uid => return false,
+            Some(held) => *held = Arc::new(object),
+            None => contents.objects.insert(object),
         }
+        self.tell(|tracker| tracker.changed(&key));
+        true
     }
 
     /// A watch event of an object that is gone.
@@ -304,8 +350,9 @@ impl Store {
         contents.raise(&last.resource_version);
         let held = contents.objects.remove(&last.key);
         if contents.remember_terminated && (last.deleting || held.is_some_and(|held| held.deleting)) {
-            contents.terminated.insert(last.key.clone());
+            contents.note_terminated(&last.key);
         }
+        self.tell(|tracker| tracker.changed(&last.key));
     }
 
     /// A list begins: what it does not mention is gone when it ends.
@@ -343,9 +390,10 @@ impl Store {
                 // Seen terminating before the gap, gone after it: it went the regular way.
                 let was_terminating = contents.objects.remove(key).is_some_and(|held| held.deleting);
                 if was_terminating && contents.remember_terminated {
-                    contents.terminated.insert(key.clone());
+                    contents.note_terminated(key);
                 }
             }
+            self.tell(|tracker| tracker.reset());
             vanished
         };
         self.listed.send_if_modified(|listed| std::mem::replace(listed, Listed::Yes) != Listed::Yes);
@@ -385,8 +433,11 @@ mod tests {
         assert_eq!(vanished, BTreeSet::from(["n/b".to_owned(), "n/c".to_owned()]));
         assert!(store.absence(&ObjectKey::new("n", "c")).seen_terminating);
         assert!(!store.absence(&ObjectKey::new("n", "b")).seen_terminating);
-        assert_eq!(store.in_namespace("n").len(), 2);
-        assert!(store.in_namespace("m").is_empty());
+        for (namespace, count) in [("n", 2), ("m", 0)] {
+            assert_eq!(store.in_namespace(namespace).len(), count);
+            assert_eq!(store.names_in_namespace(namespace).len(), count);
+            assert_eq!(store.count_in_namespace(namespace), count);
+        }
     }
 
     #[test]

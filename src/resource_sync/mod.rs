@@ -2,7 +2,7 @@
 //!
 //! [`plan`] is the heart and pure: what was observed in, the next step out; every rule of the specification is there
 //! ([`names`], [`patch`], [`secrets`], [`settled`], `unkept`, [`contention`] and [`guard`] are its parts, each pure too). Around it: [`section`]
-//! holds what a section decides from (`namespaces` the part about those), `news` translates what watches tell into keys,
+//! holds what a section decides from (`namespaces` the part about those, `namespace_use` the index of what keeps them), `news` translates what watches tell into keys,
 //! `overhear` what peers' watches tell, `run` is a section's time at work, `awaited` is what caches have yet to show of our
 //! own writes, `reconcile` is the actor that observes, plans and does (`missing` is the part about remote objects that are
 //! not there, `rejected` about telling on the remote object what the local cluster rejects, `again` about what is written once more, `fights` about what others undo, `telling` what people are told,
@@ -32,6 +32,7 @@ mod left_secrets;
 pub mod marks;
 mod missing;
 pub mod names;
+mod namespace_use;
 mod namespaces;
 mod news;
 pub mod observe;
@@ -40,6 +41,7 @@ mod obstacles;
 mod overhear;
 mod owed;
 pub mod ownership;
+mod pairs;
 pub mod patch;
 pub mod plan;
 mod protection;

@@ -163,45 +163,83 @@ impl Section {
         self.sections_here().into_iter().filter(shares)
     }
 
-    /// Whether a local object of `owner`'s in the namespace, other than `except`, must not go with it: it is paused, or it
-    /// is ours and its remote object is not known to be going. What was never ours goes with a namespace that is. What
-    /// this section does not know counts as kept.
-    pub(super) fn keeps(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
+    /// Whether the local namespace of an ending pair has to stay: something of any section's lives in it, or is kept there.
+    pub(super) fn is_in_use(&self, local_key: &ObjectKey, remote_key: &ObjectKey) -> bool {
+        let namespace = &local_key.namespace;
+        self.lives_in(self, namespace, Some(remote_key))
+            || self.keeps(self, namespace, Some(local_key))
+            || self
+                .others_here()
+                .any(|peer| self.lives_in(&peer, namespace, None) || self.keeps(&peer, namespace, None))
+    }
+
+    /// A namespace is gone: what was noted of its use is dropped, also for sections that do not run here.
+    pub(super) fn forget_namespace_use(&self, namespace: &str) {
+        for section in self.sections_here() {
+            if let Some(remote_namespace) = section.mapping.remote_namespace_of(namespace) {
+                section.namespace_use.forget(namespace, remote_namespace);
+            }
+        }
+    }
+
+    /// Whether a local object of `owner`'s in the namespace, other than `except`, must not go with it. What this section
+    /// does not know counts as kept.
+    fn keeps(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
         if owner.mapping.remote_namespace_of(namespace).is_none() {
             return false;
         }
-        let (remotes, marks) = (owner.watches.remote.store(), &owner.policy.marks);
-        let locals = owner.watches.local.store();
         !self.knows(&owner.watches.local)
             || !owner.watches.local.is_of_session()
-            || locals.in_namespace(namespace).iter().any(|local| {
-                let Some(remote_key) = owner.mapping.remote_of(&local.key) else { return false };
-                if Some(&local.key) == except || local.deleting {
-                    return false;
-                }
-                let (is_paused, is_going) = match remotes.get(&remote_key) {
-                    Some(remote) => (marks.is_paused(&remote), remote.deleting),
-                    None => (false, remotes.absence(&remote_key).seen_terminating),
-                };
-                is_paused
-                    || marks.is_paused(local)
-                    || (!is_going && is_ours(local, &owner.policy))
-                    || (ownership::is_adopted(local, &owner.policy) && !owner.policy.delete_adopted)
-                    || owner.source_lives_at(local, &remote_key).is_some()
-            })
+            || owner.namespace_use.kept.any(
+                namespace,
+                except.map(|key| &*key.name),
+                || owner.watches.local.store().names_in_namespace(namespace),
+                |name| owner.must_be_kept(&ObjectKey::new(namespace, Arc::clone(name))),
+            )
+    }
+
+    /// Whether a local object must not go with its namespace: it is paused, or it is ours and its remote object is not
+    /// known to be going. What was never ours goes with a namespace that is.
+    pub(super) fn must_be_kept(&self, local_key: &ObjectKey) -> bool {
+        let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);
+        let Some(remote_key) = self.mapping.remote_of(local_key) else { return false };
+        let Some(local) = self.watches.local.store().get(local_key).filter(|local| !local.deleting) else {
+            return false;
+        };
+        let (is_paused, is_going) = match remotes.get(&remote_key) {
+            Some(remote) => (marks.is_paused(&remote), remote.deleting),
+            None => (false, remotes.absence(&remote_key).seen_terminating),
+        };
+        if let Some(source) = local.annotation(&marks.remote_uid)
+            && remotes.key_of(source).is_none()
+        {
+            self.namespace_use.await_source(source, local_key);
+        }
+        is_paused
+            || marks.is_paused(&local)
+            || (!is_going && is_ours(&local, &self.policy))
+            || (ownership::is_adopted(&local, &self.policy) && !self.policy.delete_adopted)
+            || self.source_lives_at(&local, &remote_key).is_some()
     }
 
     /// Whether a living remote object of `owner`'s, other than that of `except`, maps to the local namespace. What this
-    /// section does not know counts as living, and so does what is paused: nothing is done for it, its deletion included.
-    pub(super) fn lives_in(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
+    /// section does not know counts as living.
+    fn lives_in(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
         let Some(remote_namespace) = owner.mapping.remote_namespace_of(namespace) else { return false };
-        let store = owner.watches.remote.store();
         !self.knows(&owner.watches.remote)
             || !owner.watches.remote.is_of_session()
-            || store.any_in_namespace(remote_namespace, |remote| {
-                (!remote.deleting || owner.policy.marks.is_paused(remote))
-                    && Some(&remote.key) != except
-                    && owner.mapping.local_of(&remote.key).is_some()
-            })
+            || owner.namespace_use.living.any(
+                remote_namespace,
+                except.map(|key| &*key.name),
+                || owner.watches.remote.store().names_in_namespace(remote_namespace),
+                |name| owner.counts_as_living(&ObjectKey::new(remote_namespace, Arc::clone(name))),
+            )
+    }
+
+    /// Whether a remote object is this section's and lives, or is paused: then nothing is done for it, its deletion included.
+    pub(super) fn counts_as_living(&self, remote_key: &ObjectKey) -> bool {
+        let remote = self.watches.remote.store().get(remote_key);
+        remote.is_some_and(|remote| !remote.deleting || self.policy.marks.is_paused(&remote))
+            && self.mapping.local_of(remote_key).is_some()
     }
 }

@@ -52,21 +52,19 @@ impl Section {
                         for key in self.watches.remote.store().terminated_in(remote_namespace) {
                             self.forget_terminated(&key);
                         }
+                        self.forget_namespace_use(&key.name);
                     }
-                    let remotes = self.watches.remote.store().in_namespace(remote_namespace);
-                    keys.extend(remotes.iter().filter_map(|remote| self.mapping.local_of(&remote.key)));
-                    let locals = self.watches.local.store().in_namespace(&key.name);
-                    keys.extend(
-                        locals
-                            .iter()
-                            .map(|local| local.key.clone())
-                            .filter(|key| self.mapping.remote_of(key).is_some()),
-                    );
+                    let remotes = self.watches.remote.store().names_in_namespace(remote_namespace);
+                    let remotes = remotes.into_iter().map(|name| ObjectKey::new(remote_namespace, name));
+                    keys.extend(remotes.filter_map(|key| self.mapping.local_of(&key)));
+                    let locals = self.watches.local.store().names_in_namespace(&key.name);
+                    let locals = locals.into_iter().map(|name| ObjectKey::new(Arc::clone(&key.name), name));
+                    keys.extend(locals.filter(|key| self.mapping.remote_of(key).is_some()));
                 }
                 if let Some(namespace) = watch.store().get(key) {
                     keys.extend(self.owner_in(&namespace).or_else(|| self.claimed_in(&namespace)));
                 }
-                keys.extend(self.table.lock().keys().filter(|pair| pair.namespace == key.name).cloned());
+                keys.extend(self.table.lock().keys_in(&key.name).cloned());
                 keys.into_iter().collect()
             }
             Role::Secrets => {

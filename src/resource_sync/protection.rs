@@ -95,7 +95,7 @@ impl Section {
             Step::DeleteNamespace if is_missing => {
                 let Namespace::Present { object, .. } = &observed.namespace else { return None };
                 let locals = self.watches.local.store();
-                Some((Harm::Delete, locals.in_namespace(&object.key.name).len().max(1)))
+                Some((Harm::Delete, locals.count_in_namespace(&object.key.name).max(1)))
             }
             Step::ReleaseLocal(_) if is_missing || observed.permitted == Some(Harm::LetGo) => Some((Harm::LetGo, 1)),
             Step::AdoptLocal(_) if observed.permitted == Some(Harm::Overwrite) => Some((Harm::Overwrite, 1)),

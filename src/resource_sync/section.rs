@@ -19,6 +19,7 @@ use super::events::{EventMailbox, PairEvent};
 use super::guard::Guard;
 use super::left_behind::LeftBehind;
 use super::names::Mapping;
+use super::namespace_use::NamespaceUse;
 use super::news::{Following, Role};
 use super::overhear::{Overhearing, Side};
 use super::owed::Owed;
@@ -80,6 +81,8 @@ pub struct Section {
     pub(super) making_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
     /// Namespaces that are being deleted, by UID, since when.
     pub(super) deleting_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
+    /// What of this section may keep a local namespace.
+    pub(super) namespace_use: Arc<NamespaceUse>,
     /// What runs asked for; the attendant requests it.
     pub(super) asked: Mutex<Asked>,
     pub(super) asked_notify: Notify,
@@ -125,9 +128,12 @@ impl Section {
             format!("{FIELD_MANAGER}-{}.remote", config.name)
         };
         let state = Keeper::new(&config, local_cluster.clone(), keeping);
+        let mapping = Mapping::new(&config);
+        let namespace_use = NamespaceUse::over(watches.remote.store(), watches.local.store(), &mapping);
         Arc::new(Self {
             policy: Policy::new(&config),
-            mapping: Mapping::new(&config),
+            mapping,
+            namespace_use,
             remote_manager,
             config,
             watches,
@@ -395,11 +401,7 @@ impl Section {
         let ending = !matches!(&remote, Remote::Present(remote) if !remote.deleting);
         let namespace_in_use = ending
             && matches!(namespace, Namespace::Present { ours: true, .. })
-            && (self.lives_in(self, &local_key.namespace, Some(remote_key))
-                || self.keeps(self, &local_key.namespace, Some(local_key))
-                || self.others_here().any(|peer| {
-                    self.lives_in(&peer, &local_key.namespace, None) || self.keeps(&peer, &local_key.namespace, None)
-                }));
+            && self.is_in_use(local_key, remote_key);
         let source_lives_at =
             local.as_ref().filter(|_| ending).and_then(|local| self.source_lives_at(local, remote_key));
         let local_was_there;

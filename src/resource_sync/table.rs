@@ -1,6 +1,6 @@
 //! What a section knows of each of its pairs beyond the caches, and what it reports of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::contention::Contended;
+use super::pairs::Pairs;
 use super::settled::Settled;
 use super::unkept::Unkept;
 use super::waits::Waits;
@@ -130,7 +131,7 @@ pub struct UnkeptTotals {
 /// All pairs of a section.
 #[derive(Debug, Default)]
 pub struct Table {
-    pairs: HashMap<ObjectKey, Pair>,
+    pairs: Pairs<Pair>,
     failures: VecDeque<(Instant, Failure)>,
     planned: BTreeMap<&'static str, u64>,
     /// How many objects were told of for fields that were not kept.
@@ -153,10 +154,7 @@ pub struct Lags {
 impl Table {
     /// The record of a pair, made on first use.
     pub fn pair(&mut self, key: &ObjectKey) -> &mut Pair {
-        if !self.pairs.contains_key(key) {
-            self.pairs.insert(key.clone(), Pair::default());
-        }
-        self.pairs.entry(key.clone()).or_default()
+        self.pairs.get_or_default(key)
     }
 
     /// The record of a pair, where there is one.
@@ -166,7 +164,12 @@ impl Table {
 
     /// All keys.
     pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.pairs.keys()
+        self.pairs.iter().map(|(key, _)| key)
+    }
+
+    /// The keys of one local namespace.
+    pub fn keys_in(&self, namespace: &str) -> impl Iterator<Item = &ObjectKey> {
+        self.pairs.keys_in(namespace)
     }
 
     /// The pairs whose remote object may bear our finalizer.
@@ -223,7 +226,7 @@ impl Table {
     /// The pairs whose fields that a server did not keep are to be written again now; from here on they are not settled.
     pub fn due_again(&mut self, now: Instant) -> Vec<ObjectKey> {
         let mut due = Vec::new();
-        for (key, pair) in &mut self.pairs {
+        for (key, pair) in self.pairs.iter_mut() {
             if pair.settled.unkept() == [None, None] {
                 pair.again_at = None;
                 continue;
@@ -251,7 +254,7 @@ impl Table {
 
     /// The kind is served in another way: all statuses are compared anew.
     pub fn forget_statuses(&mut self) {
-        self.pairs.values_mut().for_each(|pair| pair.settled.forget_status());
+        self.pairs.iter_mut().for_each(|(_, pair)| pair.settled.forget_status());
     }
 
     /// How many fields are not kept.

@@ -153,6 +153,11 @@ impl Watch {
         self.list_again.notified().now_or_never().is_some()
     }
 
+    /// Nobody demands the watch any more: its cache is emptied.
+    pub(crate) fn empty(&self) {
+        self.store.clear();
+    }
+
     /// An object was made or changed.
     pub(crate) async fn show(&self, object: &Value) {
         self.take(Event::Apply(decoded(object)), 0).await;

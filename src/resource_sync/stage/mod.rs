@@ -4,6 +4,7 @@
 
 mod absences;
 mod left_fields;
+mod namespace_use;
 mod namespaces;
 mod rejected;
 mod sessions;

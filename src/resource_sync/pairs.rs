@@ -1,0 +1,80 @@
+//! A map of pairs by their local keys that also finds those of one namespace.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::cluster::ObjectKey;
+
+/// A map by key, grouped by namespace.
+#[derive(Debug)]
+pub(super) struct Pairs<P>(HashMap<Arc<str>, HashMap<ObjectKey, P>>);
+
+impl<P> Default for Pairs<P> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<P: Default> Pairs<P> {
+    /// The pair of a key.
+    pub(super) fn get_mut(&mut self, key: &ObjectKey) -> Option<&mut P> {
+        self.0.get_mut(&key.namespace)?.get_mut(key)
+    }
+
+    /// The pair of a key, made on first use.
+    pub(super) fn get_or_default(&mut self, key: &ObjectKey) -> &mut P {
+        if self.get_mut(key).is_none() {
+            self.0.entry(Arc::clone(&key.namespace)).or_default().insert(key.clone(), P::default());
+        }
+        self.0.entry(Arc::clone(&key.namespace)).or_default().entry(key.clone()).or_default()
+    }
+
+    /// Forgets a pair.
+    pub(super) fn remove(&mut self, key: &ObjectKey) {
+        if let Some(pairs) = self.0.get_mut(&key.namespace) {
+            pairs.remove(key);
+            if pairs.is_empty() {
+                self.0.remove(&key.namespace);
+            }
+        }
+    }
+
+    /// The keys of one namespace, in no order.
+    pub(super) fn keys_in(&self, namespace: &str) -> impl Iterator<Item = &ObjectKey> {
+        self.0.get(namespace).into_iter().flat_map(HashMap::keys)
+    }
+
+    /// All pairs, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &P)> {
+        self.0.values().flatten()
+    }
+
+    /// The same, to be changed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&ObjectKey, &mut P)> {
+        self.0.values_mut().flatten()
+    }
+
+    /// All pairs without their keys.
+    pub(super) fn values(&self) -> impl Iterator<Item = &P> {
+        self.iter().map(|(_, pair)| pair)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_without_pairs_leaves_nothing_behind() {
+        let mut pairs = Pairs::<u8>::default();
+        for (namespace, name) in [("a", "one"), ("a", "two"), ("b", "one")] {
+            *pairs.get_or_default(&ObjectKey::new(namespace, name)) += 1;
+        }
+        pairs.remove(&ObjectKey::new("a", "one"));
+        assert_eq!(pairs.keys_in("a").collect::<Vec<_>>(), [&ObjectKey::new("a", "two")]);
+        pairs.remove(&ObjectKey::new("a", "two"));
+        pairs.remove(&ObjectKey::new("c", "none"));
+        assert_eq!(pairs.iter().collect::<Vec<_>>(), [(&ObjectKey::new("b", "one"), &1)]);
+        assert_eq!(pairs.0.len(), 1);
+    }
+}
