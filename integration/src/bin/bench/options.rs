@@ -26,6 +26,10 @@ pub(crate) struct Options {
     pub(crate) idle: Duration,
     /// `PROPAGATION=Background`: of the section. With `Foreground` the garbage collector runs, and is measured, too.
     pub(crate) propagation: Propagation,
+    /// `NAMESPACES=20`: the objects are spread evenly over as many. With 1, all are in one.
+    pub(crate) namespaces: usize,
+    /// `OWNED=false`: whether the daemon makes the namespaces on the edge, and deletes them with their last objects.
+    pub(crate) owned: bool,
     /// `--kind poddisruptionbudgets` or `KIND=…`.
     pub(crate) kind: LoadKind,
 }
@@ -195,14 +199,16 @@ impl Options {
             at_once: value("AT_ONCE", 32, "requests in flight")?,
             idle: Duration::from_secs(value("IDLE", 10, "seconds")?),
             propagation: value("PROPAGATION", Propagation::Background, "Background, Foreground")?,
+            namespaces: value("NAMESPACES", 20, "a number of namespaces")?,
+            owned: value("OWNED", false, "true, false")?,
             kind: match kind {
                 Some(text) => text.parse().map_err(|()| format!("--kind {text}: expected one of {kinds}"))?,
                 None => LoadKind::PodDisruptionBudgets,
             },
         };
-        let counts = [options.runs, options.changes, options.at_once, options.rate as usize];
+        let counts = [options.runs, options.changes, options.at_once, options.rate as usize, options.namespaces];
         if counts.into_iter().chain(options.objects.iter().copied()).any(|count| count == 0) {
-            return Err("OBJECTS, RUNS, CHANGES, RATE and AT_ONCE are at least 1".to_owned());
+            return Err("OBJECTS, RUNS, CHANGES, RATE, AT_ONCE and NAMESPACES are at least 1".to_owned());
         }
         Ok(options)
     }

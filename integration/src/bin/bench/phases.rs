@@ -86,6 +86,8 @@ pub(crate) struct Measured {
     pub(crate) changes: usize,
     /// From the first request to the last arrival; until ready; or how long was looked on.
     pub(crate) seconds: f64,
+    /// From the first request to the last acknowledgement, where there were any.
+    pub(crate) written_seconds: Option<f64>,
     /// Changes a second over that time.
     pub(crate) per_second: Option<f64>,
     /// From the acknowledged write to its arrival on the other side; of a deletion, to the remote object's end.
@@ -176,7 +178,7 @@ impl Run<'_> {
             _ => self.options.changes,
         };
         let one = |number: usize| {
-            let (namespace, name) = place(number);
+            let (namespace, name) = place(number, self.options.namespaces);
             let scope = Some(namespace.as_str());
             match phase {
                 Phase::Create => Write::create(&resource, scope, &name, &kind.object(&namespace, &name, FIRST_MARK)),
@@ -213,7 +215,15 @@ impl Run<'_> {
 
 /// A phase without changes.
 fn quiet(phase: Phase, objects: usize, time: Duration, cost: Cost) -> Measured {
-    Measured { phase, changes: objects, seconds: time.as_secs_f64(), per_second: None, latency_ms: None, cost }
+    Measured {
+        phase,
+        changes: objects,
+        seconds: time.as_secs_f64(),
+        written_seconds: None,
+        per_second: None,
+        latency_ms: None,
+        cost,
+    }
 }
 
 impl Course {
@@ -221,6 +231,8 @@ impl Course {
         let arrivals = self.arrived.all();
         let first = self.written.iter().map(|write| write.sent).min();
         let last = arrivals.values().max().copied();
+        let acknowledged = self.written.iter().map(|write| write.at).max();
+        let written = first.zip(acknowledged).map(|(first, last)| last.saturating_duration_since(first));
         let time = match (first, last) {
             (Some(first), Some(last)) => last.saturating_duration_since(first),
             _ => Duration::ZERO,
@@ -234,6 +246,7 @@ impl Course {
             phase,
             changes: self.changes,
             seconds: time.as_secs_f64(),
+            written_seconds: written.map(|time| time.as_secs_f64()),
             per_second,
             latency_ms: Latency::of(&pairs),
             cost,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::marks::{self, Comparison};
 use crate::options::Options;
 use crate::phases::{Measured, Phase};
-use crate::summary::{Summary, summarize};
+use crate::summary::{self, Growth, Summary, summarize};
 
 /// Below the working directory, which `make` makes the repository.
 const FILE: &str = "target/bench/resource-sync.json";
@@ -22,9 +22,12 @@ struct Report<'a> {
     runs: usize,
     rate: u32,
     at_once: usize,
+    namespaces: usize,
+    owned: bool,
     setting: &'a str,
     phases: &'a [Summary],
     marks: &'a [Comparison],
+    growth: &'a [Growth],
 }
 
 /// How it was measured; part of every figure.
@@ -48,6 +51,9 @@ pub(crate) fn progress(measured: &Measured) -> String {
         cost.daemon_switches,
         cost.daemon.peak_mib,
     );
+    if let Some(written) = measured.written_seconds {
+        let _ = write!(line, "; all written after {written:.2} s");
+    }
     if let Some(latency) = measured.latency_ms {
         let _ = write!(line, "; p50 {:.1} p99 {:.1} max {:.1} ms", latency.p50, latency.p99, latency.max);
     }
@@ -63,15 +69,22 @@ pub(crate) fn finish(options: &Options, runs: &[(usize, Vec<Measured>)]) -> Resu
     if !comparisons.is_empty() {
         println!("\n{}", marks::table(&comparisons));
     }
+    let growth = summary::growth(&summaries);
+    if !growth.is_empty() {
+        println!("\n{}", growth_table(&growth));
+    }
     let report = Report {
         kind: options.kind.as_str(),
         propagation: options.propagation.as_str(),
         runs: options.runs,
         rate: options.rate,
         at_once: options.at_once,
+        namespaces: options.namespaces,
+        owned: options.owned,
         setting: SETTING,
         phases: &summaries,
         marks: &comparisons,
+        growth: &growth,
     };
     write_json(FILE, &report)
 }
@@ -142,6 +155,25 @@ fn table(summaries: &[Summary]) -> String {
             row.daemon_switches,
             row.daemon_peak_mib,
             note(summary),
+        );
+    }
+    text
+}
+
+/// What an object costs among the fewest and among the most objects.
+fn growth_table(growth: &[Growth]) -> String {
+    let mut text = String::from("daemon CPU ms/object among few and many objects (medians)\n");
+    for one in growth {
+        // Writing to a string can't fail.
+        let _ = writeln!(
+            text,
+            "{:<13}{:>9.2} ({} objects){:>9.2} ({} objects){:>8.2} times",
+            one.phase.as_str(),
+            one.few.cpu_ms,
+            one.few.objects,
+            one.many.cpu_ms,
+            one.many.objects,
+            one.ratio,
         );
     }
     text

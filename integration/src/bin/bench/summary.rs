@@ -72,6 +72,46 @@ pub(crate) fn summarize(runs: &[(usize, Vec<Measured>)]) -> Vec<Summary> {
     summaries
 }
 
+/// What one object costs the daemon among so many.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PerObject {
+    /// How many objects there are.
+    pub(crate) objects: usize,
+    /// CPU ms of the daemon for each that was changed.
+    pub(crate) cpu_ms: f64,
+}
+
+/// How the cost of one object grows with the number of objects.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Growth {
+    /// The phase.
+    pub(crate) phase: Phase,
+    /// Among the fewest objects that were measured.
+    pub(crate) few: PerObject,
+    /// Among the most.
+    pub(crate) many: PerObject,
+    /// The second by the first.
+    pub(crate) ratio: f64,
+}
+
+/// Compares the fewest with the most objects, for each phase that changes objects; nothing where one number was measured.
+pub(crate) fn growth(summaries: &[Summary]) -> Vec<Growth> {
+    let counts = summaries.iter().map(|summary| summary.objects);
+    let (Some(fewest), Some(most)) = (counts.clone().min(), counts.max()) else { return Vec::new() };
+    let of = |objects: usize, phase: Phase| {
+        let found = summaries.iter().find(|summary| summary.objects == objects && summary.phase == phase)?;
+        Some(PerObject { objects, cpu_ms: found.median.daemon_cpu_ms })
+    };
+    let changing = Phase::ALL.into_iter().filter(|phase| !matches!(phase, Phase::Idle | Phase::Restart));
+    changing
+        .filter(|_| fewest < most)
+        .filter_map(|phase| {
+            let (few, many) = (of(fewest, phase)?, of(most, phase)?);
+            Some(Growth { phase, ratio: many.cpu_ms / few.cpu_ms, few, many })
+        })
+        .collect()
+}
+
 fn row(runs: &[Measured]) -> Row {
     let middle = |of: &dyn Fn(&Measured) -> f64| median(runs.iter().map(of).collect()).unwrap_or_default();
     let each = |measured: &Measured| match measured.phase {

@@ -15,8 +15,6 @@ use crate::options::{Options, Propagation};
 
 /// Name of the section.
 const SECTION: &str = "bench";
-/// Objects are spread evenly over as many namespaces, which are there before anything is measured.
-const NAMESPACES: usize = 20;
 /// No phase of 10,000 objects takes that long, even on a machine that does other things too.
 pub(crate) const LONGEST_PHASE: Duration = Duration::from_mins(20);
 
@@ -44,8 +42,10 @@ impl Clusters {
             let admin = plane.client(users::ADMIN).await?;
             Grant::kind(side, options.kind.as_str(), options.kind.group()).apply(&admin).await?;
             let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
-            let namespaces = (0..NAMESPACES).map(|number| {
-                let name = namespace(number);
+            // The namespaces are there before anything is measured, but for those that the daemon is to make.
+            let made = if options.owned && side == Side::Local { 0 } else { options.namespaces };
+            let namespaces = (0..made).map(|number| {
+                let name = namespace(number, options.namespaces);
                 let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
                 Write::create(&kind, None, &name, &body)
             });
@@ -75,18 +75,19 @@ impl Clusters {
 
 fn plane_options(name: &str, options: &Options) -> PlaneOptions {
     PlaneOptions {
-        controller_manager: options.propagation == Propagation::Foreground,
+        // It also ends the namespaces.
+        controller_manager: options.propagation == Propagation::Foreground || options.owned,
         ..PlaneOptions::measured(name).with_crds(options.kind.crds())
     }
 }
 
-fn namespace(number: usize) -> String {
-    format!("bench-{:02}", number % NAMESPACES)
+fn namespace(number: usize, namespaces: usize) -> String {
+    format!("bench-{:02}", number % namespaces)
 }
 
 /// Namespace and name of an object.
-pub(crate) fn place(number: usize) -> (String, String) {
-    (namespace(number), format!("object-{number:05}"))
+pub(crate) fn place(number: usize, namespaces: usize) -> (String, String) {
+    (namespace(number, namespaces), format!("object-{number:05}"))
 }
 
 /// Waits until the section says that all pairs are in step; how long that took, since `since`.
