@@ -7,11 +7,20 @@ use tokio::time::Instant;
 
 use super::marks::NamespaceOwner;
 use super::ownership::{self, is_ours};
+use super::plan::{Namespace, Observed, Remote};
 use super::section::Section;
 use crate::cluster::{Object, ObjectKey};
 
 /// A namespace that was just made is in the cache within this, or was not made; one that was deleted shows it.
 const MADE_WITHIN: Duration = Duration::from_secs(5);
+
+/// That a namespace is being deleted by this section.
+pub(super) struct NamespaceDeletion {
+    uid: Arc<str>,
+    since: Instant,
+    /// Who deleted it, and waits for its end.
+    pair: ObjectKey,
+}
 
 impl Section {
     /// Whether this pair is to make the namespace; of many that need it at once only one does, the others are asked for
@@ -34,20 +43,46 @@ impl Section {
 
     /// Whether this pair is to delete the namespace; of many that end at once only one does, the others are asked for
     /// when the watch shows it.
-    pub(super) fn may_delete_namespace(&self, namespace: &Object) -> bool {
+    pub(super) fn may_delete_namespace(&self, namespace: &Object, pair: &ObjectKey) -> bool {
         let now = Instant::now();
         let mut deleting = self.deleting_namespaces.lock();
-        deleting.retain(|_, since| now.saturating_duration_since(*since) < MADE_WITHIN);
-        if deleting.contains_key(&namespace.uid) {
+        if let Some(deletion) = deleting.get(&namespace.key.name)
+            && deletion.uid == namespace.uid
+            && now.saturating_duration_since(deletion.since) < MADE_WITHIN
+        {
             return false;
         }
-        deleting.insert(Arc::clone(&namespace.uid), now);
+        let deletion = NamespaceDeletion { uid: Arc::clone(&namespace.uid), since: now, pair: pair.clone() };
+        deleting.insert(Arc::clone(&namespace.key.name), deletion);
         true
     }
 
-    /// It could not be deleted: another pair may try.
+    /// It could not be deleted, or that is not known: another pair may try.
     pub(super) fn namespace_was_not_deleted(&self, namespace: &Object) {
-        self.deleting_namespaces.lock().remove(&namespace.uid);
+        self.deleting_namespaces.lock().remove(&namespace.key.name);
+    }
+
+    /// Whether another pair of this run has deleted the namespace, and waits for its end.
+    pub(super) fn another_awaits_end_of(&self, namespace: &Object, pair: &ObjectKey) -> bool {
+        let deleting = self.deleting_namespaces.lock();
+        let deletion = deleting.get(&namespace.key.name).filter(|_| namespace.deleting);
+        deletion.is_some_and(|deletion| deletion.uid == namespace.uid && deletion.pair != *pair)
+    }
+
+    /// What other pairs do may have changed what an ending pair was found to be able to do: a namespace that was in use is
+    /// no more, or one that was not is again.
+    pub(super) fn look_at_namespace_again(&self, observed: &mut Observed) {
+        let is_ending = !matches!(&observed.remote, Remote::Present(remote) if !remote.deleting);
+        let Namespace::Present { object, ours: true } = &observed.namespace else { return };
+        if !is_ending || object.deleting {
+            return;
+        }
+        let shown = self.watches.namespaces.store().get(&object.key).filter(|shown| shown.uid == object.uid);
+        if let Some(object) = shown.filter(|shown| self.owns(shown)) {
+            observed.namespace_end_is_awaited = self.another_awaits_end_of(&object, &observed.local_key);
+            observed.namespace = Namespace::Present { object, ours: true };
+        }
+        observed.namespace_in_use = self.is_in_use(&observed.local_key, &observed.remote_key);
     }
 
     /// The pair that an owned namespace was made for.
@@ -173,8 +208,9 @@ impl Section {
                 .any(|peer| self.lives_in(&peer, namespace, None) || self.keeps(&peer, namespace, None))
     }
 
-    /// A namespace is gone: what was noted of its use is dropped, also for sections that do not run here.
-    pub(super) fn forget_namespace_use(&self, namespace: &str) {
+    /// A namespace is gone: what was noted of it is dropped, of its use also for sections that do not run here.
+    pub(super) fn forget_namespace(&self, namespace: &str) {
+        self.deleting_namespaces.lock().remove(namespace);
         for section in self.sections_here() {
             if let Some(remote_namespace) = section.mapping.remote_namespace_of(namespace) {
                 section.namespace_use.forget(namespace, remote_namespace);

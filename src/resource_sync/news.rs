@@ -52,7 +52,7 @@ impl Section {
                         for key in self.watches.remote.store().terminated_in(remote_namespace) {
                             self.forget_terminated(&key);
                         }
-                        self.forget_namespace_use(&key.name);
+                        self.forget_namespace(&key.name);
                     }
                     let remotes = self.watches.remote.store().names_in_namespace(remote_namespace);
                     let remotes = remotes.into_iter().map(|name| ObjectKey::new(remote_namespace, name));

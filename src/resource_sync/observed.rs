@@ -70,6 +70,8 @@ pub struct Observed {
     pub namespace: Namespace,
     /// A living remote object of this or another section maps to the local namespace (this pair's own aside).
     pub namespace_in_use: bool,
+    /// The local namespace is being deleted, and another pair keeps its finalizer until it is gone.
+    pub namespace_end_is_awaited: bool,
     /// A local object was found to be there when one was to be made.
     pub local_was_there: bool,
     /// The remote object that the local one records as its source lives under this key, which is not the pair's: the rule

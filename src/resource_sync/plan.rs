@@ -416,7 +416,9 @@ fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explain
         Namespace::Present { object, ours: true } if !observed.namespace_in_use => Some(object),
         _ => None,
     };
-    if let Some(namespace) = namespace {
+    // One pair waits for the end of the namespace; the others need not, once their local objects are gone.
+    let need_not_wait = our_finalizer && observed.namespace_end_is_awaited;
+    if let Some(namespace) = namespace.filter(|namespace| !(namespace.deleting && need_not_wait)) {
         if namespace.deleting {
             // A pair without objects has nothing to wait for, and nobody would ask for it when the namespace is gone.
             let is_gone = remote.is_none() && observed.local.is_none();

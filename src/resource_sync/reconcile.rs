@@ -211,7 +211,10 @@ impl PairReconciler {
         let mut asked = false;
         // How long the first of what somebody else keeps undoing has to wait.
         let mut contended: Option<Duration> = None;
-        for _ in 0..MOST_STEPS {
+        for number in 0..MOST_STEPS {
+            if number > 0 && section.mode() == Mode::Syncing {
+                section.look_at_namespace_again(&mut observed);
+            }
             let next = match section.mode() {
                 Mode::Syncing => plan::next(&observed, section.policy()),
                 Mode::Detaching => plan::detach(&observed, section.policy(), false),
@@ -340,7 +343,7 @@ impl PairReconciler {
             return Some(End::Later(PairState::Pending, Some(NAMESPACE_MADE)));
         }
         if let (Step::DeleteNamespace, Namespace::Present { object, .. }) = (step, &observed.namespace)
-            && !section.may_delete_namespace(object)
+            && !section.may_delete_namespace(object, &self.key)
         {
             return Some(End::Later(PairState::Deleting, Some(NAMESPACE_MADE)));
         }

@@ -20,6 +20,7 @@ use super::guard::Guard;
 use super::left_behind::LeftBehind;
 use super::names::Mapping;
 use super::namespace_use::NamespaceUse;
+use super::namespaces::NamespaceDeletion;
 use super::news::{Following, Role};
 use super::overhear::{Overhearing, Side};
 use super::owed::Owed;
@@ -79,8 +80,8 @@ pub struct Section {
     pub(super) awaiting: Mutex<HashMap<ObjectKey, Awaiting>>,
     /// Namespaces that are being made, since when.
     pub(super) making_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
-    /// Namespaces that are being deleted, by UID, since when.
-    pub(super) deleting_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
+    /// Namespaces that this section deletes, by name.
+    pub(super) deleting_namespaces: Mutex<HashMap<Arc<str>, NamespaceDeletion>>,
     /// What of this section may keep a local namespace.
     pub(super) namespace_use: Arc<NamespaceUse>,
     /// What runs asked for; the attendant requests it.
@@ -402,6 +403,8 @@ impl Section {
         let namespace_in_use = ending
             && matches!(namespace, Namespace::Present { ours: true, .. })
             && self.is_in_use(local_key, remote_key);
+        let namespace_end_is_awaited = matches!(&namespace, Namespace::Present { object, ours: true }
+            if self.another_awaits_end_of(object, local_key));
         let source_lives_at =
             local.as_ref().filter(|_| ending).and_then(|local| self.source_lives_at(local, remote_key));
         let local_was_there;
@@ -431,6 +434,7 @@ impl Section {
             remote_generation_unknown: false,
             namespace,
             namespace_in_use,
+            namespace_end_is_awaited,
             local_was_there,
             source_lives_at,
             permitted: None,

@@ -121,6 +121,22 @@ fn a_pair_without_objects_does_not_wait_for_its_namespace_to_go() {
 }
 
 #[test]
+fn only_one_pair_waits_for_the_end_of_a_namespace_that_this_section_deleted() {
+    let mut scene = Scene::remote_terminating("").owned_namespace();
+    terminating(&mut scene.namespace);
+    assert_eq!(scene.next(), Next::Rest(Rest::NamespaceTerminating), "nobody else is known to wait");
+    scene.namespace_end_is_awaited = true;
+    assert_eq!(scene.next(), Next::Do(Step::DeleteLocal));
+    let stranger = scene.clone();
+    terminating(&mut scene.local);
+    assert_eq!(scene.next(), Next::Rest(Rest::LocalTerminating), "the finalizer stays while the local object does");
+    scene.local = Value::Null;
+    assert_eq!(scene.next(), Next::Do(Step::RemoveFinalizer));
+    let missing = Scene { remote: Value::Null, absence: Absence::Unexplained, ..stranger };
+    assert_eq!(missing.next(), Next::Rest(Rest::NamespaceTerminating), "what is missing has no finalizer to take off");
+}
+
+#[test]
 fn what_is_going_already_is_waited_for() {
     let mut scene = Scene::remote_terminating("");
     terminating(&mut scene.local);

@@ -34,6 +34,8 @@ struct Pair {
     holds_remote: bool,
     /// A local object was there when one was to be made.
     local_was_there: bool,
+    /// The namespace that it deleted, and whose end it waits for.
+    ends: Option<Arc<str>>,
     /// There is a record of it.
     known: bool,
     /// A reconcile is asked for.
@@ -247,6 +249,10 @@ impl World {
                 object: Arc::clone(held),
             }),
             namespace_in_use: in_use,
+            namespace_end_is_awaited: namespace.is_some_and(|held| {
+                held.deleting
+                    && self.pairs.iter().any(|(other, pair)| *other != name && pair.ends.as_ref() == Some(&held.uid))
+            }),
             local_was_there: self.pairs[name].local_was_there && locals.cache.contains_key(name),
             source_lives_at: None,
             permitted: None,
@@ -425,6 +431,9 @@ impl World {
                 pair.namespace.wrote(written);
                 if let Namespace::Present { object, .. } = &observed.namespace {
                     pair.namespace.deleted = Some(Arc::clone(&object.uid));
+                    if !self.pairs.values().any(|pair| pair.ends.as_ref() == Some(&object.uid)) {
+                        self.pairs.get_mut(name).expect("a pair").ends = Some(Arc::clone(&object.uid));
+                    }
                 }
             }
             Step::UploadSecret(_) | Step::NoteSecretHash(_) | Step::RenewMarks(_) => {}

@@ -103,7 +103,7 @@ impl World {
             }
             Event::Empty(stage, on_remote) => self.watch(*stage, *on_remote).empty(),
             Event::Forget(stage, key) => self.watch(*stage, true).store().forget(key),
-            Event::NamespaceGone(stage, name) => self.stages[*stage].section.forget_namespace_use(name),
+            Event::NamespaceGone(stage, name) => self.stages[*stage].section.forget_namespace(name),
             Event::Restart(stage) => {
                 let stage = &mut self.stages[*stage];
                 stage.running = None;
