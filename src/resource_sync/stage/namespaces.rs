@@ -44,6 +44,49 @@ async fn a_namespace_that_could_not_be_deleted_is_another_pairs_to_delete() {
     assert_eq!(stage.edge.asked(), [format!("DELETE {NAMESPACE}"), format!("DELETE {NAMESPACE}")]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_under_way_deletes_the_namespace_once_the_last_other_object_goes() {
+    let stage = Stage::new("");
+    let (remotes, locals) = ([terminating(remote("a", 5), 6), remote("b", 5)], ["a", "b"].map(|name| local(name, 7)));
+    stage.list(&remotes, &locals, &[namespace(8, "a", "databases")]).await;
+    let section = Arc::clone(&stage.section);
+    stage.edge.answer(move |asked| {
+        if asked == format!("DELETE {OBJECTS}/a") {
+            let going = terminating(remote("b", 5), 9);
+            section.watches().remote.show(&going).now_or_never().expect("room in the mailbox");
+        }
+        (200, json!({"metadata": {"uid": "written", "resourceVersion": "1000", "generation": 1}}))
+    });
+    stage.reconcile("a").await;
+    assert_eq!(stage.edge.asked(), [format!("DELETE {OBJECTS}/a"), format!("DELETE {NAMESPACE}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_deleted_a_namespace_waits_for_its_end_and_the_others_for_their_objects() {
+    let stage = Stage::new("");
+    let names = ["a", "b", "c"];
+    let remotes = names.map(|name| terminating(remote(name, 5), 6));
+    let ours = namespace(8, "c", "databases");
+    stage.list(&remotes, &names.map(|name| local(name, 7)), std::slice::from_ref(&ours)).await;
+    stage.reconcile("b").await;
+    assert_eq!(stage.edge.asked(), [format!("DELETE {NAMESPACE}")]);
+    stage.watches().namespaces.show(&terminating(ours.clone(), 1001)).await;
+    for name in ["a", "c"] {
+        stage.reconcile(name).await;
+        assert_eq!(stage.edge.asked(), [format!("DELETE {OBJECTS}/{name}")]);
+        assert!(stage.hub.asked().is_empty(), "the finalizer stays while the local object does");
+        stage.watches().local.gone(&local(name, 1002)).await;
+        stage.reconcile(name).await;
+        assert_eq!(stage.hub.asked(), [format!("PATCH {OBJECTS}/{name}")]);
+    }
+    stage.watches().local.gone(&local("b", 1003)).await;
+    stage.reconcile("b").await;
+    assert!(stage.hub.asked().is_empty() && stage.edge.asked().is_empty(), "the namespace is not gone yet");
+    stage.watches().namespaces.gone(&terminating(ours, 1004)).await;
+    stage.reconcile("b").await;
+    assert_eq!(stage.hub.asked(), [format!("PATCH {OBJECTS}/b")]);
+}
+
 /// A section that made the namespace for an object that is going, and another one of which nothing is listed.
 async fn owner_and_peer(keys: &str) -> (Stage, Stage) {
     let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
