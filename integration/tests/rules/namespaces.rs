@@ -1,7 +1,8 @@
 //! Rules 1, 3 and 8 and the owner marks, as far as namespaces are concerned.
 
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use integration::eventually;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
@@ -17,6 +18,16 @@ fn namespaces(section: &Section) -> Api<Namespace> {
 
 async fn namespace_gone(section: &Section, suffix: &str) {
     gone(&namespaces(section), "the namespace on the edge", &section.namespace(suffix)).await;
+}
+
+/// Waits until so many remote objects are left.
+async fn remotes_left(section: &Section, suffix: &str, count: usize) {
+    eventually(format!("{count} remote objects to be left"), LIMIT, async || {
+        let left = section.remote(suffix).list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        if left.items.len() == count { Ok(()) } else { Err(format!("{} are left", left.items.len())) }
+    })
+    .await
+    .unwrap();
 }
 
 #[test]
@@ -94,6 +105,38 @@ fn the_last_object_to_go_takes_the_namespace_and_none_before() {
         assert_eq!(edge, counts([("delete databases", 2)]));
         section.delete_remote("a", "three").await;
         section.remote_gone("a", "three").await;
+        namespace_gone(&section, "a").await;
+        let (hub, edge) = section.counted("a", since).await;
+        assert_eq!(hub, counts([("patch databases", 3)]));
+        assert_eq!(edge, counts([("delete databases", 2), ("delete namespaces", 1)]));
+    });
+}
+
+#[test]
+fn one_remote_object_waits_for_the_end_of_a_namespace_and_the_others_for_their_own_objects() {
+    run(async {
+        let mut section = Section::start("ends", databases(), "").await;
+        section.make_remote_namespace("a").await;
+        for name in ["one", "two", "three"] {
+            section.make_remote("a", name, &database()).await;
+        }
+        section.in_step().await;
+        // A stranger's finalizer holds the namespace in its end.
+        let others: Api<ConfigMap> = Api::namespaced(section.edge.clone(), &section.namespace("a"));
+        let held = json!({"metadata": {"name": "held", "finalizers": ["example.org/held"]}});
+        others.create(&PostParams::default(), &serde_json::from_value(held).unwrap()).await.unwrap();
+        let since = section.mark().await;
+        section.towline.kill9().await.unwrap();
+        for name in ["one", "two", "three"] {
+            section.delete_remote("a", name).await;
+        }
+        section.towline.start_again().await.unwrap();
+        remotes_left(&section, "a", 1).await;
+        section.quiet().await;
+        remotes_left(&section, "a", 1).await;
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        others.patch("held", &PatchParams::default(), &patch).await.unwrap();
+        remotes_left(&section, "a", 0).await;
         namespace_gone(&section, "a").await;
         let (hub, edge) = section.counted("a", since).await;
         assert_eq!(hub, counts([("patch databases", 3)]));
