@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -37,9 +38,8 @@ pub(super) struct Candidates {
     tracked: Mutex<(u64, HashMap<Arc<str>, Tracked>)>,
     /// Held while candidates are evaluated: while one asker evaluates a name, no other may miss it.
     asking: Mutex<()>,
-    /// How many names were evaluated or listed.
-    #[cfg(test)]
-    looked_at: std::sync::atomic::AtomicUsize,
+    /// How many names were evaluated or listed; tests hold that to a number.
+    looked_at: AtomicUsize,
 }
 
 impl Candidates {
@@ -87,7 +87,7 @@ impl Candidates {
     }
 
     /// Makes sure that the namespace is tracked; returns since which listing.
-    fn listed(&self, namespace: &str, list: impl Fn() -> Vec<Arc<str>>) -> u64 {
+    fn listed(&self, namespace: &str, all_names: impl Fn() -> Vec<Arc<str>>) -> u64 {
         let listing = {
             let (last, tracked) = &mut *self.tracked.lock();
             if let Some(tracked) = tracked.get(namespace) {
@@ -98,7 +98,7 @@ impl Candidates {
             tracked.insert(namespace.into(), Tracked { names: Vec::new(), most: usize::MAX, listing: *last });
             *last
         };
-        let names = list();
+        let names = all_names();
         self.look_at(names.len());
         if let Some(tracked) = self.tracked.lock().1.get_mut(namespace)
             && tracked.listing == listing
@@ -134,13 +134,9 @@ impl Candidates {
         self.tracked.lock().1.clear();
     }
 
-    #[cfg(test)]
     fn look_at(&self, names: usize) {
-        self.looked_at.fetch_add(names, std::sync::atomic::Ordering::Relaxed);
+        self.looked_at.fetch_add(names, Ordering::Relaxed);
     }
-
-    #[cfg(not(test))]
-    fn look_at(&self, _: usize) {}
 }
 
 /// The index of one section.
@@ -185,7 +181,7 @@ impl NamespaceUse {
     /// How many names were evaluated or listed since the last time.
     #[cfg(test)]
     pub(super) fn looked_at(&self) -> usize {
-        let of = |candidates: &Candidates| candidates.looked_at.swap(0, std::sync::atomic::Ordering::Relaxed);
+        let of = |candidates: &Candidates| candidates.looked_at.swap(0, Ordering::Relaxed);
         of(&self.living) + of(&self.kept)
     }
 }

@@ -65,6 +65,7 @@ fn shared(value: &Value) -> Option<Arc<Object>> {
 }
 
 /// One pair as JSON, to be bent by a test; `Null` is an object that is not there.
+#[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
 #[derive(Clone)]
 struct Scene {
     policy: Policy,

@@ -80,7 +80,9 @@ impl World {
         );
         let mut stages = vec![plain, beside, suffixed, within];
         let sections: Vec<_> = stages.iter().map(|stage| Arc::clone(&stage.section)).collect();
-        stages.iter_mut().for_each(|stage| stage.begin(&sections));
+        for stage in &mut stages {
+            stage.begin(&sections);
+        }
         Self { stages, clusters: vec![hub, edge] }
     }
 
@@ -132,6 +134,7 @@ impl World {
 }
 
 /// What an object is like, as far as it decides about its namespace.
+#[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
 #[derive(Debug, Clone)]
 struct Thing {
     key: ObjectKey,
