@@ -18,8 +18,8 @@ const MADE_WITHIN: Duration = Duration::from_secs(5);
 pub(super) struct NamespaceDeletion {
     uid: Arc<str>,
     since: Instant,
-    /// Who deleted it, and waits for its end.
-    pair: ObjectKey,
+    /// The pair that deleted it, where its remote object bears our finalizer, which stays until the namespace is gone.
+    waits: Option<ObjectKey>,
 }
 
 impl Section {
@@ -43,7 +43,7 @@ impl Section {
 
     /// Whether this pair is to delete the namespace; of many that end at once only one does, the others are asked for
     /// when the watch shows it.
-    pub(super) fn may_delete_namespace(&self, namespace: &Object, pair: &ObjectKey) -> bool {
+    pub(super) fn may_delete_namespace(&self, namespace: &Object, observed: &Observed) -> bool {
         let now = Instant::now();
         let mut deleting = self.deleting_namespaces.lock();
         if let Some(deletion) = deleting.get(&namespace.key.name)
@@ -52,7 +52,9 @@ impl Section {
         {
             return false;
         }
-        let deletion = NamespaceDeletion { uid: Arc::clone(&namespace.uid), since: now, pair: pair.clone() };
+        let holds = |remote: &Arc<Object>| remote.has_finalizer(&self.policy.marks.finalizer);
+        let waits = observed.remote_object().is_some_and(holds).then(|| observed.local_key.clone());
+        let deletion = NamespaceDeletion { uid: Arc::clone(&namespace.uid), since: now, waits };
         deleting.insert(Arc::clone(&namespace.key.name), deletion);
         true
     }
@@ -66,7 +68,9 @@ impl Section {
     pub(super) fn another_awaits_end_of(&self, namespace: &Object, pair: &ObjectKey) -> bool {
         let deleting = self.deleting_namespaces.lock();
         let deletion = deleting.get(&namespace.key.name).filter(|_| namespace.deleting);
-        deletion.is_some_and(|deletion| deletion.uid == namespace.uid && deletion.pair != *pair)
+        deletion.is_some_and(|deletion| {
+            deletion.uid == namespace.uid && deletion.waits.as_ref().is_some_and(|waits| waits != pair)
+        })
     }
 
     /// What other pairs do may have changed what an ending pair was found to be able to do: a namespace that was in use is

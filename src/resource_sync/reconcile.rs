@@ -343,7 +343,7 @@ impl PairReconciler {
             return Some(End::Later(PairState::Pending, Some(NAMESPACE_MADE)));
         }
         if let (Step::DeleteNamespace, Namespace::Present { object, .. }) = (step, &observed.namespace)
-            && !section.may_delete_namespace(object, &self.key)
+            && !section.may_delete_namespace(object, observed)
         {
             return Some(End::Later(PairState::Deleting, Some(NAMESPACE_MADE)));
         }

@@ -431,7 +431,10 @@ impl World {
                 pair.namespace.wrote(written);
                 if let Namespace::Present { object, .. } = &observed.namespace {
                     pair.namespace.deleted = Some(Arc::clone(&object.uid));
-                    if !self.pairs.values().any(|pair| pair.ends.as_ref() == Some(&object.uid)) {
+                    let holds = |remote: &Arc<Object>| remote.has_finalizer(&self.policy.marks.finalizer);
+                    if observed.remote_object().is_some_and(holds)
+                        && !self.pairs.values().any(|pair| pair.ends.as_ref() == Some(&object.uid))
+                    {
                         self.pairs.get_mut(name).expect("a pair").ends = Some(Arc::clone(&object.uid));
                     }
                 }

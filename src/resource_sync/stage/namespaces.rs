@@ -87,6 +87,22 @@ async fn who_deleted_a_namespace_waits_for_its_end_and_the_others_for_their_obje
     assert_eq!(stage.hub.asked(), [format!("PATCH {OBJECTS}/b")]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn where_a_pair_without_a_remote_object_deletes_the_namespace_the_others_wait_for_its_end() {
+    let stage = Stage::new("");
+    let ours = namespace(8, "a", "databases");
+    stage.list(&[remote("a", 5), remote("b", 5)], &[local("b", 7)], std::slice::from_ref(&ours)).await;
+    stage.watches().remote.gone(&terminating(remote("a", 5), 9)).await;
+    stage.watches().remote.show(&terminating(remote("b", 5), 10)).await;
+    stage.reconcile("a").await;
+    assert_eq!(stage.edge.asked(), [format!("DELETE {NAMESPACE}")]);
+    stage.watches().namespaces.show(&terminating(ours, 1001)).await;
+    stage.reconcile("b").await;
+    stage.watches().local.gone(&local("b", 1002)).await;
+    stage.reconcile("b").await;
+    assert!(stage.hub.asked().is_empty() && stage.edge.asked().is_empty(), "somebody holds on until it is gone");
+}
+
 /// A section that made the namespace for an object that is going, and another one of which nothing is listed.
 async fn owner_and_peer(keys: &str) -> (Stage, Stage) {
     let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
