@@ -72,7 +72,13 @@ impl Mapping {
     /// Whether the remote's annotation is to be on the local object.
     fn goes_down(&self, annotation: &str) -> bool {
         let marks = ["paused", "sync-owner", "sync-owner-resource", "sync-owner-section", "sync-remote-uid"];
-        let more = ["sync-remote-generation", "sync-local-generation", "sync-error", "last-uploaded-hash"];
+        let more = [
+            "sync-remote-generation",
+            "sync-local-generation",
+            "sync-error",
+            "sync-local-cluster",
+            "last-uploaded-hash",
+        ];
         let excluded = |pattern: &String| match pattern.strip_suffix('*') {
             Some(prefix) => annotation.starts_with(prefix),
             None => annotation == pattern,

@@ -47,6 +47,11 @@ pub(super) async fn execute(section: &Section, step: &Step, observed: &Observed)
             {
                 annotations.insert(marks.sync_error.to_string(), Value::Null);
             }
+            if let (Some(annotations), Some(uid)) =
+                (annotations.as_object_mut(), observed.holder_to_note(section.policy()))
+            {
+                annotations.insert(marks.local_cluster.to_string(), json!(&**uid));
+            }
             // The UID: generations of one object must not be noted on another of the same name.
             let metadata = json!({"uid": &*act.remote()?.uid, "annotations": annotations});
             act.patch_remote("", MERGE_PATCH, &json!({"metadata": metadata})).await
@@ -147,13 +152,18 @@ impl Act<'_> {
 
     async fn add_finalizer(&self) -> Result<Written, Error> {
         let remote = self.remote()?;
-        let finalizer = &*self.section.policy().marks.finalizer;
+        let policy = self.section.policy();
+        let finalizer = &*policy.marks.finalizer;
         let add = if remote.finalizers.is_empty() {
             json!({"op": "add", "path": "/metadata/finalizers", "value": [finalizer]})
         } else {
             json!({"op": "add", "path": "/metadata/finalizers/-", "value": finalizer})
         };
-        self.patch_remote("", JSON_PATCH, &json!([replace_version(remote), add])).await
+        let mut operations = vec![replace_version(remote), add];
+        if let Some(uid) = self.observed.holder_to_note(policy) {
+            operations.push(annotate(remote, &policy.marks.local_cluster, uid));
+        }
+        self.patch_remote("", JSON_PATCH, &Value::Array(operations)).await
     }
 
     async fn remove_finalizer(&self) -> Result<Written, Error> {
@@ -170,7 +180,7 @@ impl Act<'_> {
         }
         // Nobody is left to take it off later.
         if policy.write_back {
-            for mark in marks.names_on(remote, &marks.sync_error) {
+            for mark in marks.gone_with_finalizer(remote) {
                 operations.push(json!({"op": "remove", "path": format!("/metadata/annotations/{}", escape(&mark))}));
             }
         }
@@ -280,6 +290,14 @@ impl Act<'_> {
         };
         self.section.local_cluster().write(request).await
     }
+}
+
+/// The operation of a JSON patch that sets an annotation.
+fn annotate(object: &Object, key: &str, value: &str) -> Value {
+    if object.annotations.is_empty() && !object.hidden_annotations {
+        return json!({"op": "add", "path": "/metadata/annotations", "value": {key: value}});
+    }
+    json!({"op": "add", "path": format!("/metadata/annotations/{}", escape(key)), "value": value})
 }
 
 /// Labels or annotations as a request has them.

@@ -10,6 +10,7 @@ const REMOTE_UID: &str = "sync-remote-uid";
 const REMOTE_GENERATION: &str = "sync-remote-generation";
 const LOCAL_GENERATION: &str = "sync-local-generation";
 const SYNC_ERROR: &str = "sync-error";
+const LOCAL_CLUSTER: &str = "sync-local-cluster";
 
 /// Every mark of one section, spelled out once.
 #[derive(Debug, Clone)]
@@ -36,6 +37,9 @@ pub struct Marks {
     pub local_generation: Arc<str>,
     /// On a remote object: why the local cluster rejects what it orders.
     pub sync_error: Arc<str>,
+    /// On a remote object: the local cluster whose section holds it, by the UID of its namespace `kube-system`. Two local
+    /// clusters with one finalizer are told apart by it.
+    pub local_cluster: Arc<str>,
     /// On a secret: hash of what was last uploaded.
     pub uploaded_hash: Arc<str>,
     /// On a remote object: held while the local object or namespace exists.
@@ -75,6 +79,7 @@ impl Marks {
             remote_generation: mark(REMOTE_GENERATION),
             local_generation: mark(LOCAL_GENERATION),
             sync_error: mark(SYNC_ERROR),
+            local_cluster: mark(LOCAL_CLUSTER),
             uploaded_hash: mark("last-uploaded-hash"),
             finalizer: mark(&config.finalizer),
             resource: config.resource.plural_and_group().into(),
@@ -126,8 +131,15 @@ impl Marks {
     }
 
     /// The marks that this section writes on remote objects.
-    pub fn on_remote(&self) -> [&Arc<str>; 3] {
-        [&self.remote_generation, &self.local_generation, &self.sync_error]
+    pub fn on_remote(&self) -> [&Arc<str>; 4] {
+        [&self.remote_generation, &self.local_generation, &self.sync_error, &self.local_cluster]
+    }
+
+    /// What goes from a remote object with our finalizer, by the names that it has there.
+    pub fn gone_with_finalizer(&self, remote: &Object) -> Vec<Arc<str>> {
+        let mut names = self.names_on(remote, &self.sync_error);
+        names.extend(self.names_on(remote, &self.local_cluster));
+        names
     }
 
     /// The marks that this section writes on local objects.
@@ -154,6 +166,7 @@ impl Marks {
             &self.remote_generation,
             &self.local_generation,
             &self.sync_error,
+            &self.local_cluster,
             &self.uploaded_hash,
         ]
         .iter()
@@ -218,7 +231,7 @@ impl Marks {
 /// Whether an annotation is what a section notes about a pair on its remote object, of whichever domain.
 pub fn is_note(annotation: &str) -> bool {
     let name = annotation.split_once('/').map_or(annotation, |(_, name)| name);
-    [REMOTE_GENERATION, LOCAL_GENERATION, SYNC_ERROR].contains(&name)
+    [REMOTE_GENERATION, LOCAL_GENERATION, SYNC_ERROR, LOCAL_CLUSTER].contains(&name)
 }
 
 /// What an object says of a pause.

@@ -77,6 +77,10 @@ pub struct Observed {
     /// The remote object that the local one records as its source lives under this key, which is not the pair's: the rule
     /// between names has changed.
     pub source_lives_at: Option<ObjectKey>,
+    /// The local cluster, by the UID of its namespace `kube-system`, where it is known.
+    pub local_cluster: Option<Arc<str>>,
+    /// The other local cluster that holds the remote object by the same finalizer.
+    pub other_cluster: Option<Arc<str>>,
     /// The guard lets this run do what may harm many objects at once.
     pub permitted: Option<Harm>,
     /// The named local secrets in the local namespace.
@@ -96,6 +100,18 @@ impl Observed {
         }
     }
 
+    /// What is to be noted on the remote object about which local cluster holds it; `None`: it says so, or it is not known.
+    pub(super) fn holder_to_note(&self, policy: &Policy) -> Option<&Arc<str>> {
+        let noted = policy.marks.value_of(self.remote_object()?, &policy.marks.local_cluster);
+        self.local_cluster.as_ref().filter(|uid| policy.write_back && noted != Some(&***uid))
+    }
+
+    /// Whether the remote object was held for a local cluster in whose place this one is.
+    pub(super) fn is_taken_over(&self, policy: &Policy) -> bool {
+        let is_noted = |remote: &Arc<Object>| policy.marks.value_of(remote, &policy.marks.local_cluster).is_some();
+        self.holder_to_note(policy).is_some() && self.remote_object().is_some_and(is_noted)
+    }
+
     /// Whether somebody else keeps undoing this, and it is not to be written now.
     pub(super) fn is_contended(&self, what: &Contended) -> bool {
         self.contended.contains(what)
@@ -108,15 +124,19 @@ impl Observed {
     #[must_use]
     pub fn after(mut self, step: &Step, written: &Written, policy: &Policy) -> Self {
         match step {
-            Step::AddFinalizer => self.change_remote(|remote| {
-                remote.resource_version = Arc::clone(&written.resource_version);
-                remote.finalizers.push(Arc::clone(&policy.marks.finalizer));
-            }),
+            Step::AddFinalizer => {
+                let holder = self.holder_to_note(policy).cloned();
+                self.change_remote(|remote| {
+                    remote.resource_version = Arc::clone(&written.resource_version);
+                    remote.finalizers.push(Arc::clone(&policy.marks.finalizer));
+                    remote.annotations.extend(holder.map(|uid| (Arc::clone(&policy.marks.local_cluster), uid)));
+                });
+            }
             Step::RemoveFinalizer => self.change_remote(|remote| {
                 remote.resource_version = Arc::clone(&written.resource_version);
                 remote.finalizers.retain(|held| !policy.marks.is_finalizer(held));
                 if policy.write_back {
-                    for mark in policy.marks.names_on(remote, &policy.marks.sync_error) {
+                    for mark in policy.marks.gone_with_finalizer(remote) {
                         remote.annotations.remove(&mark);
                     }
                 }
@@ -127,16 +147,7 @@ impl Observed {
                     self.remote_object().is_some_and(|remote| remote.generation != written.generation);
                 self.change_remote(|remote| remote.status = status);
             }
-            Step::NoteGenerations { remote: remote_generation, local } => {
-                let notes =
-                    [(&policy.marks.remote_generation, remote_generation), (&policy.marks.local_generation, local)];
-                self.change_remote(|remote| {
-                    for (mark, generation) in notes {
-                        remote.annotations.insert(Arc::clone(mark), generation.to_string().into());
-                    }
-                    remote.annotations.remove(&policy.marks.sync_error);
-                });
-            }
+            Step::NoteGenerations { remote, local } => self.note_generations(*remote, *local, policy),
             Step::NoteError(error) => self.change_remote(|remote| {
                 let mark = &policy.marks.sync_error;
                 match error {
@@ -203,6 +214,20 @@ impl Observed {
             }
         }
         self
+    }
+
+    fn note_generations(&mut self, remote_generation: i64, local_generation: i64, policy: &Policy) {
+        let marks = &policy.marks;
+        let notes = [(&marks.remote_generation, remote_generation), (&marks.local_generation, local_generation)];
+        let holder = self.holder_to_note(policy).cloned();
+        self.change_remote(|remote| {
+            for (mark, generation) in notes {
+                remote.annotations.insert(Arc::clone(mark), generation.to_string().into());
+            }
+            remote.annotations.extend(holder.map(|uid| (Arc::clone(&marks.local_cluster), uid)));
+            // An error that is over goes with the same write.
+            remote.annotations.remove(&marks.sync_error);
+        });
     }
 
     fn renew(&mut self, renewal: &Renewal, written: &Written, policy: &Policy) {

@@ -204,6 +204,8 @@ pub enum Rest {
     Stranger,
     /// The remote object that the local one came from lives under another key: nothing is deleted.
     MappingChanged,
+    /// The remote object is held for another local cluster, by the same finalizer.
+    OtherCluster,
     /// The remote object was itself made from the local one: two sections, or a swapped one, sync in a circle.
     Circle,
     /// The local object is being deleted.
@@ -240,6 +242,9 @@ pub fn next(observed: &Observed, policy: &Policy) -> Next {
         || observed.local.as_ref().is_some_and(|local| policy.marks.is_paused(local))
     {
         return Next::Rest(Rest::Paused);
+    }
+    if observed.other_cluster.is_some() {
+        return Next::Rest(Rest::OtherCluster);
     }
     match &observed.remote {
         Remote::Present(remote) if remote.deleting => ending(observed, policy, Some(remote), true),
@@ -371,6 +376,7 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         let noted = |mark: &str| policy.marks.value_of(remote, mark).and_then(|text| text.parse::<i64>().ok());
         if noted(&policy.marks.remote_generation) != Some(remote.generation)
             || noted(&policy.marks.local_generation) != Some(local.generation)
+            || observed.is_taken_over(policy)
         {
             // An error that is over goes with the same write.
             return Next::Do(Step::NoteGenerations { remote: remote.generation, local: local.generation });
@@ -520,11 +526,12 @@ pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
     if let Some(next) = left_out(observed, policy) {
         return next;
     }
-    if observed.remote_object().is_some_and(|remote| policy.marks.holds(remote)) {
+    let is_held_here = observed.other_cluster.is_none();
+    if observed.remote_object().is_some_and(|remote| is_held_here && policy.marks.holds(remote)) {
         return Next::Do(Step::RemoveFinalizer);
     }
     let notes_error = |remote: &Arc<Object>| remote.annotation(&policy.marks.sync_error).is_some();
-    if policy.write_back && observed.remote_object().is_some_and(notes_error) {
+    if policy.write_back && is_held_here && observed.remote_object().is_some_and(notes_error) {
         return Next::Do(Step::NoteError(None));
     }
     if !local_gone {

@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::awaited::{Awaiting, Side};
-use super::contention::{Contended, Contests, Effect, effects};
+use super::awaited::Awaiting;
+use super::contention::{Contests, effects};
 use super::events::PairEvent;
 use super::execute::execute;
-use super::former::Place;
 use super::missing::{GUARD_LOOK, LISTING_LOOK, is_selected};
 use super::ownership::Unproven;
 use super::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step, UPLOAD_SECRET};
@@ -23,8 +22,8 @@ use super::standing::Standing;
 use super::table::Failure;
 use super::waits::Waits;
 use crate::actor::{Outcome, Reconciler, ReconcilerFactory};
-use crate::cluster::{Error, ObjectKey, Retry, Written};
-use crate::telemetry::{Direction, ObjectState as PairState, SyncMetrics};
+use crate::cluster::{Error, ObjectKey, Retry};
+use crate::telemetry::{ObjectState as PairState, SyncMetrics};
 
 /// A cache that has not shown our write after this is asked about: a live GET.
 pub(super) const CATCH_UP: Duration = Duration::from_secs(5);
@@ -350,124 +349,6 @@ impl PairReconciler {
         None
     }
 
-    /// Folds the reply of a step into what is known; an end: nothing more can be decided now.
-    async fn acknowledged(
-        &mut self,
-        section: &Section,
-        step: &Step,
-        effects: &[Effect],
-        written: &Written,
-        observed: Observed,
-    ) -> (Option<End>, Observed) {
-        for effect in effects {
-            self.contests.wrote(effect);
-        }
-        if *step == Step::RemoveFinalizer {
-            self.contests.took_back(&Contended::Finalizer);
-        }
-        self.note(section, step, written, &observed);
-        section.remember(&self.key, &self.awaiting);
-        let end = if *step == Step::WriteRemoteStatus { self.confirm_status(section).await } else { None };
-        (end, observed.after(step, written, section.policy()))
-    }
-
-    /// Notes what the caches have yet to show, and what a write may settle on.
-    pub(super) fn note(&mut self, section: &Section, step: &Step, written: &Written, observed: &Observed) {
-        let watches = section.watches();
-        let (remotes, locals, namespaces) = (watches.remote.store(), watches.local.store(), watches.namespaces.store());
-        match step {
-            // What is not selected the watch does not show.
-            Step::NoteError(_) if !matches!(observed.remote, Remote::Present(_)) => {}
-            Step::AddFinalizer | Step::NoteGenerations { .. } | Step::NoteError(_) => {
-                self.awaiting.remote.wrote(written, remotes);
-            }
-            Step::RemoveFinalizer => {
-                if let Remote::Present(remote) = &observed.remote {
-                    self.awaiting.remote.wrote(written, remotes);
-                    if remote.deleting && remote.finalizers.iter().all(|held| section.policy().marks.is_finalizer(held))
-                    {
-                        self.awaiting.remote.await_absence(&remote.uid);
-                    }
-                }
-                section.table.lock().pair(&self.key).holds_remote = false;
-                section.guard.lock().clear(&self.key);
-            }
-            Step::WriteRemoteStatus => {
-                self.awaiting.remote.wrote(written, remotes);
-                if let Some(local) = &observed.local {
-                    let mut table = section.table.lock();
-                    if let Some(lag) = table.status_written(&self.key, Instant::now()) {
-                        self.metrics.written(Direction::Status, lag);
-                    }
-                    let settled = &mut table.pair(&self.key).settled;
-                    if let Some(remote) = observed.remote_object() {
-                        settled.wrote_status(local, remote, written);
-                    }
-                    let shown = remotes.get(&observed.remote_key);
-                    settled.observe(shown.as_deref(), None, section.policy());
-                }
-            }
-            Step::CreateLocal | Step::PatchLocal(_) => {
-                self.awaiting.local.wrote(written, locals);
-                if let Some(lag) = section.table.lock().spec_written(&self.key, Instant::now()) {
-                    self.metrics.written(Direction::Spec, lag);
-                }
-                let wrote_content = !matches!(step, Step::PatchLocal(change) if change.content.is_none());
-                if let (true, Some(remote)) = (wrote_content, observed.remote_object()) {
-                    let mut table = section.table.lock();
-                    let settled = &mut table.pair(&self.key).settled;
-                    settled.wrote_content(remote, written);
-                    let shown = locals.get(&self.key);
-                    settled.observe(None, shown.as_deref(), section.policy());
-                }
-            }
-            Step::ReleaseLocal(_) => self.awaiting.local.wrote(written, locals),
-            Step::AdoptLocal(_) => {
-                self.awaiting.local.wrote(written, locals);
-                self.metrics.adopted();
-                section.tell_adopted(observed);
-            }
-            Step::RenewMarks(renewal) => match renewal.place {
-                Place::Remote => self.awaiting.remote.wrote(written, remotes),
-                Place::Local => self.awaiting.local.wrote(written, locals),
-                Place::Namespace => self.awaiting.namespace.wrote(written, namespaces),
-            },
-            Step::DeleteLocal => {
-                self.awaiting.local.wrote(written, locals);
-                if let Some(local) = &observed.local {
-                    self.awaiting.local.await_end(&local.uid);
-                    section.tell_deleted(local, observed);
-                }
-            }
-            Step::CreateNamespace | Step::ReleaseNamespace => self.awaiting.namespace.wrote(written, namespaces),
-            Step::DeleteNamespace => {
-                self.awaiting.namespace.wrote(written, namespaces);
-                if let Namespace::Present { object, .. } = &observed.namespace {
-                    self.awaiting.namespace.await_end(&object.uid);
-                    section.tell_deleted(object, observed);
-                }
-            }
-            Step::UploadSecret(name) => {
-                section.table.lock().pair(&self.key).uploads.insert(Arc::clone(name), Instant::now());
-                let key = ObjectKey::new(
-                    Arc::clone(&observed.remote_key.namespace),
-                    section.mapping().remote_secret_name(name),
-                );
-                self.wrote_secret(section, name, Side::Remote, key, written);
-            }
-            Step::NoteSecretHash(name) => {
-                let key = ObjectKey::new(Arc::clone(&self.key.namespace), Arc::clone(name));
-                self.wrote_secret(section, name, Side::Local, key, written);
-            }
-        }
-    }
-
-    fn wrote_secret(&mut self, section: &Section, name: &str, side: Side, key: ObjectKey, written: &Written) {
-        if let Some(index) = section.config().secret_names.iter().position(|configured| configured == name) {
-            self.awaiting.wrote_secret(index, side, key, written);
-        }
-    }
-
     fn finish(&mut self, section: &Section, observed: &Observed, end: End) -> Outcome {
         let now = Instant::now();
         let mut waits = None;
@@ -537,6 +418,7 @@ impl PairReconciler {
             Rest::Stranger => PairState::Stranger,
             Rest::MappingChanged => PairState::MappingChanged,
             Rest::Circle => PairState::Circle,
+            Rest::OtherCluster => PairState::OtherCluster,
             Rest::Unclaimed(unproven) if unproven != Unproven::Unmarked => PairState::Unclaimed,
             Rest::Unclaimed(_) | Rest::Gone => {
                 // Nothing is left to do, but the remote object is not gone yet.
@@ -577,6 +459,10 @@ impl PairReconciler {
         }
         let told = table.pair(&self.key).told_failure.take();
         if rest == Rest::InStep {
+            let was_there = std::mem::take(&mut table.pair(&self.key).local_was_there);
+            if let Some(local) = observed.local.as_deref().filter(|_| was_there) {
+                section.made_by_another(local);
+            }
             table.pair(&self.key).told_rejection = None;
             table.pair(&self.key).settled.in_step();
         }

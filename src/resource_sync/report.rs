@@ -184,7 +184,9 @@ impl SyncReport {
             clusters,
             refused,
             held,
-            failing: failing.filter(|_| is_failing).map(|failure| format!("{}: {}", failure.key, failure.reason)),
+            failing: section.other_daemon().or_else(|| {
+                failing.filter(|_| is_failing).map(|failure| format!("{}: {}", failure.key, failure.reason))
+            }),
             waiting,
             broken_watch: broken.map(|(_, reason)| reason),
             // What was never listed was never known.
@@ -351,18 +353,27 @@ impl telemetry::Section for SyncReport {
             let section = &self.section;
             if let Some(objection) = section.accept_clusters() {
                 tracing::info!(section = %section.name(), overruled = %objection, "the clusters are approved");
+                section.take_over();
                 section.unpark().await;
                 section.request_all().await;
                 return Ok(json!({"approved": 0, "overruled": objection.to_string()}));
             }
+            let taken_over = section.take_over();
+            if taken_over > 0 {
+                tracing::info!(section = %section.name(), objects = taken_over, "the local cluster takes another's place");
+                section.request_all().await;
+            }
             let bounds = section.bounds();
             if section.guard.lock().held(bounds, Instant::now()).is_empty() {
+                if taken_over > 0 {
+                    return Ok(json!({"approved": taken_over}));
+                }
                 return Err(Refused::Conflict { reason: "nothing is held".into() });
             }
             let freed = section.guard.lock().approve();
             section.remember_guard();
             tracing::info!(section = %section.name(), objects = freed.len(), "mass change approved");
-            let count = freed.len();
+            let count = freed.len() + taken_over;
             for key in freed {
                 section.request(key).await;
             }

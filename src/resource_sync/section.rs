@@ -31,6 +31,7 @@ use super::secrets::{self, RemoteSecret, SecretView};
 use super::standing::Known;
 use super::state::{Keeper, Keeping};
 use super::table::Table;
+use super::twin::Twin;
 use crate::actor::KeyMailbox;
 use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, ObjectKey, Watch};
 use crate::config::{SectionName, SyncConfig};
@@ -102,6 +103,8 @@ pub struct Section {
     pub(super) run: RwLock<Run>,
     /// What it has to know after its process ended.
     state: Arc<Keeper>,
+    /// Another daemon that runs the section, too.
+    pub(super) twin: Mutex<Twin>,
     /// What earlier settings have left behind, and the objects of sections that are gone.
     pub(super) left_behind: Mutex<(Vec<LeftBehind>, Vec<String>)>,
 }
@@ -158,6 +161,7 @@ impl Section {
             fence,
             run: RwLock::default(),
             state,
+            twin: Mutex::default(),
             left_behind: Mutex::default(),
         })
     }
@@ -405,6 +409,10 @@ impl Section {
             && self.is_in_use(local_key, remote_key);
         let namespace_end_is_awaited = matches!(&namespace, Namespace::Present { object, ours: true }
             if self.another_awaits_end_of(object, local_key));
+        let other_cluster = match &remote {
+            Remote::Present(remote) => self.other_holder(remote),
+            Remote::Absent(_) => None,
+        };
         let source_lives_at =
             local.as_ref().filter(|_| ending).and_then(|local| self.source_lives_at(local, remote_key));
         let local_was_there;
@@ -437,6 +445,8 @@ impl Section {
             namespace_end_is_awaited,
             local_was_there,
             source_lives_at,
+            local_cluster: self.local_cluster_uid(),
+            other_cluster,
             permitted: None,
             secrets,
             settled,
@@ -497,7 +507,9 @@ impl Section {
         let watches = &self.watches;
         let unselected = usize::from(self.asked.lock().unselected) + self.unselected_and_held();
         let remotes = watches.remote.store().objects();
-        let held = remotes.iter().filter(|remote| marks.holds(remote) && self.mapping.local_of(&remote.key).is_some());
+        let held = remotes.iter().filter(|remote| {
+            marks.holds(remote) && self.other_holder(remote).is_none() && self.mapping.local_of(&remote.key).is_some()
+        });
         if self.mode() == Mode::DetachingLocalGone {
             return unselected + held.count();
         }

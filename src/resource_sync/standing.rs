@@ -7,12 +7,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::guard::WINDOW;
 use super::ownership;
 use super::section::{Mode, Section};
 use super::state::Identities;
-use crate::cluster::{Cluster, Identity};
+use crate::cluster::{Cluster, Identity, Object};
 use crate::config::ClusterName;
 
 /// So many pairs may always lack their local object.
@@ -231,12 +232,54 @@ impl Section {
         Some(objection)
     }
 
+    /// The local cluster, where it is known.
+    pub(super) fn local_cluster_uid(&self) -> Option<Arc<str>> {
+        self.local_cluster().identity().uid().cloned()
+    }
+
+    /// The other local cluster that holds a remote object by our finalizer: one that this one is in the place of does not
+    /// count.
+    pub(super) fn other_holder(&self, remote: &Object) -> Option<Arc<str>> {
+        let marks = &self.policy.marks;
+        if !self.policy.write_back || !marks.holds(remote) {
+            return None;
+        }
+        let holder = marks.value_of(remote, &marks.local_cluster)?;
+        let identity = self.local_cluster().identity();
+        let known = self.known_clusters.lock();
+        let ours = identity.uid().map(AsRef::as_ref).or(known.identities.local.as_deref())?;
+        let is_ours = holder == ours || known.identities.former_locals.contains_key(holder);
+        (!is_ours).then(|| holder.into())
+    }
+
+    /// An operator says that the local cluster is in the place of those that hold remote objects by our finalizer: how many
+    /// objects that frees.
+    pub(super) fn take_over(&self) -> usize {
+        let remotes = self.watches.remote.store().objects();
+        let is_ours = |remote: &&Arc<Object>| self.mapping.local_of(&remote.key).is_some();
+        let holders: Vec<_> = remotes.iter().filter(is_ours).filter_map(|remote| self.other_holder(remote)).collect();
+        if holders.is_empty() {
+            return 0;
+        }
+        let mut known = self.known_clusters.lock();
+        known.identities.former_locals.extend(holders.iter().map(|holder| (holder.to_string(), seconds_now())));
+        let identities = known.identities.clone();
+        drop(known);
+        self.state().change(|state| state.identities = identities);
+        holders.len()
+    }
+
     fn tell_objection(&self, objection: &Objection) {
         let is_told = std::mem::replace(&mut self.known_clusters.lock().is_told, true);
         if !is_told {
             tracing::warn!(section = %self.name(), reason = %objection, "the section is held");
         }
     }
+}
+
+/// The present second, since 1970.
+fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 impl Known {
@@ -248,6 +291,11 @@ impl Known {
     /// Returns what is to be remembered.
     fn accept(&mut self, seen: [Seen; 2]) -> Identities {
         let [remote, local] = &seen;
+        let replaced = self.identities.local.clone().filter(|before| {
+            let now = local.identity.uid();
+            now.is_some_and(|now| **now != **before)
+        });
+        self.identities.former_locals.extend(replaced.map(|before| (before, seconds_now())));
         for (held, side) in [(&mut self.identities.remote, remote), (&mut self.identities.local, local)] {
             if let Some(uid) = side.identity.uid() {
                 *held = Some(uid.to_string());

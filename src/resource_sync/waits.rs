@@ -127,6 +127,16 @@ impl Waits {
                     format!("set the suffix back, or delete it on {}", config.local),
                 )
             }
+            Rest::OtherCluster => (
+                format!(
+                    "the local cluster whose kube-system has UID {} holds its remote object by the same finalizer",
+                    observed.other_cluster.as_deref().unwrap_or("(unknown)")
+                ),
+                format!(
+                    "give each local cluster a finalizer of its own; `towline approve {}` if {} is in its place",
+                    config.name, config.local
+                ),
+            ),
             Rest::Circle => (
                 "its remote object was made from it: two sections sync in a circle".to_owned(),
                 "see which of remote and local is which".to_owned(),

@@ -116,6 +116,8 @@ pub enum ObjectState {
     Held,
     /// A local object bears our marks and is not proved to be ours: it is kept.
     Unclaimed,
+    /// Another local cluster holds the remote object by the same finalizer.
+    OtherCluster,
     /// A local object was there before its remote one and is not to be taken over.
     Stranger,
     /// The remote object that the local one came from lives under another key: the local one is an orphan.
@@ -126,7 +128,7 @@ pub enum ObjectState {
 
 impl ObjectState {
     /// Every state, in the order of a report.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::InStep,
         Self::Pending,
         Self::Paused,
@@ -137,6 +139,7 @@ impl ObjectState {
         Self::Stranger,
         Self::MappingChanged,
         Self::Circle,
+        Self::OtherCluster,
     ];
 
     /// The label's value, and the key in a report.
@@ -152,6 +155,7 @@ impl ObjectState {
             Self::Stranger => "stranger",
             Self::MappingChanged => "mapping_changed",
             Self::Circle => "circle",
+            Self::OtherCluster => "other_cluster",
         }
     }
 
@@ -165,7 +169,9 @@ impl ObjectState {
             // Longer than a change takes on its way through clusters that are well.
             Self::Pending => Some((3, Duration::from_secs(10))),
             // Nothing happens to them before somebody looks.
-            Self::Circle | Self::MappingChanged | Self::Unclaimed | Self::Stranger => Some((4, Duration::ZERO)),
+            Self::Circle | Self::OtherCluster | Self::MappingChanged | Self::Unclaimed | Self::Stranger => {
+                Some((4, Duration::ZERO))
+            }
             Self::InStep | Self::Paused => None,
         }
     }

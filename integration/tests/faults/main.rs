@@ -23,6 +23,7 @@ mod process;
 mod prometheus;
 mod rejected;
 mod servers;
+mod twins;
 mod visible;
 mod world;
 mod wrong_cluster;

@@ -10,6 +10,7 @@ mod convergence;
 mod cost;
 mod ending;
 mod former;
+mod holder;
 mod living;
 mod ownership;
 mod patches;
@@ -172,6 +173,8 @@ impl Scene {
             namespace_end_is_awaited: self.namespace_end_is_awaited,
             local_was_there: self.local_was_there,
             source_lives_at: self.source_lives_at.clone(),
+            local_cluster: None,
+            other_cluster: None,
             permitted: self.permitted,
             secrets: self.secrets.clone(),
             settled: self.settled.clone(),

@@ -255,6 +255,8 @@ impl World {
             }),
             local_was_there: self.pairs[name].local_was_there && locals.cache.contains_key(name),
             source_lives_at: None,
+            local_cluster: None,
+            other_cluster: None,
             permitted: None,
             secrets: Vec::new(),
             settled: self.pairs[name].settled.clone(),
@@ -330,6 +332,7 @@ impl World {
             | Rest::Stranger
             | Rest::MappingChanged
             | Rest::Circle
+            | Rest::OtherCluster
             | Rest::Contended => {}
         }
     }

@@ -1,0 +1,103 @@
+//! Two that follow the same remote objects and should not: local clusters with one finalizer, daemons with one section.
+
+use std::sync::Arc;
+
+use integration::rbac::Side;
+use integration::{Towline, eventually, users};
+use kube::ResourceExt;
+use serde_json::Value;
+
+use crate::world::{LIMIT, Lane, delete, objects, plane, report, run, start};
+
+const OBJECTS: usize = 4;
+
+async fn command(towline: &Towline, word: &str) {
+    let output = Towline::command([word, "lane", "--admin", &towline.admin_url()]).await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Waits until so many objects are left alone since another local cluster holds them.
+async fn held_elsewhere(towline: &Towline, count: usize, when: &str) -> Value {
+    report(towline, "lane", &format!("that another cluster holds {count} objects {when}"), |report| {
+        objects(report, "other_cluster") == count as u64
+    })
+    .await
+}
+
+#[test]
+fn two_local_clusters_with_one_finalizer_do_not_share_objects_and_one_takes_the_others_place() {
+    run(async {
+        let lane = Lane::shared("two-edges", "gadgets").await;
+        let other = plane("second-edge", Side::Local, |options| options.controller_manager = false).await;
+        let there = Lane::between(Arc::clone(&lane.hub), Arc::clone(&other), "two-edges", "gadgets").await;
+        lane.make_namespace("team").await;
+        lane.order_many("team", OBJECTS).await;
+        let first = lane.towline().await;
+        lane.in_step("before").await;
+
+        let second = there.towline().await;
+        let told = held_elsewhere(&second, OBJECTS, "at the start").await;
+        assert!(told["not_in_step"].to_string().contains("by the same finalizer"), "{told}");
+        assert!(told["well"] == false, "{told}");
+        // What is ordered now goes to one of them, and what is deleted waits for the one that has it.
+        lane.order("team", "late", "1Gi").await;
+        eventually("the late object to be somewhere", LIMIT, async || {
+            let found = lane.local_uids().await.len() + there.local_uids().await.len();
+            if found == OBJECTS + 1 { Ok(()) } else { Err(format!("{found} local objects")) }
+        })
+        .await
+        .unwrap();
+        delete(&lane.on_hub("team"), "late").await;
+        delete(&lane.on_hub("team"), "o0").await;
+        eventually("both deleted objects to be gone everywhere", LIMIT, async || {
+            let found = lane.remote_uids().await.len() + lane.local_uids().await.len() + there.local_uids().await.len();
+            if found == 2 * (OBJECTS - 1) { Ok(()) } else { Err(format!("{found} objects")) }
+        })
+        .await
+        .unwrap();
+        held_elsewhere(&second, OBJECTS - 1, "still").await;
+
+        // One that lets go is no hindrance to the other.
+        command(&first, "detach").await;
+        there.in_step("when the first has let go").await;
+        assert_eq!(there.local_uids().await.len(), OBJECTS - 1);
+        // Back again it finds the other there, and takes its place when somebody says so.
+        command(&first, "attach").await;
+        held_elsewhere(&first, OBJECTS - 1, "for the first").await;
+        command(&first, "approve").await;
+        lane.in_step("when the first has taken over").await;
+        held_elsewhere(&second, OBJECTS - 1, "for the second").await;
+        let remote = lane.on_hub("team").get("o1").await.unwrap();
+        let holder = remote.annotations().get("cloud.teleport.dev/sync-local-cluster");
+        let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> =
+            kube::Api::all(lane.edge.client(users::ADMIN).await.unwrap());
+        assert_eq!(holder.cloned(), namespaces.get("kube-system").await.unwrap().uid());
+    });
+}
+
+#[test]
+fn two_daemons_that_run_one_section_are_told_and_keep_it_in_step() {
+    run(async {
+        let lane = Lane::shared("two-daemons", "gadgets").await;
+        lane.make_namespace("team").await;
+        let daemons = [lane.towline().await, lane.towline().await];
+        lane.order_many("team", 60).await;
+        lane.in_step("by both").await;
+        eventually("one of them to tell of the other", LIMIT, async || {
+            let mut told = Vec::new();
+            for daemon in &daemons {
+                let report = daemon.admin().section("lane").await.map_err(|error| error.to_string())?;
+                let message = report["message"].as_str().unwrap_or_default().to_owned();
+                if message.contains("another daemon") && report["well"] == false {
+                    return Ok(());
+                }
+                told.push(message);
+            }
+            Err(format!("{told:?}"))
+        })
+        .await
+        .unwrap();
+        let logs = daemons.each_ref().map(|daemon| daemon.log().unwrap());
+        assert!(logs.iter().any(|log| log.contains("another daemon")), "{logs:?}");
+    });
+}
