@@ -182,16 +182,20 @@ impl Section {
             }
         }
         let is_same = before.local.is_some() && before.local.as_deref() == local.identity.uid().map(AsRef::as_ref);
-        if is_same || without_local { None } else { self.missing_locals() }
+        if is_same || without_local { None } else { self.missing_locals(before) }
     }
 
     /// Whether so many local objects are missing that the local cluster must be another one.
-    fn missing_locals(&self) -> Option<Objection> {
+    fn missing_locals(&self, before: &Identities) -> Option<Objection> {
         let (remotes, locals) = (self.watches.remote.store(), self.watches.local.store());
         let (mut pairs, mut missing) = (0, 0);
         for remote in remotes.objects() {
             let Some(key) = self.mapping.local_of(&remote.key) else { continue };
-            if remote.deleting || !ownership::was_in_step(&remote, &self.policy) {
+            // What is known to be held for another local cluster is told by itself.
+            if remote.deleting
+                || !ownership::was_in_step(&remote, &self.policy)
+                || self.holder_other_than(before, &remote).is_some()
+            {
                 continue;
             }
             pairs += 1;
@@ -240,15 +244,18 @@ impl Section {
     /// The other local cluster that holds a remote object by our finalizer: one that this one is in the place of does not
     /// count.
     pub(super) fn other_holder(&self, remote: &Object) -> Option<Arc<str>> {
+        self.holder_other_than(&self.known_clusters.lock().identities, remote)
+    }
+
+    fn holder_other_than(&self, known: &Identities, remote: &Object) -> Option<Arc<str>> {
         let marks = &self.policy.marks;
         if !self.policy.write_back || !marks.holds(remote) {
             return None;
         }
         let holder = marks.value_of(remote, &marks.local_cluster)?;
         let identity = self.local_cluster().identity();
-        let known = self.known_clusters.lock();
-        let ours = identity.uid().map(AsRef::as_ref).or(known.identities.local.as_deref())?;
-        let is_ours = holder == ours || known.identities.former_locals.contains_key(holder);
+        let ours = identity.uid().map(AsRef::as_ref).or(known.local.as_deref())?;
+        let is_ours = holder == ours || known.former_locals.contains_key(holder);
         (!is_ours).then(|| holder.into())
     }
 

@@ -195,6 +195,7 @@ impl Condition {
             (SectionState::Waiting, facts.waiting.clone()),
             // Nothing happens to them before somebody looks. A stranger is left alone because the configuration says so.
             (SectionState::Waiting, any(ObjectState::Circle)),
+            (SectionState::Waiting, any(ObjectState::OtherCluster)),
             (SectionState::Waiting, any(ObjectState::MappingChanged)),
             (SectionState::Waiting, any(ObjectState::Unclaimed)),
         ];

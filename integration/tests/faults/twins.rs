@@ -7,7 +7,7 @@ use integration::{Towline, eventually, users};
 use kube::ResourceExt;
 use serde_json::Value;
 
-use crate::world::{LIMIT, Lane, delete, objects, plane, report, run, start};
+use crate::world::{LIMIT, Lane, delete, objects, plane, report, run};
 
 const OBJECTS: usize = 4;
 
@@ -28,7 +28,7 @@ async fn held_elsewhere(towline: &Towline, count: usize, when: &str) -> Value {
 fn two_local_clusters_with_one_finalizer_do_not_share_objects_and_one_takes_the_others_place() {
     run(async {
         let lane = Lane::shared("two-edges", "gadgets").await;
-        let other = plane("second-edge", Side::Local, |options| options.controller_manager = false).await;
+        let other = plane("second-edge", Side::Local, |_| ()).await;
         let there = Lane::between(Arc::clone(&lane.hub), Arc::clone(&other), "two-edges", "gadgets").await;
         lane.make_namespace("team").await;
         lane.order_many("team", OBJECTS).await;
