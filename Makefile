@@ -24,6 +24,20 @@ test: setup-test ## runs every test, those on real components included
 	cargo test --workspace --locked --no-run
 	TOWLINE_BIN=$(TARGET)/debug/towline cargo test --workspace --locked -- --test-threads=$(TEST_THREADS)
 
+# Tests that draw lots, in full. A seed brings back what happens, not when.
+SEED ?=
+ROUNDS ?=
+.PHONY: soak
+soak: setup-test ## plays the tests that draw lots for long (SEED=…: the same again; ROUNDS=…: how long, 30)
+	cargo test --workspace --locked --no-run
+	@seed=$(or $(SEED),$$(date +%s)) rounds=$(or $(ROUNDS),30); \
+	set -eux; \
+	PROPTEST_RNG_SEED=$$seed PROPTEST_CASES=$$((rounds * 100)) cargo test --workspace --locked --lib -- laws::; \
+	export SEED=$$seed ROUNDS=$$rounds TOWLINE_BIN=$(TARGET)/debug/towline; \
+	cargo test --workspace --locked --test faults -- --nocapture --test-threads=1 churn:: ; \
+	cargo test --workspace --locked --test elections -- --nocapture --test-threads=1 rounds:: ; \
+	cargo test --workspace --locked --test status_sync -- --nocapture --test-threads=1 kills::
+
 .PHONY: lint
 lint: lint-format lint-clippy lint-bans ## checks formatting, and denies every warning of clippy
 

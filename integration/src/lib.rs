@@ -15,6 +15,7 @@
 //! | [`crds`], [`rbac`] | the demo kinds, and the rights of `deploy/` |
 //! | [`wait`], [`compare`] | until something holds, and whether two clusters are in step |
 //! | [`load`], [`arrivals`] | many writes, and when they arrive |
+//! | [`soak`] | seeds and rounds of tests that draw lots |
 
 pub mod arrivals;
 pub mod audit;
@@ -34,6 +35,7 @@ mod process;
 pub mod programs;
 pub mod rbac;
 mod room;
+pub mod soak;
 pub mod towline;
 mod usage;
 pub mod users;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use integration::soak::{self, Random};
 use integration::users;
 
 use crate::churn::Churn;
@@ -10,30 +11,14 @@ use crate::monitor::Monitor;
 use crate::replica::Replica;
 use crate::world::{Company, LIMIT, SECTIONS, World, run};
 
-/// Rounds of each world; there are five.
-const ROUNDS: u64 = 10;
+/// Rounds of each world in `make test`.
+const ROUNDS: u64 = 4;
+/// Worlds.
+const WORLDS: u64 = 4;
 /// Worlds at the same time.
 const AT_ONCE: usize = 2;
 /// The least and the most replicas.
 const REPLICAS: std::ops::RangeInclusive<usize> = 2..=users::REPLICA.len();
-
-/// A small generator of numbers: the same seed, the same rounds.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        // Steele, Lea and Flood's SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % sides
-    }
-
-    fn index(&mut self, length: usize) -> usize {
-        usize::try_from(self.roll(length as u64)).unwrap()
-    }
-}
 
 /// What happens in a round.
 #[derive(Debug)]
@@ -53,16 +38,16 @@ enum Event {
 struct Game {
     world: World,
     monitor: Monitor,
-    dice: Dice,
+    dice: Random,
     replicas: Vec<Replica>,
     diary: Vec<String>,
 }
 
 impl Game {
     fn event(&mut self) -> Event {
-        let around_a_lease = self.world.lease / 2 + Duration::from_millis(self.dice.roll(3_000));
+        let around_a_lease = self.world.lease / 2 + Duration::from_millis(self.dice.below(3_000));
         let may_leave = self.replicas.len() > *REPLICAS.start();
-        match self.dice.roll(5) {
+        match self.dice.below(5) {
             0 if may_leave => Event::Kill,
             1 if may_leave => Event::Terminate,
             2 => Event::Freeze(around_a_lease),
@@ -117,7 +102,7 @@ impl Game {
             self.join().await;
         }
         self.settle("at the beginning").await;
-        for round in 0..ROUNDS {
+        for round in 0..soak::rounds(ROUNDS) {
             let event = self.event();
             self.happen(&event).await;
             self.settle(&format!("after round {round}")).await;
@@ -127,23 +112,17 @@ impl Game {
     }
 }
 
-/// `TOWLINE_SEED` plays one seed again.
-fn seeds() -> Vec<u64> {
-    let given = std::env::var("TOWLINE_SEED").ok().and_then(|seed| seed.parse().ok());
-    given.map_or_else(|| (1..=5).collect(), |seed| vec![seed])
-}
-
 #[test]
 fn whatever_happens_a_section_never_runs_twice_and_is_soon_run_again() {
     run(Company::One, async {
+        let seed = soak::seed();
         // Side by side, they wait for leases together; more than the machine bears would only test its patience.
-        let games = stream::iter(seeds()).map(async |seed| {
-            println!("seed {seed}");
+        let games = stream::iter((0..WORLDS).map(|world| seed + world)).map(async |seed| {
             let name = format!("seed{seed}");
             let world = World::shared(&name, Duration::from_secs(3), Duration::from_secs(1)).await;
             let monitor = Monitor::start(&world).await;
             let _churn = Churn::start(&world, Duration::from_millis(200));
-            Game { world, monitor, dice: Dice(seed), replicas: Vec::new(), diary: Vec::new() }.play().await;
+            Game { world, monitor, dice: Random::new(seed), replicas: Vec::new(), diary: Vec::new() }.play().await;
         });
         games.buffer_unordered(AT_ONCE).collect::<()>().await;
     });

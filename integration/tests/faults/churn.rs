@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use integration::audit::Mark;
 use integration::compare::Mapping;
+use integration::soak::{self, Random};
 use integration::{Audit, Filter, users};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
@@ -17,30 +18,10 @@ use crate::world::{FINALIZER, Lane, delete, edit, run};
 
 const OBJECTS: u64 = 200;
 const NAMESPACES: u64 = 10;
-const KILLS: u32 = 30;
+/// Kills in `make test`.
+const KILLS: u64 = 10;
 /// Changes per second: what two busy cores take beside six API servers and a daemon in debug mode.
 const RATE: u64 = 50;
-
-/// `SplitMix64`: small, and the same everywhere for a seed.
-struct Random(u64);
-
-impl Random {
-    /// Seeded by `FAULTS_SEED`, or else by the clock; printed, so that a failure can be run again.
-    fn seeded() -> Self {
-        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
-        let seed = std::env::var("FAULTS_SEED").map_or_else(|_| u64::from(now()), |seed| seed.parse().unwrap());
-        println!("FAULTS_SEED={seed}");
-        Self(seed)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
 
 /// Random changes on both sides until it is told to stop; what is refused (gone, being deleted) does not matter.
 async fn churn(lane: Arc<Lane>, mut random: Random, stop: Arc<AtomicBool>) {
@@ -92,9 +73,9 @@ async fn deletions(audit: &Audit, user: &str, since: Mark, lane: &Lane) -> BTree
 }
 
 #[test]
-fn thirty_kills_under_churn_lose_nothing_and_delete_nothing_else() {
+fn kills_under_churn_lose_nothing_and_delete_nothing_else() {
     run(async {
-        let mut random = Random::seeded();
+        let mut random = Random::new(soak::seed());
         let lane = Arc::new(Lane::shared("churn", "databases").await);
         let (hub_audit, edge_audit) = (lane.hub.audit().unwrap(), lane.edge.audit().unwrap());
         let (hub_mark, edge_mark) = (hub_audit.mark().await.unwrap(), edge_audit.mark().await.unwrap());
@@ -111,8 +92,8 @@ fn thirty_kills_under_churn_lose_nothing_and_delete_nothing_else() {
 
         let mut towline = lane.towline().await;
         let stop = Arc::new(AtomicBool::new(false));
-        let churning = tokio::spawn(churn(Arc::clone(&lane), Random(random.below(u64::MAX)), Arc::clone(&stop)));
-        for _ in 0..KILLS {
+        let churning = tokio::spawn(churn(Arc::clone(&lane), random.split(), Arc::clone(&stop)));
+        for _ in 0..soak::rounds(KILLS) {
             // The one place where time itself is meant: a moment that nothing chooses.
             sleep(Duration::from_millis(50 + random.below(2000))).await;
             towline.kill9().await.unwrap();
@@ -125,7 +106,7 @@ fn thirty_kills_under_churn_lose_nothing_and_delete_nothing_else() {
             unclaimed: [format!("{}/foreign", lane.namespace("n0"))].into_iter().collect(),
             ..lane.mapping()
         };
-        let uids = lane.in_step_by(&mapping, "after thirty kills").await;
+        let uids = lane.in_step_by(&mapping, "after all kills").await;
         assert_eq!(uids.get(&format!("{}/foreign", lane.namespace("n0"))), foreign.metadata.uid.as_ref());
         let ordered = deletions(hub_audit, users::HUB_USER, hub_mark, &lane).await;
         let done = deletions(edge_audit, users::TOWLINE, edge_mark, &lane).await;

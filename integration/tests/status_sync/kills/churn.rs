@@ -1,22 +1,13 @@
 //! What leaf hubs do at random.
 
+use integration::soak::Random;
 use serde_json::{Value, json};
 
 use super::OBJECTS;
 use crate::world::{PLACEMENT_LABEL, Stage};
 
-/// A small generator, so that a run can be repeated by its seed.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-
-    fn one_of<'t>(&mut self, texts: &[&'t str]) -> &'t str {
-        texts[usize::try_from(self.below(texts.len() as u64)).expect("a small number")]
-    }
+fn one_of<'t>(random: &mut Random, texts: &[&'t str]) -> &'t str {
+    texts[random.index(texts.len())]
 }
 
 /// Changes something, as a leaf hub would.
@@ -30,18 +21,21 @@ pub(super) async fn churn(stage: &Stage, policies: &[String], random: &mut Rando
             stage.execute(sql, &[&leaf_hub, &format!("c{}", random.below(9))]).await;
         }
         1..=4 => {
-            let word = random.one_of(&["compliant", "non_compliant", "unknown", "pending"]);
+            let word = one_of(random, &["compliant", "non_compliant", "unknown", "pending"]);
             let uid = &policies[usize::try_from(object).expect("a small number")];
             stage.comply(uid, &leaf_hub, &format!("c{}", random.below(9)), word).await;
         }
         5 | 6 => {
-            let table = random.one_of(&[
-                "placementrules",
-                "placements",
-                "placementdecisions",
-                "subscription_statuses",
-                "subscription_reports",
-            ]);
+            let table = one_of(
+                random,
+                &[
+                    "placementrules",
+                    "placements",
+                    "placementdecisions",
+                    "subscription_statuses",
+                    "subscription_reports",
+                ],
+            );
             let sql = format!(
                 "DELETE FROM status.{table} WHERE leaf_hub_name = $1 AND payload -> 'metadata' ->> 'name' = $2"
             );
@@ -80,7 +74,7 @@ fn statuses(random: &mut Random) -> Value {
     let packages: Vec<Value> = (0..random.below(4)).map(|index| json!({"name": format!("p{index}")})).collect();
     let mut statuses = json!({"packages": packages});
     if random.below(3) > 0 {
-        let phase = random.one_of(&["Deployed", "Failed", "PropagationFailed"]);
+        let phase = one_of(random, &["Deployed", "Failed", "PropagationFailed"]);
         statuses["subscription"] = json!({"phase": phase, "message": format!("m{}", random.below(1_000))});
     }
     json!({"statuses": statuses})
@@ -90,9 +84,9 @@ fn report(random: &mut Random) -> Value {
     let results: Vec<Value> =
         (0..random.below(4)).map(|_| json!({"source": format!("c{}", random.below(99)), "result": "failed"})).collect();
     json!({
-        "reportType": random.one_of(&["Application", "Cluster"]),
+        "reportType": one_of(random, &["Application", "Cluster"]),
         "resources": [{"kind": format!("K{}", random.below(9))}],
         "results": results,
-        "summary": {"deployed": random.below(50).to_string(), "failed": random.one_of(&["", "0", "7"])},
+        "summary": {"deployed": random.below(50).to_string(), "failed": one_of(random, &["", "0", "7"])},
     })
 }

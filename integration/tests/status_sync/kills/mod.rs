@@ -7,22 +7,21 @@ mod shown;
 
 use std::time::Duration;
 
+use integration::soak::{self, Random};
 use integration::{Towline, eventually};
 
-use self::churn::{Random, churn};
+use self::churn::churn;
 use crate::world::{LIMIT, Stage, run};
 
-/// How often the daemon is killed.
-const KILLS: u32 = 20;
+/// How often the daemon is killed in `make test`.
+const KILLS: u64 = 8;
 /// Objects of each kind.
 const OBJECTS: u64 = 6;
 
 #[test]
 fn after_kills_at_random_moments_the_cluster_is_what_plain_sql_says() {
     run(async {
-        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121);
-        println!("SEED={seed}");
-        let mut random = Random(seed);
+        let mut random = Random::new(soak::seed());
         let stage = Stage::new("kills").await;
         let mut policies = Vec::new();
         for index in 0..OBJECTS {
@@ -33,7 +32,7 @@ fn after_kills_at_random_moments_the_cluster_is_what_plain_sql_says() {
             }
         }
         let mut towline = Towline::start(&stage.config("interval = \"50ms\""), &[]).await.expect("the daemon starts");
-        for _ in 0..KILLS {
+        for _ in 0..soak::rounds(KILLS) {
             // Not a wait for anything: the moment of the kill is to be anywhere.
             let moment = tokio::time::Instant::now() + Duration::from_millis(random.below(1_200));
             while tokio::time::Instant::now() < moment {
