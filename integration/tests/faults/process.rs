@@ -10,12 +10,13 @@ use crate::prometheus;
 use crate::world::{LIMIT, Lane, edit, report, run, start};
 
 /// Labels that metrics may have, and nothing else: closed sets all of them.
-const LABELS: [&str; 13] = [
+const LABELS: [&str; 14] = [
     "actor",
     "code",
     "controller",
     "direction",
     "host",
+    "kind",
     "le",
     "method",
     "name",

@@ -22,7 +22,7 @@ async fn settings_noted(section: &Section, name: &str) {
     integration::eventually(format!("the settings of {name} to be noted"), LIMIT, async || {
         let found = states.get_opt(&format!("towline-{name}")).await.map_err(|error| error.to_string())?;
         let data = found.and_then(|found| found.data).unwrap_or_default();
-        if data.values().any(|text| text.contains("fingerprint")) { Ok(()) } else { Err(format!("{data:?}")) }
+        if data.values().any(|text| text.contains("annotation_domain")) { Ok(()) } else { Err(format!("{data:?}")) }
     })
     .await
     .unwrap();
