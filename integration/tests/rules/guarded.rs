@@ -1,0 +1,92 @@
+//! The guard against mass changes, over restarts and typos.
+
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use crate::rules_world::*;
+
+/// Makes this many objects `o0`, `o1`, … and waits until they are in step.
+async fn pairs(section: &Section, count: usize, labels: &serde_json::Value) {
+    section.make_namespaces("a").await;
+    for number in 0..count {
+        let content = json!({"metadata": {"labels": labels}, "spec": {"engine": "postgres-17"}});
+        section.make_remote("a", &format!("o{number}"), &content).await;
+    }
+    section.in_step().await;
+}
+
+/// Deletes these remote objects behind the daemon's back: without their finalizers, while it is away.
+async fn vanish(section: &Section, numbers: std::ops::Range<usize>) {
+    for number in numbers {
+        let name = format!("o{number}");
+        section.patch_remote("a", &name, &json!({"metadata": {"finalizers": null}})).await;
+        section.remote("a").delete(&name, &DeleteParams::default()).await.unwrap();
+    }
+}
+
+async fn locals(section: &Section) -> usize {
+    section.local("a").list(&kube::api::ListParams::default()).await.unwrap().items.len()
+}
+
+#[test]
+fn what_went_before_a_restart_counts_after_it() {
+    run(async {
+        let mut section = Section::start("counted", databases(), "").await;
+        pairs(&section, 30, &json!({})).await;
+        for (round, gone) in [(0, 6), (1, 6), (2, 6)] {
+            section.towline.kill9().await.unwrap();
+            vanish(&section, round * 6..(round + 1) * 6).await;
+            section.towline.start_again().await.unwrap();
+            section.towline.wait_ready(LIMIT).await.unwrap();
+            if round == 0 {
+                for number in 0..gone {
+                    section.local_gone("a", &format!("o{number}")).await;
+                }
+            } else {
+                // With those of the first round they would be more than ten within ten minutes.
+                let held = (round * 6) as u64;
+                section.report_has("held deletions", |report| report["mass_delete_held"] == json!(held)).await;
+            }
+        }
+        section.quiet().await;
+        assert_eq!(locals(&section).await, 30 - 6);
+        let url = section.towline.admin_url();
+        let approved = integration::Towline::command(["approve", &section.name, "--admin", &url]).await.unwrap();
+        assert!(approved.status.success(), "{approved:?}");
+        section.in_step().await;
+        assert_eq!(locals(&section).await, 30 - 18);
+    });
+}
+
+#[test]
+fn a_typo_in_a_selector_lets_nothing_go_until_it_is_approved_or_mended() {
+    run(async {
+        let selector = "selector = \"place=west\"";
+        let mut section = Section::start_with("typo", databases(), selector, |mapping| {
+            mapping.selector = "place=west".to_owned();
+        })
+        .await;
+        pairs(&section, 14, &json!({"place": "west"})).await;
+        for (settings, held) in [(selector.replace("west", "wset"), 14), (selector.to_owned(), 0)] {
+            section.towline.kill9().await.unwrap();
+            let config = clusters(section.world) + &sync(&section.name, &section.kind, &settings);
+            std::fs::write(section.towline.config_path(), config).unwrap();
+            section.towline.start_again().await.unwrap();
+            let is_so = |report: &serde_json::Value| report["held"]["let_go"].as_u64().unwrap_or_default() == held;
+            let report = section.report_has("what is held", is_so).await;
+            if held > 0 {
+                assert_eq!(report["state"], json!("held"), "{report}");
+            }
+            for number in 0..14 {
+                let name = format!("o{number}");
+                let remote = section.remote_has("a", &name, |_| true).await;
+                assert_eq!(remote.finalizers(), [FINALIZER], "{name} is not let go");
+                let local = section.local_has("a", &name, |_| true).await;
+                assert!(local.annotations().contains_key(&mark("sync-remote-uid")), "{local:?}");
+            }
+        }
+        section.in_step().await;
+        section.report_has("all in step", |report| report["objects"]["in_step"] == json!(14)).await;
+    });
+}
