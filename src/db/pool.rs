@@ -112,7 +112,8 @@ impl Database {
     /// Opens a connection outside of the pool, for what lasts as long as a connection does. `purpose` stands behind the
     /// application's name, where the database shows its connections.
     pub async fn session(&self, purpose: &str) -> Result<(Session, Messages), Error> {
-        self.manager.open(purpose).await
+        let (session, messages) = self.manager.open(purpose).await?;
+        Ok((session.answering_within(self.answer_within), messages))
     }
 
     /// A connection that is open as far as anybody knows: those that broke while nobody used them are dropped.

@@ -3,6 +3,7 @@
 //! Its two halves are a [`Session`], which is asked, and [`Messages`], which must be read for anything to be answered.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures::stream::{self, Stream, StreamExt};
 use tokio_postgres::tls::TlsStream;
@@ -14,6 +15,8 @@ use super::{Error, Param};
 /// The half that is asked.
 pub struct Session {
     client: Client,
+    /// The deadline of a statement.
+    within: Option<Duration>,
 }
 
 /// The half that carries answers, and notifications as they come.
@@ -21,26 +24,57 @@ pub struct Messages {
     stream: Pin<Box<dyn Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send>>,
 }
 
+/// A server that ends a statement in time has this much longer to say so.
+const GRACE: Duration = Duration::from_secs(5);
+
 impl Session {
     pub(super) fn new(client: Client) -> Self {
-        Self { client }
+        Self { client, within: None }
+    }
+
+    /// The same with a deadline for each statement, which the server is asked to keep by [`Session::limit`].
+    pub(super) fn answering_within(self, within: Duration) -> Self {
+        Self { within: Some(within), ..self }
+    }
+
+    /// Asks the server to cancel statements that take longer than the deadline.
+    pub async fn limit(&self) -> Result<(), Error> {
+        let Some(within) = self.within else { return Ok(()) };
+        // Zero would be no limit.
+        self.run("limit", &format!("SET statement_timeout = {}", within.as_millis().max(1))).await
     }
 
     /// Runs statements, one after the other, without their results. `query` names them in errors.
     pub async fn run(&self, query: &'static str, text: &str) -> Result<(), Error> {
-        self.client.batch_execute(text).await.map_err(|error| Error::of_statement(query, &error))
+        let answer =
+            async { self.client.batch_execute(text).await.map_err(|error| Error::of_statement(query, &error)) };
+        self.in_time(query, answer).await
     }
 
     /// All rows of a statement. `query` names it in errors.
     pub async fn rows(&self, query: &'static str, text: &str, params: &[Param]) -> Result<Vec<Row>, Error> {
-        let rows = self.client.query_typed_raw(text, typed(params)).await;
-        let rows = rows.map_err(|error| Error::of_statement(query, &error))?;
-        let mut rows = Box::pin(rows);
-        let mut all = Vec::new();
-        while let Some(row) = rows.next().await {
-            all.push(row.map_err(|error| Error::of_statement(query, &error))?);
-        }
-        Ok(all)
+        let answer = async {
+            let rows = self.client.query_typed_raw(text, typed(params)).await;
+            let rows = rows.map_err(|error| Error::of_statement(query, &error))?;
+            let mut rows = Box::pin(rows);
+            let mut all = Vec::new();
+            while let Some(row) = rows.next().await {
+                all.push(row.map_err(|error| Error::of_statement(query, &error))?);
+            }
+            Ok(all)
+        };
+        self.in_time(query, answer).await
+    }
+
+    /// An answer that does not come though the server should have ended the statement: the session is of no use any more.
+    async fn in_time<T>(
+        &self,
+        query: &'static str,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let Some(within) = self.within else { return answer.await };
+        let answer = tokio::time::timeout(within + GRACE, answer).await;
+        answer.unwrap_or(Err(Error::Silent { query, within: within + GRACE }))
     }
 }
 

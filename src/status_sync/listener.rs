@@ -149,6 +149,7 @@ impl Listener {
 
     /// Begins to listen, sees to the triggers, and lets every poller look at what changed before.
     async fn tend(&self, session: &Session, scope: &Scope) -> Result<Infallible, db::Error> {
+        session.limit().await?;
         session.run("listen", &format!("LISTEN {CHANNEL}")).await?;
         let mut before: Option<BTreeMap<String, String>> = None;
         let mut tries = 0;

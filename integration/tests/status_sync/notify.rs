@@ -21,6 +21,15 @@ async fn hang_up(stage: &Stage) {
     assert_eq!(stage.execute(sql, &[]).await, 1, "one connection listens");
 }
 
+/// The daemon with `notify = true`, by the account that may make triggers, ready.
+async fn start_as_notifier(stage: &Stage, more: &str) -> Towline {
+    let url = stage.database.url(NOTIFIER);
+    let config = stage.config_by(&url, &stage.world.kubeconfig, &format!("{LISTENING}\n{more}"));
+    let towline = Towline::start(&config, &[]).await.expect("the daemon starts");
+    towline.wait_ready(LIMIT).await.expect("the daemon is ready");
+    towline
+}
+
 /// Whole passes of a family so far.
 async fn passes(stage: &Stage, towline: &Towline, family: &str) -> u64 {
     stage.family(towline, family, "anything", |_| true).await["passes"].as_u64().expect("a number")
@@ -207,6 +216,27 @@ fn an_account_that_may_not_make_triggers_is_named_and_passes_go_on() {
         let rule = json!({"status": {"decisions": [{"clusterName": "c", "clusterNamespace": "n"}]}});
         stage.report("placementrules", "hub", "rule", &rule).await;
         stage.shows("placementrules", "rule", "/status/decisions/0/clusterName", &json!("c")).await;
+    });
+}
+
+#[test]
+fn a_statement_of_the_listener_that_gets_no_answer_is_ended_and_tried_again() {
+    run(async {
+        let stage = Stage::new("stuck").await;
+        // Somebody else is at it, and does not come to an end: triggers are made by one after the other.
+        let turn = "SELECT pg_advisory_lock(32773656009076325)";
+        stage.sql.execute(turn, &[]).await.expect("the lock");
+        let towline = start_as_notifier(&stage, "statement_timeout = \"1s\"").await;
+        let report = stage
+            .notify(&towline, "tables that don't tell", |report| {
+                report["listening"] == true && report["without_trigger"].as_object().is_some_and(|map| !map.is_empty())
+            })
+            .await;
+        assert!(report["without_trigger"].to_string().contains("cancelled"), "{report}");
+        stage.sql.execute("SELECT pg_advisory_unlock(32773656009076325)", &[]).await.expect("the lock");
+        hang_up(&stage).await;
+        let all = |report: &Value| report["listening"] == true && report["without_trigger"] == json!({});
+        stage.notify(&towline, "all tables to tell", all).await;
     });
 }
 
