@@ -35,8 +35,10 @@ pub async fn release(config: &Config, command: &ReleaseCommand) -> Exit {
     };
     if command.namespace_prefix.is_none()
         && let Some(owner) = config.sync.iter().find(|section| {
-            let is_place =
-                |place: &Place| place.cluster == section.remote && place.resource.same_objects(&section.resource);
+            let is_place = |place: &Place| {
+                config.is_same_cluster(&place.cluster, &section.remote)
+                    && place.resource.same_objects(&section.resource)
+            };
             owns(section, finalizer) && places.iter().any(is_place)
         })
     {
@@ -67,7 +69,7 @@ pub async fn release(config: &Config, command: &ReleaseCommand) -> Exit {
 }
 
 fn owns(section: &crate::config::SyncConfig, finalizer: &str) -> bool {
-    section.finalizer_key() == finalizer
+    section.finalizer_key() == finalizer || section.former_finalizer_keys().iter().any(|former| former == finalizer)
 }
 
 /// Where it is looked: the remote of every section, or what the command names.
@@ -118,7 +120,9 @@ async fn in_place(config: &Config, place: &Place, command: &ReleaseCommand) -> R
     let owners: Vec<Mapping> = config
         .sync
         .iter()
-        .filter(|section| section.remote == place.cluster && section.resource.same_objects(&place.resource))
+        .filter(|section| {
+            config.is_same_cluster(&section.remote, &place.cluster) && section.resource.same_objects(&place.resource)
+        })
         .filter(|section| owns(section, &command.finalizer))
         .map(Mapping::new)
         .collect();

@@ -14,7 +14,8 @@ const PAGE_SIZE: u32 = 500;
 #[derive(Deserialize)]
 struct Page {
     metadata: PageMetadata,
-    items: Vec<Item>,
+    /// An empty list of a custom kind's metadata is null.
+    items: Option<Vec<Item>>,
 }
 
 #[derive(Deserialize)]
@@ -113,12 +114,25 @@ impl Cluster {
         let mut path = format!("{collection}?limit={PAGE_SIZE}");
         loop {
             let page: Page = self.fetch_as(&path, METADATA_LIST).await?;
-            page.items.into_iter().for_each(|item| take(item.metadata));
+            page.items.into_iter().flatten().for_each(|item| take(item.metadata));
             if page.metadata.next.is_empty() {
                 return Ok(());
             }
             // A token is URL-safe as it is.
             path = format!("{collection}?limit={PAGE_SIZE}&continue={}", page.metadata.next);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_list_of_a_custom_kind_has_no_items_at_all() {
+        for text in [r#"{"metadata":{"resourceVersion":"7"},"items":null}"#, r#"{"metadata":{},"items":[]}"#] {
+            let page: Page = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(page.items.into_iter().flatten().count(), 0);
         }
     }
 }

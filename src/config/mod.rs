@@ -102,6 +102,11 @@ impl Config {
         Ok(config)
     }
 
+    /// Whether two names lead to one cluster, as far as the configuration says.
+    pub fn is_same_cluster(&self, left: &ClusterName, right: &ClusterName) -> bool {
+        overlap::same_cluster(left, right, &self.clusters)
+    }
+
     /// What is wrong between sections, now that discovery has told which kinds have namespaces.
     ///
     /// [`Config::parse`] assumes that all have: two sections that differ by namespace only and whose kind turns out to

@@ -152,7 +152,11 @@ fn is_invertible(section: &SyncConfig, clusters: &BTreeMap<ClusterName, ClusterC
 }
 
 /// Whether two names mean one cluster: the same name, or the same credentials.
-fn same_cluster(left: &ClusterName, right: &ClusterName, clusters: &BTreeMap<ClusterName, ClusterConfig>) -> bool {
+pub(super) fn same_cluster(
+    left: &ClusterName,
+    right: &ClusterName,
+    clusters: &BTreeMap<ClusterName, ClusterConfig>,
+) -> bool {
     let same_access = || match (clusters.get(left), clusters.get(right)) {
         (Some(left), Some(right)) => left.access == right.access,
         _ => false,

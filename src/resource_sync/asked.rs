@@ -5,6 +5,9 @@ use super::owed::Owed;
 use super::section::Section;
 use crate::cluster::Error;
 
+/// A look for what was left behind that fails is tried again soon so often.
+const QUICK_TRIES: u32 = 5;
+
 /// What runs asked for.
 #[derive(Default)]
 pub(super) struct Asked {
@@ -16,6 +19,10 @@ pub(super) struct Asked {
     pub(super) unselected: bool,
     /// It has to be looked for what earlier settings have left behind.
     left_behind: bool,
+    /// The last look for that failed.
+    left_unknown: bool,
+    /// How often it has failed since it went well.
+    left_failures: u32,
 }
 
 impl Section {
@@ -37,9 +44,17 @@ impl Section {
         self.look_for_unselected();
     }
 
+    /// Whether it is to be looked again for what was left behind: something was, or nobody could find out.
+    pub(super) fn may_look_for_left_again(&self) -> bool {
+        self.has_left_something() || self.asked.lock().left_unknown
+    }
+
     /// Something was left behind, and may be gone by now.
     pub(super) fn look_for_left_again(&self) {
-        self.asked.lock().left_behind = true;
+        {
+            let mut asked = self.asked.lock();
+            asked.left_behind = true;
+        }
         self.asked_notify.notify_one();
     }
 
@@ -89,8 +104,22 @@ impl Section {
         }
         let left_behind = self.asked.lock().left_behind;
         if left_behind && self.is_listed() {
-            self.look_for_left_behind().await?;
             self.asked.lock().left_behind = false;
+            if let Err(error) = self.look_for_left_behind().await {
+                let mut asked = self.asked.lock();
+                asked.left_failures += 1;
+                asked.left_unknown = true;
+                // Whole lists: after some tries not so soon again.
+                if asked.left_failures <= QUICK_TRIES {
+                    asked.left_behind = true;
+                    drop(asked);
+                    return Err(error);
+                }
+                tracing::warn!(section = %self.name(), %error, "failed to look for what earlier settings have left");
+            } else {
+                let mut asked = self.asked.lock();
+                (asked.left_unknown, asked.left_failures) = (false, 0);
+            }
         }
         Ok(())
     }

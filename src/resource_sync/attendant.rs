@@ -74,7 +74,7 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
                 section.forget_left_fields();
                 section.request_due_again().await;
             }
-            _ = look_for_left.tick(), if section.has_left_something() => section.look_for_left_again(),
+            _ = look_for_left.tick(), if section.may_look_for_left_again() => section.look_for_left_again(),
             _ = look.tick(), if refresh.is_some() => section.request_due_secrets().await,
         }
     }

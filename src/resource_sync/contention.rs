@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::former::Place;
 use super::plan::{Observed, Step};
 
 /// After so many rewrites ...
@@ -37,7 +38,7 @@ pub enum Contended {
     /// The error annotation on the remote object, which is over.
     SyncError,
     /// The names of our marks: a daemon with the former ones still runs.
-    Marks,
+    Marks(Place),
     /// The remote copy of the local secret of this name.
     Secret(Arc<str>),
     /// The hash that is noted on the local secret of this name.
@@ -54,7 +55,7 @@ impl fmt::Display for Contended {
             Self::Finalizer => formatter.write_str("the finalizers of the remote object"),
             Self::Generations => formatter.write_str("the generation annotations of the remote object"),
             Self::SyncError => formatter.write_str("the error annotation of the remote object"),
-            Self::Marks => formatter.write_str("the names of this section's marks"),
+            Self::Marks(_) => formatter.write_str("the names of this section's marks"),
             Self::Secret(name) => write!(formatter, "the remote copy of secret {name}"),
             Self::SecretHash(name) => write!(formatter, "the hash annotation of secret {name}"),
         }
@@ -71,7 +72,7 @@ impl Contended {
             Self::Finalizer => "HoldRemote",
             Self::Generations => "NoteGenerations",
             Self::SyncError => "NoteError",
-            Self::Marks => "RenewMarks",
+            Self::Marks(_) => "RenewMarks",
             Self::Secret(_) => "UploadSecret",
             Self::SecretHash(_) => "NoteSecretHash",
         }
@@ -123,7 +124,7 @@ pub fn effects(step: &Step, observed: &Observed) -> Vec<Effect> {
             vec![effect(Contended::Generations, hash_of((&remote.uid, noted, local)))]
         }
         Step::NoteError(None) => vec![effect(Contended::SyncError, hash_of(&remote.uid))],
-        Step::RenewMarks(renewal) => vec![effect(Contended::Marks, hash_of((&remote.uid, renewal.place)))],
+        Step::RenewMarks(renewal) => vec![effect(Contended::Marks(renewal.place), hash_of(&remote.uid))],
         Step::UploadSecret(name) | Step::NoteSecretHash(name) => {
             let Some(secret) = observed.secrets.iter().find(|secret| secret.name == *name) else { return Vec::new() };
             let what = match step {

@@ -50,7 +50,7 @@ pub(super) async fn execute(section: &Section, step: &Step, observed: &Observed)
             if let (Some(annotations), Some(uid)) =
                 (annotations.as_object_mut(), observed.holder_to_note(section.policy()))
             {
-                annotations.insert(marks.local_cluster.to_string(), json!(&**uid));
+                annotations.insert(marks.local_cluster.to_string(), json!(&*uid));
             }
             // The UID: generations of one object must not be noted on another of the same name.
             let metadata = json!({"uid": &*act.remote()?.uid, "annotations": annotations});
@@ -161,7 +161,7 @@ impl Act<'_> {
         };
         let mut operations = vec![replace_version(remote), add];
         if let Some(uid) = self.observed.holder_to_note(policy) {
-            operations.push(annotate(remote, &policy.marks.local_cluster, uid));
+            operations.push(annotate(remote, &policy.marks.local_cluster, &uid));
         }
         self.patch_remote("", JSON_PATCH, &Value::Array(operations)).await
     }

@@ -18,7 +18,7 @@ use super::plan::Policy;
 use crate::cluster::Object;
 
 /// Which object of a pair gets marks of now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// The remote object.
     Remote,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::former::Renewal;
 use super::names::Mapping;
 use super::section::{Mode, Section};
 use super::state::PastMarks;
@@ -79,6 +80,7 @@ impl Past {
 
 /// Which marks are looked for, besides those of the configured sections.
 struct Wanted<'a> {
+    config: &'a SyncConfig,
     resource: &'a ResourceId,
     past: &'a [Past],
     owners: &'a [Owner<'a>],
@@ -102,7 +104,11 @@ impl Wanted<'_> {
     /// Whether the finalizer was put on a remote object by a section of this daemon's.
     fn was_held(&self, remote: &Marked, finalizer: &str) -> bool {
         let mut past = self.of_kind();
-        past.any(|past| past.marks.finalizer() == finalizer && past.mapping.local_of(&remote.key).is_some())
+        past.any(|past| {
+            past.marks.finalizer() == finalizer
+                && past.marks.remote == self.config.remote.as_str()
+                && past.mapping.local_of(&remote.key).is_some()
+        })
     }
 
     /// Whether a section of this daemon's wrote a local object.
@@ -111,12 +117,15 @@ impl Wanted<'_> {
             let written_by = format!("{FIELD_MANAGER}-{}", past.marks.section);
             local.managers.contains(&written_by)
         };
-        self.of_kind().any(|past| wrote(past) && past.mapping.remote_of(&local.key).is_some())
+        let is_here = |past: &Past| past.marks.local == self.config.local.as_str();
+        self.of_kind().any(|past| wrote(past) && is_here(past) && past.mapping.remote_of(&local.key).is_some())
     }
 
     /// Whether a section of this daemon's made a namespace.
     fn was_made(&self, namespace: &str, section: &str) -> bool {
-        let covers = |past: &Past| past.mapping.remote_namespace_of(namespace).is_some();
+        let covers = |past: &Past| {
+            past.marks.local == self.config.local.as_str() && past.mapping.remote_namespace_of(namespace).is_some()
+        };
         self.past.iter().any(|past| past.marks.section == section && covers(past))
     }
 
@@ -178,7 +187,10 @@ fn find(looked: &Looked, wanted: &Wanted<'_>) -> Vec<LeftBehind> {
         }
     }
     for local in &looked.locals {
-        let covers = |owner: &Owner<'_>| owner.section.mapping.remote_of(&local.key).is_some();
+        let covers = |owner: &Owner<'_>| {
+            let is_here = owner.section.config.local == wanted.config.local;
+            is_here && owner.section.mapping.remote_of(&local.key).is_some()
+        };
         for mark in wanted.unheard_pauses(local, covers) {
             found.add("local", mark, true, &local.key);
         }
@@ -195,6 +207,7 @@ fn find(looked: &Looked, wanted: &Wanted<'_>) -> Vec<LeftBehind> {
             let is_owned = wanted.owners.iter().any(|owner| {
                 domains(&owner.section.config).any(|ours| ours == domain)
                     && names(&owner.section.config).any(|name| name == &**section)
+                    && owner.section.config.local == wanted.config.local
                     && owner.section.mapping.remote_namespace_of(&namespace.key.name).is_some()
             });
             if !is_owned {
@@ -216,6 +229,8 @@ fn marks_of(config: &SyncConfig) -> PastMarks {
         annotation_domain: config.annotation_domain.clone(),
         finalizer: config.finalizer.clone(),
         resource: config.resource.to_string(),
+        remote: config.remote.to_string(),
+        local: config.local.to_string(),
         remote_resource_suffix: config.remote_resource_suffix.clone(),
         local_namespace_suffix: config.local_namespace_suffix.clone(),
         namespace_prefix: config.namespace_prefix.clone(),
@@ -228,6 +243,7 @@ fn fingerprint(config: &SyncConfig, sections: &[String]) -> String {
     (config.resource.to_string(), config.remote.as_str(), config.local.as_str()).hash(&mut hasher);
     (&config.remote_resource_suffix, &config.local_namespace_suffix, &config.namespace_prefix).hash(&mut hasher);
     (config.selector.as_str(), &config.annotation_domain, &config.finalizer, &config.secret_names).hash(&mut hasher);
+    config.system_objects.hash(&mut hasher);
     (&config.former_finalizers, &config.former_annotation_domains, sections).hash(&mut hasher);
     names(config).collect::<Vec<_>>().hash(&mut hasher);
     (config.write_back, config.metadata == Metadata::Mirror).hash(&mut hasher);
@@ -275,7 +291,13 @@ impl Section {
                 past.extend(settings.marks);
             }
         }
-        past.dedup();
+        let mut distinct: Vec<PastMarks> = Vec::new();
+        for marks in past {
+            if !distinct.contains(&marks) {
+                distinct.push(marks);
+            }
+        }
+        let mut past = distinct;
         past.drain(..past.len().saturating_sub(PAST));
         let peers = self.peers.read().clone();
         let owners = |resource: &ResourceId| -> Vec<Owner<'_>> {
@@ -296,33 +318,42 @@ impl Section {
         let looked = self.look_at_own_kind().await?;
         let settings: Vec<Past> = past.iter().map(Past::new).collect();
         let resource = &self.config.resource;
-        let mut left = find(&looked, &Wanted { resource, past: &settings, owners: &owners(resource) });
+        let mut left =
+            find(&looked, &Wanted { config: &self.config, resource, past: &settings, owners: &owners(resource) });
         // Kinds that no section of now has.
         let mut kinds: Vec<ResourceId> = settings.iter().filter_map(|past| past.resource.clone()).collect();
         kinds.retain(|kind| !kind.same_objects(&self.config.resource));
         kinds.sort_by_key(ToString::to_string);
         kinds.dedup();
+        let mut unknown: Vec<String> = Vec::new();
         for resource in kinds {
             let remotes = match marked(self.remote_cluster(), &resource).await {
                 Ok(remotes) => remotes,
-                // Neither served nor permitted any more: nothing of it can be told.
-                Err(Error::Forbidden { .. } | Error::NotServed { .. }) => continue,
+                // Neither served nor permitted any more: it stays to be looked at.
+                Err(error @ (Error::Forbidden { .. } | Error::NotServed { .. })) => {
+                    tracing::debug!(section = %self.name(), %resource, %error, "what is left of this kind is not known");
+                    unknown.push(resource.to_string());
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             let looked = Looked { remotes, ..Looked::default() };
-            left.extend(find(&looked, &Wanted { resource: &resource, past: &settings, owners: &owners(&resource) }));
+            left.extend(find(
+                &looked,
+                &Wanted { config: &self.config, resource: &resource, past: &settings, owners: &owners(&resource) },
+            ));
         }
         if *self.left_behind.lock() != (left.clone(), left_states.clone()) {
             self.tell_left_behind(&left, &left_states);
         }
         // What is still there is looked for again at the next start.
-        past.retain(|past| left.iter().any(|left| past.has_left(left)));
+        past.retain(|past| unknown.contains(&past.resource) || left.iter().any(|left| past.has_left(left)));
         let ours = left.iter().filter(|left| left.was_ours).map(|left| left.objects).sum::<usize>();
         let fingerprint = fingerprint(&self.config, &sections);
         self.state().change(|state| {
             // Names of secrets and local fields are looked after elsewhere.
             let settings = state.settings.get_or_insert_default();
-            settings.left = u64::try_from(ours + left_states.len()).unwrap_or(u64::MAX);
+            settings.left = u64::try_from(ours + left_states.len() + unknown.len()).unwrap_or(u64::MAX);
             settings.fingerprint = fingerprint;
             settings.marks = Some(now);
             settings.past = past;
@@ -333,13 +364,19 @@ impl Section {
         Ok(())
     }
 
+    /// A kind is known as soon as it was listed, and nothing is looked for before.
+    fn not_discovered(&self) -> Error {
+        Error::NotServed { message: format!("{} is not known yet", self.config.resource) }
+    }
+
     /// Of the caches nothing is known here: they hold what the section is about, and this is about the rest.
     async fn look_at_own_kind(&self) -> Result<Looked, Error> {
-        let (Some(remote), Some(local)) = (self.remote_kind(), self.local_kind()) else { return Ok(Looked::default()) };
+        let Some(remote) = self.remote_kind() else { return Err(self.not_discovered()) };
         let remotes = all_marked(self.remote_cluster(), &remote).await?;
         if self.mode() == Mode::DetachingLocalGone {
             return Ok(Looked { remotes, ..Looked::default() });
         }
+        let Some(local) = self.local_kind() else { return Err(self.not_discovered()) };
         let locals = all_marked(self.local_cluster(), &local).await?;
         let namespaces = if local.namespaced {
             all_marked(self.local_cluster(), &Kind::core("Namespace", "namespaces", false)).await?
@@ -354,7 +391,7 @@ impl Section {
             tracing::warn!(
                 section = %self.name(), side, mark, objects, first = first.join(", "),
                 "no section owns this mark any more: name it in former_names, former_finalizers or \
-                 former_annotation_domains, or let it go with `towline release`"
+                 former_annotation_domains, or let a finalizer go with `towline release`"
             );
         }
         for state in left_states {
@@ -366,6 +403,27 @@ impl Section {
     pub(super) fn has_left_something(&self) -> bool {
         let (left, states) = &*self.left_behind.lock();
         !states.is_empty() || left.iter().any(|left| left.was_ours)
+    }
+
+    /// How many objects still bear marks by former names; `None`: there are no such names.
+    pub(super) fn count_former_marks(&self) -> Option<usize> {
+        let policy = &self.policy;
+        if !policy.marks.has_former_names() {
+            return None;
+        }
+        let (remotes, locals) = (self.watches.remote.store().objects(), self.watches.local.store().objects());
+        let remotes = remotes.iter().filter(|remote| {
+            let is_marked = policy.marks.holds_former(remote) || Renewal::of_remote(remote, policy).is_some();
+            is_marked && self.mapping.local_of(&remote.key).is_some()
+        });
+        let locals = locals
+            .iter()
+            .filter(|local| Renewal::of_local(local, policy).is_some() && self.mapping.remote_of(&local.key).is_some());
+        let namespaces = self.watches.namespaces.store().objects();
+        let namespaces = namespaces.iter().filter(|namespace| {
+            self.owner_in(namespace).is_some() && Renewal::of_namespace(namespace, policy).is_some()
+        });
+        Some(remotes.count() + locals.count() + namespaces.count())
     }
 
     /// How many objects bear marks of this daemon's that no section owns.

@@ -189,7 +189,9 @@ impl Marks {
     /// Whether an annotation that the remote object lacks stays on the local one all the same, also with `mirror`: what this
     /// section itself wrote there, and what another section notes there, to which it is the remote object.
     pub fn stays_on_local(&self, annotation: &str) -> bool {
-        annotation == &*self.adopted || is_note(annotation)
+        annotation == &*self.adopted
+            || self.former_names_of(&self.adopted).any(|former| *former == *annotation)
+            || is_note(annotation)
     }
 
     /// Whether the object carries a mark that names the object itself, as every mark does that was not copied.
@@ -230,8 +232,8 @@ impl Marks {
 
 /// Whether an annotation is what a section notes about a pair on its remote object, of whichever domain.
 pub fn is_note(annotation: &str) -> bool {
-    let name = annotation.split_once('/').map_or(annotation, |(_, name)| name);
-    [REMOTE_GENERATION, LOCAL_GENERATION, SYNC_ERROR, LOCAL_CLUSTER].contains(&name)
+    let notes = [REMOTE_GENERATION, LOCAL_GENERATION, SYNC_ERROR, LOCAL_CLUSTER];
+    annotation.split_once('/').is_some_and(|(_, name)| notes.contains(&name))
 }
 
 /// What an object says of a pause.

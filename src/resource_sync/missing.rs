@@ -61,7 +61,7 @@ impl PairReconciler {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
         }
         section.table.lock().pair(&self.key).holds_remote =
-            live.as_ref().is_some_and(|live| section.policy().marks.holds(live));
+            live.as_ref().is_some_and(|live| section.policy().marks.holds(live) && !section.is_held_elsewhere(live));
         if let Some(live) = live {
             observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
         }

@@ -250,7 +250,7 @@ impl Section {
             Some(remote) => (marks.is_paused(&remote), remote.deleting),
             None => (false, remotes.absence(&remote_key).seen_terminating),
         };
-        if let Some(source) = local.annotation(&marks.remote_uid)
+        if let Some(source) = marks.value_of(&local, &marks.remote_uid)
             && remotes.key_of(source).is_none()
         {
             self.namespace_use.await_source(source, local_key);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::contention::Contended;
 use super::former::{Place, Renewal};
+use super::holder::LocalCluster;
 use super::patch;
 use super::plan::{Harm, Policy, Step};
 use super::secrets::SecretView;
@@ -77,10 +78,8 @@ pub struct Observed {
     /// The remote object that the local one records as its source lives under this key, which is not the pair's: the rule
     /// between names has changed.
     pub source_lives_at: Option<ObjectKey>,
-    /// The local cluster, by the UID of its namespace `kube-system`, where it is known.
-    pub local_cluster: Option<Arc<str>>,
-    /// The other local cluster that holds the remote object by the same finalizer.
-    pub other_cluster: Option<Arc<str>>,
+    /// The local cluster, as far as it is known.
+    pub local_cluster: LocalCluster,
     /// The guard lets this run do what may harm many objects at once.
     pub permitted: Option<Harm>,
     /// The named local secrets in the local namespace.
@@ -100,16 +99,19 @@ impl Observed {
         }
     }
 
-    /// What is to be noted on the remote object about which local cluster holds it; `None`: it says so, or it is not known.
-    pub(super) fn holder_to_note(&self, policy: &Policy) -> Option<&Arc<str>> {
-        let noted = policy.marks.value_of(self.remote_object()?, &policy.marks.local_cluster);
-        self.local_cluster.as_ref().filter(|uid| policy.write_back && noted != Some(&***uid))
+    /// The other local cluster that holds the remote object by the same finalizer.
+    pub fn other_cluster(&self, policy: &Policy) -> Option<Arc<str>> {
+        self.local_cluster.other_holder(self.remote_object()?, policy)
     }
 
-    /// Whether the remote object was held for a local cluster in whose place this one is.
-    pub(super) fn is_taken_over(&self, policy: &Policy) -> bool {
-        let is_noted = |remote: &Arc<Object>| policy.marks.value_of(remote, &policy.marks.local_cluster).is_some();
-        self.holder_to_note(policy).is_some() && self.remote_object().is_some_and(is_noted)
+    /// What is to be noted on the remote object about which local cluster holds it.
+    pub(super) fn holder_to_note(&self, policy: &Policy) -> Option<Arc<str>> {
+        self.local_cluster.note(self.remote_object()?, policy)
+    }
+
+    /// Whether the remote object bears our finalizer, for this local cluster.
+    pub(super) fn is_held_here(&self, policy: &Policy) -> bool {
+        self.remote_object().is_some_and(|remote| policy.marks.holds(remote)) && self.other_cluster(policy).is_none()
     }
 
     /// Whether somebody else keeps undoing this, and it is not to be written now.
@@ -125,7 +127,7 @@ impl Observed {
     pub fn after(mut self, step: &Step, written: &Written, policy: &Policy) -> Self {
         match step {
             Step::AddFinalizer => {
-                let holder = self.holder_to_note(policy).cloned();
+                let holder = self.holder_to_note(policy);
                 self.change_remote(|remote| {
                     remote.resource_version = Arc::clone(&written.resource_version);
                     remote.finalizers.push(Arc::clone(&policy.marks.finalizer));
@@ -219,7 +221,7 @@ impl Observed {
     fn note_generations(&mut self, remote_generation: i64, local_generation: i64, policy: &Policy) {
         let marks = &policy.marks;
         let notes = [(&marks.remote_generation, remote_generation), (&marks.local_generation, local_generation)];
-        let holder = self.holder_to_note(policy).cloned();
+        let holder = self.holder_to_note(policy);
         self.change_remote(|remote| {
             for (mark, generation) in notes {
                 remote.annotations.insert(Arc::clone(mark), generation.to_string().into());

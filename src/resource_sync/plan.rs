@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::contention::Contended;
-use super::former::Renewal;
+use super::former::{Place, Renewal};
 use super::marks::{Marks, NamespaceOwner};
 pub use super::observed::{Absence, Namespace, Observed, Remote};
 use super::ownership::{self, Unproven};
@@ -243,7 +243,8 @@ pub fn next(observed: &Observed, policy: &Policy) -> Next {
     {
         return Next::Rest(Rest::Paused);
     }
-    if observed.other_cluster.is_some() {
+    // What is not selected here is only looked at to see whether it is held.
+    if matches!(observed.remote, Remote::Present(_)) && observed.other_cluster(policy).is_some() {
         return Next::Rest(Rest::OtherCluster);
     }
     match &observed.remote {
@@ -307,8 +308,8 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     if let Some(next) = taking_in(observed, policy, remote) {
         return next;
     }
-    let is_renewed = !observed.is_contended(&Contended::Marks);
-    if let Some(renewal) = Renewal::of_remote(remote, policy).filter(|_| is_renewed) {
+    let may_renew = |place| !observed.is_contended(&Contended::Marks(place));
+    if let Some(renewal) = Renewal::of_remote(remote, policy).filter(|_| may_renew(Place::Remote)) {
         return Next::Do(Step::RenewMarks(renewal));
     }
     // Rule 4.
@@ -355,14 +356,9 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         Namespace::Present { object, .. } if object.deleting => return Next::Rest(Rest::NamespaceTerminating),
         Namespace::None | Namespace::Present { .. } => {}
     }
-    if let Namespace::Present { object, ours: true } = &observed.namespace
-        && let Some(renewal) = Renewal::of_namespace(object, policy).filter(|_| is_renewed)
-    {
-        return Next::Do(Step::RenewMarks(renewal));
-    }
     // Rule 9.
     let Some(local) = &observed.local else { return Next::Do(Step::CreateLocal) };
-    if let Some(renewal) = Renewal::of_local(local, policy).filter(|_| is_renewed) {
+    if let Some(renewal) = Renewal::of_local(local, policy).filter(|_| may_renew(Place::Local)) {
         return Next::Do(Step::RenewMarks(renewal));
     }
     let change = patch::local_change(remote, local, policy, &observed.settled);
@@ -376,7 +372,7 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         let noted = |mark: &str| policy.marks.value_of(remote, mark).and_then(|text| text.parse::<i64>().ok());
         if noted(&policy.marks.remote_generation) != Some(remote.generation)
             || noted(&policy.marks.local_generation) != Some(local.generation)
-            || observed.is_taken_over(policy)
+            || observed.local_cluster.takes_place(remote, policy)
         {
             // An error that is over goes with the same write.
             return Next::Do(Step::NoteGenerations { remote: remote.generation, local: local.generation });
@@ -384,6 +380,13 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         if remote.annotation(&policy.marks.sync_error).is_some() && !observed.is_contended(&Contended::SyncError) {
             return Next::Do(Step::NoteError(None));
         }
+    }
+    // Last, and by the pair that it was made for: where namespaces may not be patched, everything else goes on.
+    if namespace_names(observed, policy)
+        && let Namespace::Present { object, .. } = &observed.namespace
+        && let Some(renewal) = may_renew(Place::Namespace).then(|| Renewal::of_namespace(object, policy)).flatten()
+    {
+        return Next::Do(Step::RenewMarks(renewal));
     }
     Next::Rest(Rest::InStep)
 }
@@ -410,7 +413,7 @@ pub fn rejected(observed: &Observed, policy: &Policy, step: &Step, reason: &str)
 
 /// Rule 3: the remote object is missing or being deleted. `explained`: it may be acted upon.
 fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explained: bool) -> Next {
-    let our_finalizer = remote.is_some_and(|remote| policy.marks.holds(remote));
+    let our_finalizer = remote.is_some() && observed.is_held_here(policy);
     let adopted = observed.local.as_deref().filter(|local| {
         // What was there before its remote object outlives it.
         ownership::is_adopted(local, policy) && !policy.delete_adopted && !local.deleting
@@ -502,7 +505,7 @@ fn letting_go(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
 
 /// Our marks come off, and nothing is deleted. The finalizer first: while it is there it says that the local object is ours.
 fn giving_up(observed: &Observed, policy: &Policy, remote: Option<&Object>) -> Next {
-    if remote.is_some_and(|remote| policy.marks.holds(remote)) {
+    if remote.is_some() && observed.is_held_here(policy) {
         return Next::Do(Step::RemoveFinalizer);
     }
     // With the marks the namespace would be deleted with the last selected object, and the kept one with it. Without a
@@ -526,12 +529,14 @@ pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
     if let Some(next) = left_out(observed, policy) {
         return next;
     }
-    let is_held_here = observed.other_cluster.is_none();
-    if observed.remote_object().is_some_and(|remote| is_held_here && policy.marks.holds(remote)) {
+    if observed.is_held_here(policy) {
         return Next::Do(Step::RemoveFinalizer);
     }
     let notes_error = |remote: &Arc<Object>| remote.annotation(&policy.marks.sync_error).is_some();
-    if policy.write_back && is_held_here && observed.remote_object().is_some_and(notes_error) {
+    if policy.write_back
+        && observed.other_cluster(policy).is_none()
+        && observed.remote_object().is_some_and(notes_error)
+    {
         return Next::Do(Step::NoteError(None));
     }
     if !local_gone {

@@ -445,7 +445,7 @@ impl PairReconciler {
                 return Outcome::Done;
             }
         };
-        if let Some(waits) = Waits::left_alone(rest, observed, section.config()) {
+        if let Some(waits) = Waits::left_alone(rest, observed, section.config(), section.policy()) {
             if before != state {
                 let (section, cause) = (section.name(), &waits.cause);
                 tracing::warn!(%section, key = %self.key, cause, "the object is left alone");

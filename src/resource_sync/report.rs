@@ -71,6 +71,9 @@ struct Report {
     /// States of sections that are no longer configured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_states: Vec<String>,
+    /// Objects that still bear marks by former names, where there are such names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    former_marks: Option<usize>,
     /// What a dry run would have done, by step.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     planned: BTreeMap<&'static str, u64>,
@@ -266,6 +269,7 @@ impl SyncReport {
             stored_state: section.state().report(),
             left_behind,
             left_states,
+            former_marks: section.count_former_marks(),
             planned,
             objects_unknown_for_seconds: facts.unknown_for.map(|since| since.as_secs()),
             not_in_step: self.not_in_step(now),
@@ -353,19 +357,17 @@ impl telemetry::Section for SyncReport {
             let section = &self.section;
             if let Some(objection) = section.accept_clusters() {
                 tracing::info!(section = %section.name(), overruled = %objection, "the clusters are approved");
-                section.take_over();
                 section.unpark().await;
                 section.request_all().await;
                 return Ok(json!({"approved": 0, "overruled": objection.to_string()}));
             }
-            let taken_over = section.take_over();
-            if taken_over > 0 {
-                tracing::info!(section = %section.name(), objects = taken_over, "the local cluster takes another's place");
-                section.request_all().await;
-            }
             let bounds = section.bounds();
             if section.guard.lock().held(bounds, Instant::now()).is_empty() {
+                // One thing at a time: this is asked for when nothing else is held.
+                let taken_over = section.take_over();
                 if taken_over > 0 {
+                    tracing::info!(section = %section.name(), objects = taken_over, "the local cluster takes another's place");
+                    section.request_all().await;
                     return Ok(json!({"approved": taken_over}));
                 }
                 return Err(Refused::Conflict { reason: "nothing is held".into() });
@@ -373,7 +375,7 @@ impl telemetry::Section for SyncReport {
             let freed = section.guard.lock().approve();
             section.remember_guard();
             tracing::info!(section = %section.name(), objects = freed.len(), "mass change approved");
-            let count = freed.len() + taken_over;
+            let count = freed.len();
             for key in freed {
                 section.request(key).await;
             }
@@ -394,7 +396,16 @@ impl telemetry::Section for SyncReport {
             kind: harm.as_str(),
             reason: Waits::held(Some(harm), section.config()).cause,
         };
-        Ok(Held { because, objects: suspects.into_iter().map(held).collect() })
+        let mut objects: Vec<HeldObject> = suspects.into_iter().map(held).collect();
+        if objects.is_empty() && because.is_none() {
+            let elsewhere = |(key, holder): (ObjectKey, Arc<str>)| HeldObject {
+                key: key.to_string(),
+                kind: "other_cluster",
+                reason: format!("the local cluster whose kube-system has UID {holder} holds it by the same finalizer"),
+            };
+            objects.extend(section.held_elsewhere().into_iter().map(elsewhere));
+        }
+        Ok(Held { because, objects })
     }
 
     fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {

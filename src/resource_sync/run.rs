@@ -77,6 +77,8 @@ impl Section {
         self.deleting_namespaces.lock().clear();
         *self.asked.lock() = super::asked::Asked::default();
         *self.counted.lock() = None;
+        *self.twin.lock() = super::twin::Twin::default();
+        *self.left_behind.lock() = Default::default();
         self.known_clusters.lock().begin();
         // Where there is no election nobody else had the section meanwhile.
         self.state().forget(self.fence.is_none());

@@ -24,6 +24,7 @@ use super::namespaces::NamespaceDeletion;
 use super::news::{Following, Role};
 use super::overhear::{Overhearing, Side};
 use super::owed::Owed;
+use super::ownership;
 use super::plan::{Absence, Namespace, Observed, Policy, Remote};
 use super::protection::Sources;
 use super::run::Run;
@@ -408,11 +409,7 @@ impl Section {
             && matches!(namespace, Namespace::Present { ours: true, .. })
             && self.is_in_use(local_key, remote_key);
         let namespace_end_is_awaited = matches!(&namespace, Namespace::Present { object, ours: true }
-            if self.another_awaits_end_of(object, local_key));
-        let other_cluster = match &remote {
-            Remote::Present(remote) => self.other_holder(remote),
-            Remote::Absent(_) => None,
-        };
+            if ownership::namespace_proof(object, &self.policy).is_ok() && self.another_awaits_end_of(object, local_key));
         let source_lives_at =
             local.as_ref().filter(|_| ending).and_then(|local| self.source_lives_at(local, remote_key));
         let local_was_there;
@@ -445,8 +442,7 @@ impl Section {
             namespace_end_is_awaited,
             local_was_there,
             source_lives_at,
-            local_cluster: self.local_cluster_uid(),
-            other_cluster,
+            local_cluster: self.local_cluster_view(),
             permitted: None,
             secrets,
             settled,
@@ -508,7 +504,7 @@ impl Section {
         let unselected = usize::from(self.asked.lock().unselected) + self.unselected_and_held();
         let remotes = watches.remote.store().objects();
         let held = remotes.iter().filter(|remote| {
-            marks.holds(remote) && self.other_holder(remote).is_none() && self.mapping.local_of(&remote.key).is_some()
+            marks.holds(remote) && !self.is_held_elsewhere(remote) && self.mapping.local_of(&remote.key).is_some()
         });
         if self.mode() == Mode::DetachingLocalGone {
             return unselected + held.count();

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::guard::WINDOW;
+use super::holder::LocalCluster;
 use super::ownership;
 use super::section::{Mode, Section};
 use super::state::Identities;
-use crate::cluster::{Cluster, Identity, Object};
+use crate::cluster::{Cluster, Identity, Object, ObjectKey};
 use crate::config::ClusterName;
 
 /// So many pairs may always lack their local object.
@@ -188,13 +189,13 @@ impl Section {
     /// Whether so many local objects are missing that the local cluster must be another one.
     fn missing_locals(&self, before: &Identities) -> Option<Objection> {
         let (remotes, locals) = (self.watches.remote.store(), self.watches.local.store());
-        let (mut pairs, mut missing) = (0, 0);
+        let (local, mut pairs, mut missing) = (self.local_cluster_by(before), 0, 0);
         for remote in remotes.objects() {
             let Some(key) = self.mapping.local_of(&remote.key) else { continue };
             // What is known to be held for another local cluster is told by itself.
             if remote.deleting
                 || !ownership::was_in_step(&remote, &self.policy)
-                || self.holder_other_than(before, &remote).is_some()
+                || local.other_holder(&remote, &self.policy).is_some()
             {
                 continue;
             }
@@ -236,44 +237,50 @@ impl Section {
         Some(objection)
     }
 
-    /// The local cluster, where it is known.
-    pub(super) fn local_cluster_uid(&self) -> Option<Arc<str>> {
-        self.local_cluster().identity().uid().cloned()
+    /// The local cluster, as far as it is known.
+    pub(super) fn local_cluster_view(&self) -> LocalCluster {
+        self.local_cluster_by(&self.known_clusters.lock().identities)
     }
 
-    /// The other local cluster that holds a remote object by our finalizer: one that this one is in the place of does not
-    /// count.
-    pub(super) fn other_holder(&self, remote: &Object) -> Option<Arc<str>> {
-        self.holder_other_than(&self.known_clusters.lock().identities, remote)
+    fn local_cluster_by(&self, known: &Identities) -> LocalCluster {
+        let uid = self.local_cluster().identity().uid().cloned().or_else(|| known.local.as_deref().map(Arc::from));
+        let now = seconds_now();
+        let is_recent = |(_, when): &(&String, &u64)| now.saturating_sub(**when) < WINDOW.as_secs();
+        let in_place_of = known.former_locals.iter().filter(is_recent).map(|(former, _)| former.as_str().into());
+        LocalCluster { uid, in_place_of: in_place_of.collect() }
     }
 
-    fn holder_other_than(&self, known: &Identities, remote: &Object) -> Option<Arc<str>> {
-        let marks = &self.policy.marks;
-        if !self.policy.write_back || !marks.holds(remote) {
-            return None;
-        }
-        let holder = marks.value_of(remote, &marks.local_cluster)?;
-        let identity = self.local_cluster().identity();
-        let ours = identity.uid().map(AsRef::as_ref).or(known.local.as_deref())?;
-        let is_ours = holder == ours || known.former_locals.contains_key(holder);
-        (!is_ours).then(|| holder.into())
+    /// Whether another local cluster holds a remote object by our finalizer.
+    pub(super) fn is_held_elsewhere(&self, remote: &Object) -> bool {
+        self.local_cluster_view().other_holder(remote, &self.policy).is_some()
+    }
+
+    /// The pairs whose remote objects another local cluster holds by our finalizer.
+    pub(super) fn held_elsewhere(&self) -> Vec<(ObjectKey, Arc<str>)> {
+        let local = self.local_cluster_view();
+        let remotes = self.watches.remote.store().objects();
+        let held = |remote: &Arc<Object>| {
+            Some((self.mapping.local_of(&remote.key)?, local.other_holder(remote, &self.policy)?))
+        };
+        remotes.iter().filter_map(held).collect()
     }
 
     /// An operator says that the local cluster is in the place of those that hold remote objects by our finalizer: how many
     /// objects that frees.
     pub(super) fn take_over(&self) -> usize {
-        let remotes = self.watches.remote.store().objects();
-        let is_ours = |remote: &&Arc<Object>| self.mapping.local_of(&remote.key).is_some();
-        let holders: Vec<_> = remotes.iter().filter(is_ours).filter_map(|remote| self.other_holder(remote)).collect();
-        if holders.is_empty() {
+        let held = self.held_elsewhere();
+        if held.is_empty() {
             return 0;
         }
         let mut known = self.known_clusters.lock();
-        known.identities.former_locals.extend(holders.iter().map(|holder| (holder.to_string(), seconds_now())));
+        // For as long as it takes: whoever takes the place back later is not fought.
+        let now = seconds_now();
+        known.identities.former_locals.retain(|_, when| now.saturating_sub(*when) < WINDOW.as_secs());
+        known.identities.former_locals.extend(held.iter().map(|(_, holder)| (holder.to_string(), now)));
         let identities = known.identities.clone();
         drop(known);
         self.state().change(|state| state.identities = identities);
-        holders.len()
+        held.len()
     }
 
     fn tell_objection(&self, objection: &Objection) {

@@ -5,6 +5,7 @@
 //! with this section's marks. Once may be the last write of a replica that had the section before; more often is a twin.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::ownership;
 use super::section::Section;
@@ -12,6 +13,8 @@ use crate::cluster::{Object, ObjectKey};
 
 /// So many objects that another one made are no coincidence.
 const COINCIDENCES: u64 = 3;
+/// So long after a hand-over they may still be the other replica's.
+const HAND_OVER: Duration = Duration::from_mins(1);
 
 /// Local objects that bear this section's marks, and that it has not made.
 #[derive(Debug, Default)]
@@ -35,6 +38,10 @@ impl Section {
     /// A local object was there when it was to be made, and is in step now.
     pub(super) fn made_by_another(&self, local: &Object) {
         if !ownership::is_ours(local, &self.policy) || ownership::is_adopted(local, &self.policy) {
+            return;
+        }
+        // The last writes of the replica that had the section before.
+        if self.fence.is_some() && self.is_young(HAND_OVER) {
             return;
         }
         let mut twin = self.twin.lock();

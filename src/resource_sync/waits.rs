@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ownership::Unproven;
-use super::plan::{Harm, Namespace, Observed, Rest, Step, UPLOAD_SECRET};
+use super::plan::{Harm, Namespace, Observed, Policy, Rest, Step, UPLOAD_SECRET};
 use crate::cluster::{Error, Object, ObjectKey, Retry};
 use crate::config::SyncConfig;
 
@@ -114,7 +114,7 @@ impl Waits {
     }
 
     /// Why a pair at rest is left alone that looks as if something were to be done; `None`: it does not.
-    pub fn left_alone(rest: Rest, observed: &Observed, config: &SyncConfig) -> Option<Self> {
+    pub fn left_alone(rest: Rest, observed: &Observed, config: &SyncConfig, policy: &Policy) -> Option<Self> {
         let (cause, next_step) = match rest {
             Rest::Stranger => (
                 format!("it was there before its remote object, and adopt is \"{}\"", config.adopt.as_str()),
@@ -130,7 +130,7 @@ impl Waits {
             Rest::OtherCluster => (
                 format!(
                     "the local cluster whose kube-system has UID {} holds its remote object by the same finalizer",
-                    observed.other_cluster.as_deref().unwrap_or("(unknown)")
+                    observed.other_cluster(policy).as_deref().unwrap_or("(unknown)")
                 ),
                 format!(
                     "give each local cluster a finalizer of its own; `towline approve {}` if {} is in its place",

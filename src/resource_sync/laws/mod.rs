@@ -32,6 +32,7 @@ use super::settled::Settled;
 use crate::cluster::object::Decoded;
 use crate::cluster::{Object, ObjectKey};
 use crate::config::Config;
+use crate::resource_sync::holder::LocalCluster;
 
 const FINALIZER: &str = "cloud.teleport.dev/sync-local";
 const PAUSED: &str = "cloud.teleport.dev/paused";
@@ -173,8 +174,7 @@ impl Scene {
             namespace_end_is_awaited: self.namespace_end_is_awaited,
             local_was_there: self.local_was_there,
             source_lives_at: self.source_lives_at.clone(),
-            local_cluster: None,
-            other_cluster: None,
+            local_cluster: LocalCluster::default(),
             permitted: self.permitted,
             secrets: self.secrets.clone(),
             settled: self.settled.clone(),

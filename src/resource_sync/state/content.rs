@@ -120,6 +120,10 @@ pub struct PastMarks {
     pub finalizer: String,
     /// The kind.
     pub resource: String,
+    /// The names of the clusters.
+    pub remote: String,
+    /// See [`PastMarks::remote`].
+    pub local: String,
     /// The rule between names, which says what bore them.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remote_resource_suffix: String,

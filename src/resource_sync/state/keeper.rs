@@ -59,8 +59,10 @@ struct Memory {
     changes: u64,
     /// Why the last request failed, while none has gone well since.
     failure: Option<String>,
-    /// Another daemon that wrote the object while this one ran the section.
+    /// Another daemon that seems to run the section, too.
     other: Option<Daemon>,
+    /// It wrote the object while this one ran the section.
+    is_other_alive: bool,
 }
 
 /// A section's state, for `/status`.
@@ -111,6 +113,7 @@ impl Keeper {
                 changes: 0,
                 failure: None,
                 other: None,
+                is_other_alive: false,
             }),
             changed: Notify::new(),
             progress: watch::Sender::default(),
@@ -123,6 +126,7 @@ impl Keeper {
         let mut memory = self.memory.lock();
         memory.standing = Standing::Loading;
         memory.failure = None;
+        (memory.other, memory.is_other_alive) = (None, false);
         if !keep_changes {
             memory.base = Document::default();
             memory.current = SectionState::default();
@@ -187,7 +191,8 @@ impl Keeper {
 
     /// Another daemon that has written the state while this one ran the section.
     pub fn other(&self) -> Option<String> {
-        self.memory.lock().other.as_ref().map(describe)
+        let memory = self.memory.lock();
+        memory.other.as_ref().filter(|_| memory.is_other_alive).map(describe)
     }
 
     fn stays_in_memory(&self) -> bool {
@@ -427,11 +432,13 @@ impl Keeper {
         Error::Rejected { code: 409, reason: "Foreign".into(), message }
     }
 
-    /// Whoever else wrote the object since this process did, or has another election, runs the section as well.
+    /// Whoever else wrote the object since this process read or wrote it, runs the section as well.
     fn look_for_another(&self, memory: &mut Memory, document: &Document) {
         let (Some(theirs), ours) = (&document.known.daemon, &self.keeping.daemon) else { return };
-        // Between terms of one election the others write rightly; within a term nobody does.
-        let wrote_since = memory.standing == Standing::Loaded && theirs.instance != ours.instance;
+        // Between terms of one election the others write rightly, and a process that begins finds its predecessor's; within
+        // a term nobody else writes.
+        let is_new = memory.base.known.daemon.as_ref() != Some(theirs);
+        let wrote_since = memory.standing == Standing::Loaded && theirs.instance != ours.instance && is_new;
         if !wrote_since && theirs.election == ours.election {
             return;
         }
@@ -445,6 +452,7 @@ impl Keeper {
                 "another daemon has written this section's state: does it run the section, too?"
             );
         }
+        memory.is_other_alive |= wrote_since;
         memory.other = Some(theirs.clone());
     }
 
