@@ -23,7 +23,7 @@ const LOOK_FOR_UNKEPT: Duration = Duration::from_mins(1);
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// What was left behind is looked for again after this, so that it is seen when it is gone.
-const LOOK_FOR_LEFT: Duration = Duration::from_mins(10);
+const LOOK_FOR_LEFT: Duration = Duration::from_hours(1);
 
 /// Returns whether something is still to be asked for.
 async fn request_asked(section: &Section) -> bool {
