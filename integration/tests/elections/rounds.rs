@@ -108,7 +108,11 @@ impl Game {
             self.settle(&format!("after round {round}")).await;
         }
         let writes = self.monitor.check_writes().await;
-        assert!(writes > SECTIONS * 10, "{writes} writes are too few to show anything: {:?}", self.diary);
+        assert!(
+            writes > SECTIONS * usize::try_from(soak::rounds(ROUNDS)).unwrap(),
+            "{writes} writes are too few to show anything: {:?}",
+            self.diary
+        );
     }
 }
 
