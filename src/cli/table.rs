@@ -49,7 +49,7 @@ pub(super) fn status(status: &Value, with_tree: bool) -> String {
     parts.join("\n")
 }
 
-/// What a section holds until it is approved.
+/// The changes that a section holds until an operator approves them.
 pub(super) fn held(held: &Value) -> String {
     let objects = held.get("objects").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let rows = objects.iter().map(|object| ["key", "kind", "reason"].map(|key| plain(object.get(key))).to_vec());

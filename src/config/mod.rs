@@ -286,7 +286,7 @@ fn check_names_of_elected(names: &BTreeMap<String, String>, faults: &mut Vec<Fau
     }
 }
 
-/// What a section was called before is no other's name now: the marks of that one would count as this one's.
+/// A former name must not be the name of another section: the marks of that section would count as this one's.
 fn check_former_names(sync: &[(usize, SyncConfig)], names: &BTreeMap<String, String>, faults: &mut Vec<Fault>) {
     for (index, section) in sync {
         for (position, former) in section.former_names.iter().enumerate() {

@@ -59,7 +59,7 @@ pub struct SyncConfig {
     pub annotation_domain: String,
     /// Name part of the finalizer; `sync-local` by default. Each follower of the same remote objects needs its own.
     pub finalizer: String,
-    /// What the section was called before; none by default. Its marks of then count as its own and are replaced.
+    /// Former names of the section; none by default. Marks with these names count as its own and are replaced.
     pub former_names: Vec<SectionName>,
     /// Name parts of finalizers that it used before; none by default. They count as its own and are replaced.
     pub former_finalizers: Vec<String>,

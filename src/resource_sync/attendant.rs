@@ -22,7 +22,7 @@ const LOOK_FOR_UNKEPT: Duration = Duration::from_mins(1);
 /// What an API server could not tell is asked for again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// What was left behind is looked for again after this, so that it is seen when it is gone.
+/// While something is left behind, the section looks for it again after this, to see when it is gone.
 const LOOK_FOR_LEFT: Duration = Duration::from_hours(1);
 
 /// Returns whether something is still to be asked for.

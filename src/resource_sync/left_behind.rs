@@ -1,10 +1,9 @@
 //! What a change of the configuration leaves behind: finalizers and marks that no section owns any more.
 //!
-//! A narrower prefix, a renamed finalizer, another domain, a section that was taken out: nobody takes off what was put on
-//! before, so deletions on the remote hang and namespaces stay. The section's state says which settings it last ran with;
-//! where they were others, or something was left then, it looks once, when its caches have listed: at one list of metadata for
-//! each side. What it finds is in `/status`, the log and a metric until a later
-//! look finds nothing. [`find`] is pure.
+//! After a narrower prefix, a renamed finalizer, another domain or a removed section, nobody removes the earlier finalizers and
+//! marks, so deletions on the remote hang and namespaces stay. The section's state says which settings it last ran with. Where
+//! they have changed, or something was left then, the section looks once after its caches have listed: it lists the metadata of
+//! each side. What it finds is in `/status`, the log and a metric until a later look finds nothing. [`find`] is pure.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -346,7 +345,7 @@ impl Section {
         if *self.left_behind.lock() != (left.clone(), left_states.clone()) {
             self.tell_left_behind(&left, &left_states);
         }
-        // What is still there is looked for again at the next start.
+        // The next start looks again for what is still there.
         past.retain(|past| unknown.contains(&past.resource) || left.iter().any(|left| past.has_left(left)));
         let ours = left.iter().filter(|left| left.was_ours).map(|left| left.objects).sum::<usize>();
         let fingerprint = fingerprint(&self.config, &sections);

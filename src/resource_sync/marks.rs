@@ -113,7 +113,7 @@ impl Marks {
         finalizer == &*self.finalizer || self.former.finalizers.iter().any(|former| &**former == finalizer)
     }
 
-    /// What a mark was called before.
+    /// The former names of a mark.
     pub fn former_names_of<'a>(&'a self, mark: &'a str) -> impl Iterator<Item = Arc<str>> + 'a {
         let name = mark.split_once('/').map_or(mark, |(_, name)| name);
         self.former.domains.iter().map(move |domain| format!("{domain}/{name}").into())

@@ -52,7 +52,7 @@ pub trait Section: Send + Sync {
     }
 }
 
-/// What a section holds until it is approved.
+/// The changes that a section holds until an operator approves them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Held {
     /// Why the section as a whole is held; `None`: it is not.

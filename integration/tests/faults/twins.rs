@@ -39,7 +39,7 @@ fn two_local_clusters_with_one_finalizer_do_not_share_objects_and_one_takes_the_
         let told = held_elsewhere(&second, OBJECTS, "at the start").await;
         assert!(told["not_in_step"].to_string().contains("by the same finalizer"), "{told}");
         assert!(told["well"] == false, "{told}");
-        // What is ordered now goes to one of them, and what is deleted waits for the one that has it.
+        // A new object goes to one of the two clusters. A deleted object waits for the cluster that has it.
         lane.order("team", "late", "1Gi").await;
         eventually("the late object to be somewhere", LIMIT, async || {
             let found = lane.local_uids().await.len() + there.local_uids().await.len();

@@ -95,7 +95,7 @@ fn a_pair_that_is_paused_or_fought_over_keeps_its_note() {
     let mut observed = scene.observed();
     observed.contended.push(Contended::SyncError);
     assert_eq!(plan::next(&observed, &scene.policy), Next::Rest(Rest::InStep));
-    // What is fought over is the content: that is not in step.
+    // The content is contended, so the pair is not in step.
     observed.contended = vec![Contended::Content];
     assert_eq!(plan::next(&observed, &scene.policy), Next::Rest(Rest::InStep));
     scene.remote["metadata"]["annotations"][super::PAUSED] = json!("true");
