@@ -115,6 +115,9 @@ pub struct ReleaseCommand {
     /// Look at this kind (plural.version.group), and not at those of all sections
     #[arg(long, value_name = "RESOURCE")]
     pub resource: Option<ResourceId>,
+    /// Also release what this local cluster holds (UID of its namespace kube-system), since it is gone
+    #[arg(long, value_name = "UID")]
+    pub held_for: Option<String>,
     /// Tell what would be released
     #[arg(long)]
     pub list: bool,

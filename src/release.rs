@@ -1,17 +1,25 @@
-//! `towline release`: takes a finalizer off that no section owns any more, such as one that was renamed, or whose section
-//! was taken out of the configuration.
+//! `towline release`: removes a finalizer that no section owns any more, for example a renamed one, or that of a removed
+//! section.
 //!
-//! It works from the configuration and the clusters, and asks no running daemon: what is to be let go is just what no daemon
-//! cares for. What a section of the configuration owns is never let go, whatever is asked for: it would be put back, and
-//! until then a deletion would not wait for the local object.
+//! It works from the configuration and the clusters, and asks no running daemon. A finalizer delays the deletion of an object
+//! for a reason, so it stays unless three things hold: no section of the configuration owns it there; towline put it on, as the
+//! object's record of field managers says (a mistyped name may be another controller's finalizer); and the object does not say
+//! that another local cluster holds it, one that the configuration does not have.
 
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::json;
 
 use crate::check;
 use crate::cli::{Exit, ReleaseCommand};
-use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, Request, Verb};
+use crate::cluster::object::is_of_towline;
+use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, Object, ObjectKey, Request, Verb};
 use crate::config::{ClusterName, Config, ResourceId};
+use crate::resource_sync::holder;
+use crate::resource_sync::marks::local_cluster_mark;
 use crate::resource_sync::names::Mapping;
+use crate::resource_sync::patch::{escape, replace_version};
 
 /// As often an object may have changed since it was read.
 const ATTEMPTS: usize = 5;
@@ -49,9 +57,10 @@ pub async fn release(config: &Config, command: &ReleaseCommand) -> Exit {
         ));
         return Exit::Failed;
     }
+    let ours = identities(config).await;
     let (mut released, mut kept, mut faults) = (0_usize, 0_usize, 0_usize);
     for place in &places {
-        match in_place(config, place, command).await {
+        match in_place(config, place, command, &ours).await {
             Ok(counts) => {
                 released += counts.released;
                 kept += counts.kept;
@@ -64,7 +73,7 @@ pub async fn release(config: &Config, command: &ReleaseCommand) -> Exit {
         }
     }
     let done = if command.yes { "released" } else { "would be released" };
-    say(&format!("{released} object(s) {done}, {kept} kept for the sections that own them, {faults} fault(s)"));
+    say(&format!("{released} object(s) {done}, {kept} kept, {faults} fault(s)"));
     if faults == 0 { Exit::Done } else { Exit::Failed }
 }
 
@@ -112,7 +121,22 @@ struct Counts {
     faults: usize,
 }
 
-async fn in_place(config: &Config, place: &Place, command: &ReleaseCommand) -> Result<Counts, String> {
+/// The identities of all clusters of the configuration that answer and tell theirs.
+async fn identities(config: &Config) -> Vec<Arc<str>> {
+    let mut identities = Vec::new();
+    for (name, access) in &config.clusters {
+        let cluster = check::reach(name, access).await;
+        identities.extend(cluster.ok().and_then(|cluster| cluster.identity().uid().cloned()));
+    }
+    identities
+}
+
+async fn in_place(
+    config: &Config,
+    place: &Place,
+    command: &ReleaseCommand,
+    ours: &[Arc<str>],
+) -> Result<Counts, String> {
     let Some(access) = config.clusters.get(&place.cluster) else { return Ok(Counts::default()) };
     let cluster = check::reach(&place.cluster, access).await?;
     let kind = Kind::discover(&cluster, &place.resource).await.map_err(|error| error.to_string())?;
@@ -142,16 +166,16 @@ async fn in_place(config: &Config, place: &Place, command: &ReleaseCommand) -> R
     cluster.each_marked(&kind, look).await.map_err(|error| error.to_string())?;
     for object in found {
         let name = format!("cluster {}: {} {}", place.cluster, place.resource, object.key);
-        if !command.yes {
-            say(&name);
-            counts.released += 1;
-            continue;
-        }
-        match take_off(&cluster, &kind, object, &command.finalizer).await {
-            Ok(()) => {
-                say(&format!("{name}: released"));
+        match take_off(&cluster, &kind, &object.key, command, ours).await {
+            Ok(Outcome::Released) => {
+                say(&if command.yes { format!("{name}: released") } else { name });
                 counts.released += 1;
             }
+            Ok(Outcome::Kept(reason)) => {
+                say(&format!("{name}: kept, {reason}"));
+                counts.kept += 1;
+            }
+            Ok(Outcome::Gone) => {}
             Err(error) => {
                 say(&format!("{name}: {error}"));
                 counts.faults += 1;
@@ -161,34 +185,103 @@ async fn in_place(config: &Config, place: &Place, command: &ReleaseCommand) -> R
     Ok(counts)
 }
 
-/// Takes the finalizer off, and no other, from the object as it is.
-async fn take_off(cluster: &Cluster, kind: &Kind, mut object: Marked, finalizer: &str) -> Result<(), Error> {
-    let mut result = Ok(());
+/// What became of one object.
+enum Outcome {
+    /// The finalizer is off, or would be.
+    Released,
+    /// It stays, for this reason.
+    Kept(String),
+    /// The object or its finalizer was gone already.
+    Gone,
+}
+
+/// What the object says about the local cluster that holds it by finalizers of this domain, and in which annotation.
+fn holder_note<'o>(object: &'o Object, finalizer: &str) -> Option<(String, holder::Note<'o>)> {
+    let mark = local_cluster_mark(finalizer.split_once('/')?.0);
+    let note = object.annotation(&mark).and_then(holder::Note::parse)?;
+    Some((mark, note))
+}
+
+/// Why the finalizer stays; `None`: it may go.
+fn kept_because(
+    object: &Object,
+    managers: &[ManagedFieldsEntry],
+    command: &ReleaseCommand,
+    ours: &[Arc<str>],
+) -> Option<String> {
+    let finalizer = command.finalizer.as_str();
+    let field = format!("v:\"{finalizer}\"");
+    let has_field = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+        fields.and_then(|fields| fields.get("f:metadata")?.get("f:finalizers")?.get(&field)).is_some()
+    };
+    let put_on_by: Vec<&str> = managers.iter().filter(has_field).filter_map(|entry| entry.manager.as_deref()).collect();
+    if !put_on_by.iter().any(|manager| is_of_towline(manager)) {
+        let managers = if put_on_by.is_empty() { "nobody".to_owned() } else { put_on_by.join(", ") };
+        return Some(format!("its field managers say that {managers} put the finalizer on, and not towline"));
+    }
+    let (_, note) = holder_note(object, finalizer)?;
+    let is_about_this = *note.object == *object.uid && note.finalizer == finalizer;
+    let may_go = ours.iter().any(|uid| **uid == *note.cluster) || command.held_for.as_deref() == Some(note.cluster);
+    (is_about_this && !may_go).then(|| {
+        let cluster = note.cluster;
+        format!(
+            "the local cluster whose kube-system has UID {cluster} holds it: `--held-for {cluster}` if that is gone"
+        )
+    })
+}
+
+/// Takes the finalizer off, and no other, from the object as it is; without `--yes` it only finds out whether it would.
+async fn take_off(
+    cluster: &Cluster,
+    kind: &Kind,
+    key: &ObjectKey,
+    command: &ReleaseCommand,
+    ours: &[Arc<str>],
+) -> Result<Outcome, Error> {
+    let finalizer = command.finalizer.as_str();
+    let mut refused = Error::Conflict { message: format!("{key} keeps changing"), exists: true };
     for _ in 0..ATTEMPTS {
-        let Some(index) = object.finalizers.iter().position(|held| held == finalizer) else { return Ok(()) };
-        let patch = json!([
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": &*object.resource_version},
-            {"op": "remove", "path": format!("/metadata/finalizers/{index}")},
-        ]);
+        let Some(live) = cluster.get(kind, key).await? else { return Ok(Outcome::Gone) };
+        let Some(index) = live.finalizers.iter().position(|held| **held == *finalizer) else {
+            return Ok(Outcome::Gone);
+        };
+        let managers = match cluster.managed_fields(kind, &live).await {
+            Err(error @ Error::Conflict { .. }) => {
+                refused = error;
+                continue;
+            }
+            result => result?,
+        };
+        if let Some(reason) = kept_because(&live, &managers, command, ours) {
+            return Ok(Outcome::Kept(reason));
+        }
+        if !command.yes {
+            return Ok(Outcome::Released);
+        }
+        let mut patch =
+            vec![replace_version(&live), json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")})];
+        if let Some((mark, note)) = holder_note(&live, finalizer)
+            && note.finalizer == finalizer
+        {
+            patch.push(json!({"op": "remove", "path": format!("/metadata/annotations/{}", escape(&mark))}));
+        }
         let request = Request {
             verb: Verb::Patch,
             kind,
-            key: &object.key,
+            key,
             subresource: "",
             content_type: "application/json-patch+json",
-            body: patch.to_string().into_bytes(),
+            body: json!(patch).to_string().into_bytes(),
             manager: Some(FIELD_MANAGER),
         };
-        result = match cluster.write(request).await {
-            Ok(_) | Err(Error::NotFound { .. }) => return Ok(()),
-            Err(error @ Error::Conflict { .. }) => Err(error),
+        match cluster.write(request).await {
+            Ok(_) | Err(Error::NotFound { .. }) => return Ok(Outcome::Released),
+            Err(error @ Error::Conflict { .. }) => refused = error,
             Err(error) => return Err(error),
-        };
-        let Some(live) = cluster.get(kind, &object.key).await? else { return Ok(()) };
-        object.finalizers = live.finalizers.iter().map(ToString::to_string).collect();
-        object.resource_version = live.resource_version;
+        }
     }
-    result
+    Err(refused)
 }
 
 #[expect(clippy::print_stdout, reason = "the command's output")]

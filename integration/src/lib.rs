@@ -49,6 +49,6 @@ pub use self::control_plane::{ControlPlane, Options, Storage};
 pub use self::error::Error;
 pub use self::http_client::Answer;
 pub use self::postgres::Postgres;
-pub use self::towline::Towline;
+pub use self::towline::{Towline, settings_noted};
 pub use self::usage::Usage;
 pub use self::wait::eventually;

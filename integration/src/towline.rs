@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -18,6 +20,18 @@ use crate::{Error, eventually, programs};
 
 /// Goes over the admin address of the configuration file.
 const LISTEN: &str = "TOWLINE__DAEMON__LISTEN";
+
+/// Waits until the state of a section says with which settings it runs: until then each start looks for what other settings
+/// have left.
+pub async fn settings_noted(cluster: &Client, namespace: &str, section: &str, limit: Duration) -> Result<(), Error> {
+    let states: Api<ConfigMap> = Api::namespaced(cluster.clone(), namespace);
+    eventually(format!("the settings of {section} to be noted"), limit, async || {
+        let found = states.get_opt(&format!("towline-{section}")).await.map_err(|error| error.to_string())?;
+        let data = found.and_then(|found| found.data).unwrap_or_default();
+        if data.values().any(|text| text.contains("annotation_domain")) { Ok(()) } else { Err(format!("{data:?}")) }
+    })
+    .await
+}
 
 /// A daemon that was started, and perhaps killed since. A failing test shows the end of its log.
 #[derive(Debug)]

@@ -385,7 +385,7 @@ impl From<ManagedFieldsEntry> for RawManager {
 }
 
 /// Whether a field manager is `towline` or `towline-<section>`.
-fn is_of_towline(manager: &str) -> bool {
+pub fn is_of_towline(manager: &str) -> bool {
     manager.strip_prefix(FIELD_MANAGER).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 

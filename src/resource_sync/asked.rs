@@ -19,8 +19,6 @@ pub(super) struct Asked {
     pub(super) unselected: bool,
     /// It has to be looked for what earlier settings have left behind.
     left_behind: bool,
-    /// The last look for that failed.
-    left_unknown: bool,
     /// How often it has failed since it went well.
     left_failures: u32,
 }
@@ -46,15 +44,12 @@ impl Section {
 
     /// Whether it is to be looked again for what was left behind: something was, or nobody could find out.
     pub(super) fn may_look_for_left_again(&self) -> bool {
-        self.has_left_something() || self.asked.lock().left_unknown
+        self.has_left_something() || self.asked.lock().left_failures > 0
     }
 
     /// Something was left behind, and may be gone by now.
     pub(super) fn look_for_left_again(&self) {
-        {
-            let mut asked = self.asked.lock();
-            asked.left_behind = true;
-        }
+        self.asked.lock().left_behind = true;
         self.asked_notify.notify_one();
     }
 
@@ -108,7 +103,6 @@ impl Section {
             if let Err(error) = self.look_for_left_behind().await {
                 let mut asked = self.asked.lock();
                 asked.left_failures += 1;
-                asked.left_unknown = true;
                 // Whole lists: after some tries not so soon again.
                 if asked.left_failures <= QUICK_TRIES {
                     asked.left_behind = true;
@@ -117,8 +111,7 @@ impl Section {
                 }
                 tracing::warn!(section = %self.name(), %error, "failed to look for what earlier settings have left");
             } else {
-                let mut asked = self.asked.lock();
-                (asked.left_unknown, asked.left_failures) = (false, 0);
+                self.asked.lock().left_failures = 0;
             }
         }
         Ok(())

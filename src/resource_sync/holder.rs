@@ -39,13 +39,31 @@ impl LocalCluster {
     }
 }
 
+/// What a note says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Note<'t> {
+    /// The local cluster, by the UID of its namespace `kube-system`.
+    pub cluster: &'t str,
+    /// The remote object, by UID.
+    pub object: &'t str,
+    /// The finalizer, in full.
+    pub finalizer: &'t str,
+}
+
+impl<'t> Note<'t> {
+    /// Reads `cluster/object/finalizer`.
+    pub fn parse(text: &'t str) -> Option<Self> {
+        let mut parts = text.splitn(3, '/');
+        Some(Self { cluster: parts.next()?, object: parts.next()?, finalizer: parts.next()? })
+    }
+}
+
 /// The local cluster that is noted for this very object and a finalizer of ours.
 fn holder<'o>(remote: &'o Object, policy: &Policy) -> Option<&'o str> {
     let marks = &policy.marks;
     if !policy.write_back || !marks.holds(remote) {
         return None;
     }
-    let mut parts = marks.value_of(remote, &marks.local_cluster)?.splitn(3, '/');
-    let (cluster, object, finalizer) = (parts.next()?, parts.next()?, parts.next()?);
-    (*object == *remote.uid && marks.is_finalizer(finalizer)).then_some(cluster)
+    let note = marks.value_of(remote, &marks.local_cluster).and_then(Note::parse)?;
+    (*note.object == *remote.uid && marks.is_finalizer(note.finalizer)).then_some(note.cluster)
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::former::Renewal;
+use super::marks::{OWNER_SECTION, PAUSED, REMOTE_UID};
 use super::names::Mapping;
 use super::section::{Mode, Section};
 use super::state::PastMarks;
@@ -22,6 +23,8 @@ use crate::config::{Metadata, ResourceId, SectionName, SyncConfig};
 const NAMED: usize = 5;
 /// So many earlier settings are remembered.
 const PAST: usize = 16;
+/// The annotations that are looked for, without their domain.
+const MARKS: [&str; 3] = [PAUSED, REMOTE_UID, OWNER_SECTION];
 
 /// Objects with a mark that no section of this daemon owns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -139,7 +142,7 @@ impl Wanted<'_> {
         let owners: Vec<_> = self.owners.iter().filter(|owner| owner.of_kind && covers(owner)).collect();
         let is_heard =
             |domain: &str| owners.iter().any(|owner| domains(&owner.section.config).any(|ours| ours == domain));
-        let pauses = self.marks_named(object, "paused").into_iter();
+        let pauses = self.marks_named(object, PAUSED).into_iter();
         pauses.filter(|(_, domain)| !owners.is_empty() && !is_heard(domain)).map(|(mark, _)| mark.to_owned()).collect()
     }
 }
@@ -193,7 +196,7 @@ fn find(looked: &Looked, wanted: &Wanted<'_>) -> Vec<LeftBehind> {
         for mark in wanted.unheard_pauses(local, covers) {
             found.add("local", mark, true, &local.key);
         }
-        for (mark, domain) in wanted.marks_named(local, "sync-remote-uid") {
+        for (mark, domain) in wanted.marks_named(local, REMOTE_UID) {
             let mut owners = wanted.owners.iter().filter(|owner| owner.of_kind && covers(owner));
             if !owners.any(|owner| domains(&owner.section.config).any(|ours| ours == domain)) {
                 found.add("local", mark.to_owned(), wanted.was_written(local), &local.key);
@@ -202,7 +205,7 @@ fn find(looked: &Looked, wanted: &Wanted<'_>) -> Vec<LeftBehind> {
     }
     for namespace in &looked.namespaces {
         for (mark, section) in &namespace.annotations {
-            let Some((domain, "sync-owner-section")) = wanted.domain_of(mark) else { continue };
+            let Some((domain, OWNER_SECTION)) = wanted.domain_of(mark) else { continue };
             let is_owned = wanted.owners.iter().any(|owner| {
                 domains(&owner.section.config).any(|ours| ours == domain)
                     && names(&owner.section.config).any(|name| name == &**section)
@@ -436,11 +439,12 @@ async fn marked(cluster: &Cluster, resource: &ResourceId) -> Result<Vec<Marked>,
     all_marked(cluster, &Kind::discover(cluster, resource).await?).await
 }
 
-/// Only those with finalizers or annotations: others bear no marks.
+/// Only those with finalizers or marks, and of annotations only the marks that are looked for: others may be large.
 async fn all_marked(cluster: &Cluster, kind: &Kind) -> Result<Vec<Marked>, Error> {
     let mut all = Vec::new();
     cluster
-        .each_marked(kind, |object| {
+        .each_marked(kind, |mut object| {
+            object.annotations.retain(|mark, _| mark.rsplit('/').next().is_some_and(|name| MARKS.contains(&name)));
             if !object.finalizers.is_empty() || !object.annotations.is_empty() {
                 all.push(object);
             }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::cluster::{Object, ObjectKey};
 use crate::config::SyncConfig;
 
-const REMOTE_UID: &str = "sync-remote-uid";
+pub(super) const PAUSED: &str = "paused";
+pub(super) const REMOTE_UID: &str = "sync-remote-uid";
+pub(super) const OWNER_SECTION: &str = "sync-owner-section";
 const REMOTE_GENERATION: &str = "sync-remote-generation";
 const LOCAL_GENERATION: &str = "sync-local-generation";
 const SYNC_ERROR: &str = "sync-error";
@@ -68,10 +70,10 @@ impl Marks {
     pub fn new(config: &SyncConfig) -> Self {
         let mark = |name: &str| Arc::from(format!("{}/{name}", config.annotation_domain));
         Self {
-            paused: mark("paused"),
+            paused: mark(PAUSED),
             owner: mark("sync-owner"),
             owner_resource: mark("sync-owner-resource"),
-            owner_section: mark("sync-owner-section"),
+            owner_section: mark(OWNER_SECTION),
             remote_uid: mark(REMOTE_UID),
             local_name: mark("sync-local-name"),
             adopted: mark("sync-adopted"),
@@ -79,7 +81,7 @@ impl Marks {
             remote_generation: mark(REMOTE_GENERATION),
             local_generation: mark(LOCAL_GENERATION),
             sync_error: mark(SYNC_ERROR),
-            local_cluster: mark(LOCAL_CLUSTER),
+            local_cluster: local_cluster_mark(&config.annotation_domain).into(),
             uploaded_hash: mark("last-uploaded-hash"),
             finalizer: mark(&config.finalizer),
             resource: config.resource.plural_and_group().into(),
@@ -228,6 +230,11 @@ impl Marks {
             _ => NamespaceOwner::Others,
         }
     }
+}
+
+/// The annotation that says which local cluster holds a remote object, under a domain.
+pub fn local_cluster_mark(domain: &str) -> String {
+    format!("{domain}/{LOCAL_CLUSTER}")
 }
 
 /// Whether an annotation is what a section notes about a pair on its remote object, of whichever domain.

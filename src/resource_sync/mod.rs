@@ -31,7 +31,7 @@ mod execute;
 mod fights;
 pub mod former;
 pub mod guard;
-mod holder;
+pub mod holder;
 #[cfg(test)]
 mod laws;
 mod left_behind;

@@ -244,8 +244,7 @@ impl Section {
 
     fn local_cluster_by(&self, known: &Identities) -> LocalCluster {
         let uid = self.local_cluster().identity().uid().cloned().or_else(|| known.local.as_deref().map(Arc::from));
-        let now = seconds_now();
-        let is_recent = |(_, when): &(&String, &u64)| now.saturating_sub(**when) < WINDOW.as_secs();
+        let is_recent = |(_, when): &(&String, &u64)| seconds_now().saturating_sub(**when) < WINDOW.as_secs();
         let in_place_of = known.former_locals.iter().filter(is_recent).map(|(former, _)| former.as_str().into());
         LocalCluster { uid, in_place_of: in_place_of.collect() }
     }

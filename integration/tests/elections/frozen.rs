@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use integration::{eventually, users};
-use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
 
 use crate::churn::Churn;
 use crate::monitor::{Monitor, rfc3339};
@@ -27,19 +25,9 @@ fn a_replica_that_wakes_sends_nothing_under_its_old_claims() {
         .unwrap();
         // What a section reads once, when it begins for the first time, is not to be under way.
         let admin = world.edge.client(users::ADMIN).await.unwrap();
-        let states: Api<ConfigMap> = Api::namespaced(admin, &world.name);
-        eventually("the settings of all sections to be noted", LIMIT, async || {
-            for section in world.sections() {
-                let state = states.get_opt(&format!("towline-{section}")).await.map_err(|error| error.to_string())?;
-                let data = state.and_then(|state| state.data).unwrap_or_default();
-                if !data.values().any(|text| text.contains("annotation_domain")) {
-                    return Err(format!("{section}: {data:?}"));
-                }
-            }
-            Ok(())
-        })
-        .await
-        .unwrap();
+        for section in world.sections() {
+            integration::settings_noted(&admin, &world.name, &section, LIMIT).await.unwrap();
+        }
         frozen.towline.freeze().unwrap();
         tokio::time::sleep(Duration::from_secs(30)).await;
         let others: Vec<&str> = replicas[1..].iter().map(|replica| replica.identity.as_str()).collect();

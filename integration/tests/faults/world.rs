@@ -9,7 +9,7 @@ use integration::compare::{Mapping, differences};
 use integration::load::{Write, burst};
 use integration::rbac::{Grant, Side, grant_state};
 use integration::{ControlPlane, Options, Towline, crds, eventually, users};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
@@ -255,14 +255,8 @@ impl Lane {
     /// Waits until a section's state says with which settings it runs: until then each start looks for what others left.
     pub(crate) async fn settings_noted(&self, section: &str) {
         let admin = self.edge.client(users::ADMIN).await.unwrap();
-        let states: Api<ConfigMap> = Api::namespaced(admin, &state_namespace(self.prefix.trim_end_matches('-')));
-        eventually(format!("the settings of {section} to be noted"), LIMIT, async || {
-            let found = states.get_opt(&format!("towline-{section}")).await.map_err(|error| error.to_string())?;
-            let data = found.and_then(|found| found.data).unwrap_or_default();
-            if data.values().any(|text| text.contains("annotation_domain")) { Ok(()) } else { Err(format!("{data:?}")) }
-        })
-        .await
-        .unwrap();
+        let namespace = state_namespace(self.prefix.trim_end_matches('-'));
+        integration::settings_noted(&admin, &namespace, section, LIMIT).await.unwrap();
     }
 
     /// The local objects' UIDs by `namespace/name`: one that was deleted and made anew has another.

@@ -69,10 +69,8 @@ fn a_typo_in_a_selector_lets_nothing_go_until_it_is_approved_or_mended() {
         .await;
         pairs(&section, 14, &json!({"place": "west"})).await;
         for (settings, held) in [(selector.replace("west", "wset"), 14), (selector.to_owned(), 0)] {
-            section.towline.kill9().await.unwrap();
-            let config = clusters(section.world) + &sync(&section.name, &section.kind, &settings);
-            std::fs::write(section.towline.config_path(), config).unwrap();
-            section.towline.start_again().await.unwrap();
+            let now = sync(&section.name, &section.kind, &settings);
+            section.restart_with(&now).await;
             let is_so = |report: &serde_json::Value| report["held"]["let_go"].as_u64().unwrap_or_default() == held;
             let report = section.report_has("what is held", is_so).await;
             if held > 0 {

@@ -1,32 +1,11 @@
 //! What a change of the configuration leaves behind: found and told, let go by `towline release`.
 
 use integration::Towline;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::rules_world::*;
-
-/// Starts the daemon anew with another configuration.
-async fn restart_with(section: &mut Section, sync: &str) {
-    let config = clusters(section.world) + sync;
-    section.towline.kill9().await.unwrap();
-    std::fs::write(section.towline.config_path(), config).unwrap();
-    section.towline.start_again().await.unwrap();
-    section.towline.wait_ready(LIMIT).await.unwrap();
-}
-
-/// Waits until a section's state says with which settings it runs.
-async fn settings_noted(section: &Section, name: &str) {
-    let states: kube::Api<ConfigMap> = kube::Api::namespaced(section.edge.clone(), "default");
-    integration::eventually(format!("the settings of {name} to be noted"), LIMIT, async || {
-        let found = states.get_opt(&format!("towline-{name}")).await.map_err(|error| error.to_string())?;
-        let data = found.and_then(|found| found.data).unwrap_or_default();
-        if data.values().any(|text| text.contains("annotation_domain")) { Ok(()) } else { Err(format!("{data:?}")) }
-    })
-    .await
-    .unwrap();
-}
 
 async fn release(section: &Section, args: &[&str]) -> (Option<i32>, String) {
     let path = section.towline.config_path();
@@ -61,11 +40,11 @@ fn what_a_narrower_prefix_leaves_behind_is_told_and_can_be_let_go() {
             section.make_remote(suffix, name, &json!({"spec": {"engine": "postgres-17"}})).await;
         }
         section.in_step().await;
-        settings_noted(&section, "narrow").await;
+        section.settings_noted("narrow").await;
         section.report_has("nothing that is left", |report| !is_told(report)).await;
         let narrower = sync("narrow", &section.kind, "finalizer = \"sync-narrow\"")
             .replace("namespace_prefix = \"narrow-\"", "namespace_prefix = \"narrow-a\"");
-        restart_with(&mut section, &narrower).await;
+        section.restart_with(&narrower).await;
         let report = section.report_has("what is left", |report| left(report, &finalizer).is_some()).await;
         let found = left(&report, &finalizer).unwrap();
         assert_eq!((&found["side"], &found["objects"]), (&json!("remote"), &json!(2)), "{report}");
@@ -118,9 +97,9 @@ fn a_section_that_is_gone_is_told_by_those_that_are_left() {
         section.make_namespaces("a").await;
         section.make_remote("a", "jobs", &json!({"spec": {}})).await;
         section.remote_has("a", "jobs", |remote| remote.finalizers() == [mark("sync-goes")]).await;
-        settings_noted(&section, "stays").await;
-        settings_noted(&section, "a-goes").await;
-        restart_with(&mut section, &first).await;
+        section.settings_noted("stays").await;
+        section.settings_noted("a-goes").await;
+        section.restart_with(&first).await;
         let report = section.report_has("what is left", |report| left(report, &mark("sync-goes")).is_some()).await;
         assert_eq!(left(&report, &mark("sync-goes")).unwrap()["first"], json!(["stays-a/jobs"]), "{report}");
         assert_eq!(report["left_states"], json!(["ConfigMap default/towline-a-goes"]), "{report}");
@@ -177,9 +156,9 @@ fn a_renamed_section_takes_its_marks_along_and_forgets_the_former_names() {
             sync("taken-along", &section.kind, "finalizer = \"sync-after\"\nformer_finalizers = [\"sync-before\"]")
                 .replace("name = \"taken-along\"", "name = \"after\"");
         let former = "former_names = [\"taken-along\"]\nformer_annotation_domains = [\"before.example\"]\n";
-        settings_noted(&section, "taken-along").await;
+        section.settings_noted("taken-along").await;
         let since = section.mark().await;
-        restart_with(&mut section, &(now.clone() + former)).await;
+        section.restart_with(&(now.clone() + former)).await;
         section.mapping.finalizer = "sync-after".to_owned();
         section.mapping.annotation_domain = "cloud.teleport.dev".to_owned();
         section.in_step().await;
@@ -201,10 +180,10 @@ fn a_renamed_section_takes_its_marks_along_and_forgets_the_former_names() {
 
         // The former names are no longer needed: the section goes on under its new ones, and ends what it began before.
         section.name = "after".to_owned();
-        settings_noted(&section, "after").await;
+        section.settings_noted("after").await;
         let renewed = |report: &Value| !is_told(report) && report["former_marks"] == json!(0);
         section.report_has("that nothing is left by former names", renewed).await;
-        restart_with(&mut section, &now.replace("former_finalizers = [\"sync-before\"]", "")).await;
+        section.restart_with(&now.replace("former_finalizers = [\"sync-before\"]", "")).await;
         section.name = "taken-along".to_owned();
         section.patch_remote("a", "orders", &json!({"metadata": {"labels": {"tier": null}}})).await;
         section.local_has("a", "orders", |local| !local.labels().contains_key("tier")).await;
@@ -237,11 +216,61 @@ fn a_section_that_was_detached_stays_so_under_another_name() {
         section.remote_has("a", "orders", |remote| remote.finalizers().is_empty()).await;
         let now = sync("ended", &section.kind, "finalizer = \"sync-ended\"\nformer_names = [\"ended\"]")
             .replace("name = \"ended\"", "name = \"ended-anew\"");
-        restart_with(&mut section, &now).await;
+        section.restart_with(&now).await;
         section.name = "ended-anew".to_owned();
         section.report_has("that it is still detached", |report| report["mode"] == json!("detached")).await;
         section.name = "ended".to_owned();
         let remote = section.remote("a").get("orders").await.unwrap();
         assert!(remote.finalizers().is_empty(), "{remote:?}");
+    });
+}
+
+#[test]
+fn a_finalizer_of_a_stranger_and_one_for_another_cluster_are_not_released() {
+    run(async {
+        let mut section = Section::start_with("let-go", databases(), "finalizer = \"sync-let-go\"", |mapping| {
+            mapping.finalizer = "sync-let-go".to_owned();
+        })
+        .await;
+        let finalizer = mark("sync-let-go");
+        section.make_namespaces("a").await;
+        for name in ["ours", "elsewhere", "theirs"] {
+            section.make_remote("a", name, &json!({"spec": {"engine": "postgres-17"}})).await;
+        }
+        section.in_step().await;
+        section.settings_noted("let-go").await;
+        let now = sync("let-go", &section.kind, "finalizer = \"sync-kept\"");
+        section.restart_with(&now).await;
+        section.remote_has("a", "ours", |remote| remote.finalizers().contains(&mark("sync-kept"))).await;
+        section.towline.kill9().await.unwrap();
+        // As if another daemon had put ours on for its own local cluster, and somebody else another one.
+        let elsewhere = section.remote("a").get("elsewhere").await.unwrap();
+        let note = format!("another-cluster/{}/{finalizer}", elsewhere.uid().unwrap());
+        let holder = mark("sync-local-cluster");
+        section.patch_remote("a", "elsewhere", &json!({"metadata": {"annotations": {&holder: note}}})).await;
+        let hold = "example.com/hold";
+        section.patch_remote("a", "theirs", &json!({"metadata": {"finalizers": [hold]}})).await;
+
+        let prefix = ["--namespace-prefix", "let-go-", "--yes"];
+        let (code, told) = release(&section, &[&["--finalizer", hold], &prefix[..]].concat()).await;
+        assert_eq!(code, Some(0), "{told}");
+        assert!(told.contains("0 object(s) released, 1 kept") && told.contains("and not towline"), "{told}");
+        assert_eq!(section.remote("a").get("theirs").await.unwrap().finalizers(), [hold]);
+
+        let (code, told) = release(&section, &[&["--finalizer", &finalizer], &prefix[..]].concat()).await;
+        assert_eq!(code, Some(0), "{told}");
+        assert!(told.contains("1 object(s) released, 1 kept"), "{told}");
+        assert!(told.contains("--held-for another-cluster"), "{told}");
+        let released = section.remote("a").get("ours").await.unwrap();
+        assert_eq!(released.finalizers(), [mark("sync-kept")]);
+        assert!(section.remote("a").get("elsewhere").await.unwrap().finalizers().contains(&finalizer));
+
+        let held_for = ["--finalizer", &finalizer, "--held-for", "another-cluster"];
+        let (code, told) = release(&section, &[&held_for, &prefix[..]].concat()).await;
+        assert_eq!(code, Some(0), "{told}");
+        assert!(told.contains("1 object(s) released, 0 kept"), "{told}");
+        let released = section.remote("a").get("elsewhere").await.unwrap();
+        assert!(!released.finalizers().contains(&finalizer), "{released:?}");
+        assert!(!released.annotations().contains_key(&holder), "{released:?}");
     });
 }

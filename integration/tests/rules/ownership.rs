@@ -32,13 +32,6 @@ fn namespaces(section: &Section) -> Api<Namespace> {
 }
 
 /// Another life of the daemon, with other settings of its section.
-async fn restart_with(section: &mut Section, settings: &str) {
-    section.towline.kill9().await.unwrap();
-    let config = clusters(section.world) + &sync(&section.name, &section.kind, settings);
-    std::fs::write(section.towline.config_path(), config).unwrap();
-    section.towline.start_again().await.unwrap();
-}
-
 #[test]
 fn copies_of_a_synced_object_and_of_its_namespace_are_kept_and_told_with_the_reason() {
     run(async {
@@ -81,7 +74,8 @@ fn a_changed_rule_between_names_deletes_nothing_that_lives_and_approval_does_not
         }
         section.in_step().await;
         let before = section.local_has("a", "orders", |_| true).await;
-        restart_with(&mut section, "remote_resource_suffix = \"-hub\"").await;
+        let now = sync(&section.name, &section.kind, "remote_resource_suffix = \"-hub\"");
+        section.restart_with(&now).await;
         let report = section.report_has("the orphans", |report| report["objects"]["mapping_changed"] == json!(3)).await;
         let listed = report["not_in_step"].to_string();
         assert!(listed.contains("mapping changed?") && listed.contains("renamed-a/orders"), "{listed}");
@@ -90,7 +84,8 @@ fn a_changed_rule_between_names_deletes_nothing_that_lives_and_approval_does_not
         assert_eq!(approved.status.code(), Some(1), "nothing is held");
         assert_eq!(section.local("a").get("orders").await.unwrap().uid(), before.uid());
         // As it was, all is in step again.
-        restart_with(&mut section, "").await;
+        let now = sync(&section.name, &section.kind, "");
+        section.restart_with(&now).await;
         section.in_step().await;
         section.report_has("pairs in step", |report| report["objects"]["in_step"] == json!(3)).await;
         assert_eq!(section.local("a").get("orders").await.unwrap().uid(), before.uid());
@@ -114,7 +109,8 @@ fn a_changed_suffix_of_namespaces_deletes_no_namespace() {
             ..Default::default()
         };
         maps.create(&PostParams::default(), &theirs).await.unwrap();
-        restart_with(&mut section, "").await;
+        let now = sync(&section.name, &section.kind, "");
+        section.restart_with(&now).await;
         section.report_has("the orphan", |report| report["objects"]["mapping_changed"] == json!(1)).await;
         assert!(maps.get_opt("theirs").await.unwrap().is_some());
         let kept = namespaces(&section).get(&namespace).await.unwrap();

@@ -104,6 +104,18 @@ impl Section {
         Self { world, name: name.to_owned(), kind, hub, edge, towline, mapping }
     }
 
+    /// Kills the daemon and starts it anew with other sections, between the same clusters.
+    pub(crate) async fn restart_with(&mut self, sections: &str) {
+        self.towline.kill9().await.unwrap();
+        std::fs::write(self.towline.config_path(), clusters(self.world) + sections).unwrap();
+        self.towline.start_again().await.unwrap();
+    }
+
+    /// Waits until the state of a section of this daemon says with which settings it runs.
+    pub(crate) async fn settings_noted(&self, section: &str) {
+        integration::settings_noted(&self.edge, "default", section, LIMIT).await.unwrap();
+    }
+
     /// Namespace of this section: its prefix and the suffix.
     pub(crate) fn namespace(&self, suffix: &str) -> String {
         format!("{}-{suffix}", self.name)
