@@ -113,3 +113,35 @@ fn a_watch_that_is_too_old_lists_again_and_loses_and_deletes_nothing() {
         .unwrap();
     });
 }
+
+#[test]
+fn a_watch_lasts_as_long_as_configured_and_the_next_one_begins_where_it_ended() {
+    run(async {
+        let lane = Lane::shared("short-watch", "gizmos").await;
+        let edge = lane.edge.kubeconfig(users::TOWLINE).unwrap();
+        let hub = lane.hub.kubeconfig(users::TOWLINE).unwrap();
+        let clusters = Lane::cluster("hub", &hub) + &Lane::cluster("edge", &edge) + "watch_timeout = \"6s\"\n";
+        lane.make_namespace("team").await;
+        let audit = lane.edge.audit().unwrap();
+        let mark = audit.mark().await.unwrap();
+        let _towline = start(&(clusters + &lane.section("lane", ""))).await;
+        // Whose watches these are shows in what they ask for: the other daemons of these tests ask for the default.
+        let watches = async || {
+            let filter = Filter::since(mark).user(users::TOWLINE).verb("watch").resource("gizmos").with_watches();
+            let records = audit.records(&filter).await.map_err(|error| error.to_string())?;
+            let of_six_seconds =
+                |record: &Record| record.uri.split(['?', '&']).any(|parameter| parameter == "timeoutSeconds=6");
+            Ok::<_, String>(records.into_iter().filter(of_six_seconds).map(|record| record.uri).collect::<Vec<_>>())
+        };
+        let begun = eventually("three watches, one after the other", LIMIT, async || {
+            let begun = watches().await?;
+            if begun.len() >= 3 { Ok(begun) } else { Err(format!("{begun:?}")) }
+        })
+        .await
+        .unwrap();
+        let lists: Vec<&String> = begun.iter().filter(|uri| uri.contains("sendInitialEvents=true")).collect();
+        assert_eq!(lists.len(), 1, "only the first one lists: {begun:?}");
+        lane.order("team", "late", "1Gi").await;
+        lane.in_step("over watches that end").await;
+    });
+}
