@@ -53,10 +53,27 @@ impl Towline {
     /// Runs `towline run` with this configuration, and this environment over it. The admin address is a free port,
     /// whatever the configuration says. Returns at once: [`Towline::wait_ready`] waits.
     pub async fn start(config: &str, env: &[(&str, &str)]) -> Result<Self, Error> {
-        Self::start_binary(programs::towline().await?, config, env).await
+        Self::start_program(programs::towline().await?, Vec::new(), config, env).await
     }
 
-    async fn start_binary(binary: PathBuf, config: &str, env: &[(&str, &str)]) -> Result<Self, Error> {
+    /// The same as in a pod: this directory is where a pod's service account is mounted. Nobody else sees it there.
+    pub async fn start_in_pod(config: &str, env: &[(&str, &str)], account: &Path) -> Result<Self, Error> {
+        const SCRIPT: &str = "set -e; account=$1; shift; mount -t tmpfs none /run; \
+            mkdir -p /run/secrets/kubernetes.io/serviceaccount; \
+            mount --rbind \"$account\" /run/secrets/kubernetes.io/serviceaccount; exec \"$@\"";
+        let mut args: Vec<OsString> =
+            ["--map-root-user", "--mount", "--propagation", "private", "sh", "-c", SCRIPT, "sh"].map(Into::into).into();
+        args.extend([account.into(), programs::towline().await?.into()]);
+        Self::start_program("unshare".into(), args, config, env).await
+    }
+
+    /// Runs a program with these arguments and those of `towline run` after them.
+    async fn start_program(
+        binary: PathBuf,
+        mut args: Vec<OsString>,
+        config: &str,
+        env: &[(&str, &str)],
+    ) -> Result<Self, Error> {
         let room = Room::new("towline")?;
         room.write("towline.toml", config)?;
         let port = Port::take()?;
@@ -64,7 +81,7 @@ impl Towline {
         let address = port.address();
         env.push((LISTEN.to_owned(), address.to_string()));
         let (config, log) = (room.join("towline.toml"), room.join("towline.log"));
-        let args = run_args(&config);
+        args.extend(run_args(&config));
         let process = Process::start(spec(&binary, &args, &env, &log)).await?;
         let admin = Admin { http: Http::to(address) };
         Ok(Self { process, admin, binary, args, env, config, log, address, _port: Some(port), _room: Some(room) })
@@ -339,7 +356,7 @@ mod tests {
     #[tokio::test]
     async fn a_daemon_that_ends_instead_of_getting_ready_is_told_at_once_with_its_log() {
         // Any program that fails on `run --config FILE` with a message will do.
-        let daemon = Towline::start_binary(PathBuf::from("ls"), "", &[]).await.unwrap();
+        let daemon = Towline::start_program(PathBuf::from("ls"), Vec::new(), "", &[]).await.unwrap();
         let error = daemon.wait_ready(Duration::from_mins(1)).await.unwrap_err();
         let Error::Exited { status, log, .. } = error else { panic!("{error}") };
         assert!(status.contains("exit status: 2") && log.contains("--config"), "{status} {log}");
@@ -347,7 +364,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_killed_daemon_keeps_its_admin_address_and_its_log() {
-        let mut daemon = Towline::start_binary(PathBuf::from("ls"), "", &[]).await.unwrap();
+        let mut daemon = Towline::start_program(PathBuf::from("ls"), Vec::new(), "", &[]).await.unwrap();
         let address = daemon.admin_url();
         daemon.wait_exited(Duration::from_mins(1)).await.unwrap();
         daemon.start_again().await.unwrap();

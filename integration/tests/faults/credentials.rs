@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use integration::rbac::Side;
-use integration::{ControlPlane, eventually, users};
+use integration::{ControlPlane, Filter, Towline, eventually, users};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
@@ -106,9 +106,9 @@ struct Mounted {
 }
 
 impl Mounted {
-    fn at(path: PathBuf) -> Self {
+    fn at(path: PathBuf, files: &[&str]) -> Self {
         fs::create_dir(&path).unwrap();
-        for file in ["kubeconfig", "token"] {
+        for file in files {
             symlink(Path::new("..data").join(file), path.join(file)).unwrap();
         }
         Self { path, generation: 0 }
@@ -139,8 +139,8 @@ fn rotated_credentials_are_taken_up_without_a_restart() {
         );
         lane.make_namespace("team").await;
         lane.order_many("team", 10).await;
-        let mut hub_files = Mounted::at(lane.hub.directory().join("rotated"));
-        let mut edge_files = Mounted::at(lane.edge.directory().join("rotated"));
+        let mut hub_files = Mounted::at(lane.hub.directory().join("rotated"), &["kubeconfig", "token"]);
+        let mut edge_files = Mounted::at(lane.edge.directory().join("rotated"), &["kubeconfig", "token"]);
         let token_file = edge_files.path.join("token");
         // One has the token in the kubeconfig, the other in a file that the kubeconfig names.
         let (mut hub_token, mut edge_token) = (hub.issue().await, edge.issue().await);
@@ -184,5 +184,41 @@ fn rotated_credentials_are_taken_up_without_a_restart() {
         for token in [&old_hub, &old_edge, &hub_token, &edge_token] {
             assert!(!log.contains(token.as_str()) && !status.to_string().contains(token.as_str()), "a token is told");
         }
+    });
+}
+
+#[test]
+fn in_a_pod_the_service_account_is_used_and_its_token_rotated() {
+    run(async {
+        let lane = Lane::shared("in-pod", "databases").await;
+        let mut edge = Account::on(&lane.edge, Side::Local, "in-pod").await;
+        lane.make_namespace("team").await;
+        lane.order_many("team", 3).await;
+        let cluster = &edge.proper["clusters"][0]["cluster"];
+        let server = cluster["server"].as_str().unwrap().trim_start_matches("https://").to_owned();
+        let (host, port) = server.rsplit_once(':').unwrap();
+        let authority = lane.edge.authority_pem().to_owned();
+        let mut files = Mounted::at(lane.edge.directory().join("in-pod"), &["token", "ca.crt", "namespace"]);
+        let first = edge.issue().await;
+        files.swap(&[("token", &first), ("ca.crt", &authority), ("namespace", "default")]);
+        let hub = Lane::cluster("hub", &lane.hub.kubeconfig(users::TOWLINE).unwrap());
+        let config = hub + "[clusters.edge]\nin_cluster = true\n" + &lane.section("lane", "");
+        let env = [("KUBERNETES_SERVICE_HOST", host), ("KUBERNETES_SERVICE_PORT", port)];
+        let towline = Towline::start_in_pod(&config, &env, &files.path).await.unwrap();
+        towline.wait_ready(LIMIT).await.unwrap();
+        let before = lane.in_step("with the first token").await;
+        let audit = lane.edge.audit().unwrap();
+        let since = audit.mark().await.unwrap();
+
+        let second = edge.issue().await;
+        files.swap(&[("token", &second), ("ca.crt", &authority), ("namespace", "default")]);
+        edge.revoke(1, &first).await;
+        lane.resize_many("team", 3, "2Gi").await;
+        lane.report_many("team", 3, "second").await;
+        assert_eq!(lane.in_step("with the second token").await, before);
+        let by_account = Filter::since(since).user("system:serviceaccount:default:in-pod").verb("patch");
+        assert_eq!(audit.count(&by_account.resource("databases")).await.unwrap(), 3);
+        let log = towline.log().unwrap();
+        assert!(!log.contains(&first) && !log.contains(&second), "a token is told");
     });
 }
