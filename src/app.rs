@@ -44,12 +44,6 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
-    /// There is no usable URL of the database.
-    #[error("failed to learn where the database is")]
-    DatabaseUrl(#[source] crate::config::UnusableUrl),
-    /// What the database's URL names can't be read.
-    #[error("failed to prepare access to the database")]
-    Database(#[source] crate::db::Error),
     /// The runtime or the signal handlers can't be made.
     #[error("failed to start the runtime")]
     Runtime(#[source] std::io::Error),
@@ -87,7 +81,7 @@ async fn supervise(
     let mut watches = WatchRegistry::new(&config.clusters);
     let names: Vec<SectionName> = config.sections().cloned().collect();
     let election = config.election.as_ref().map(|election| Election::new(election, &names, &mut watches));
-    let jobs = wire(&config, election.as_deref(), &mut watches)?;
+    let jobs = wire(&config, election.as_deref(), &mut watches);
     let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
     let admin = AdminChild {
         daemon: config.daemon.clone(),
@@ -128,7 +122,7 @@ struct Jobs {
 }
 
 /// Wires the sections of every job, which share watches. One that is elected is behind its gate.
-fn wire(config: &Config, election: Option<&Election>, watches: &mut WatchRegistry) -> Result<Jobs, StartError> {
+fn wire(config: &Config, election: Option<&Election>, watches: &mut WatchRegistry) -> Jobs {
     let fence_of = |section: &SectionName| election?.fence(section);
     let mut jobs = Jobs { sections: Vec::new(), children: Vec::new() };
     let mut add = |section: Arc<dyn Section>, child: ChildSpec| {
@@ -146,12 +140,10 @@ fn wire(config: &Config, election: Option<&Election>, watches: &mut WatchRegistr
         add(wired.report(), wired.into_child());
     }
     if let Some(section) = &config.status_sync {
-        let url = section.database.url().map_err(StartError::DatabaseUrl)?;
-        let wired = status_sync::wiring::wire(section, &url, watches, fence_of(&section.name));
-        let wired = wired.map_err(StartError::Database)?;
+        let wired = status_sync::wiring::wire(section, watches, fence_of(&section.name));
         add(wired.report(), wired.into_child());
     }
-    Ok(jobs)
+    jobs
 }
 
 /// What leases say who holds them, where no pod is named.

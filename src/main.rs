@@ -53,10 +53,6 @@ fn with_config(config: Result<Config, config::Error>, then: impl FnOnce(Config) 
 fn run(config: Config) -> Exit {
     match app::run(config) {
         Ok(exit) => exit,
-        Err(error @ app::StartError::DatabaseUrl(_)) => {
-            complain(&full_text(&error));
-            Exit::Usage
-        }
         Err(error) => failed(&full_text(&error)),
     }
 }
@@ -64,14 +60,7 @@ fn run(config: Config) -> Exit {
 /// `towline status-sync --remove-triggers`.
 async fn remove_triggers(config: Config) -> Exit {
     let Some(section) = config.status_sync else { return Exit::Usage };
-    let removed = match section.database.url() {
-        Ok(url) => triggers::remove_by(&url).await,
-        Err(error) => {
-            complain(&full_text(&error));
-            return Exit::Usage;
-        }
-    };
-    match removed {
+    match triggers::remove_by(section.database).await {
         Ok(removed) => {
             say(&removed.to_string());
             Exit::Done

@@ -46,7 +46,9 @@ pub use pointer::{KeyPattern, SpecPointer};
 pub use resource::{InvalidResource, ResourceId};
 pub use selector::LabelSelector;
 pub use side_car::LeaseFlags;
-pub use status_sync::{DatabaseSource, StatusFamily, StatusSyncConfig, UnusableUrl};
+pub use status_sync::{StatusFamily, StatusSyncConfig};
+
+pub use crate::db::DatabaseSource;
 pub use sync::{Adopt, Metadata, PropagationPolicy, SyncConfig, Unclaimed};
 
 use fault::nearest;

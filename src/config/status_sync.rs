@@ -10,7 +10,7 @@ use super::names::NamespaceName;
 use super::setting::{PositiveDuration, Setting, Unfit, one_of};
 use super::source::Node;
 use super::{ClusterName, SectionName};
-use crate::db::{DatabaseUrl, InvalidUrl};
+use crate::db::{DatabaseSource, DatabaseUrl, InvalidUrl};
 
 /// Name of the section in reports and commands; there is one.
 pub(super) const NAME: &str = "status-sync";
@@ -195,50 +195,6 @@ impl StatusSyncConfig {
         fields.set("notify", &mut section.notify);
         fields.finish();
         complete.then_some(section)
-    }
-}
-
-/// Where the URL of a database is: it holds a password, and may stand in a file of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DatabaseSource {
-    /// Right here.
-    Url(Box<DatabaseUrl>),
-    /// In a file, as its only line. It is read when the daemon starts.
-    File(PathBuf),
-}
-
-/// Why there is no URL.
-#[derive(Debug, thiserror::Error)]
-pub enum UnusableUrl {
-    /// The file can't be read.
-    #[error("failed to read the database's URL from {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// What stands in the file is no URL.
-    #[error("failed to understand the database's URL in {}", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: InvalidUrl,
-    },
-}
-
-impl DatabaseSource {
-    /// The URL.
-    pub fn url(&self) -> Result<DatabaseUrl, UnusableUrl> {
-        match self {
-            Self::Url(url) => Ok(DatabaseUrl::clone(url)),
-            Self::File(path) => std::fs::read_to_string(path)
-                .map_err(|source| UnusableUrl::Read { path: path.clone(), source })?
-                .trim()
-                .parse()
-                .map_err(|source| UnusableUrl::Parse { path: path.clone(), source }),
-        }
     }
 }
 

@@ -11,17 +11,18 @@ use tokio_postgres::{Client, Config};
 
 use super::Error;
 use super::session::{Messages, Session};
+use super::source::Current;
 use super::tls::Tls;
 use super::url::{DatabaseUrl, TlsMode};
 
-/// Makes connections by the first way that works: `allow` and `prefer` have two.
+/// Makes connections by the URL as it is then, and closes those by an earlier one.
 #[derive(Clone)]
 pub(super) struct Manager {
-    ways: Vec<Way>,
-    /// From the first packet to an accepted account. The driver bounds only the first step of it, and whoever accepts
-    /// connections and then says nothing would take the pool's places one after the other, for good.
-    limit: Duration,
+    current: Current,
 }
+
+/// How long reading the URL and certificates may take.
+const READ_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long the server is asked to cancel a statement.
 const CANCEL_WITHIN: Duration = Duration::from_secs(5);
@@ -33,6 +34,8 @@ pub(super) struct Pooled {
     /// The task that reads and writes.
     task: AbortHandle,
     is_spent: bool,
+    /// How often the URL had changed when it was made.
+    changes: u64,
 }
 
 impl Pooled {
@@ -60,6 +63,16 @@ impl Drop for Pooled {
     }
 }
 
+/// How to connect: by the first way that works, of which `allow` and `prefer` have two.
+struct Access {
+    ways: Vec<Way>,
+    /// From the first packet to an accepted account. The driver bounds only the first step of it, and whoever accepts
+    /// connections and then says nothing would take the pool's places one after the other, for good.
+    limit: Duration,
+    /// How often the URL has changed.
+    changes: u64,
+}
+
 /// One way to connect.
 #[derive(Clone)]
 struct Way {
@@ -67,9 +80,9 @@ struct Way {
     tls: Tls,
 }
 
-impl Manager {
+impl Access {
     /// Reads the certificates that the URL names.
-    pub(super) fn of(url: &DatabaseUrl) -> Result<Self, Error> {
+    fn new(url: &DatabaseUrl, changes: u64) -> Result<Self, Error> {
         let tls = Tls::of(url)?;
         let way = |mode| {
             let mut config = url.config.clone();
@@ -82,22 +95,7 @@ impl Manager {
             TlsMode::Prefer => &[SslMode::Prefer, SslMode::Disable],
             TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull => &[SslMode::Require],
         };
-        Ok(Self { ways: modes.iter().map(|mode| way(*mode)).collect(), limit: url.longest_connecting() })
-    }
-
-    /// A connection outside of the pool.
-    pub(super) async fn open(&self, purpose: &str) -> Result<(Session, Messages), Error> {
-        self.by_first_way(|way| {
-            let mut config = way.config.clone();
-            let name = format!("{} {purpose}", config.get_application_name().unwrap_or_default());
-            config.application_name(name);
-            let tls = way.tls.clone();
-            Box::pin(async move {
-                let (client, connection) = config.connect(tls).await?;
-                Ok((Session::new(client), Messages::new(connection)))
-            })
-        })
-        .await
+        Ok(Self { ways: modes.iter().map(|mode| way(*mode)).collect(), limit: url.longest_connecting(), changes })
     }
 
     async fn by_first_way<C>(
@@ -125,24 +123,66 @@ impl Manager {
     }
 }
 
+impl Manager {
+    pub(super) fn new(current: Current) -> Self {
+        Self { current }
+    }
+
+    /// Reads the URL and the certificates that it names. They may have been rotated, and lie on a disk that hangs.
+    async fn access(&self) -> Result<Access, Error> {
+        let current = self.current.clone();
+        let read = move || {
+            let (changes, url) = current.read().map_err(|error| Error::Connect { reason: error.to_string() })?;
+            Access::new(&url, changes)
+        };
+        let failed = |error: tokio::task::JoinError| Error::Connect { reason: error.to_string() };
+        tokio::time::timeout(READ_WITHIN, tokio::task::spawn_blocking(read))
+            .await
+            .map_err(|_| Error::Connect {
+                reason: "the database's URL or certificates were not read in time".to_owned(),
+            })?
+            .map_err(failed)?
+    }
+
+    /// A connection outside of the pool.
+    pub(super) async fn open(&self, purpose: &str) -> Result<(Session, Messages), Error> {
+        let access = self.access().await?;
+        access
+            .by_first_way(|way| {
+                let mut config = way.config.clone();
+                let name = format!("{} {purpose}", config.get_application_name().unwrap_or_default());
+                config.application_name(name);
+                let tls = way.tls.clone();
+                Box::pin(async move {
+                    let (client, connection) = config.connect(tls).await?;
+                    Ok((Session::new(client), Messages::new(connection)))
+                })
+            })
+            .await
+    }
+}
+
 impl ManageConnection for Manager {
     type Connection = Pooled;
     type Error = Error;
 
     async fn connect(&self) -> Result<Pooled, Error> {
-        self.by_first_way(|way| {
-            let (config, tls) = (way.config.clone(), way.tls.clone());
-            Box::pin(async move {
-                let (client, connection) = config.connect(tls.clone()).await?;
-                let task = tokio::spawn(async move {
-                    if let Err(error) = connection.await {
-                        tracing::debug!(%error, "database connection ended");
-                    }
-                });
-                Ok(Pooled { client, tls, task: task.abort_handle(), is_spent: false })
+        let access = self.access().await?;
+        let changes = access.changes;
+        access
+            .by_first_way(|way| {
+                let (config, tls) = (way.config.clone(), way.tls.clone());
+                Box::pin(async move {
+                    let (client, connection) = config.connect(tls.clone()).await?;
+                    let task = tokio::spawn(async move {
+                        if let Err(error) = connection.await {
+                            tracing::debug!(%error, "database connection ended");
+                        }
+                    });
+                    Ok(Pooled { client, tls, task: task.abort_handle(), is_spent: false, changes })
+                })
             })
-        })
-        .await
+            .await
     }
 
     async fn is_valid(&self, connection: &mut Pooled) -> Result<(), Error> {
@@ -150,7 +190,7 @@ impl ManageConnection for Manager {
     }
 
     fn has_broken(&self, connection: &mut Pooled) -> bool {
-        connection.is_spent || connection.client.is_closed()
+        connection.is_spent || connection.client.is_closed() || connection.changes != self.current.changes()
     }
 }
 

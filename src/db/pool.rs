@@ -13,7 +13,8 @@ use tokio_postgres::{Row, RowStream};
 use super::Error;
 use super::manager::Manager;
 use super::session::{Messages, Session};
-use super::url::DatabaseUrl;
+use super::source::{Current, DatabaseSource};
+use super::url::DEFAULT_MAX_CONNECTIONS;
 use crate::telemetry;
 
 /// A connection is waited for so long; whoever has one may need it for as long as a pass takes, and the next try is
@@ -28,7 +29,7 @@ pub struct Database {
     pool: Pool<Manager>,
     /// Makes connections outside of the pool.
     manager: Manager,
-    place: String,
+    current: Current,
     max: u32,
     /// A statement whose next row does not come within this is cancelled.
     answer_within: Duration,
@@ -58,12 +59,14 @@ pub enum Param {
 }
 
 impl Database {
-    /// The pool behind a URL; connects when it is first asked. Reads the certificates that the URL names.
-    pub fn new(url: &DatabaseUrl) -> Result<Self, Error> {
-        let manager = Manager::of(url)?;
+    /// The pool behind a URL; connects when it is first asked. Its size is what the URL says now, where that can be read.
+    pub fn new(source: DatabaseSource) -> Self {
+        let current = Current::new(source);
+        let manager = Manager::new(current.clone());
+        let max = current.last().map_or(DEFAULT_MAX_CONNECTIONS, |url| url.max_connections);
         let failed = watch::Sender::new(None);
         let pool = Pool::builder()
-            .max_size(url.max_connections)
+            .max_size(max)
             .connection_timeout(PATIENCE)
             .idle_timeout(Some(IDLE))
             .max_lifetime(None)
@@ -73,8 +76,7 @@ impl Database {
             .retry_connection(false)
             .error_sink(Box::new(Failures(failed.clone())))
             .build_unchecked(manager.clone());
-        let max = url.max_connections;
-        Ok(Self { pool, manager, place: url.place(), max, answer_within: super::ANSWER_WITHIN, failed })
+        Self { pool, manager, current, max, answer_within: super::ANSWER_WITHIN, failed }
     }
 
     /// The same with another deadline for the next row of a statement.
@@ -84,8 +86,8 @@ impl Database {
     }
 
     /// Host, port and database.
-    pub fn place(&self) -> &str {
-        &self.place
+    pub fn place(&self) -> String {
+        self.current.place()
     }
 
     /// How many connections there are now.

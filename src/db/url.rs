@@ -9,7 +9,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
 /// Connections of the pool where the URL does not say: one for each family of status sync, and two to spare.
-const DEFAULT_MAX_CONNECTIONS: u32 = 8;
+pub(super) const DEFAULT_MAX_CONNECTIONS: u32 = 8;
 /// More than any server takes is a slip of the pen.
 const MOST_CONNECTIONS: u32 = 10_000;
 /// Where the URL does not say; longer only keeps a report of an outage waiting.

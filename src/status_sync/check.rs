@@ -82,11 +82,8 @@ async fn check_database(config: &StatusSyncConfig) -> Vec<String> {
     };
     let place = url.place();
     let fault = |error: db::Error| vec![format!("database {place}: {error}")];
-    let (session, mut messages) = match Database::new(&url) {
-        Ok(database) => match database.session("check").await {
-            Ok(halves) => halves,
-            Err(error) => return fault(error),
-        },
+    let (session, mut messages) = match Database::new(config.database.clone()).session("check").await {
+        Ok(halves) => halves,
         Err(error) => return fault(error),
     };
     let outcome = tokio::select! {

@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::family::facts;
 use crate::config::StatusFamily;
-use crate::db::{self, Database, DatabaseUrl, Param, Session, column};
+use crate::db::{self, Database, DatabaseSource, Param, Session, column};
 
 /// Channel of the notifications, whose text is the changed table: `status.compliance`.
 pub const CHANNEL: &str = "towline_status_sync";
@@ -164,8 +164,8 @@ pub async fn remove(session: &Session) -> Result<Removed, db::Error> {
 }
 
 /// [`remove`] over a connection of its own.
-pub async fn remove_by(url: &DatabaseUrl) -> Result<Removed, db::Error> {
-    let (session, mut messages) = Database::new(url)?.session("triggers").await?;
+pub async fn remove_by(database: DatabaseSource) -> Result<Removed, db::Error> {
+    let (session, mut messages) = Database::new(database).session("triggers").await?;
     tokio::select! {
         removed = remove(&session) => removed,
         lost = async {

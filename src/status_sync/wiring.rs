@@ -13,7 +13,7 @@ use super::report::StatusSyncReport;
 use crate::actor::{ChildSpec, KeyInbox, RestartPolicy, key_mailbox};
 use crate::cluster::{Fence, ObjectKey, Watch, WatchId, WatchRegistry};
 use crate::config::{ClusterName, ResourceId, StatusFamily, StatusSyncConfig};
-use crate::db::{self, Database, DatabaseUrl};
+use crate::db::Database;
 
 /// Keys that wait for a poller, which reads them in every pause of its pass.
 const KEY_CAPACITY: usize = 1024;
@@ -27,14 +27,9 @@ pub struct WiredStatusSync {
 
 /// Wires the pollers and the watches that they follow. Fails where the certificates that the URL names can't be read.
 /// `fence` is the section's, where it is elected.
-pub fn wire(
-    config: &StatusSyncConfig,
-    database: &DatabaseUrl,
-    watches: &mut WatchRegistry,
-    fence: Option<Fence>,
-) -> Result<WiredStatusSync, db::Error> {
+pub fn wire(config: &StatusSyncConfig, watches: &mut WatchRegistry, fence: Option<Fence>) -> WiredStatusSync {
     let shared = Arc::new(Shared {
-        database: Database::new(database)?.answering_within(config.statement_timeout),
+        database: Database::new(config.database.clone()).answering_within(config.statement_timeout),
         permits: Arc::new(Semaphore::new(config.max_in_flight.get())),
         interval: config.interval,
         namespace: config.watch_namespace.clone(),
@@ -65,7 +60,7 @@ pub fn wire(
     let all: Vec<Arc<Poller>> = pollers.iter().map(|(poller, _)| Arc::clone(poller)).collect();
     let listener = config.notify.then(|| Arc::new(Listener::new(shared.database.clone(), &all)));
     let report = Arc::new(StatusSyncReport::new(config.name.clone(), shared, all, listener.clone()));
-    Ok(WiredStatusSync { pollers, listener, report })
+    WiredStatusSync { pollers, listener, report }
 }
 
 /// The watch of what a family writes: of digests, and so of no use to any other job, whatever it watches.

@@ -1,6 +1,6 @@
 //! Connections that break while both ends live, permissions that are missing, and a replica that takes over.
 
-use integration::postgres::READER;
+use integration::postgres::{ADMIN, READER};
 use integration::rbac::{grant_changed_status_sync, grant_election};
 use integration::{Link, Towline, eventually, users};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -296,5 +296,54 @@ fn a_statement_that_gets_no_answer_is_told_grows_old_and_is_ended_on_the_server(
         stage.comply(&uid, "hub", "c", "compliant").await;
         stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
         freshness(&towline, "nothing", |seconds| seconds == 0.0).await;
+    });
+}
+
+#[test]
+fn a_database_url_in_a_file_may_come_late_and_its_password_may_change() {
+    run(async {
+        let stage = Stage::new("urlfile").await;
+        let uid = stage.wanted("policies", "p").await;
+        stage.comply(&uid, "hub", "c", "compliant").await;
+        let admin = stage.database.client(ADMIN).await.expect("a connection");
+        let sql = format!("CREATE ROLE rotated LOGIN PASSWORD 'first' IN ROLE {READER}");
+        admin.batch_execute(&sql).await.expect("a role");
+        let url = |password: &str| {
+            let url = stage.database.url("rotated");
+            url.replace("rotated:", &format!("rotated:{password}"))
+        };
+        let directory = stage.world.hub.directory().join("urlfile");
+        std::fs::create_dir(&directory).expect("a directory");
+        let file = directory.join("url");
+        let inline = format!("database_url = \"{}\"", url("first"));
+        let config = stage.config_by(&url("first"), &stage.world.kubeconfig, SETTINGS);
+        let config = config.replace(&inline, &format!("database_url_file = \"{}\"", file.display()));
+        assert!(config.contains("database_url_file"), "{config}");
+        // Neither the file nor what stands in it ends the daemon: its other jobs have nothing to do with it.
+        let towline = Towline::start(&config, &[]).await.expect("the daemon starts");
+        let fails = async |with: &str| {
+            let failed = |report: &Value| report["failure"].to_string().contains(with);
+            stage.family(&towline, "policies", with, failed).await;
+        };
+        fails("failed to read the database's URL from").await;
+        std::fs::write(&file, "no URL").expect("it is written");
+        fails("failed to understand the database's URL in").await;
+        std::fs::write(&file, url("wrong")).expect("it is written");
+        fails("does not accept the account").await;
+        std::fs::write(&file, url("first") + "\n").expect("it is written");
+        stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
+
+        admin.batch_execute("ALTER ROLE rotated PASSWORD 'second'").await.expect("another password");
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'rotated'";
+        admin.batch_execute(end).await.expect("its connections end");
+        fails("does not accept the account").await;
+        std::fs::write(&file, url("second")).expect("it is written");
+        stage.comply(&uid, "hub", "c", "pending").await;
+        stage.shows("policies", "p", "/status/compliant", &json!("Pending")).await;
+        let report = towline.admin().status().await.expect("a report").to_string();
+        let log = towline.log().expect("a log");
+        for secret in ["first@", "second@", "wrong@"] {
+            assert!(!report.contains(secret) && !log.contains(secret), "{secret} is told");
+        }
     });
 }

@@ -17,7 +17,7 @@ async fn server() -> (TcpListener, Database) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("an address").port();
     let url = format!("postgres://u:p@127.0.0.1:{port}/d?sslmode=disable&pool_max_conns=1");
-    (listener, Database::new(&url.parse().expect("a URL")).expect("a pool"))
+    (listener, Database::new(DatabaseSource::Url(Box::new(url.parse().expect("a URL")))))
 }
 
 /// Takes one connection and lets the account in.

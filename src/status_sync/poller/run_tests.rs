@@ -7,6 +7,7 @@ use super::*;
 use crate::actor::key_mailbox;
 use crate::cluster::WatchId;
 use crate::cluster::watch::scripted::Script;
+use crate::db::DatabaseSource;
 use crate::status_sync::digest::Fingerprint;
 use crate::status_sync::entry::Found;
 use crate::status_sync::follower::KeyFollower;
@@ -27,7 +28,7 @@ pub(super) fn poller_of(port: u16, interval: Duration) -> (Arc<Poller>, Script) 
     };
     let url = format!("postgres://u:p@127.0.0.1:{port}/d?sslmode=disable").parse().expect("a URL");
     let shared = Shared {
-        database: Database::new(&url).expect("a pool"),
+        database: Database::new(DatabaseSource::Url(Box::new(url))),
         permits: Arc::new(Semaphore::new(1)),
         interval,
         namespace: String::new(),
