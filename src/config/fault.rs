@@ -90,8 +90,10 @@ impl fmt::Display for Fault {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// A key that no section of this kind has. Its value is not repeated: it may be a secret in the wrong place.
-    #[error("unknown key; allowed: {}{}", allowed.join(", "), hint(suggestion.as_deref()))]
+    #[error("unknown key{}{}; allowed: {}", origin(variable.as_deref()), hint(suggestion.as_deref()), allowed.join(", "))]
     UnknownKey {
+        /// The variable of the environment that it comes from, where it does not come from the file.
+        variable: Option<String>,
         /// Every key that is allowed here.
         allowed: Vec<&'static str>,
         /// The allowed key that is nearest by edit distance, where one is near.
@@ -140,8 +142,8 @@ pub enum Problem {
     },
     /// One cluster on both sides, and nothing tells a remote object from a local one.
     #[error(
-        "names can't be inverted: remote and local are the same cluster; allowed: with a `remote_resource_suffix`\
-         {} that keeps them apart",
+        "remote and local are the same cluster, and no name tells which side an object is on; allowed: with a \
+         `remote_resource_suffix`{} that keeps them apart",
         if *namespaced { " or a `local_namespace_suffix`" } else { "" }
     )]
     NotInvertible {
@@ -205,6 +207,10 @@ pub(super) fn nearest<'c>(found: &str, candidates: impl IntoIterator<Item = &'c 
 
 fn hint(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(String::new, |suggestion| format!("; did you mean `{suggestion}`?"))
+}
+
+fn origin(variable: Option<&str>) -> String {
+    variable.map_or_else(String::new, |variable| format!(" (from the variable {variable})"))
 }
 
 fn place(namespace: Option<&str>) -> String {

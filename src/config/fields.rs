@@ -97,9 +97,10 @@ impl<'f> Fields<'f> {
 
     /// Ends the walk: what is left over is unknown.
     pub(super) fn finish(self) {
-        for key in self.table.keys() {
+        for (key, node) in &self.table {
             let suggestion = nearest(key, self.known.iter().copied());
-            let problem = Problem::UnknownKey { allowed: self.known.clone(), suggestion };
+            let variable = node.variable().map(str::to_owned);
+            let problem = Problem::UnknownKey { variable, allowed: self.known.clone(), suggestion };
             self.faults.push(Fault::new(self.path_of(key), problem));
         }
     }
@@ -117,6 +118,6 @@ mod tests {
         assert_eq!(fields.optional::<String>("listen"), None);
         fields.finish();
         let told = faults.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(told, vec!["daemon.lisen: unknown key; allowed: listen; did you mean `listen`?"]);
+        assert_eq!(told, vec!["daemon.lisen: unknown key; did you mean `listen`?; allowed: listen"]);
     }
 }

@@ -160,6 +160,7 @@ impl Config {
             check_names_of_elected(&names, faults);
         }
         check_former_names(&sync, &names, faults);
+        check_leases(&lease, &config.clusters, faults);
         faults.extend(overlap::conflicts(&sync, &config.clusters, |_| Scope::Namespaced));
         config.sync = sync.into_iter().map(|(_, section)| section).collect();
         config.lease = lease.into_iter().map(|(_, section)| section).collect();
@@ -288,15 +289,42 @@ fn check_names_of_elected(names: &BTreeMap<String, String>, faults: &mut Vec<Fau
     }
 }
 
-/// A former name must not be the name of another section: the marks of that section would count as this one's.
+/// A former name must not be the name of another section, nor a former one of it: the marks of that section would count as
+/// this one's.
 fn check_former_names(sync: &[(usize, SyncConfig)], names: &BTreeMap<String, String>, faults: &mut Vec<Fault>) {
+    let mut seen: BTreeMap<&str, String> = BTreeMap::new();
     for (index, section) in sync {
         for (position, former) in section.former_names.iter().enumerate() {
+            let path = format!("sync[{index}].former_names[{position}]");
+            let found = format!("{:?}", former.as_str());
             if let Some(holder) = names.get(former.as_str()) {
                 let allowed = format!("a name that no section has ({holder} is called so)");
-                let problem = Problem::Value { found: format!("{:?}", former.as_str()), allowed, suggestion: None };
-                faults.push(Fault::new(format!("sync[{index}].former_names[{position}]"), problem));
+                faults.push(Fault::new(path.clone(), Problem::Value { found, allowed, suggestion: None }));
+            } else if let Some(first) = seen.get(former.as_str()) {
+                faults.push(Fault::new(path.clone(), Problem::Duplicate { found, first: first.clone() }));
             }
+            seen.entry(former.as_str()).or_insert(path);
+        }
+    }
+}
+
+/// Two sections must not renew one Lease. As far as can be seen: two Secrets may lead to one hub.
+fn check_leases(
+    lease: &[(usize, LeaseConfig)],
+    clusters: &BTreeMap<ClusterName, ClusterConfig>,
+    faults: &mut Vec<Fault>,
+) {
+    for (position, (index, section)) in lease.iter().enumerate() {
+        let is_same = |other: &LeaseConfig| {
+            overlap::same_cluster(&other.cluster, &section.cluster, clusters)
+                && (&other.secret_namespace, &other.secret_name) == (&section.secret_namespace, &section.secret_name)
+                && (&other.lease_namespace, &other.lease_name) == (&section.lease_namespace, &section.lease_name)
+        };
+        if let Some((first, _)) = lease.iter().take(position).find(|(_, other)| is_same(other)) {
+            let found =
+                format!("Lease {}/{} on the hub of the same Secret", section.lease_namespace, section.lease_name);
+            let problem = Problem::Duplicate { found, first: format!("lease[{first}].lease_name") };
+            faults.push(Fault::new(format!("lease[{index}].lease_name"), problem));
         }
     }
 }

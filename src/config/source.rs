@@ -29,6 +29,15 @@ pub(super) enum Node {
 }
 
 impl Node {
+    /// The variable of the environment that it comes from; of a table, the first in it.
+    pub(super) fn variable(&self) -> Option<&str> {
+        match self {
+            Self::Variable { name, .. } => Some(name),
+            Self::Table(table) => table.values().find_map(Self::variable),
+            Self::Bool(_) | Self::Integer(_) | Self::Float(_) | Self::Text(_) | Self::List(_) => None,
+        }
+    }
+
     /// The text, of whichever source.
     pub(super) fn text(&self) -> Option<&str> {
         match self {

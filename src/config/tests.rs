@@ -178,13 +178,13 @@ name = \"databases\"
              as \"30s\" or \"1h 30m\"",
             "clusters.hub: found `kubeconfig` beside `in_cluster = true`; allowed: exactly one of `kubeconfig` (with \
              an optional `context`) and `in_cluster = true`",
-            "daemon.listne: unknown key; allowed: listen, shutdown_grace, log, admin_token_file, state_namespace; did you mean `listen`?",
+            "daemon.listne: unknown key; did you mean `listen`?; allowed: listen, shutdown_grace, log, admin_token_file, state_namespace",
             "daemon.log.format: found \"yaml\"; allowed: text or json",
             "daemon.shutdown_grace: found 30; allowed: a duration of at most a year such as \"30s\" or \"1h 30m\"; did \
              you mean `30s`?",
             "election.cluster: missing; allowed: a name under `[clusters]`: Edge_1, hub",
             "election.namespace: missing; allowed: the name of a namespace",
-            "elections: unknown key; allowed: daemon, clusters, election, sync, lease, status_sync; did you mean `election`?",
+            "elections: unknown key; did you mean `election`?; allowed: daemon, clusters, election, sync, lease, status_sync",
             "sync[0].local_fields[1]: found \"spec.b\"; allowed: a JSON pointer under /spec such as \
              \"/spec/replicas\"; did you mean `/spec/b`?",
             "sync[0].remote: found \"hubb\"; allowed: a name under `[clusters]`: Edge_1, hub; did you mean `hub`?",
@@ -369,4 +369,31 @@ fn variables_reach_a_lease_by_its_name() {
     let variables = [("TOWLINE__LEASE__HEARTBEAT__DURATION".to_owned(), "30s".to_owned())];
     let config = Config::parse(LEASE, variables).expect("a configuration");
     assert_eq!(config.lease[0].duration, std::time::Duration::from_secs(30));
+}
+
+#[test]
+fn one_lease_has_one_section_and_one_former_name_too() {
+    let again = LEASE.replacen("name = \"", "name = \"again-", 1);
+    let faults = told(&format!("{CLUSTERS}{LEASE}{again}"));
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert!(faults[0].starts_with("lease[1].lease_name: found Lease "), "{faults:?}");
+    assert!(faults[0].ends_with("on the hub of the same Secret again; allowed: once (first at lease[0].lease_name)"));
+
+    let section = |name: &str, resource: &str| {
+        format!(
+            "[[sync]]\nname = \"{name}\"\nremote = \"hub\"\nlocal = \"edge\"\nresource = \"{resource}.v1\"\n\
+             former_names = [\"was\"]\n"
+        )
+    };
+    let faults = told(&format!("{CLUSTERS}{}{}", section("a", "pods"), section("b", "services")));
+    let expected = "sync[1].former_names[0]: found \"was\" again; allowed: once (first at sync[0].former_names[0])";
+    assert_eq!(faults, vec![expected]);
+}
+
+#[test]
+fn an_unknown_key_of_the_environment_is_told_with_its_variable() {
+    let variables = [("TOWLINE__DAEMON__LISTNE".to_owned(), "x".to_owned())];
+    let Err(Error::Invalid(faults)) = Config::parse(CLUSTERS, variables) else { panic!("a fault is expected") };
+    let told = faults.to_string();
+    assert!(told.contains("daemon.listne: unknown key (from the variable TOWLINE__DAEMON__LISTNE)"), "{told}");
 }
