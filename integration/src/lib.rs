@@ -11,6 +11,7 @@
 //! | [`leaf_hubs`] | hub objects, and what is reported of them to the database |
 //! | [`audit`] | requests, counted where they arrive |
 //! | [`towline`] | the daemon, killed and asked |
+//! | [`reference`] | the Go controller that the bench compares with |
 //! | [`blackhole`] | a way to a server that swallows packets |
 //! | [`crds`], [`rbac`] | the demo kinds, and the rights of `deploy/` |
 //! | [`wait`], [`compare`] | until something holds, and whether two clusters are in step |
@@ -34,6 +35,7 @@ pub mod postgres;
 mod process;
 pub mod programs;
 pub mod rbac;
+pub mod reference;
 mod room;
 pub mod soak;
 pub mod towline;
@@ -49,6 +51,7 @@ pub use self::control_plane::{ControlPlane, Options, Storage};
 pub use self::error::Error;
 pub use self::http_client::Answer;
 pub use self::postgres::Postgres;
+pub use self::reference::Reference;
 pub use self::towline::{Towline, settings_noted};
 pub use self::usage::Usage;
 pub use self::wait::eventually;

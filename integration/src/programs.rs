@@ -1,4 +1,4 @@
-//! The programs that the fixtures run: the control plane's and Towline's own.
+//! The programs that the fixtures run: the control plane's, Towline's own, and the one that it is compared with.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use crate::Error;
 use crate::room::{repository, target_directory};
 
 static CONTROL_PLANE: OnceCell<PathBuf> = OnceCell::const_new();
+static REFERENCE: OnceCell<PathBuf> = OnceCell::const_new();
 static TOWLINE: OnceCell<PathBuf> = OnceCell::const_new();
 
 /// Path of one of the control plane's programs (`kube-apiserver`, `etcd`, `kube-controller-manager`, `kubectl`), which
@@ -21,9 +22,19 @@ pub async fn control_plane(program: &str) -> Result<PathBuf, Error> {
 }
 
 async fn build_control_plane() -> Result<PathBuf, Error> {
-    let failed =
-        |detail: String| Error::Build { what: "the control plane (integration/controlplane/build.sh)", detail };
-    let output = Command::new(repository().join("integration/controlplane/build.sh"))
+    script("the control plane (integration/controlplane/build.sh)", "integration/controlplane/build.sh").await
+}
+
+/// Path of the Go controller that the bench compares with, which is built where nobody has built it yet: two minutes.
+pub async fn reference() -> Result<PathBuf, Error> {
+    let build = || script("the reference (integration/reference/build.sh)", "integration/reference/build.sh");
+    REFERENCE.get_or_try_init(build).await.cloned()
+}
+
+/// Runs a script that builds something; the path that it prints.
+async fn script(what: &'static str, path: &str) -> Result<PathBuf, Error> {
+    let failed = |detail: String| Error::Build { what, detail };
+    let output = Command::new(repository().join(path))
         .stderr(Stdio::inherit())
         .kill_on_drop(true)
         .output()

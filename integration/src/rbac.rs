@@ -274,6 +274,18 @@ pub async fn grant_changed_status_sync(
     bind(client, None, &format!("{NAME}:{to}"), &rules, user(to)).await
 }
 
+/// Grants the user [`users::REFERENCE`] everything on a kind, and waits until the API server acts accordingly.
+pub async fn grant_reference(client: &Client, plural: &str, group: &str) -> Result<(), Error> {
+    let rule = PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(vec![plural.to_owned(), format!("{plural}/status")]),
+        verbs: ["get", "list", "watch", "create", "update", "patch", "delete"].map(str::to_owned).to_vec(),
+        ..Default::default()
+    };
+    bind(client, None, &format!("towline-reference:{plural}"), &[rule], user(users::REFERENCE)).await?;
+    wait_for_access(client, users::REFERENCE, "", (group, plural, "", "patch"), true).await
+}
+
 /// Which end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseSide {

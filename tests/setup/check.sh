@@ -11,10 +11,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # Nobody may read a checkout that is root's.
-mkdir -p "$work/hack" "$work/integration/controlplane" "$work/own" "$work/bin"
+mkdir -p "$work/hack" "$work/integration/controlplane" "$work/integration/reference" "$work/own" "$work/bin"
 cp "$root/hack/setup.sh" "$work/hack/"
 cp "$root/Cargo.toml" "$work/"
-printf '#!/bin/sh\necho built\n' > "$work/integration/controlplane/build.sh"
+for built in controlplane reference; do
+    printf '#!/bin/sh\necho built\n' > "$work/integration/$built/build.sh"
+done
 for tool in bash dirname env sed cut sort tr; do ln -s "$(command -v "$tool")" "$work/own/$tool"; done
 
 stand_in() { # tool body
@@ -31,7 +33,7 @@ complete() {
     stand_in cargo 'echo "cargo 99.0.0 (hash date)"'
     stand_in go 'echo go99.0'
     chmod -R a+rX "$work"
-    chmod 755 "$work/integration/controlplane/build.sh"
+    chmod 755 "$work/integration/controlplane/build.sh" "$work/integration/reference/build.sh"
 }
 
 failed=0
