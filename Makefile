@@ -55,7 +55,7 @@ lint-bans: setup-tools
 	tests/clippy_bans/check.sh
 
 .PHONY: bench
-bench: setup-demo ## measures speed, memory and requests on real clusters (ARGS=…: for the bench)
+bench: setup-demo ## measures speed, memory and requests on real clusters (AGAINST=go: beside a Go controller; ARGS=…: for the bench)
 	cargo build --release --locked --package towline --package integration --bin towline --bin bench
 	TOWLINE_BIN=$(TARGET)/release/towline $(TARGET)/release/bench $(ARGS)
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// A kind of small objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadKind {
-    /// A built-in kind with a status: what the figures to compare with were measured on.
+    /// A built-in kind with a status.
     PodDisruptionBudgets,
     /// The demo kind, a custom resource: dearer for the API servers.
     Databases,

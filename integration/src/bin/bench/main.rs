@@ -3,12 +3,14 @@
 //! Two control planes and the daemon's release build run on this machine. For resource sync, each run makes the objects, changes specs and
 //! statuses at a steady rate and all at once, restarts the daemon with everything in step, and deletes the objects. What
 //! is told are counts by the API servers' audit logs, the kernel's counters of each process, and times from the
-//! acknowledgement of a write to its arrival at a watch of this program's own. See [`options::Options`] for what can be
-//! set.
+//! acknowledgement of a write to its arrival at a watch of this program's own. With `AGAINST=go`, a Go controller that
+//! does the same job (`integration/reference`) takes turns with the daemon, and the two are compared. See
+//! [`options::Options`] for what can be set.
 
+mod compare;
+mod daemon;
 mod leases;
 mod load_kind;
-mod marks;
 mod measure;
 mod options;
 mod phases;
@@ -19,10 +21,12 @@ mod world;
 
 use std::process::ExitCode;
 
-use integration::Error;
+use integration::{Error, programs};
 
+use crate::daemon::Program;
 use crate::options::{Job, LeaseOptions, Options, StatusOptions};
 use crate::phases::{Measured, Phase, Run};
+use crate::summary::Round;
 use crate::world::Clusters;
 
 /// Objects of the run before the measured ones: fresh API servers are slower, and who is measured first would pay.
@@ -67,19 +71,32 @@ async fn bench(options: &Options) -> Result<(), String> {
     report::finish(options, &runs)
 }
 
-async fn measure_all(options: &Options) -> Result<Vec<(usize, Vec<Measured>)>, Error> {
+async fn measure_all(options: &Options) -> Result<Vec<Round>, Error> {
+    // Nothing is built while somebody is measured.
+    for program in options.programs() {
+        match program {
+            Program::Towline => programs::towline().await?,
+            Program::Go => programs::reference().await?,
+        };
+    }
     eprintln!("two control planes start");
     // On the heap: the future of a run is large enough as it is.
     let clusters = Box::pin(Clusters::start(options)).await?;
-    eprintln!("a run with {WARM_UP} objects to warm up");
     let warm_up = Options { phases: vec![Phase::SpecBurst, Phase::StatusBurst], ..options.clone() };
-    measure(&warm_up, &clusters, WARM_UP, |_| {}).await?;
+    for program in options.programs() {
+        eprintln!("{}: a run with {WARM_UP} objects to warm up", program.as_str());
+        measure(&warm_up, &clusters, program, WARM_UP, |_| {}).await?;
+    }
     let mut all = Vec::new();
     for &objects in &options.objects {
         for number in 1..=options.runs {
-            eprintln!("run {number} of {} with {objects} objects", options.runs);
-            let told = |measured: &Measured| eprintln!("{}", report::progress(measured));
-            all.push((objects, measure(options, &clusters, objects, told).await?));
+            // In turns, so that whatever else the machine does meets both.
+            for program in options.programs() {
+                eprintln!("{}: run {number} of {} with {objects} objects", program.as_str(), options.runs);
+                let told = |measured: &Measured| eprintln!("{}", report::progress(measured));
+                let measured = measure(options, &clusters, program, objects, told).await?;
+                all.push(Round { program, objects, measured });
+            }
         }
     }
     Ok(all)
@@ -88,10 +105,11 @@ async fn measure_all(options: &Options) -> Result<Vec<(usize, Vec<Measured>)>, E
 async fn measure(
     options: &Options,
     clusters: &Clusters,
+    program: Program,
     objects: usize,
     told: impl FnMut(&Measured),
 ) -> Result<Vec<Measured>, Error> {
-    // A daemon of its own for each run, so that its memory is that of this many objects.
-    let towline = clusters.towline(options).await?;
-    Run { options, clusters, towline, objects }.phases(told).await
+    // A process of its own for each run, so that its memory is that of this many objects.
+    let daemon = clusters.start_program(program, options).await?;
+    Run { options, clusters, daemon, objects }.phases(told).await
 }

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use integration::audit::Mark;
 use integration::control_plane::ControlPlaneUsage;
-use integration::{ControlPlane, Error, Filter, Towline, Usage, users};
+use integration::{ControlPlane, Error, Filter, Usage};
 use serde::Serialize;
 
-use crate::world::{Clusters, wait_at_rest};
+use crate::daemon::Daemon;
+use crate::world::Clusters;
 
 /// What a phase has cost.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -65,14 +66,14 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// Begins. The daemon is at rest.
-    pub(crate) async fn begin(clusters: &Clusters, towline: &Towline) -> Result<Self, Error> {
-        wait_at_rest(towline).await?;
+    pub(crate) async fn begin(clusters: &Clusters, daemon: &Daemon) -> Result<Self, Error> {
+        daemon.wait_at_rest().await?;
         let marks = (clusters.hub.audit()?.mark().await?, clusters.edge.audit()?.mark().await?);
         clusters.hub.reset_rss_peaks()?;
         clusters.edge.reset_rss_peaks()?;
-        towline.reset_rss_peak()?;
+        daemon.reset_rss_peak()?;
         Ok(Self {
-            daemon: towline.usage()?,
+            daemon: daemon.usage()?,
             hub: clusters.hub.usage()?,
             edge: clusters.edge.usage()?,
             own: Usage::own()?,
@@ -86,13 +87,13 @@ impl Meter {
     }
 
     /// Ends, when the daemon is at rest.
-    pub(crate) async fn end(self, clusters: &Clusters, towline: &Towline) -> Result<Cost, Error> {
-        wait_at_rest(towline).await?;
-        let (daemon, own) = (towline.usage()?, Usage::own()?);
+    pub(crate) async fn end(self, clusters: &Clusters, daemon: &Daemon) -> Result<Cost, Error> {
+        daemon.wait_at_rest().await?;
+        let (used, own) = (daemon.usage()?, Usage::own()?);
         let (hub, edge) = (clusters.hub.usage()?, clusters.edge.usage()?);
         let mut cost = Cost {
-            daemon: Share::between(self.daemon, daemon),
-            daemon_switches: daemon.switches.saturating_sub(self.daemon.switches),
+            daemon: Share::between(self.daemon, used),
+            daemon_switches: used.switches.saturating_sub(self.daemon.switches),
             remote: Share::between(self.hub.api_server, hub.api_server),
             remote_etcd: Share::between(self.hub.etcd, hub.etcd),
             local: Share::between(self.edge.api_server, edge.api_server),
@@ -102,7 +103,7 @@ impl Meter {
             ..Cost::default()
         };
         for (plane, mark) in [(&clusters.hub, self.marks.0), (&clusters.edge, self.marks.1)] {
-            cost.count(plane, mark).await?;
+            cost.count(plane, mark, daemon.program().user()).await?;
         }
         Ok(cost)
     }
@@ -116,11 +117,11 @@ fn managers(before: &ControlPlaneUsage, after: &ControlPlaneUsage) -> Share {
 }
 
 impl Cost {
-    async fn count(&mut self, plane: &ControlPlane, since: Mark) -> Result<(), Error> {
-        let of_towline = Filter::since(since).user(users::TOWLINE);
-        self.request_count += plane.audit()?.count(&of_towline).await?;
-        for (what, count) in plane.audit()?.summary(&of_towline.with_watches()).await? {
-            let what = what.strip_prefix("towline ").unwrap_or(&what);
+    async fn count(&mut self, plane: &ControlPlane, since: Mark, user: &str) -> Result<(), Error> {
+        let of_daemon = Filter::since(since).user(user);
+        self.request_count += plane.audit()?.count(&of_daemon).await?;
+        for (what, count) in plane.audit()?.summary(&of_daemon.with_watches()).await? {
+            let what = what.strip_prefix(user).map_or(what.as_str(), str::trim_start);
             self.requests.insert(format!("{} {what}", plane.name()), count);
         }
         Ok(())

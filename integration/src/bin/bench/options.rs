@@ -4,6 +4,7 @@ use std::env;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::daemon::Program;
 use crate::load_kind::LoadKind;
 use crate::phases::Phase;
 
@@ -30,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) namespaces: usize,
     /// `OWNED=false`: whether the daemon makes the namespaces on the edge, and deletes them with their last objects.
     pub(crate) owned: bool,
+    /// `AGAINST=go`: each run is done by that program, too, on the same clusters, and the two are compared.
+    pub(crate) against: Option<Program>,
     /// `--kind poddisruptionbudgets` or `KIND=…`.
     pub(crate) kind: LoadKind,
 }
@@ -201,6 +204,7 @@ impl Options {
             propagation: value("PROPAGATION", Propagation::Background, "Background, Foreground")?,
             namespaces: value("NAMESPACES", 20, "a number of namespaces")?,
             owned: value("OWNED", false, "true, false")?,
+            against: against()?,
             kind: match kind {
                 Some(text) => text.parse().map_err(|()| format!("--kind {text}: expected one of {kinds}"))?,
                 None => LoadKind::PodDisruptionBudgets,
@@ -210,7 +214,15 @@ impl Options {
         if counts.into_iter().chain(options.objects.iter().copied()).any(|count| count == 0) {
             return Err("OBJECTS, RUNS, CHANGES, RATE, AT_ONCE and NAMESPACES are at least 1".to_owned());
         }
+        if options.owned && options.against.is_some() {
+            return Err("OWNED=true goes without AGAINST: the Go controller makes no namespaces".to_owned());
+        }
         Ok(options)
+    }
+
+    /// The programs to measure, in the order of their turns.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = Program> + use<> {
+        std::iter::once(Program::Towline).chain(self.against)
     }
 
     /// Whether a phase is to be reported.
@@ -231,6 +243,14 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> Result<Option<Strin
         }
     }
     Ok(kind)
+}
+
+fn against() -> Result<Option<Program>, String> {
+    match env::var("AGAINST") {
+        Ok(text) if text == Program::Go.as_str() => Ok(Some(Program::Go)),
+        Ok(text) if !text.is_empty() => Err(format!("AGAINST={text}: expected {}", Program::Go.as_str())),
+        _ => Ok(None),
+    }
 }
 
 fn value<T: FromStr>(name: &str, default: T, allowed: &str) -> Result<T, String> {

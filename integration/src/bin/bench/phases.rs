@@ -1,18 +1,19 @@
 //! The phases of one run, in the order in which they happen to the same objects.
 
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use integration::Error;
 use integration::arrivals::{Arrivals, Change};
 use integration::load::{Acknowledged, Write, burst, paced};
-use integration::{Error, Towline};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::daemon::Daemon;
 use crate::load_kind::LoadKind;
 use crate::measure::{Cost, Latency, Meter};
 use crate::options::Options;
-use crate::world::{Clusters, LONGEST_PHASE, place, wait_in_step};
+use crate::world::{Clusters, LONGEST_PHASE, place};
 
 /// The remote generation that the local object reflects.
 const REMOTE_GENERATION: &str = "/metadata/annotations/cloud.teleport.dev~1sync-remote-generation";
@@ -102,8 +103,8 @@ pub(crate) struct Run<'a> {
     pub(crate) options: &'a Options,
     /// Between what the daemon stands.
     pub(crate) clusters: &'a Clusters,
-    /// The daemon.
-    pub(crate) towline: Towline,
+    /// The daemon, Towline or another.
+    pub(crate) daemon: Daemon,
     /// How many objects.
     pub(crate) objects: usize,
 }
@@ -131,6 +132,8 @@ impl Run<'_> {
                 Phase::Restart => self.restart().await?,
                 _ => self.changes(phase, mark).await?,
             };
+            let left = if phase == Phase::Delete { 0 } else { self.objects };
+            self.clusters.check_in_step(self.options, self.daemon.program(), left).await?;
             if self.options.has(phase) {
                 told(&measured);
                 all.push(measured);
@@ -149,7 +152,7 @@ impl Run<'_> {
             Phase::StatusPaced | Phase::StatusBurst => &self.clusters.edge_client,
             _ => &self.clusters.hub_client,
         };
-        let meter = Meter::begin(self.clusters, &self.towline).await?;
+        let meter = Meter::begin(self.clusters, &self.daemon).await?;
         let written = match phase {
             Phase::SpecPaced | Phase::StatusPaced => paced(client, writes, self.options.rate).await?,
             _ => burst(client, writes, self.options.at_once).await?,
@@ -166,7 +169,7 @@ impl Run<'_> {
                 hub
             }
         };
-        let cost = meter.end(self.clusters, &self.towline).await?;
+        let cost = meter.end(self.clusters, &self.daemon).await?;
         Ok(Course { changes, written, arrived }.measured(phase, cost))
     }
 
@@ -193,22 +196,19 @@ impl Run<'_> {
     }
 
     async fn idle(&self) -> Result<Measured, Error> {
-        let meter = Meter::begin(self.clusters, &self.towline).await?;
+        let meter = Meter::begin(self.clusters, &self.daemon).await?;
         tokio::time::sleep(self.options.idle).await;
-        let cost = meter.end(self.clusters, &self.towline).await?;
+        let cost = meter.end(self.clusters, &self.daemon).await?;
         Ok(quiet(Phase::Idle, self.objects, self.options.idle, cost))
     }
 
     async fn restart(&mut self) -> Result<Measured, Error> {
-        let mut meter = Meter::begin(self.clusters, &self.towline).await?;
-        self.towline.terminate(LONGEST_PHASE).await?;
+        let mut meter = Meter::begin(self.clusters, &self.daemon).await?;
+        self.daemon.terminate().await?;
         meter.daemon_starts_anew();
-        let started = Instant::now();
-        self.towline.start_again().await?;
-        self.towline.wait_ready(LONGEST_PHASE).await?;
-        let ready = started.elapsed();
-        wait_in_step(&self.towline, self.objects, started).await?;
-        let cost = meter.end(self.clusters, &self.towline).await?;
+        let ready = self.daemon.start_again().await?;
+        self.daemon.wait_in_step(self.objects).await?;
+        let cost = meter.end(self.clusters, &self.daemon).await?;
         Ok(quiet(Phase::Restart, self.objects, ready, cost))
     }
 }

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::marks::{self, Comparison};
+use crate::compare::{self, Comparison};
+use crate::daemon::Program;
 use crate::options::Options;
 use crate::phases::{Measured, Phase};
-use crate::summary::{self, Growth, Summary, summarize};
+use crate::summary::{self, Growth, Round, Summary, summarize};
 
 /// Below the working directory, which `make` makes the repository.
 const FILE: &str = "target/bench/resource-sync.json";
@@ -26,13 +27,14 @@ struct Report<'a> {
     owned: bool,
     setting: &'a str,
     phases: &'a [Summary],
-    marks: &'a [Comparison],
+    against: Option<Program>,
+    comparisons: &'a [Comparison],
     growth: &'a [Growth],
 }
 
 /// How it was measured; part of every figure.
 const SETTING: &str = "two API servers with an etcd of their own each (no fsync), all on this machine; audit log at \
-                       level Metadata, written in batches; towline's release build as its own process; latency from \
+                       level Metadata, written in batches; each program a release build and a process of its own; latency from \
                        the acknowledged write to the arrival at a watch of the load generator";
 
 /// One line for a phase that has just ended.
@@ -42,7 +44,7 @@ pub(crate) fn progress(measured: &Measured) -> String {
     // Writing to a string can't fail.
     let _ = write!(
         line,
-        ", CPU s: towline {:.2}, remote {:.2}, local {:.2}, load {:.2}; {} requests, {} switches, {:.1} MiB",
+        ", CPU s: daemon {:.2}, remote {:.2}, local {:.2}, load {:.2}; {} requests, {} switches, {:.1} MiB",
         cost.daemon.cpu_seconds,
         cost.remote.cpu_seconds,
         cost.local.cpu_seconds,
@@ -61,13 +63,13 @@ pub(crate) fn progress(measured: &Measured) -> String {
 }
 
 /// Prints the tables and writes the JSON.
-pub(crate) fn finish(options: &Options, runs: &[(usize, Vec<Measured>)]) -> Result<(), String> {
-    let summaries = summarize(runs);
-    let comparisons = marks::compare(&summaries);
+pub(crate) fn finish(options: &Options, rounds: &[Round]) -> Result<(), String> {
+    let summaries = summarize(rounds);
+    let comparisons = compare::compare(options, &summaries);
     println!("\n{} of {} runs: {SETTING}\n", if options.runs == 1 { "values" } else { "medians" }, options.runs);
     print!("{}", table(&summaries));
-    if !comparisons.is_empty() {
-        println!("\n{}", marks::table(&comparisons));
+    if let Some(against) = options.against {
+        println!("\n{}", compare::table(against, &comparisons));
     }
     let growth = summary::growth(&summaries);
     if !growth.is_empty() {
@@ -83,7 +85,8 @@ pub(crate) fn finish(options: &Options, runs: &[(usize, Vec<Measured>)]) -> Resu
         owned: options.owned,
         setting: SETTING,
         phases: &summaries,
-        marks: &comparisons,
+        against: options.against,
+        comparisons: &comparisons,
         growth: &growth,
     };
     write_json(FILE, &report)
@@ -105,8 +108,9 @@ pub(crate) fn write_json(file: &str, report: &impl Serialize) -> Result<(), Stri
 /// One row a phase. CPU time is in ms for a changed object; of idle and restart in ms all in all.
 fn table(summaries: &[Summary]) -> String {
     let mut text = format!(
-        "{:>7} {:<13}{:>7}{:>9}{:>9}{:>9}{:>8} |{:>8}{:>8}{:>8}{:>8}{:>8} |{:>8}{:>7}\n\
-         {:>7} {:<13}{:>7}{:>9}{:>9}{:>9}{:>8} |{:>40} |{:>8}{:>7}\n",
+        "{:<8}{:>7} {:<13}{:>7}{:>9}{:>9}{:>9}{:>8} |{:>8}{:>8}{:>8}{:>8}{:>8} |{:>8}{:>7}\n\
+         {:<8}{:>7} {:<13}{:>7}{:>9}{:>9}{:>9}{:>8} |{:>40} |{:>8}{:>7}\n",
+        "",
         "",
         "",
         "",
@@ -114,12 +118,13 @@ fn table(summaries: &[Summary]) -> String {
         "p99",
         "max",
         "",
-        "towline",
+        "daemon",
         "remote",
         "local",
         "etcds",
         "load",
-        "towline",
+        "daemon",
+        "",
         "",
         "objects",
         "phase",
@@ -139,7 +144,8 @@ fn table(summaries: &[Summary]) -> String {
         // Writing to a string can't fail.
         let _ = writeln!(
             text,
-            "{:>7} {:<13}{:>7}{:>9}{:>9}{:>9}{:>8.2} |{:>8.2}{:>8.2}{:>8.2}{:>8.2}{:>8.2} |{:>8.1}{:>7.1}{}",
+            "{:<8}{:>7} {:<13}{:>7}{:>9}{:>9}{:>9}{:>8.2} |{:>8.2}{:>8.2}{:>8.2}{:>8.2}{:>8.2} |{:>8.1}{:>7.1}{}",
+            summary.program.as_str(),
             summary.objects,
             summary.phase.as_str(),
             optional(row.per_second, 0),
@@ -162,7 +168,7 @@ fn table(summaries: &[Summary]) -> String {
 
 /// What an object costs among the fewest and among the most objects.
 fn growth_table(growth: &[Growth]) -> String {
-    let mut text = String::from("daemon CPU ms/object among few and many objects (medians)\n");
+    let mut text = String::from("towline: CPU ms/object among few and many objects (medians)\n");
     for one in growth {
         // Writing to a string can't fail.
         let _ = writeln!(

@@ -2,12 +2,25 @@
 
 use serde::Serialize;
 
+use crate::daemon::Program;
 use crate::measure::{Latency, Share};
 use crate::phases::{Measured, Phase, to_float};
 
-/// One phase at one number of objects.
+/// One run of one program.
+pub(crate) struct Round {
+    /// Whose.
+    pub(crate) program: Program,
+    /// How many objects there were.
+    pub(crate) objects: usize,
+    /// Its phases.
+    pub(crate) measured: Vec<Measured>,
+}
+
+/// One phase of one program at one number of objects.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
+    /// Whose.
+    pub(crate) program: Program,
     /// How many objects there are.
     pub(crate) objects: usize,
     /// The phase.
@@ -51,13 +64,17 @@ pub(crate) struct Row {
 }
 
 /// Rows in the order of their numbers of objects and phases.
-pub(crate) fn summarize(runs: &[(usize, Vec<Measured>)]) -> Vec<Summary> {
+pub(crate) fn summarize(rounds: &[Round]) -> Vec<Summary> {
     let mut summaries: Vec<Summary> = Vec::new();
-    for (objects, measured) in runs {
+    for Round { program, objects, measured } in rounds {
         for one in measured {
-            match summaries.iter_mut().find(|summary| summary.objects == *objects && summary.phase == one.phase) {
+            let same = |summary: &&mut Summary| {
+                (summary.program, summary.objects, summary.phase) == (*program, *objects, one.phase)
+            };
+            match summaries.iter_mut().find(same) {
                 Some(summary) => summary.runs.push(one.clone()),
                 None => summaries.push(Summary {
+                    program: *program,
                     objects: *objects,
                     phase: one.phase,
                     median: row(std::slice::from_ref(one)),
@@ -94,12 +111,13 @@ pub(crate) struct Growth {
     pub(crate) ratio: f64,
 }
 
-/// Compares the fewest with the most objects, for each phase that changes objects; nothing where one number was measured.
+/// Compares the fewest with the most objects of towline's runs, for each phase that changes objects; nothing where one number was measured.
 pub(crate) fn growth(summaries: &[Summary]) -> Vec<Growth> {
     let counts = summaries.iter().map(|summary| summary.objects);
     let (Some(fewest), Some(most)) = (counts.clone().min(), counts.max()) else { return Vec::new() };
     let of = |objects: usize, phase: Phase| {
-        let found = summaries.iter().find(|summary| summary.objects == objects && summary.phase == phase)?;
+        let wanted = (Program::Towline, objects, phase);
+        let found = summaries.iter().find(|summary| (summary.program, summary.objects, summary.phase) == wanted)?;
         Some(PerObject { objects, cpu_ms: found.median.daemon_cpu_ms })
     };
     let changing = Phase::ALL.into_iter().filter(|phase| !matches!(phase, Phase::Idle | Phase::Restart));
@@ -112,7 +130,7 @@ pub(crate) fn growth(summaries: &[Summary]) -> Vec<Growth> {
         .collect()
 }
 
-fn row(runs: &[Measured]) -> Row {
+pub(crate) fn row(runs: &[Measured]) -> Row {
     let middle = |of: &dyn Fn(&Measured) -> f64| median(runs.iter().map(of).collect()).unwrap_or_default();
     let each = |measured: &Measured| match measured.phase {
         Phase::Idle | Phase::Restart => 1.0,

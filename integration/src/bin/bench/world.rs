@@ -1,20 +1,23 @@
-//! Two control planes and the daemon between them.
+//! Two control planes, and the program between them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::try_join;
+use integration::compare::{Mapping, differences};
 use integration::load::{Write, burst};
-use integration::rbac::{Grant, Side};
-use integration::{ControlPlane, Error, Options as PlaneOptions, Towline, eventually, users};
-use kube::Client;
-use kube::core::GroupVersionKind;
+use integration::rbac::{Grant, Side, grant_reference};
+use integration::{ControlPlane, Error, Options as PlaneOptions, Reference, Towline, users};
+use kube::api::{ListParams, PartialObjectMeta};
+use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
-use serde_json::{Value, json};
+use kube::{Api, Client};
+use serde_json::json;
 
+use crate::daemon::{Daemon, Program};
 use crate::options::{Options, Propagation};
 
 /// Name of the section.
-const SECTION: &str = "bench";
+pub(crate) const SECTION: &str = "bench";
 /// No phase of 10,000 objects takes that long, even on a machine that does other things too.
 pub(crate) const LONGEST_PHASE: Duration = Duration::from_mins(20);
 
@@ -31,7 +34,7 @@ pub(crate) struct Clusters {
 }
 
 impl Clusters {
-    /// Starts both, with the kind, the namespaces and the daemon's rights.
+    /// Starts both, with the kind, the namespaces and the programs' rights.
     pub(crate) async fn start(options: &Options) -> Result<Self, Error> {
         let (hub, edge) = try_join(
             ControlPlane::start(plane_options("hub", options)),
@@ -41,6 +44,9 @@ impl Clusters {
         for (plane, side) in [(&hub, Side::Remote), (&edge, Side::Local)] {
             let admin = plane.client(users::ADMIN).await?;
             Grant::kind(side, options.kind.as_str(), options.kind.group()).apply(&admin).await?;
+            if options.against.is_some() {
+                grant_reference(&admin, options.kind.as_str(), options.kind.group()).await?;
+            }
             let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
             // The namespaces are there before anything is measured, but for those that the daemon is to make.
             let made = if options.owned && side == Side::Local { 0 } else { options.namespaces };
@@ -56,21 +62,56 @@ impl Clusters {
         Ok(Self { hub, edge, hub_client, edge_client })
     }
 
-    /// Starts the daemon between them, and waits until it is ready.
-    pub(crate) async fn towline(&self, options: &Options) -> Result<Towline, Error> {
+    /// Starts a program between them, and waits until it is ready.
+    pub(crate) async fn start_program(&self, program: Program, options: &Options) -> Result<Daemon, Error> {
+        let daemon = match program {
+            Program::Towline => Daemon::Towline(Box::new(self.towline(options).await?)),
+            Program::Go => {
+                let propagation = options.propagation.as_str();
+                Daemon::Go(Box::new(Reference::start(&self.hub, &self.edge, &resource(options), propagation).await?))
+            }
+        };
+        daemon.wait_ready().await?;
+        Ok(daemon)
+    }
+
+    async fn towline(&self, options: &Options) -> Result<Towline, Error> {
         let config = format!(
             "[clusters.hub]\nkubeconfig = \"{}\"\n[clusters.edge]\nkubeconfig = \"{}\"\n[[sync]]\nname = \"{SECTION}\"\n\
-             remote = \"hub\"\nlocal = \"edge\"\nresource = \"{}.v1.{}\"\npropagation_policy = \"{}\"\n",
+             remote = \"hub\"\nlocal = \"edge\"\nresource = \"{}\"\npropagation_policy = \"{}\"\n",
             self.hub.kubeconfig(users::TOWLINE)?.display(),
             self.edge.kubeconfig(users::TOWLINE)?.display(),
-            options.kind.as_str(),
-            options.kind.group(),
+            resource(options),
             options.propagation.as_str(),
         );
-        let towline = Towline::start(&config, &[]).await?;
-        towline.wait_ready(LONGEST_PHASE).await?;
-        Ok(towline)
+        Towline::start(&config, &[]).await
     }
+
+    /// An error where the clusters are not in step, or where there are not so many objects: nothing is measured of a
+    /// program that did not do its work.
+    pub(crate) async fn check_in_step(&self, options: &Options, program: Program, objects: usize) -> Result<(), Error> {
+        let kind = options.kind.resource();
+        let found = differences(&self.hub_client, &self.edge_client, &kind, &Mapping::default()).await?;
+        let all = Api::<PartialObjectMeta<DynamicObject>>::all_with(self.hub_client.clone(), &kind);
+        let listed = all.list_metadata(&ListParams::default()).await.map_err(Error::kubernetes("count the objects"))?;
+        let there = listed.items.len();
+        if found.is_empty() && there == objects {
+            return Ok(());
+        }
+        let first: Vec<_> = found.iter().take(3).map(String::as_str).collect();
+        Err(Error::Unreadable {
+            what: format!("what {} has done", program.as_str()),
+            detail: format!(
+                "{there} objects instead of {objects}, and {} differences, such as: {}",
+                found.len(),
+                first.join("; ")
+            ),
+        })
+    }
+}
+
+fn resource(options: &Options) -> String {
+    format!("{}.v1.{}", options.kind.as_str(), options.kind.group())
 }
 
 fn plane_options(name: &str, options: &Options) -> PlaneOptions {
@@ -88,28 +129,4 @@ fn namespace(number: usize, namespaces: usize) -> String {
 /// Namespace and name of an object.
 pub(crate) fn place(number: usize, namespaces: usize) -> (String, String) {
     (namespace(number, namespaces), format!("object-{number:05}"))
-}
-
-/// Waits until the section says that all pairs are in step; how long that took, since `since`.
-pub(crate) async fn wait_in_step(towline: &Towline, objects: usize, since: Instant) -> Result<Duration, Error> {
-    eventually(format!("{objects} objects to be in step"), LONGEST_PHASE, async || {
-        let report = towline.admin().section(SECTION).await.map_err(|error| error.to_string())?;
-        let in_step = report.pointer("/objects/in_step").and_then(Value::as_u64);
-        if in_step == u64::try_from(objects).ok() { Ok(since.elapsed()) } else { Err(report.to_string()) }
-    })
-    .await
-}
-
-/// Waits until the daemon does nothing any more: what follows a phase belongs to it.
-pub(crate) async fn wait_at_rest(towline: &Towline) -> Result<(), Error> {
-    /// In looks of 20 ms. The kernel counts CPU time in steps of 10 ms, and idling takes less than that in this time.
-    const QUIET_LOOKS: u32 = 10;
-    let (mut last, mut quiet) = (towline.usage()?.cpu, 0);
-    eventually("towline to be at rest", LONGEST_PHASE, async || {
-        let now = towline.usage().map_err(|error| error.to_string())?.cpu;
-        quiet = if now == last { quiet + 1 } else { 0 };
-        last = now;
-        if quiet >= QUIET_LOOKS { Ok(()) } else { Err(format!("{now:?} of CPU time")) }
-    })
-    .await
 }
