@@ -87,6 +87,8 @@ impl Watch {
             Error::NotServed { .. } | Error::NotFound { .. } | Error::Forbidden { .. } => Some(End::Void(error)),
             Error::Unclaimed(_) => Some(End::Unclaimed),
             Error::Connect { .. } | Error::NoAnswer { .. } | Error::Unavailable { .. } | Error::Unauthorized { .. } => {
+                let (cluster, resource) = (&self.id.cluster, &self.id.resource);
+                tracing::debug!(%cluster, %resource, %error, "the connection of a watch was lost");
                 self.lost.store(true, Ordering::Release);
                 self.cluster.suspect();
                 tokio::time::sleep(RETRY.next_delay(0)).await;
