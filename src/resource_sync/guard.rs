@@ -65,6 +65,15 @@ struct Sent {
     count: usize,
 }
 
+/// What is about to be sent, to be taken back where it is not.
+#[derive(Debug, Default)]
+pub struct Sending {
+    /// So many objects count against the limit.
+    pub counted: usize,
+    /// The suspects that they were.
+    suspects: Vec<(ObjectKey, Suspect)>,
+}
+
 /// The guard of one section.
 #[derive(Debug, Default)]
 pub struct Guard {
@@ -129,23 +138,43 @@ impl Guard {
         if suspect.approved || !self.is_above(bounds, now, all, own) { Verdict::Go } else { Verdict::Wait }
     }
 
-    /// So many objects, which a suspect is one of, are about to be changed. Returns whether that counts, and so is to be
-    /// remembered.
-    pub fn send(&mut self, key: &ObjectKey, count: usize, now: Instant) -> bool {
-        let counts = self.remove(key).is_none_or(|suspect| !suspect.approved);
-        if counts {
+    /// So many objects, which a suspect is one of, are about to be changed. What an operator approved does not count; all
+    /// else is to be remembered. Suspects in this namespace go with it.
+    pub fn send(&mut self, key: &ObjectKey, count: usize, namespace: Option<&str>, now: Instant) -> Sending {
+        let suspect = self.remove(key);
+        let counted = if suspect.is_none_or(|suspect| !suspect.approved) { count } else { 0 };
+        if counted > 0 {
             match self.sent.back_mut() {
-                Some(last) if now.saturating_duration_since(last.when) < MOMENT => last.count += count,
-                _ => self.sent.push_back(Sent { when: now, count }),
+                Some(last) if now.saturating_duration_since(last.when) < MOMENT => last.count += counted,
+                _ => self.sent.push_back(Sent { when: now, count: counted }),
             }
         }
-        counts
+        let mut suspects: Vec<_> = suspect.map(|suspect| (key.clone(), suspect)).into_iter().collect();
+        if let Some(namespace) = namespace {
+            let go_along = self.waiting().into_iter().filter(|key| *key.namespace == *namespace);
+            suspects.extend(go_along.filter_map(|key| Some((key.clone(), self.remove(&key)?))));
+        }
+        Sending { counted, suspects }
     }
 
-    /// What was about to be done was refused for certain: it does not count.
-    pub fn refused(&mut self, count: usize) {
+    /// What was about to be sent was not, or was refused for certain: it does not count, and what was approved still is.
+    pub fn not_sent(&mut self, sending: Sending) {
         if let Some(last) = self.sent.back_mut() {
-            last.count = last.count.saturating_sub(count);
+            last.count = last.count.saturating_sub(sending.counted);
+        }
+        for (key, suspect) in sending.suspects {
+            if self.suspects.contains_key(&key) {
+                continue;
+            }
+            if !suspect.approved {
+                if suspect.confirmed {
+                    self.certain += 1;
+                    self.certain_own += usize::from(suspect.own);
+                } else {
+                    self.open += 1;
+                }
+            }
+            self.suspects.insert(key, suspect);
         }
     }
 
@@ -281,7 +310,7 @@ mod tests {
                         moved = true;
                     }
                     Verdict::Go => {
-                        guard.send(&key, 1, now);
+                        guard.send(&key, 1, None, now);
                         went += 1;
                         moved = true;
                     }
@@ -358,7 +387,7 @@ mod tests {
         }
         for number in 0..20 {
             assert_eq!(guard.verdict(&key(number), own(200 - number), start), Verdict::Go, "{number}");
-            assert!(guard.send(&key(number), 1, start));
+            assert_eq!(guard.send(&key(number), 1, None, start).counted, 1);
         }
         suspects(&mut guard, 20..21, true);
         assert_eq!(guard.verdict(&key(20), own(180), start), Verdict::Confirm);
@@ -388,7 +417,7 @@ mod tests {
         let now = Instant::now();
         suspects(&mut guard, 0..1, true);
         guard.confirm(&key(0), Harm::Delete);
-        guard.send(&key(0), 8, now);
+        guard.send(&key(0), 8, None, now);
         suspects(&mut guard, 1..4, true);
         assert_eq!(settle(&mut guard, own(50), now).0, 0, "eleven of fifty");
         guard.clear(&key(1));
@@ -420,7 +449,7 @@ mod tests {
         guard.approve();
         for number in 0..12 {
             guard.confirm(&key(number), Harm::Delete);
-            assert!(!guard.send(&key(number), 1, now), "what was approved does not count");
+            assert_eq!(guard.send(&key(number), 1, None, now).counted, 0, "what was approved does not count");
         }
         let remembered = guard.remembered(now, wall);
         let mut next = Guard::default();
@@ -431,6 +460,31 @@ mod tests {
         late.recall(&remembered, now, wall + WINDOW);
         suspects(&mut late, 12..30, true);
         assert_eq!(settle(&mut late, own(18), now).0, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_approved_and_not_sent_is_approved_still_and_takes_nothing_out_of_the_count() {
+        let mut guard = Guard::default();
+        let now = Instant::now();
+        suspects(&mut guard, 0..10, true);
+        assert_eq!(settle(&mut guard, own(50), now).0, 10);
+        suspects(&mut guard, 10..30, true);
+        assert_eq!(settle(&mut guard, own(40), now).0, 0);
+        guard.approve();
+        guard.confirm(&key(10), Harm::Delete);
+        let sending = guard.send(&key(10), 1, None, now);
+        guard.not_sent(sending);
+        assert_eq!(guard.verdict(&key(10), own(40), now), Verdict::Go);
+        assert_eq!(settle(&mut guard, own(40), now).0, 20);
+        // What counted, counts no more when it was refused; a namespace's other suspects are suspects again.
+        suspects(&mut guard, 30..33, true);
+        guard.confirm(&key(30), Harm::Delete);
+        let namespace = key(30).namespace;
+        let sending = guard.send(&key(30), 3, Some(&namespace), now);
+        assert_eq!((sending.counted, guard.waiting().len()), (3, 0));
+        guard.not_sent(sending);
+        assert_eq!(guard.waiting().len(), 3);
+        assert_eq!(settle(&mut guard, own(20), now).0, 3);
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use tokio::time::Instant;
 
 use super::events::PairEvent;
-use super::guard::Bounds;
+use super::guard::{Bounds, Sending};
 use super::ownership::{self, Unproven};
 use super::plan::{Absence, Harm, Namespace, Observed, Remote, Step, clears_status};
 use super::section::Section;
@@ -108,43 +108,37 @@ impl Section {
     }
 
     /// Counts what is about to be sent, so that it counts whatever becomes of the answer and of this process. An error: it
-    /// can't be remembered, must not be sent, and is not counted. Returns how much was counted: what was approved is not.
+    /// can't be remembered, must not be sent, and is not counted.
     pub(super) async fn count_harm(
         &self,
         key: &ObjectKey,
         count: usize,
         observed: &Observed,
-    ) -> Result<usize, NotDurable> {
-        let counted = {
-            let mut guard = self.guard.lock();
-            let counts = guard.send(key, count, Instant::now());
-            if let Namespace::Present { object, .. } = &observed.namespace
-                && count > 1
-            {
-                // They go with their namespace.
-                for key in guard.waiting().into_iter().filter(|key| key.namespace == object.key.name) {
-                    guard.clear(&key);
-                }
-            }
-            if counts { count } else { 0 }
+    ) -> Result<Sending, NotDurable> {
+        let namespace = match &observed.namespace {
+            // They go with their namespace.
+            Namespace::Present { object, .. } if count > 1 => Some(&*object.key.name),
+            _ => None,
         };
+        let sending = self.guard.lock().send(key, count, namespace, Instant::now());
         self.remember_guard();
         // Where nothing is remembered, the window has passed without anything of this kind.
         if !self.state().is_durable() {
-            return Ok(counted);
+            return Ok(sending);
         }
         match self.state().persisted().await {
-            Ok(()) => Ok(counted),
+            Ok(()) => Ok(sending),
             Err(error) => {
-                self.uncount_harm(counted);
+                self.not_sent(Some(sending));
                 Err(error)
             }
         }
     }
 
-    /// What was counted was refused for certain.
-    pub(super) fn uncount_harm(&self, count: usize) {
-        self.guard.lock().refused(count);
+    /// What was counted was not sent, or was refused for certain.
+    pub(super) fn not_sent(&self, sending: Option<Sending>) {
+        let Some(sending) = sending else { return };
+        self.guard.lock().not_sent(sending);
         self.remember_guard();
     }
 

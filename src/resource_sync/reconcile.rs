@@ -258,10 +258,10 @@ impl PairReconciler {
             if step == Step::AddFinalizer {
                 section.table.lock().pair(&self.key).holds_remote = true;
             }
-            let counted = match section.harm_of(&step, &observed) {
-                None => 0,
+            let sending = match section.harm_of(&step, &observed) {
+                None => None,
                 Some((_, count)) => match section.count_harm(&self.key, count, &observed).await {
-                    Ok(counted) => counted,
+                    Ok(sending) => Some(sending),
                     Err(error) => {
                         let section = section.name();
                         tracing::debug!(%section, key = %self.key, %error, "waits until it can be remembered");
@@ -293,8 +293,8 @@ impl PairReconciler {
                     secret_failure = Some((step.name(), error));
                 }
                 Err(error) => {
-                    if counted > 0 && !error.outcome_is_unknown() {
-                        section.uncount_harm(counted);
+                    if !error.outcome_is_unknown() {
+                        section.not_sent(sending);
                     }
                     if step == Step::WriteRemoteStatus && matches!(error, Error::NotServed { .. }) {
                         // The kind may have lost its subresource: where it has, the watch begins anew and asks for all.

@@ -88,3 +88,31 @@ fn a_typo_in_a_selector_lets_nothing_go_until_it_is_approved_or_mended() {
         section.report_has("all in step", |report| report["objects"]["in_step"] == json!(14)).await;
     });
 }
+
+#[test]
+fn a_section_that_can_not_keep_its_state_deletes_nothing_that_vanished_until_it_is_approved() {
+    run(async {
+        let world = world().await;
+        let config = format!("[daemon]\nstate_namespace = \"forbidden\"\n{}", clusters(world));
+        let config = config + &sync("stateless", &databases(), "");
+        let mut section = Section::start_config("stateless", databases(), &config, |_| {}).await;
+        pairs(&section, 30, &json!({})).await;
+        section
+            .report_has("that its state is not kept", |report| {
+                report["stored_state"]["standing"] == json!("unavailable")
+            })
+            .await;
+        section.towline.kill9().await.unwrap();
+        vanish(&section, 0..1).await;
+        section.towline.start_again().await.unwrap();
+        // What went before the restart is not known, and may have been as many as may go.
+        section.report_has("one held deletion", |report| report["mass_delete_held"] == json!(1)).await;
+        section.quiet().await;
+        assert_eq!(locals(&section).await, 30);
+        let url = section.towline.admin_url();
+        let approved = integration::Towline::command(["approve", &section.name, "--admin", &url]).await.unwrap();
+        assert!(approved.status.success(), "{approved:?}");
+        section.local_gone("a", "o0").await;
+        section.in_step().await;
+    });
+}
