@@ -19,7 +19,7 @@ use crate::cli::Exit;
 use crate::cluster::{Cluster, WatchRegistry};
 use crate::config::{Config, DaemonConfig, NOTHING_RUNS, SectionName};
 use crate::election::{Elected, Election};
-use crate::resource_sync::state::Keeping;
+use crate::state::Keeping;
 use crate::telemetry::{self, Admin, Section, Tree, VERSION};
 use crate::{lease, resource_sync, status_sync};
 

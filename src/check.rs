@@ -8,7 +8,7 @@ use crate::cli::Exit;
 use crate::cluster::{AccessRequest, Availability, Cluster, Identity, Kind, Verb, session};
 use crate::config::{self, ClusterConfig, ClusterName, Config, Scope as KindScope, SyncConfig};
 use crate::resource_sync::standing::Objection;
-use crate::resource_sync::state;
+use crate::state;
 use crate::{election, lease, status_sync};
 
 /// A cluster that has not answered after this counts as unreachable.

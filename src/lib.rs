@@ -10,6 +10,7 @@
 //! ├─ election <section>                one Lease for each section: takes it, renews it, opens the section's gate meanwhile
 //! ├─ lease <name>                      one for each [[lease]] section: renews its Lease while its pod is ready
 //! ├─ status_sync                       where there is `[status_sync]`
+//! │  ├─ state                          reads and writes what outlives the process
 //! │  ├─ poller <family>                reads what changed in the database, rolls it up, writes differences
 //! │  └─ listener                       where `notify = true`: the database tells of changes, it tells the pollers
 //! ├─ sync <name>                       one for each [[sync]] section
@@ -21,7 +22,7 @@
 //! ```
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
-//! point one way: [`app`] → jobs ([`resource_sync`], [`lease`], [`status_sync`]) → [`election`] → [`cluster`], [`db`] →
+//! point one way: [`app`] → jobs ([`resource_sync`], [`lease`], [`status_sync`]) → [`election`], [`state`] → [`cluster`], [`db`] →
 //! [`actor`]; a job never imports another job.
 
 pub mod actor;
@@ -35,5 +36,6 @@ pub mod election;
 pub mod lease;
 pub mod release;
 pub mod resource_sync;
+pub mod state;
 pub mod status_sync;
 pub mod telemetry;

@@ -1,7 +1,7 @@
 //! The handle through which every request to a cluster goes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -103,6 +103,8 @@ struct Shared {
     seen: Mutex<Seen>,
     identity: watch::Sender<Identity>,
     is_identity_wanted: AtomicBool,
+    /// How often an identity was found, or found to be unknown.
+    identity_readings: AtomicU64,
     /// A request or a watch got no answer, and nobody has looked into it yet.
     is_suspected: AtomicBool,
     suspicion: Notify,
@@ -133,6 +135,7 @@ impl Cluster {
                 seen: Mutex::new(Seen { state: ClusterState::Starting, since: Instant::now() }),
                 identity: watch::Sender::new(Identity::Unread),
                 is_identity_wanted: AtomicBool::new(false),
+                identity_readings: AtomicU64::new(0),
                 is_suspected: AtomicBool::new(false),
                 suspicion: Notify::new(),
                 limiter,
@@ -285,7 +288,16 @@ impl Cluster {
         self.shared.identity.subscribe()
     }
 
+    /// How often it has been read so far: after each doubt once more. Where it is unknown, nothing else tells that there was
+    /// a doubt.
+    pub fn identity_readings(&self) -> u64 {
+        self.shared.identity_readings.load(Ordering::Acquire)
+    }
+
     pub(super) fn set_identity(&self, identity: Identity) {
+        if identity != Identity::Unread {
+            self.shared.identity_readings.fetch_add(1, Ordering::AcqRel);
+        }
         self.shared.identity.send_if_modified(|current| {
             let changed = *current != identity;
             *current = identity;

@@ -5,12 +5,14 @@
 //! before the cluster counts as available, and whoever decides by it waits until it has been read. It costs one request then,
 //! and none in the steady state.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::Cluster;
 use super::connection::Connection;
 use super::error::Error;
+use crate::config::ClusterName;
 
 /// What is known of a cluster's identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +35,24 @@ impl Identity {
             Self::Known(uid) => Some(uid),
             Self::Unread | Self::Unknown { .. } => None,
         }
+    }
+}
+
+/// Another cluster than before answers under a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replaced {
+    /// The name.
+    pub cluster: ClusterName,
+    /// The identity that is remembered.
+    pub before: Arc<str>,
+    /// The identity that is found.
+    pub now: Arc<str>,
+}
+
+impl fmt::Display for Replaced {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cluster, before, now } = self;
+        write!(formatter, "another cluster answers as {cluster}: its kube-system has UID {now}, and had {before}")
     }
 }
 

@@ -47,7 +47,7 @@ pub use demand::Demand;
 pub use error::{Error, Retry, full_text};
 pub use fence::{Claim, Expired, Fence};
 pub use held::Marked;
-pub use identity::Identity;
+pub use identity::{Identity, Replaced};
 pub use kind::Kind;
 pub use managers::other_managers;
 pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, OwnedKeys, is_at_least};

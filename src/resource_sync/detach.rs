@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::section::{Mode, Section};
-use super::state::Detached;
+use crate::state::Detached;
 use crate::telemetry::Refused;
 
 impl Section {

@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
 use super::plan::Harm;
-use super::state::GuardState;
 use crate::cluster::ObjectKey;
+use crate::state::GuardState;
 
 /// How long a change counts (the specification's 10 minutes).
 pub(super) const WINDOW: Duration = Duration::from_mins(10);

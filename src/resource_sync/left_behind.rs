@@ -15,9 +15,9 @@ use super::former::Renewal;
 use super::marks::{OWNER_SECTION, PAUSED, REMOTE_UID};
 use super::names::Mapping;
 use super::section::{Mode, Section};
-use super::state::PastMarks;
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, ObjectKey};
 use crate::config::{Metadata, ResourceId, SectionName, SyncConfig};
+use crate::state::PastMarks;
 
 /// So many objects are named for each mark.
 const NAMED: usize = 5;

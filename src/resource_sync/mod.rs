@@ -6,7 +6,7 @@
 //!
 //! - [`section`] holds what a section decides from (`namespaces` the part about those, `namespace_use` the
 //!   index of what keeps them), `run` is its time at work, and
-//!   [`state`] what it has to know after its process ended; `awaited` is what caches have yet to show of our own writes.
+//!   [`crate::state`] what it has to know after its process ended; `awaited` is what caches have yet to show of our own writes.
 //! - `news` translates what watches tell into keys, `overhear` what peers' watches tell. `attendant` wakes what waits
 //!   (`owed`) for a cluster or a permission, and does what was `asked`.
 //! - `reconcile` is the actor that observes, plans and does: `execute` turns a step into a request, `acknowledged` is about
@@ -63,7 +63,6 @@ pub mod settled;
 #[cfg(test)]
 mod stage;
 pub mod standing;
-pub mod state;
 pub mod table;
 mod telling;
 mod twin;

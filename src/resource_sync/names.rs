@@ -1,8 +1,8 @@
 //! Which remote object belongs to which local one.
 
-use super::state::PastMarks;
 use crate::cluster::ObjectKey;
 use crate::config::{ResourceId, SyncConfig};
+use crate::state::PastMarks;
 
 /// The rule between the names of the two sides; exactly invertible.
 #[derive(Clone, Debug, PartialEq, Eq)]

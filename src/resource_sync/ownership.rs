@@ -8,9 +8,9 @@
 use std::fmt;
 
 use super::plan::Policy;
-use super::state::is_state_object;
 use crate::cluster::{FIELD_MANAGER, Object};
 use crate::config::{Metadata, Unclaimed};
+use crate::state::is_state_object;
 
 /// Why an object that bears a mark of ours is not ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,9 +14,9 @@ pub use super::observed::{Absence, Namespace, Observed, Remote};
 use super::ownership::{self, Unproven};
 use super::patch::{self, LocalChange};
 use super::settled::fingerprint;
-use super::state::is_state_object;
 use crate::cluster::{CanonicalJson, FIELD_MANAGER, Object};
 use crate::config::{Adopt, KeyPattern, Metadata, SpecPointer, SyncConfig, Unclaimed};
+use crate::state::is_state_object;
 
 /// What of a section's configuration the rules depend on.
 #[derive(Debug, Clone)]

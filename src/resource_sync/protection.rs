@@ -12,8 +12,8 @@ use super::guard::{Bounds, Sending};
 use super::ownership::{self, Unproven};
 use super::plan::{Absence, Harm, Namespace, Observed, Remote, Step, clears_status};
 use super::section::Section;
-use super::state::NotDurable;
 use crate::cluster::{Error, Object, ObjectKey};
+use crate::state::NotDurable;
 
 /// The section's own objects are counted again after this.
 const COUNTED_FOR: std::time::Duration = std::time::Duration::from_secs(1);

@@ -15,12 +15,12 @@ use super::protection::NAMED;
 use super::reconcile::PairReconcilers;
 use super::section::{Mode, Section};
 use super::standing::Standing;
-use super::state::StateReport;
 use super::table::{Failure, Lags, UnkeptFields};
 use super::waits::Waits;
 use crate::actor::{Dispatcher, Snapshot};
 use crate::cluster::ObjectKey;
 use crate::config::{ClusterName, SectionName};
+use crate::state::StateReport;
 use crate::telemetry::{
     self, ClusterStanding, Condition, Direction, Facts, Held, HeldObject, NotReady, ObjectState, Overview, Purpose,
     Readiness, Refused, SyncMetrics,

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::section::{Mode, Section};
-use super::state::Detached;
 use crate::cluster::{Demand, Watch};
+use crate::state::Detached;
 
 /// What a section has while it runs; by default it does not.
 #[derive(Default)]

@@ -30,12 +30,12 @@ use super::protection::Sources;
 use super::run::Run;
 use super::secrets::{self, RemoteSecret, SecretView};
 use super::standing::Known;
-use super::state::{Keeper, Keeping};
 use super::table::Table;
 use super::twin::Twin;
 use crate::actor::KeyMailbox;
 use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, ObjectKey, Watch};
 use crate::config::{SectionName, SyncConfig};
+use crate::state::{Keeper, Keeping};
 
 /// The configuration's default: one daemon alone follows the remote objects.
 const DEFAULT_FINALIZER: &str = "sync-local";

@@ -13,9 +13,9 @@ use super::guard::WINDOW;
 use super::holder::LocalCluster;
 use super::ownership;
 use super::section::{Mode, Section};
-use super::state::Identities;
-use crate::cluster::{Cluster, Identity, Object, ObjectKey};
+use crate::cluster::{Cluster, Identity, Object, ObjectKey, Replaced};
 use crate::config::ClusterName;
+use crate::state::Identities;
 
 /// So many pairs may always lack their local object.
 const ALWAYS: usize = 10;
@@ -44,14 +44,7 @@ pub enum Objection {
         local: ClusterName,
     },
     /// Another cluster than before answers under a name.
-    AnotherCluster {
-        /// The name.
-        cluster: ClusterName,
-        /// The identity that is remembered.
-        before: Arc<str>,
-        /// The identity that is found.
-        now: Arc<str>,
-    },
+    AnotherCluster(Replaced),
     /// Pairs that were in step lack their local object, and nothing says that the local cluster is the same as before.
     LocalObjectsMissing {
         /// The local cluster's name.
@@ -71,10 +64,7 @@ impl fmt::Display for Objection {
                 "clusters {remote} and {local} are one cluster: every object would be paired with itself; where that is \
                  meant, give both sides the same name and a suffix that keeps them apart"
             ),
-            Self::AnotherCluster { cluster, before, now } => write!(
-                formatter,
-                "another cluster answers as {cluster}: its kube-system has UID {now}, and had {before}"
-            ),
+            Self::AnotherCluster(replaced) => replaced.fmt(formatter),
             Self::LocalObjectsMissing { cluster, missing, pairs } => write!(
                 formatter,
                 "{missing} of {pairs} objects that were in step are not in cluster {cluster}, which is not known to be \
@@ -179,7 +169,7 @@ impl Section {
                 && **now != **before
             {
                 let (before, now) = (before.as_str().into(), Arc::clone(now));
-                return Some(Objection::AnotherCluster { cluster: name.clone(), before, now });
+                return Some(Objection::AnotherCluster(Replaced { cluster: name.clone(), before, now }));
             }
         }
         let is_same = before.local.is_some() && before.local.as_deref() == local.identity.uid().map(AsRef::as_ref);

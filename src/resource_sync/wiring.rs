@@ -9,10 +9,10 @@ use super::observe::QueueMetrics;
 use super::reconcile::PairReconcilers;
 use super::report::{SyncDispatcher, SyncReport};
 use super::section::{Section, Watches};
-use super::state::{Keeping, keep};
 use crate::actor::{Backoff, ChildSpec, Dispatcher, KeyInbox, Limits, RestartPolicy, key_mailbox, mailbox};
 use crate::cluster::{Fence, ObjectKey, WatchId, WatchRegistry};
 use crate::config::{ClusterName, ResourceId, SectionName, SyncConfig};
+use crate::state::{Keeping, keep};
 use crate::telemetry::SyncMetrics;
 
 /// Keys that wait for the mailbox's reader. While it is full the watch is not read, and so does not show our own writes, which
@@ -144,7 +144,10 @@ impl WiredSection {
             .gauge(events.gauge());
             let kept = Arc::clone(&section);
             // Drained after whoever changes the state.
-            let state = ChildSpec::new("state", move |scope| keep(Arc::clone(&kept), scope));
+            let state = ChildSpec::new("state", move |scope| {
+                let section = Arc::clone(&kept);
+                keep(Arc::clone(section.state()), scope, async move || section.state_may_be_known().await)
+            });
             vec![events, state, dispatch, attendant]
         })
     }

@@ -59,7 +59,7 @@ fn the_role_of_the_election_grants_what_the_check_asks_for() {
 fn the_role_of_the_state_grants_what_the_check_asks_for() {
     let file = "deploy/base/rbac/state.yaml";
     let section = "databases".parse().expect("a name");
-    let needed = towline::resource_sync::state::needed_access(&section, "towline");
+    let needed = towline::state::needed_access(&section, "towline");
     let verbs: Vec<&str> = needed.iter().map(|request| request.verb.as_str()).collect();
     assert_eq!(granted(file), table(&[(&verbs, "", "configmaps", "")]));
     assert_eq!(document(file)["kind"], "Role", "ConfigMaps of other namespaces are none of its business");

@@ -19,11 +19,11 @@ use super::events::PairEvent;
 use super::reconcile::{PairReconciler, PairReconcilers};
 use super::run::Running;
 use super::section::{Section, Watches};
-use super::state::Keeping;
 use crate::actor::{Inbox, KeyInbox, Outcome, Reconciler, ReconcilerFactory, key_mailbox, mailbox};
 use crate::cluster::watch::scripted::Script;
 use crate::cluster::{Cluster, ObjectKey, Watch, WatchId};
 use crate::config::{Config, ResourceId, SyncConfig};
+use crate::state::Keeping;
 use crate::telemetry::SyncMetrics;
 
 const FINALIZER: &str = "cloud.teleport.dev/sync-local";
@@ -121,13 +121,9 @@ impl Stage {
     }
 
     fn over(config: SyncConfig, watches: Watches, hub: Script, edge: Script) -> Self {
-        Self::keeping(config, watches, hub, edge, &Keeping::in_memory())
-    }
-
-    fn keeping(config: SyncConfig, watches: Watches, hub: Script, edge: Script, keeping: &Keeping) -> Self {
         let (requests, inbox) = key_mailbox(64);
         let (event_mailbox, events) = mailbox(64);
-        let section = Section::new(config, watches, requests, event_mailbox, None, keeping);
+        let section = Section::new(config, watches, requests, event_mailbox, None, &Keeping::in_memory());
         Self { section, hub, edge, inbox, _events: events, running: None }
     }
 
@@ -156,20 +152,6 @@ impl Stage {
     fn requested(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.inbox.try_next()).map(|key| key.to_string()).collect()
     }
-}
-
-/// A section whose state is kept, between scripted clusters.
-pub(super) fn kept(plural: &str, hub: &(Cluster, Script), edge: &(Cluster, Script), keeping: &Keeping) -> Arc<Section> {
-    let own = Stage::between(plural, hub, edge, "").section;
-    let watches = own.watches();
-    let watches = Watches {
-        remote: Arc::clone(&watches.remote),
-        local: Arc::clone(&watches.local),
-        namespaces: Arc::clone(&watches.namespaces),
-        secrets: Vec::new(),
-        remote_secrets: Vec::new(),
-    };
-    Stage::keeping(own.config().clone(), watches, hub.1.clone(), edge.1.clone(), keeping).section
 }
 
 fn key(name: &str) -> ObjectKey {

@@ -1,9 +1,10 @@
-//! What a section has to know after its process ended: one small `ConfigMap` per section in the local cluster.
+//! What a section has to know after its process ended: one small `ConfigMap` per section, in the local cluster of a section
+//! of resource sync, in the hub of status sync.
 //!
 //! [`content`] is what it says ([`SectionState`]) and how two versions of it are merged, pure. `object` is the `ConfigMap` as
 //! requests. [`keeper`] is the owner of a section's state: everybody reads [`Keeper::current`] and changes it with
 //! [`Keeper::change`], and one actor ([`run`]) reads the object at the section's start and writes it when it has changed.
-//! [`Keeping`] says where the objects are and who this daemon is.
+//! [`Keeping`] says where the objects are and who this daemon is, [`Owner`] which section's state it is.
 //!
 //! A section decides nothing before its state is loaded or is known to be unavailable ([`Keeper::is_known`]).
 
@@ -17,9 +18,9 @@ mod tests;
 use std::sync::Arc;
 
 pub use self::content::{Daemon, Detached, GuardState, Identities, PastMarks, SectionState, Settings};
-pub use self::keeper::{Keeper, NotDurable, StateReport};
+pub use self::keeper::{Keeper, NotDurable, Owner, StateReport};
 pub use self::object::{MARK, is_state_object, needed_access};
-pub(super) use self::run::keep;
+pub use self::run::keep;
 use crate::config::Config;
 
 /// Where the states of all sections of a daemon are, and who it is.

@@ -14,7 +14,7 @@ use super::Keeping;
 use super::content::{Daemon, Document, SectionState, Settings};
 use super::object::{self, Foreign, Read};
 use crate::cluster::{Cluster, Error};
-use crate::config::{SectionName, SyncConfig};
+use crate::config::{SectionName, StatusSyncConfig, SyncConfig};
 
 /// As often a write is begun anew at once, because somebody wrote the object since it was read.
 const ATTEMPTS: usize = 5;
@@ -80,30 +80,47 @@ pub struct StateReport {
     other_daemon: Option<String>,
 }
 
+/// The section that a state belongs to.
+#[derive(Debug, Clone)]
+pub struct Owner {
+    /// Its name.
+    pub section: SectionName,
+    /// What it was called before.
+    pub former: Vec<SectionName>,
+    /// Nothing is written: a dry run.
+    pub read_only: bool,
+}
+
+impl From<&SyncConfig> for Owner {
+    fn from(config: &SyncConfig) -> Self {
+        Self { section: config.name.clone(), former: config.former_names.clone(), read_only: config.dry_run }
+    }
+}
+
+impl From<&StatusSyncConfig> for Owner {
+    fn from(config: &StatusSyncConfig) -> Self {
+        Self { section: config.name.clone(), former: Vec::new(), read_only: false }
+    }
+}
+
 /// See the module.
 pub struct Keeper {
-    section: SectionName,
-    /// What the section was called before.
-    former: Vec<SectionName>,
-    /// The local cluster, under the section's fence.
+    owner: Owner,
+    /// The cluster of the object, under the section's fence.
     cluster: Cluster,
     keeping: Keeping,
-    /// Nothing is written: a dry run.
-    read_only: bool,
     memory: Mutex<Memory>,
     changed: Notify,
     progress: watch::Sender<Progress>,
 }
 
 impl Keeper {
-    /// The keeper of a section whose local cluster is this one, under the section's fence.
-    pub fn new(config: &SyncConfig, cluster: Cluster, keeping: &Keeping) -> Arc<Self> {
+    /// The keeper of a section whose state is in this cluster, under the section's fence.
+    pub fn new(owner: impl Into<Owner>, cluster: Cluster, keeping: &Keeping) -> Arc<Self> {
         Arc::new(Self {
-            section: config.name.clone(),
-            former: config.former_names.clone(),
+            owner: owner.into(),
             cluster,
             keeping: keeping.clone(),
-            read_only: config.dry_run,
             memory: Mutex::new(Memory {
                 standing: Standing::Loading,
                 base: Document::default(),
@@ -122,7 +139,7 @@ impl Keeper {
 
     /// The section begins: its state is to be read (again). What an earlier term remembered is forgotten; only where
     /// there is no election, and so nobody else had the section, changes that are not stored yet are kept.
-    pub(in crate::resource_sync) fn forget(&self, keep_changes: bool) {
+    pub fn forget(&self, keep_changes: bool) {
         let mut memory = self.memory.lock();
         memory.standing = Standing::Loading;
         memory.failure = None;
@@ -200,7 +217,7 @@ impl Keeper {
         if self.keeping.in_memory {
             return true;
         }
-        self.read_only
+        self.owner.read_only
     }
 
     /// Waits until all that has been changed so far is stored. An error when it is not and nobody can say when it will
@@ -247,7 +264,7 @@ impl Keeper {
     }
 
     /// Why the section waits for its state, and whether that is a cluster that does not answer.
-    pub(in crate::resource_sync) fn waits_because(&self) -> (String, bool) {
+    pub fn waits_because(&self) -> (String, bool) {
         let failure = self.memory.lock().failure.clone();
         let cluster = self.cluster.name();
         let reason = failure.as_deref().unwrap_or("it has not been read");
@@ -315,9 +332,9 @@ impl Keeper {
             let reason = error.to_string();
             let never = never(error, memory.standing != Standing::Loading);
             if never && memory.standing != Standing::Unavailable(reason.clone()) {
-                tracing::warn!(section = %self.section, reason, "the section's state can't be stored");
+                tracing::warn!(section = %self.owner.section, reason, "the section's state can't be stored");
             } else if !never && memory.failure.is_none() && !matches!(error, Error::Unclaimed(_)) {
-                tracing::warn!(section = %self.section, reason, "the section's state was not stored, retrying");
+                tracing::warn!(section = %self.owner.section, reason, "the section's state was not stored, retrying");
             }
             if never {
                 memory.standing = Standing::Unavailable(reason.clone());
@@ -346,7 +363,7 @@ impl Keeper {
             }
             let (state, version, current, changes) = {
                 let memory = self.memory.lock();
-                if self.read_only || self.progress.borrow().stored >= memory.changes {
+                if self.owner.read_only || self.progress.borrow().stored >= memory.changes {
                     return Ok(());
                 }
                 let mut current = memory.current.clone();
@@ -354,7 +371,7 @@ impl Keeper {
                 let state = memory.base.with_changes(&memory.base.known, &current);
                 (state, memory.version.clone(), current, memory.changes)
             };
-            match object::write(&self.cluster, &self.section, &namespace, version.as_deref(), &state).await {
+            match object::write(&self.cluster, &self.owner.section, &namespace, version.as_deref(), &state).await {
                 Ok(version) => {
                     // What was just written is read as another process would read it.
                     let base = Document::parse(&state.to_string());
@@ -379,13 +396,13 @@ impl Keeper {
     /// Something is to be written, and credentials have changed since the object was read.
     fn is_to_be_read_again(&self) -> bool {
         let memory = self.memory.lock();
-        !self.read_only && self.progress.borrow().stored < memory.changes && memory.epoch != self.cluster.epoch()
+        !self.owner.read_only && self.progress.borrow().stored < memory.changes && memory.epoch != self.cluster.epoch()
     }
 
     /// Reads the object; what was changed here and is not stored goes over it.
     async fn load(&self, namespace: &str) -> Result<(), Error> {
         let epoch = self.cluster.epoch();
-        let (document, version, inherited) = match object::read(&self.cluster, &self.section, namespace).await? {
+        let (document, version, inherited) = match object::read(&self.cluster, &self.owner.section, namespace).await? {
             Read::Missing => (Document::default(), None, self.inherited(namespace).await?),
             Read::State(document, version) => (*document, Some(version), None),
             Read::Foreign(foreign) => return Err(self.refused(namespace, &foreign)),
@@ -409,10 +426,10 @@ impl Keeper {
 
     /// The state that the section had under a former name: where it has none under its own, it goes on from that.
     async fn inherited(&self, namespace: &str) -> Result<Option<SectionState>, Error> {
-        for former in &self.former {
+        for former in &self.owner.former {
             match object::read(&self.cluster, former, namespace).await {
                 Ok(Read::State(document, _)) => {
-                    tracing::info!(section = %self.section, former = %former, "goes on from the state of its former name");
+                    tracing::info!(section = %self.owner.section, former = %former, "goes on from the state of its former name");
                     return Ok(Some(SectionState { daemon: None, ..document.known }));
                 }
                 Ok(Read::Missing | Read::Foreign(_)) => {}
@@ -423,7 +440,7 @@ impl Keeper {
     }
 
     fn refused(&self, namespace: &str, foreign: &Foreign) -> Error {
-        let key = object::key(&self.section, namespace);
+        let key = object::key(&self.owner.section, namespace);
         let message = format!(
             "the ConfigMap {key} in cluster {} is {foreign}; it is left as it is. Delete or rename it, or set \
              daemon.state_namespace",
@@ -448,7 +465,7 @@ impl Keeper {
         }
         if memory.other.as_ref() != Some(theirs) {
             tracing::warn!(
-                section = %self.section, other = %describe(theirs), this = %describe(ours),
+                section = %self.owner.section, other = %describe(theirs), this = %describe(ours),
                 "another daemon has written this section's state: does it run the section, too?"
             );
         }
@@ -470,7 +487,7 @@ impl Keeper {
     pub fn report(&self) -> StateReport {
         let namespace = self.namespace();
         let memory = self.memory.lock();
-        let key = object::key(&self.section, namespace.as_deref().unwrap_or("(unknown)"));
+        let key = object::key(&self.owner.section, namespace.as_deref().unwrap_or("(unknown)"));
         let is_stored = self.progress.borrow().stored >= memory.changes;
         let (standing, reason) = match &memory.standing {
             Standing::Loading => ("loading", memory.failure.clone()),

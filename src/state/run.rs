@@ -1,26 +1,25 @@
 //! The actor of a section's state: reads it when the section starts, and writes it when it has changed.
 //!
-//! State it owns: how often it failed. Who sends to it: nobody; it is woken by changes, and by the local cluster's
-//! availability and permissions. What it sends: requests for one `ConfigMap`, and, when the state has become known, what the
-//! section has waited for. Restarted, it goes on with what the keeper knows. Drained, it writes what is not stored yet, once.
+//! State it owns: how often it failed. Who sends to it: nobody; it is woken by changes, and by the cluster's availability
+//! and permissions. What it sends: requests for one `ConfigMap`, and a call to the section after each attempt, since the
+//! state may have become known by it. Restarted, it goes on with what the keeper knows. Drained, it writes what is not stored yet, once.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
+use super::keeper::Keeper;
 use crate::actor::{Backoff, BoxError, Scope};
 use crate::cluster::Retry;
-use crate::resource_sync::section::Section;
 
 /// Back-off of requests that failed.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
 /// What is not stored when the section ends has so long.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
-/// The body of the actor.
-pub(in crate::resource_sync) async fn keep(section: Arc<Section>, scope: Scope) -> Result<(), BoxError> {
-    let keeper = section.state();
+/// The body of the actor. `may_be_known` is called when the state may have become known.
+pub async fn keep(keeper: Arc<Keeper>, scope: Scope, may_be_known: impl AsyncFn()) -> Result<(), BoxError> {
     let cluster = keeper.cluster();
     let mut availability = cluster.availability();
     let mut permissions = cluster.permissions_given();
@@ -44,7 +43,7 @@ pub(in crate::resource_sync) async fn keep(section: Arc<Section>, scope: Scope) 
                 }
             }
         }
-        section.state_may_be_known().await;
+        may_be_known().await;
         tokio::select! {
             () = scope.draining() => break,
             () = keeper.changed() => {}

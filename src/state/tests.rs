@@ -11,7 +11,6 @@ use super::*;
 use crate::actor::Scope;
 use crate::cluster::Cluster;
 use crate::cluster::watch::scripted::Script;
-use crate::resource_sync::stage::config;
 
 const PATH: &str = "/api/v1/namespaces/towline/configmaps";
 const GET: &str = "GET /api/v1/namespaces/towline/configmaps/towline-databases";
@@ -39,10 +38,15 @@ fn failure(code: u16, reason: &str) -> (u16, Value) {
     (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason}))
 }
 
-fn keeper(keys: &str) -> (Arc<Keeper>, Script, Cluster) {
+fn keeper() -> (Arc<Keeper>, Script, Cluster) {
+    keeper_of(false)
+}
+
+fn keeper_of(read_only: bool) -> (Arc<Keeper>, Script, Cluster) {
     let (cluster, script) = Cluster::scripted("edge");
     let keeping = Keeping::in_namespace("towline", "this");
-    (Keeper::new(&config("databases", "databases", keys), cluster.clone(), &keeping), script, cluster)
+    let owner = Owner { section: "databases".parse().unwrap(), former: Vec::new(), read_only };
+    (Keeper::new(owner, cluster.clone(), &keeping), script, cluster)
 }
 
 /// An API server with one object: `None` where there is none. It checks versions, and tells what is in it.
@@ -68,7 +72,7 @@ impl Server {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_known_before_the_object_was_read_and_nothing_is_written_where_nothing_changed() {
-    let (keeper, script, _) = keeper("");
+    let (keeper, script, _) = keeper();
     script.answer(|_| (200, config_map(7, Some("databases"), r#"{"version":1,"detached":{"local_gone":true}}"#)));
     assert!(!keeper.is_known() && !keeper.is_durable());
     keeper.work().await.unwrap();
@@ -81,7 +85,7 @@ async fn nothing_is_known_before_the_object_was_read_and_nothing_is_written_wher
 
 #[tokio::test(start_paused = true)]
 async fn changes_while_a_write_is_under_way_make_one_more_write_together() {
-    let (keeper, script, _) = keeper("");
+    let (keeper, script, _) = keeper();
     script.answer(|line| if line == GET { missing() } else { (201, config_map(8, Some("databases"), "")) });
     keeper.work().await.unwrap();
     script.take(std::time::Duration::from_secs(1));
@@ -102,7 +106,7 @@ async fn changes_while_a_write_is_under_way_make_one_more_write_together() {
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_read_again_and_keeps_what_both_have_changed_and_names_the_other() {
-    let (keeper, script, _) = keeper("");
+    let (keeper, script, _) = keeper();
     let server = Server::default();
     server.put(&json!({"version": 1, "daemon": {"instance": "this"}, "later": {"x": 1}}));
     let answering = server.clone();
@@ -122,7 +126,7 @@ async fn a_conflict_is_read_again_and_keeps_what_both_have_changed_and_names_the
 
 #[tokio::test(start_paused = true)]
 async fn what_cant_be_read_is_waited_for_and_what_may_not_be_is_not() {
-    let (keeper, script, _) = keeper("");
+    let (keeper, script, _) = keeper();
     script.answer(|_| failure(500, "InternalError"));
     assert!(keeper.work().await.is_err());
     assert!(!keeper.is_known(), "a server's failure passes");
@@ -145,7 +149,7 @@ async fn an_object_of_somebody_else_is_never_written() {
         (Some("databases"), r#"{"version":2}"#),
         (Some("databases"), "{}"),
     ] {
-        let (keeper, script, _) = keeper("");
+        let (keeper, script, _) = keeper();
         script.answer(move |_| (200, config_map(7, mark, state)));
         keeper.change(|state| state.detached = Some(Detached::default()));
         let refused = keeper.work().await.unwrap_err().to_string();
@@ -157,7 +161,7 @@ async fn an_object_of_somebody_else_is_never_written() {
 
 #[tokio::test(start_paused = true)]
 async fn new_credentials_may_lead_elsewhere_and_the_object_is_read_before_it_is_written() {
-    let (keeper, script, cluster) = keeper("");
+    let (keeper, script, cluster) = keeper();
     script.answer(|line| if line == GET { missing() } else { (201, config_map(8, Some("databases"), "")) });
     keeper.work().await.unwrap();
     cluster.new_session(&script);
@@ -169,7 +173,7 @@ async fn new_credentials_may_lead_elsewhere_and_the_object_is_read_before_it_is_
 
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_reads_its_state_and_writes_none() {
-    let (keeper, script, _) = keeper("dry_run = true");
+    let (keeper, script, _) = keeper_of(true);
     script.answer(|_| missing());
     keeper.change(|state| state.identities.local = Some("uid".into()));
     keeper.work().await.unwrap();
@@ -179,7 +183,7 @@ async fn a_dry_run_reads_its_state_and_writes_none() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_term_reads_again_and_trusts_nothing_of_an_earlier_one() {
-    let (keeper, script, _) = keeper("");
+    let (keeper, script, _) = keeper();
     script.answer(|_| (200, config_map(7, Some("databases"), r#"{"version":1}"#)));
     keeper.work().await.unwrap();
     keeper.change(|state| state.detached = Some(Detached::default()));
@@ -196,13 +200,10 @@ async fn a_new_term_reads_again_and_trusts_nothing_of_an_earlier_one() {
 
 #[tokio::test(start_paused = true)]
 async fn the_actor_tries_again_until_the_state_is_stored() {
-    let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
-    let section =
-        crate::resource_sync::stage::kept("databases", &hub, &edge, &Keeping::in_namespace("towline", "this"));
-    let _running = section.begin();
+    let (keeper, script, _) = keeper();
     let fails = Arc::new(Mutex::new(3));
     let failing = Arc::clone(&fails);
-    edge.1.answer(move |line| {
+    script.answer(move |line| {
         let mut left = failing.lock();
         if *left > 0 {
             *left -= 1;
@@ -211,13 +212,13 @@ async fn the_actor_tries_again_until_the_state_is_stored() {
         if line == GET { missing() } else { (201, config_map(8, Some("databases"), "")) }
     });
     let (scope, stop) = Scope::standalone("state");
-    let actor = tokio::spawn(keep(Arc::clone(&section), scope));
-    while !section.state().is_known() {
+    let actor = tokio::spawn(keep(Arc::clone(&keeper), scope, async || ()));
+    while !keeper.is_known() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    section.state().change(|state| state.identities.remote = Some("uid".into()));
-    section.state().persisted().await.unwrap();
-    assert_eq!(edge.1.asked(), [GET, GET, GET, GET, POST]);
+    keeper.change(|state| state.identities.remote = Some("uid".into()));
+    keeper.persisted().await.unwrap();
+    assert_eq!(script.asked(), [GET, GET, GET, GET, POST]);
     stop.cancel();
     actor.await.unwrap().unwrap();
 }
