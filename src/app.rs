@@ -133,14 +133,15 @@ fn wire(config: &Config, election: Option<&Election>, watches: &mut WatchRegistr
         });
         jobs.sections.push(section);
     };
-    for wired in resource_sync::wiring::wire(&config.sync, watches, &Keeping::new(config), fence_of) {
+    let keeping = Keeping::new(config);
+    for wired in resource_sync::wiring::wire(&config.sync, watches, &keeping, fence_of) {
         add(wired.report(), wired.into_child());
     }
     for wired in lease::wire(&config.lease, &host_name(), watches, fence_of) {
         add(wired.report(), wired.into_child());
     }
     if let Some(section) = &config.status_sync {
-        let wired = status_sync::wiring::wire(section, watches, fence_of(&section.name));
+        let wired = status_sync::wiring::wire(section, watches, &keeping, fence_of(&section.name));
         add(wired.report(), wired.into_child());
     }
     jobs

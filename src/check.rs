@@ -71,8 +71,11 @@ pub async fn connect(config: &Config) -> Exit {
     for section in &config.sync {
         faults += check_section(section, &clusters, &mut scopes).await;
         faults += check_identities(section, &clusters);
-        if let Some(Some(cluster)) = clusters.get(&section.local) {
-            faults += check_state(section, cluster, &keeping).await;
+        // A dry run writes no state.
+        if let Some(Some(cluster)) = clusters.get(&section.local)
+            && !section.dry_run
+        {
+            faults += check_state(&format!("sync {}", section.name), section.into(), cluster, &keeping).await;
         }
     }
     for section in &config.lease {
@@ -87,6 +90,11 @@ pub async fn connect(config: &Config) -> Exit {
         for fault in status_sync::check(section, cluster).await {
             faults += 1;
             say(&format!("{}: {fault}", section.name));
+        }
+        if let Some(cluster) = cluster {
+            let who = section.name.to_string();
+            faults += check_identity(&who, cluster);
+            faults += check_state(&who, section.into(), cluster, &keeping).await;
         }
     }
     let conflicts =
@@ -158,14 +166,8 @@ fn check_identities(section: &SyncConfig, clusters: &BTreeMap<ClusterName, Optio
     let mut found = Vec::new();
     for name in [&section.remote, &section.local] {
         let Some(Some(cluster)) = clusters.get(name) else { continue };
-        match cluster.identity() {
-            Identity::Known(uid) => found.push(uid),
-            Identity::Unread => {}
-            Identity::Unknown { reason } => {
-                faults += 1;
-                say(&format!("sync {}: cluster {name}: its identity is unknown: {reason}", section.name));
-            }
-        }
+        faults += check_identity(&format!("sync {}", section.name), cluster);
+        found.extend(cluster.identity().uid().cloned());
     }
     if section.remote != section.local && found.len() == 2 && found.first() == found.last() {
         faults += 1;
@@ -175,16 +177,20 @@ fn check_identities(section: &SyncConfig, clusters: &BTreeMap<ClusterName, Optio
     faults
 }
 
+/// Whether a cluster's identity can be read.
+fn check_identity(who: &str, cluster: &Cluster) -> usize {
+    let Identity::Unknown { reason } = cluster.identity() else { return 0 };
+    say(&format!("{who}: cluster {}: its identity is unknown: {reason}", cluster.name()));
+    1
+}
+
 /// Where a section keeps what outlives the process: is it allowed to, and is nobody else's object in its place.
-async fn check_state(section: &SyncConfig, cluster: &Cluster, keeping: &state::Keeping) -> usize {
-    // A dry run writes none.
-    if section.dry_run {
-        return 0;
-    }
-    let who = format!("sync {}: state", section.name);
-    let keeper = state::Keeper::new(section, cluster.clone(), keeping);
+async fn check_state(who: &str, owner: state::Owner, cluster: &Cluster, keeping: &state::Keeping) -> usize {
+    let who = format!("{who}: state");
+    let section = owner.section.clone();
+    let keeper = state::Keeper::new(owner, cluster.clone(), keeping);
     let Some(namespace) = keeper.namespace() else { return 0 };
-    let faults = check_access(&who, cluster, &state::needed_access(&section.name, &namespace)).await;
+    let faults = check_access(&who, cluster, &state::needed_access(&section, &namespace)).await;
     if faults > 0 {
         return faults;
     }

@@ -230,10 +230,14 @@ async fn bind(
 }
 
 /// Grants the group, or with `None` the user [`users::TOWLINE`], what `deploy/` grants for what sections remember, in a
-/// namespace.
+/// namespace; waits until the API server acts accordingly for that user.
 pub async fn grant_state(client: &Client, namespace: &str, group: Option<&'static str>) -> Result<(), Error> {
     let rules = rules("deploy/base/rbac/state.yaml", "Role", STATE_ROLE)?;
-    bind(client, Some(namespace), STATE_ROLE, &rules, subject(group)).await
+    bind(client, Some(namespace), STATE_ROLE, &rules, subject(group)).await?;
+    if group.is_some() {
+        return Ok(());
+    }
+    wait_for_access(client, users::TOWLINE, namespace, ("", "configmaps", "", "create"), true).await
 }
 
 /// Takes back what [`grant_state`] has granted to the user [`users::TOWLINE`], and waits until the API server acts

@@ -294,7 +294,7 @@ impl Cluster {
         self.shared.identity_readings.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_identity(&self, identity: Identity) {
+    pub(crate) fn set_identity(&self, identity: Identity) {
         if identity != Identity::Unread {
             self.shared.identity_readings.fetch_add(1, Ordering::AcqRel);
         }

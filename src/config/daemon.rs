@@ -24,8 +24,8 @@ pub struct DaemonConfig {
     /// File with the token that takes changes (`approve`, `detach`) from other hosts. None by default: then only
     /// loopback may make them. It is read at each use, so that a rotated token counts at once.
     pub admin_token_file: Option<PathBuf>,
-    /// Namespace of the objects in which sections keep what has to outlive the process, in each section's local cluster;
-    /// it has to be there. None by default: then the namespace of the pod, else that of the kubeconfig's context. Beside
+    /// Namespace of the objects in which sections keep what has to outlive the process, in each section's local cluster, for
+    /// status sync on its hub; it has to be there. None by default: then the namespace of the pod, else that of the kubeconfig's context. Beside
     /// `[election]`, whose namespace it is, this key counts for nothing: all replicas look at one place.
     pub state_namespace: Option<String>,
 }

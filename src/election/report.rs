@@ -92,6 +92,7 @@ impl Section for Elected {
                 Condition::new(SectionState::Elsewhere, holder)
             }
             Readiness::Unreachable(reason) => Condition::new(SectionState::Blocked, reason),
+            Readiness::Held(reason) => Condition::new(SectionState::Held, reason),
             Readiness::NotReady(reason) => Condition::new(SectionState::NotReady, reason),
         }
     }

@@ -305,7 +305,10 @@ impl telemetry::Section for SyncReport {
     }
 
     fn readiness(&self) -> Readiness {
-        self.facts().readiness()
+        match (self.facts().readiness(), self.section.standing()) {
+            (Readiness::Ready, Standing::Held(objection)) => Readiness::Held(objection.to_string()),
+            (readiness, _) => readiness,
+        }
     }
 
     fn condition(&self) -> Condition {

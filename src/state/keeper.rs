@@ -277,7 +277,7 @@ impl Keeper {
     }
 
     /// Whether there is something to be read or written.
-    pub(super) fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         let memory = self.memory.lock();
         memory.standing != Standing::Loaded || self.progress.borrow().stored < memory.changes
     }
@@ -325,7 +325,7 @@ impl Keeper {
     }
 
     /// Reads what has not been read and writes what is not stored. `Ok`: nothing is left to do.
-    pub(super) async fn work(&self) -> Result<(), Error> {
+    pub(crate) async fn work(&self) -> Result<(), Error> {
         let outcome = self.read_and_write().await;
         let mut memory = self.memory.lock();
         if let Err(error) = &outcome {

@@ -212,6 +212,11 @@ impl Facts {
         )
     }
 
+    /// The table of schema `spec` that it reads.
+    pub fn spec_table(&self) -> &'static str {
+        self.spec
+    }
+
     /// The tables that it reads, of schema `spec` and of schema `status`.
     pub fn tables(&self) -> [String; 2] {
         [format!("spec.{}", self.spec), format!("status.{}", self.status)]

@@ -55,6 +55,11 @@ impl<I: Eq + Hash + Clone> Guard<I> {
         (!self.held.is_empty()).then_some(self.held.len())
     }
 
+    /// Those that are held.
+    pub fn all_held(&self) -> impl Iterator<Item = &I> {
+        self.held.keys()
+    }
+
     /// Lets the next pass clear what it finds.
     pub fn approve(&mut self) {
         self.approved = !self.held.is_empty();

@@ -6,7 +6,7 @@
 //! `work` that follows, and [`pace`] when the next one is. [`table`] is what it remembers, an [`entry`] a row of `spec`,
 //! `follower` what tells it of changes on the hub, [`listener`] what tells it of changes of the database, by
 //! [`triggers`]. `made` finds what was made for a hub object, `write` is how a change becomes requests, [`contest`] and
-//! `contention` tell of other writers, [`check()`] is for `towline check --connect`, [`report`] what operators see.
+//! `contention` tell of other writers, [`standing`] says whether the hub is the cluster of before, by [`same_hub`], [`check()`] is for `towline check --connect`, [`report`] what operators see.
 
 mod check;
 mod contention;
@@ -26,6 +26,8 @@ pub mod plan;
 pub mod poller;
 pub mod report;
 pub mod row_id;
+pub mod same_hub;
+pub mod standing;
 pub mod table;
 pub mod tally;
 pub mod triggers;

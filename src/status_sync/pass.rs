@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::poller::{Life, Poller};
 use super::row_id::RowId;
+use super::standing::{Objection, Standing};
 use super::work::Work;
 use crate::actor::Scope;
 use crate::cluster::ObjectKey;
@@ -19,12 +20,15 @@ impl Poller {
         let detected = self.detect(scope, life).await?;
         let now = Instant::now();
         life.detection = now - begun;
-        let counts = life.counts(begun, self.shared.interval);
         let empty = detected.rows == 0;
         if !empty {
             self.shared.any_rows.send_if_modified(|any| !std::mem::replace(any, true));
         }
         life.table.take(detected.found, now);
+        self.report.send_modify(|report| report.rows = detected.rows);
+        self.until_decided(scope, life).await?;
+        let now = Instant::now();
+        let counts = life.counts(begun, self.shared.interval);
         // A database without any row may be one that is being filled: its first pass clears nothing.
         let may_clear = !(life.first_pass && empty && !*self.shared.any_rows.borrow());
         let names = life.table.names();
@@ -37,11 +41,40 @@ impl Poller {
         self.carry_out(work, due.with_rows).await?;
         let bad = life.table.bad_rows(&detected.bad);
         self.report.send_modify(|report| {
-            report.rows = detected.rows;
             report.bad_rows = bad.count;
             report.bad_row_examples = bad.examples;
         });
         Ok(())
+    }
+
+    /// Waits until it is known whether the hub is the cluster of before: where its identity does not tell, every family
+    /// compares its rows before any of them writes.
+    async fn until_decided(&self, scope: &Scope, life: &mut Life) -> Result<(), Stopped> {
+        let hub = &self.shared.standing;
+        let mut changes = hub.changes();
+        let mut identities = hub.identities();
+        if hub.asks_for_rows() {
+            // A cache of before the doubt would say that all is as it was.
+            if !self.can_decide(life) {
+                return Err(Stopped::Doubt);
+            }
+            hub.compared(self.family, life.table.compare(self.hub().store()));
+            self.show(life);
+        }
+        loop {
+            match hub.of(self.family) {
+                Standing::Clear => return Ok(()),
+                Standing::Held(objection) => return Err(Stopped::Held(objection)),
+                Standing::Undecided if hub.has_compared(self.family) => {}
+                Standing::Undecided | Standing::Unread => return Err(Stopped::Doubt),
+            }
+            tokio::select! {
+                () = scope.draining() => return Err(Stopped::Draining),
+                _ = changes.changed() => {}
+                _ = identities.changed() => {}
+                key = life.inbox.next() => life.noted.extend(key),
+            }
+        }
     }
 
     /// Looks at some rows again, between passes. Nothing is cleared: only a whole pass knows how much would be. Returns
@@ -91,6 +124,10 @@ struct Due {
 pub(super) enum Stopped {
     /// Nothing more is begun.
     Draining,
+    /// It has to be found out anew which cluster the hub is.
+    Doubt,
+    /// Nothing may be written to this hub.
+    Held(Objection),
     /// The database has not told everything.
     Failed(db::Error),
 }

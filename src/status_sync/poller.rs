@@ -1,10 +1,10 @@
 //! The poller of a family: an actor.
 //!
 //! It owns the family's [`Table`] and is woken by the clock, by keys that watches show (its mailbox: keys merge, a full
-//! one makes the watch wait, and it is read in every pause of a pass), by notifications of the database and by an
-//! approval. It sends requests to the hub's API server in tasks of its own, each under a permit that all families share
-//! and take in turns. Restarted, it knows nothing, and compares everything anew. Drained, it reads no further and
-//! finishes the writes in hand.
+//! one makes the watch wait, and it is read in every pause of a pass), by notifications of the database, by an approval,
+//! and by a change of the hub's standing. It sends requests to the hub's API server in tasks of its own, each under a
+//! permit that all families share and take in turns. Restarted, it knows nothing, and compares everything anew. Drained,
+//! it reads no further and finishes the writes in hand.
 
 mod reporting;
 
@@ -24,9 +24,10 @@ use super::pass::Stopped;
 use super::plan;
 use super::report::FamilyReport;
 use super::row_id::RowId;
+use super::standing::{HubStanding, Standing};
 use super::table::Table;
 use crate::actor::{Backoff, BoxError, KeyInbox, Scope};
-use crate::cluster::{Availability, Cluster, Demand, Fence, Listed, ObjectKey, Watch};
+use crate::cluster::{Availability, Cluster, Demand, Fence, Identity, Listed, ObjectKey, Watch};
 use crate::config::StatusFamily;
 use crate::db::Database;
 use crate::telemetry::StatusSyncMetrics;
@@ -52,6 +53,8 @@ pub struct Shared {
     pub approvals: watch::Sender<u64>,
     /// Nothing is written, and nothing listed, while it is closed; where the section is elected.
     pub fence: Option<Fence>,
+    /// Whether the section may write to this hub.
+    pub standing: Arc<HubStanding>,
 }
 
 /// A poller: what outlives its instances.
@@ -119,8 +122,12 @@ impl Poller {
         let _term = Term::begin(&self.report);
         // What another term has seen says nothing of the database that there is now.
         self.shared.any_rows.send_replace(false);
-        let mut approvals = self.shared.approvals.subscribe();
-        let mut hints = self.hints.subscribe();
+        let mut wakes = Wakes {
+            approvals: self.shared.approvals.subscribe(),
+            hints: self.hints.subscribe(),
+            standing: self.shared.standing.changes(),
+            identity: self.shared.standing.identities(),
+        };
         let demands = self.watches().map(|watch| watch.demand(self.shared.fence.as_ref())).collect();
         let mut life = Life::new(inbox, demands, self.report.clone());
         let mut failures = 0;
@@ -133,55 +140,72 @@ impl Poller {
             scope.set_state("pass");
             let begun = Instant::now();
             // What is told from here on may be too late for this pass.
-            hints.mark_unchanged();
+            wakes.hints.mark_unchanged();
             let outcome = self.pass(&scope, &mut life).await;
             let ended = Instant::now();
             let mut pace = match outcome {
                 Ok(()) => {
                     failures = 0;
                     life.first_pass = false;
+                    life.ended = Ended::Whole;
                     self.metrics.pass(ended - begun);
                     let pace = Pace::after_pass(begun, ended, life.detection, self.shared.interval);
                     life.table.next_retry().map_or(pace, |at| pace.retried(ended, at))
                 }
                 Err(Stopped::Draining) => return Ok(()),
+                // It waits until that is settled, and begins anew.
+                Err(Stopped::Doubt) => continue,
+                Err(Stopped::Held(objection)) => {
+                    failures = 0;
+                    life.ended = Ended::Held;
+                    self.held(&objection);
+                    Pace::after_pass(begun, ended, life.detection, self.shared.interval)
+                }
                 Err(Stopped::Failed(error)) => {
+                    life.ended = Ended::Failed;
                     self.failed(&error, failures);
+                    self.shared.standing.cannot_compare(self.family);
                     let delay = RETRY.next_delay(failures);
                     failures = failures.saturating_add(1);
                     Pace::after_failure(ended, delay)
                 }
             };
-            self.publish(&life, outcome_text(failures), ended - begun);
-            scope.set_state("waiting");
-            self.rest(&scope, &mut life, &mut pace, &mut hints, &mut approvals).await;
+            self.publish(&life, ended - begun);
+            scope.set_state(if life.ended == Ended::Held { "held" } else { "waiting" });
+            self.rest(&scope, &mut life, &mut pace, &mut wakes).await;
         }
     }
 
-    /// Until the next pass, an approval or a drain: what watches show to be otherwise than it should be is mended at once.
+    /// Until the next pass, an approval, a change of the hub's standing or a drain: what watches show to be otherwise than it
+    /// should be is mended at once.
     /// None of them cuts off what is being mended.
-    async fn rest(
-        &self,
-        scope: &Scope,
-        life: &mut Life,
-        pace: &mut Pace,
-        hints: &mut watch::Receiver<u64>,
-        approvals: &mut watch::Receiver<u64>,
-    ) {
+    async fn rest(&self, scope: &Scope, life: &mut Life, pace: &mut Pace, wakes: &mut Wakes) {
         let interval = self.shared.interval;
         loop {
             let now = Instant::now();
-            let soonest = if self.can_decide(life) { now } else { now + LOOK };
+            let soonest = if self.may_act(life) { now } else { now + LOOK };
             let unrest = life.table.next_unrest(now, interval).map(|at| tokio::time::sleep_until(at.max(soonest)));
             tokio::select! {
                 () = scope.draining() => return,
                 () = tokio::time::sleep_until(pace.next()) => return,
-                Ok(()) = approvals.changed() => {
+                Ok(()) = wakes.approvals.changed() => {
                     life.guard.approve();
                     return;
                 }
-                Ok(()) = hints.changed() => {
+                Ok(()) = wakes.hints.changed() => {
                     *pace = pace.hinted(Instant::now());
+                    continue;
+                }
+                Ok(()) = wakes.standing.changed() => {
+                    if self.standing_asks_for_a_pass(life) {
+                        return;
+                    }
+                    continue;
+                }
+                Ok(()) = wakes.identity.changed() => {
+                    if self.standing_asks_for_a_pass(life) {
+                        return;
+                    }
                     continue;
                 }
                 Some(()) = OptionFuture::from(unrest) => {}
@@ -194,7 +218,7 @@ impl Poller {
             while let Some(key) = life.inbox.try_next() {
                 self.note(life, &key);
             }
-            if !self.can_decide(life) {
+            if !self.may_act(life) {
                 self.become_current();
                 continue;
             }
@@ -211,7 +235,7 @@ impl Poller {
                     }
                     life.table.next_retry()
                 }
-                Err(Stopped::Draining) => return,
+                Err(Stopped::Draining | Stopped::Doubt | Stopped::Held(_)) => return,
                 Err(Stopped::Failed(error)) => {
                     self.failed(&error, 0);
                     Some(ended)
@@ -241,8 +265,24 @@ impl Poller {
     }
 
     /// Whether the caches are whole, of the cluster that answers now, and listed since this instance began.
-    fn can_decide(&self, life: &Life) -> bool {
+    pub(super) fn can_decide(&self, life: &Life) -> bool {
         self.is_ready() && life.is_listed()
+    }
+
+    /// The same, and the hub is the cluster of before.
+    fn may_act(&self, life: &Life) -> bool {
+        self.can_decide(life) && self.shared.standing.of(self.family) == Standing::Clear
+    }
+
+    /// Whether a pass would come to another end than the last one, since something is known of the hub that was not. One
+    /// that failed is followed by the next when its back-off says so.
+    fn standing_asks_for_a_pass(&self, life: &Life) -> bool {
+        match (self.shared.standing.of(self.family), life.ended) {
+            (Standing::Unread, _) | (_, Ended::Failed) => false,
+            (Standing::Undecided, _) => true,
+            (Standing::Clear, ended) => ended == Ended::Held,
+            (Standing::Held(_), ended) => ended == Ended::Whole,
+        }
     }
 
     /// A watch that was resumed after a lost connection lists again for those who ask.
@@ -250,19 +290,27 @@ impl Poller {
         self.watches().for_each(|watch| watch.become_current());
     }
 
-    /// A pass begins only when the cluster answers and both kinds are listed: comparing with nothing decides nothing.
+    /// A pass begins only when the cluster answers, its identity has been read, and both kinds are listed: comparing with
+    /// nothing decides nothing.
     async fn wait_until_ready(&self, scope: &Scope, life: &mut Life) {
-        while !self.can_decide(life) {
+        let mut standing = self.shared.standing.changes();
+        let mut identity = self.shared.standing.identities();
+        while !self.can_decide(life) || self.shared.standing.standing() == Standing::Unread {
             scope.set_state("waiting for the cluster");
             let reason = self.not_ready_because();
             self.report.send_modify(|report| report.waits_for = reason.map(|(reason, _)| reason));
             self.become_current();
+            if self.cannot_list() {
+                self.shared.standing.cannot_compare(self.family);
+            }
             let mut availability = self.target.cluster().availability();
             let mut listed = self.target.store().listed();
             let mut owner_listed = self.owner.as_ref().map(|watch| watch.store().listed());
             tokio::select! {
                 _ = availability.changed() => {}
                 _ = listed.changed() => {}
+                _ = standing.changed() => {}
+                _ = identity.changed() => {}
                 Some(_) = OptionFuture::from(owner_listed.as_mut().map(watch::Receiver::changed)) => {}
                 // What stays unknown to the pass, such as an object that nobody needs any more, is noted after it.
                 key = life.inbox.next() => life.noted.extend(key),
@@ -270,6 +318,13 @@ impl Poller {
             }
         }
         self.report.send_modify(|report| report.waits_for = None);
+    }
+
+    /// Whether a kind can't be listed though the cluster answers: it is not served, or a permission is missing.
+    fn cannot_list(&self) -> bool {
+        let fails =
+            |watch: &Arc<Watch>| matches!(&*watch.store().listed().borrow(), Listed::No { reason: Some(_), .. });
+        self.target.cluster().is_available() && self.watches().any(fails)
     }
 
     /// Why no pass can begin, and whether it is because the cluster does not answer.
@@ -283,7 +338,8 @@ impl Poller {
                 return Some((format!("{}: {reason}", watch.id().resource), *unreachable));
             }
         }
-        (!self.is_ready()).then(|| ("a list goes on".to_owned(), false))
+        let goes_on = || (!self.is_ready()).then(|| ("a list goes on".to_owned(), false));
+        self.shared.standing.unread_because().or_else(goes_on)
     }
 
     /// The rows that are served, by name; the others are noted as waiting.
@@ -318,9 +374,23 @@ impl Poller {
     }
 }
 
-/// `None` after a failure.
-fn outcome_text(failures: u32) -> Option<()> {
-    (failures == 0).then_some(())
+/// What ends a poller's rest.
+struct Wakes {
+    approvals: watch::Receiver<u64>,
+    hints: watch::Receiver<u64>,
+    standing: watch::Receiver<u64>,
+    identity: watch::Receiver<Identity>,
+}
+
+/// How a pass has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It has done all that there was to do.
+    Whole,
+    /// It has compared, and may not write.
+    Held,
+    /// The database has not told everything. No pass has ended so far, either.
+    Failed,
 }
 
 /// What an instance knows.
@@ -331,6 +401,8 @@ pub(super) struct Life {
     /// Keys that came in during a pass, or while none could begin.
     pub(super) noted: HashSet<ObjectKey>,
     pub(super) first_pass: bool,
+    /// How the last pass has ended.
+    pub(super) ended: Ended,
     /// How long the last change detection took.
     pub(super) detection: Duration,
     /// When the last pass began that could agree to a clearing that is held.
@@ -349,6 +421,7 @@ impl Life {
             inbox,
             noted: HashSet::new(),
             first_pass: true,
+            ended: Ended::Failed,
             detection: Duration::ZERO,
             counted: None,
             demands,

@@ -10,9 +10,13 @@ use tokio::time::Instant;
 
 use super::listener::Listener;
 use super::poller::{Poller, Shared};
+use super::standing::Standing;
 use super::tally::Tally;
+use crate::cluster::{Identity, ObjectKey};
 use crate::config::SectionName;
-use crate::telemetry::{self, ClusterStanding, Condition, Facts, NotReady, Overview, Readiness, Refused};
+use crate::telemetry::{
+    self, ClusterStanding, Condition, Facts, Held, HeldObject, NotReady, Overview, Readiness, Refused,
+};
 
 /// An answer of the database that takes less than this is no news.
 const USUAL_ANSWER: Duration = Duration::from_secs(5);
@@ -48,6 +52,8 @@ pub struct FamilyReport {
     pub unanswered_since: Option<Instant>,
     /// Objects whose clearing is held.
     pub mass_clear_held: Option<usize>,
+    /// Which they are.
+    pub held: Arc<[ObjectKey]>,
     /// Kind and text of what the last pass failed with.
     pub failure: Option<(&'static str, String)>,
     /// Kind and text of the last write that failed.
@@ -129,7 +135,16 @@ impl StatusSyncReport {
         poller.watches().next().map(|watch| watch.cluster().standing())
     }
 
+    /// Why the section as a whole is held.
+    fn objection(&self) -> Option<String> {
+        match self.shared.standing.standing() {
+            Standing::Held(objection) => Some(objection.to_string()),
+            Standing::Clear | Standing::Unread | Standing::Undecided => None,
+        }
+    }
+
     fn facts(&self) -> Facts {
+        let objection = self.objection();
         let mut facts = Facts { clusters: self.hub().into_iter().collect(), ..Facts::default() };
         let mut held = 0;
         for poller in &self.pollers {
@@ -144,14 +159,15 @@ impl StatusSyncReport {
             }
             if let Some((reason, unreachable)) = poller.not_ready_because() {
                 facts.not_ready.get_or_insert(NotReady { reason, unreachable });
-            } else if report.passes == 0 && report.failure.is_none() {
+            } else if objection.is_none() && report.passes == 0 && report.failure.is_none() {
                 let reason = format!("the first pass of {family} goes on");
                 facts.not_ready.get_or_insert(NotReady { reason, unreachable: false });
             }
         }
-        if held > 0 {
-            facts.held = Some(format!("{held} clearings wait for `towline approve {}`", self.name));
-        }
+        facts.held = match objection {
+            Some(objection) => Some(format!("{objection}; waits for `towline approve {}`", self.name)),
+            None => (held > 0).then(|| format!("{held} clearings wait for `towline approve {}`", self.name)),
+        };
         facts
     }
 }
@@ -187,6 +203,7 @@ impl telemetry::Section for StatusSyncReport {
     }
 
     fn readiness(&self) -> Readiness {
+        let objection = self.objection();
         let mut unreachable = None;
         for poller in &self.pollers {
             let report = poller.report();
@@ -194,13 +211,14 @@ impl telemetry::Section for StatusSyncReport {
                 (Some((reason, true)), _) => unreachable = Some(reason),
                 (Some((reason, false)), _) => return Readiness::NotReady(reason),
                 (None, Some((_, error))) if report.passes == 0 => return Readiness::NotReady(error.clone()),
-                (None, None) if report.passes == 0 => {
+                (None, None) if report.passes == 0 && objection.is_none() => {
                     return Readiness::NotReady(format!("the first pass of {} goes on", poller.family().as_str()));
                 }
                 (None, _) => {}
             }
         }
-        unreachable.map_or(Readiness::Ready, Readiness::Unreachable)
+        let held = || objection.map_or(Readiness::Ready, Readiness::Held);
+        unreachable.map_or_else(held, Readiness::Unreachable)
     }
 
     fn report(&self) -> Value {
@@ -213,8 +231,16 @@ impl telemetry::Section for StatusSyncReport {
             "database": self.shared.database.place(),
             "pool": self.shared.database.state(),
             "families": families,
+            // A struct of plain values always serializes.
+            "stored_state": serde_json::to_value(self.shared.standing.keeper().report()).unwrap_or(Value::Null),
         });
-        if let (Some(listener), Some(map)) = (&self.listener, report.as_object_mut()) {
+        let Some(map) = report.as_object_mut() else { return report };
+        match self.shared.standing.identity() {
+            Identity::Known(uid) => map.insert("hub_identity".to_owned(), json!(uid)),
+            Identity::Unknown { reason } => map.insert("hub_identity_unknown".to_owned(), json!(reason)),
+            Identity::Unread => None,
+        };
+        if let Some(listener) = &self.listener {
             map.insert("notify".to_owned(), listener.report().to_json());
         }
         report
@@ -229,14 +255,31 @@ impl telemetry::Section for StatusSyncReport {
 
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move {
+            if let Some(objection) = self.shared.standing.approve() {
+                tracing::info!(section = %self.name, overruled = %objection, "the hub is approved");
+                return Ok(json!({"approved": 0, "overruled": objection.to_string()}));
+            }
             let held: usize = self.pollers.iter().filter_map(|poller| poller.report().mass_clear_held).sum();
             if held == 0 {
-                return Err(Refused::Conflict { reason: "no clearing is held".into() });
+                return Err(Refused::Conflict { reason: "nothing is held".into() });
             }
             tracing::info!(objects = held, "mass clearing approved");
             self.shared.approvals.send_modify(|approvals| *approvals += 1);
             Ok(json!({"approved": held}))
         })
+    }
+
+    fn held(&self) -> Result<Held, Refused> {
+        let mut objects = Vec::new();
+        for poller in &self.pollers {
+            let family = poller.family().as_str();
+            objects.extend(poller.report().held.iter().map(|key| HeldObject {
+                key: key.to_string(),
+                kind: "clear_status",
+                reason: format!("most rows of {family} are gone, and clearing the status of so many objects is held"),
+            }));
+        }
+        Ok(Held { because: self.objection(), objects })
     }
 
     fn detach(&self, _local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {

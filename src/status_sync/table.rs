@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::entry::{Entry, Found};
 use super::plan::Waiting;
 use super::row_id::RowId;
+use super::same_hub::Compared;
 use super::tally::Tally;
 use crate::cluster::{ObjectKey, Store};
 
@@ -70,6 +71,18 @@ impl Table {
     pub fn names_of(&self, ids: &HashSet<RowId>) -> Vec<(ObjectKey, Vec<RowId>)> {
         let keys: HashSet<&ObjectKey> = ids.iter().filter_map(|id| Some(&self.entries.get(id)?.key)).collect();
         keys.into_iter().filter_map(|key| Some((key.clone(), self.by_name.get(key)?.clone()))).collect()
+    }
+
+    /// Compares the rows with the objects on the hub: an object is its row's where its UID is the row's id.
+    pub fn compare(&self, hub: &Store) -> Compared {
+        let mut compared = Compared::default();
+        for (key, ids) in &self.by_name {
+            let Some(object) = hub.get(key) else { continue };
+            let is_its = object.uid.parse().is_ok_and(|uid: RowId| ids.contains(&uid));
+            compared.objects += 1;
+            compared.others += usize::from(!is_its);
+        }
+        compared
     }
 
     /// How many rows there are.

@@ -10,10 +10,12 @@ use super::follower::KeyFollower;
 use super::listener::Listener;
 use super::poller::{Poller, Shared};
 use super::report::StatusSyncReport;
+use super::standing::HubStanding;
 use crate::actor::{ChildSpec, KeyInbox, RestartPolicy, key_mailbox};
 use crate::cluster::{Fence, ObjectKey, Watch, WatchId, WatchRegistry};
 use crate::config::{ClusterName, ResourceId, StatusFamily, StatusSyncConfig};
 use crate::db::Database;
+use crate::state::{Keeper, Keeping, keep};
 
 /// Keys that wait for a poller, which reads them in every pause of its pass.
 const KEY_CAPACITY: usize = 1024;
@@ -23,11 +25,22 @@ pub struct WiredStatusSync {
     pollers: Vec<(Arc<Poller>, KeyInbox<ObjectKey>)>,
     listener: Option<Arc<Listener>>,
     report: Arc<StatusSyncReport>,
+    shared: Arc<Shared>,
 }
 
-/// Wires the pollers and the watches that they follow. Fails where the certificates that the URL names can't be read.
-/// `fence` is the section's, where it is elected.
-pub fn wire(config: &StatusSyncConfig, watches: &mut WatchRegistry, fence: Option<Fence>) -> WiredStatusSync {
+/// Wires the pollers and the watches that they follow.
+/// `fence` is the section's, where it is elected; `keeping` says where its state is.
+pub fn wire(
+    config: &StatusSyncConfig,
+    watches: &mut WatchRegistry,
+    keeping: &Keeping,
+    fence: Option<Fence>,
+) -> WiredStatusSync {
+    let cluster = watches.canonical(&config.cluster);
+    let hub = watches.cluster(&cluster);
+    let hub = fence.as_ref().map_or_else(|| hub.clone(), |fence| hub.under(fence));
+    let keeper = Keeper::new(config, hub.clone(), keeping);
+    let standing = Arc::new(HubStanding::new(config.name.clone(), hub, keeper, config.families.clone()));
     let shared = Arc::new(Shared {
         database: Database::new(config.database.clone()).answering_within(config.statement_timeout),
         permits: Arc::new(Semaphore::new(config.max_in_flight.get())),
@@ -36,8 +49,8 @@ pub fn wire(config: &StatusSyncConfig, watches: &mut WatchRegistry, fence: Optio
         any_rows: watch::Sender::new(false),
         approvals: watch::Sender::new(0),
         fence,
+        standing,
     });
-    let cluster = watches.canonical(&config.cluster);
     let mut pollers = Vec::new();
     for family in &config.families {
         let facts = facts(*family);
@@ -59,8 +72,8 @@ pub fn wire(config: &StatusSyncConfig, watches: &mut WatchRegistry, fence: Optio
     }
     let all: Vec<Arc<Poller>> = pollers.iter().map(|(poller, _)| Arc::clone(poller)).collect();
     let listener = config.notify.then(|| Arc::new(Listener::new(shared.database.clone(), &all)));
-    let report = Arc::new(StatusSyncReport::new(config.name.clone(), shared, all, listener.clone()));
-    WiredStatusSync { pollers, listener, report }
+    let report = Arc::new(StatusSyncReport::new(config.name.clone(), Arc::clone(&shared), all, listener.clone()));
+    WiredStatusSync { pollers, listener, report, shared }
 }
 
 /// The watch of what a family writes: of digests, and so of no use to any other job, whatever it watches.
@@ -84,8 +97,15 @@ impl WiredStatusSync {
 
     /// The section's branch of the tree. The watches belong to their cluster.
     pub fn into_child(self) -> ChildSpec {
-        let Self { pollers, listener, .. } = self;
+        let Self { pollers, listener, shared, report: _ } = self;
         ChildSpec::supervisor("status_sync", RestartPolicy::ACTOR, move || {
+            // Where there is no election nobody else had the section meanwhile.
+            shared.standing.begin(shared.fence.is_none());
+            let standing = Arc::clone(&shared.standing);
+            let state = ChildSpec::new("state", move |scope| {
+                let standing = Arc::clone(&standing);
+                keep(Arc::clone(standing.keeper()), scope, async move || standing.changed())
+            });
             let listener = listener
                 .clone()
                 .map(|listener| ChildSpec::new("listener", move |scope| Arc::clone(&listener).run(scope)));
@@ -97,8 +117,8 @@ impl WiredStatusSync {
                 })
                 .gauge(gauge)
             });
-            // The pollers first, so that there is somebody to tell.
-            pollers.chain(listener).collect()
+            // Drained after whoever changes the state; and the pollers before the listener, so that there is somebody to tell.
+            std::iter::once(state).chain(pollers).chain(listener).collect()
         })
     }
 }

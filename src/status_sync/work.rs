@@ -180,12 +180,15 @@ impl<'w> Work<'w> {
         let changes = write::prepare(&kind, &self.poller.facts, planned.changes);
         let Some(permit) = self.permit().await else { return };
         let cluster = self.poller.cluster();
+        let (family, standing) = (self.poller.family, Arc::clone(&self.poller.shared.standing));
         let contention = self.life.table.get_mut(id).and_then(|entry| self.poller.contention(entry, &kind));
         self.tasks.spawn(async move {
-            if let Some(contention) = contention {
+            if let Some(contention) = contention
+                && standing.before_write(family).await.is_ok()
+            {
                 contention.tell().await;
             }
-            done.written = write::carry_out(&cluster, &kind, changes).await;
+            done.written = write::carry_out(&cluster, &kind, changes, &standing, family).await;
             drop(permit);
             done
         });

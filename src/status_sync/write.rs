@@ -6,8 +6,10 @@ use super::digest::Digest;
 use super::entry::Version;
 use super::family::{Facts, Home};
 use super::plan::{Change, body_of_new, patch};
+use super::standing::HubStanding;
 
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, ListMoment, Object, ObjectKey, Propagation, Request, Verb};
+use crate::config::StatusFamily;
 
 /// A change as it goes to the API server. What waits for its turn or its answer is held as text: as values, the fields of
 /// one policy take ten times as much.
@@ -70,13 +72,24 @@ fn patching(kind: &Kind, facts: &Facts, fields: super::families::Fields, only: O
     Step::Send { verb: Verb::Patch, subresource, content_type, body: body.to_string().into_bytes() }
 }
 
-/// Makes the requests one after the other, and ends with the first that fails.
-pub(super) async fn carry_out(cluster: &Cluster, kind: &Kind, changes: Vec<Prepared>) -> Vec<Written> {
+/// Makes the requests one after the other, and ends with the first that fails. The hub's standing is asked
+/// right before each.
+pub(super) async fn carry_out(
+    cluster: &Cluster,
+    kind: &Kind,
+    changes: Vec<Prepared>,
+    standing: &HubStanding,
+    family: StatusFamily,
+) -> Vec<Written> {
     let mut written = Vec::with_capacity(changes.len());
     for Prepared { key, verb, steps } in changes {
         let mut result = Ok(Arc::from(""));
         for step in steps {
-            result = send(cluster, kind, &key, step).await;
+            // Nothing waits between the two: what may have led to another cluster meanwhile is seen here.
+            result = match standing.before_write(family).await {
+                Ok(()) => send(cluster, kind, &key, step).await,
+                Err(error) => Err(error),
+            };
             if result.is_err() {
                 break;
             }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `GET /metrics` | Prometheus' text format |
 //! | `GET /healthz` | 503 when the tree has made no progress for [`OLDEST_HEARTBEAT`] |
-//! | `GET /readyz` | 503 while a section is [`Readiness::NotReady`]; an unreachable cluster does not take it down |
+//! | `GET /readyz` | 503 while a section is [`Readiness::NotReady`]; neither an unreachable cluster nor a section that is held takes it down |
 //! | `GET /readyz/{section}` | 503 unless that section is [`Readiness::Ready`] |
 //! | `GET /status` | version, age, the clusters, the actor tree, and each section's state, cause and report |
 //! | `GET /held/{section}` | what an approval would let go on, object by object |

@@ -95,6 +95,8 @@ pub enum Readiness {
     Ready,
     /// A cluster does not answer. The daemon as a whole counts as ready all the same.
     Unreachable(String),
+    /// The section as a whole is held until an operator approves. The daemon as a whole counts as ready all the same.
+    Held(String),
     /// It has not finished its first list yet, or can't begin.
     NotReady(String),
 }

@@ -109,6 +109,7 @@ fn the_role_of_status_sync_grants_what_the_specification_lists() {
         (READ, apps, "subscriptions", ""),
         (&["update"], cluster, "placements/finalizers", ""),
         (&["update"], apps, "subscriptions/finalizers", ""),
+        (&["get"], "", "namespaces", "kube-system"),
         (&["create", "patch"], "events.k8s.io", "events", ""),
     ]);
     for (group, plural) in there.into_iter().chain(made) {

@@ -98,7 +98,7 @@ fn the_database_s_authority_is_mounted_where_the_url_can_name_it() {
 }
 
 #[test]
-fn its_account_has_the_roles_of_the_job_and_of_the_election() {
+fn its_account_has_the_roles_of_the_job_the_election_and_the_state() {
     let account = document("deploy/status-sync/service-account.yaml");
     assert_eq!(pod()["serviceAccountName"], account["metadata"]["name"]);
     let mut bound = BTreeSet::new();
@@ -112,6 +112,7 @@ fn its_account_has_the_roles_of_the_job_and_of_the_election() {
     let expected = BTreeSet::from([
         ("\"ClusterRoleBinding\"".to_owned(), role("deploy/base/rbac/status-sync.yaml")),
         ("\"RoleBinding\"".to_owned(), role("deploy/base/rbac/election.yaml")),
+        ("\"RoleBinding\"".to_owned(), role("deploy/base/rbac/state.yaml")),
     ]);
     assert_eq!(bound, expected);
     assert!(texts(&document("deploy/status-sync/kustomization.yaml")["resources"]).contains(&"../base/rbac"));

@@ -124,6 +124,8 @@ fn a_kubeconfig_of_another_remote_changes_nothing_until_it_is_approved_and_then_
         held(&towline, &["another cluster answers as hub"]).await;
         let ready = towline.admin().readyz().await.unwrap();
         assert_eq!(ready.status, 200, "{}", ready.body);
+        let unready = towline.admin().section_readyz("lane").await.unwrap();
+        assert!(unready.status == 503 && unready.body.contains("another cluster"), "{}", unready.body);
         put(&kubeconfig, &lane.hub.kubeconfig(users::TOWLINE).unwrap());
         free(&towline, "with the right kubeconfig").await;
         edit(&lane.on_hub("team"), "o3", json!({"spec": {"storage": "3Gi"}})).await;

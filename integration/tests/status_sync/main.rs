@@ -12,6 +12,7 @@
 )]
 
 mod alone;
+mod another_hub;
 mod check;
 mod costs;
 mod decisions;

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use integration::postgres::{self, Database, Transport};
-use integration::rbac::grant_status_sync;
+use integration::rbac::{grant_state, grant_status_sync};
 use integration::{ControlPlane, Filter, Options, Postgres, Towline, crds, eventually, leaf_hubs, users};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
@@ -94,6 +94,8 @@ impl Stage {
         let sql = database.client(postgres::ADMIN).await.expect("a connection");
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).expect("a namespace");
         Api::all(world.client.clone()).create(&PostParams::default(), &namespace).await.expect("it is made");
+        // The sections of all tests have one name: what each remembers is in its own namespace.
+        grant_state(&world.client, name, None).await.expect("the role of `deploy/` is granted");
         Self { world, name: name.to_owned(), database, sql }
     }
 
@@ -105,10 +107,10 @@ impl Stage {
     /// The same by other ways to the database and the hub.
     pub(crate) fn config_by(&self, url: &str, kubeconfig: &std::path::Path, settings: &str) -> String {
         format!(
-            "[clusters.hub]\nkubeconfig = \"{}\"\n[status_sync]\ncluster = \"hub\"\ndatabase_url = \"{url}\"\n\
-             watch_namespace = \"{}\"\n{settings}\n",
+            "[daemon]\nstate_namespace = \"{name}\"\n[clusters.hub]\nkubeconfig = \"{}\"\n[status_sync]\ncluster = \"hub\"\n\
+             database_url = \"{url}\"\nwatch_namespace = \"{name}\"\n{settings}\n",
             kubeconfig.display(),
-            self.name
+            name = self.name,
         )
     }
 
@@ -121,6 +123,13 @@ impl Stage {
     pub(crate) async fn start_with(&self, settings: &str) -> Towline {
         let towline = Towline::start(&self.config(settings), &[]).await.expect("the daemon starts");
         towline.wait_ready(LIMIT).await.expect("the daemon is ready");
+        eventually("the hub's identity to be stored", LIMIT, async || {
+            let report = towline.admin().section("status-sync").await.map_err(|error| error.chain())?;
+            let standing = &report["stored_state"]["standing"];
+            if standing == "stored" { Ok(()) } else { Err(standing.to_string()) }
+        })
+        .await
+        .unwrap();
         towline
     }
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{Life, Poller};
+use super::{Ended, Life, Poller};
 use crate::cluster::{Error as ClusterError, Retry};
 use crate::db;
 use crate::status_sync::report::FamilyReport;
+use crate::status_sync::standing::Objection;
 use crate::status_sync::write::Written;
 
 impl Poller {
@@ -36,10 +37,19 @@ impl Poller {
         self.report.send_modify(|report| report.failure = Some((kind, text)));
     }
 
-    /// After a pass; `done` where it came to its end.
-    pub(super) fn publish(&self, life: &Life, done: Option<()>, took: Duration) {
+    /// A pass has compared, and may not write.
+    pub(super) fn held(&self, objection: &Objection) {
+        let reason = format!("the section is held: {objection}");
+        self.report.send_modify(|report| {
+            report.failure = None;
+            report.waits_for = Some(reason);
+        });
+    }
+
+    /// After a pass.
+    pub(super) fn publish(&self, life: &Life, took: Duration) {
         self.show(life);
-        if done.is_some() {
+        if life.ended == Ended::Whole {
             self.report.send_modify(|report| {
                 report.last_pass = Some(took);
                 report.passes += 1;
@@ -54,12 +64,16 @@ impl Poller {
         let foreign = life.table.foreign();
         let oldest = life.table.oldest_pending();
         let is_mended = !life.table.any_failing();
+        let held = life.guard.all_held().filter_map(|id| Some(life.table.get(*id)?.key.clone()));
+        let mut held: Vec<_> = held.collect();
+        held.sort_unstable();
         self.report.send_modify(|report| {
             report.objects = life.table.len();
             report.waiting = waiting;
             report.foreign = foreign;
             report.oldest_pending = oldest;
             report.mass_clear_held = life.guard.held();
+            report.held = held.into();
             if is_mended {
                 report.write_failure = None;
             }

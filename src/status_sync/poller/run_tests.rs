@@ -7,7 +7,9 @@ use super::*;
 use crate::actor::key_mailbox;
 use crate::cluster::WatchId;
 use crate::cluster::watch::scripted::Script;
+use crate::config::SectionName;
 use crate::db::DatabaseSource;
+use crate::state::{Keeper, Keeping, Owner};
 use crate::status_sync::digest::Fingerprint;
 use crate::status_sync::entry::Found;
 use crate::status_sync::follower::KeyFollower;
@@ -27,6 +29,7 @@ pub(super) fn poller_of(port: u16, interval: Duration) -> (Arc<Poller>, Script) 
         ..WatchId::all(cluster.name().clone(), facts(StatusFamily::Policies).target())
     };
     let url = format!("postgres://u:p@127.0.0.1:{port}/d?sslmode=disable").parse().expect("a URL");
+    let standing = standing_of(&cluster);
     let shared = Shared {
         database: Database::new(DatabaseSource::Url(Box::new(url))),
         permits: Arc::new(Semaphore::new(1)),
@@ -35,8 +38,19 @@ pub(super) fn poller_of(port: u16, interval: Duration) -> (Arc<Poller>, Script) 
         any_rows: watch::Sender::new(false),
         approvals: watch::Sender::new(0),
         fence: None,
+        standing,
     };
     (Arc::new(Poller::new(StatusFamily::Policies, Arc::new(shared), Watch::new(id, cluster), None)), script)
+}
+
+/// What the section knows of its hub, where nothing outlives the test.
+fn standing_of(cluster: &Cluster) -> Arc<HubStanding> {
+    let section: SectionName = "status-sync".parse().expect("a name");
+    let owner = Owner { section: section.clone(), former: Vec::new(), read_only: false };
+    let keeper = Keeper::new(owner, cluster.clone(), &Keeping::in_memory());
+    let standing = HubStanding::new(section, cluster.clone(), keeper, vec![StatusFamily::Policies]);
+    standing.begin(true);
+    Arc::new(standing)
 }
 
 /// Begins to run, with whom nobody asks to drain.

@@ -232,3 +232,17 @@ async fn an_object_that_shows_after_its_rows_went_is_looked_at() {
     table.get_mut(RowId(1)).unwrap().delete(vec!["uid".into()]);
     assert!(is_settled_after(&mut table), "its end is on its way");
 }
+
+#[tokio::test]
+async fn an_object_is_compared_with_all_rows_of_its_name_and_a_row_without_an_object_with_nothing() {
+    let watch = watch();
+    let (mailbox, _inbox) = key_mailbox(8);
+    watch.follow(Arc::new(KeyFollower { namespace: String::new(), mailbox }));
+    let object =
+        |name: &str, uid: u128| json!({"metadata": {"namespace": "n", "name": name, "uid": RowId(uid).to_string()}});
+    watch.list(&[object("its", 1), object("of-two", 3), object("another", 5), object("without-a-row", 6)]).await;
+    let mut table = Table::default();
+    let rows = [(1, "its"), (2, "of-two"), (3, "of-two"), (4, "another"), (7, "without-an-object")];
+    table.take(rows.map(|(id, name)| found(id, name, 1)).to_vec(), Instant::now());
+    assert_eq!(table.compare(watch.store()), Compared { objects: 3, others: 1 });
+}

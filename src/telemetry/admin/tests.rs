@@ -65,7 +65,7 @@ impl Section for Scripted {
             match self.readiness {
                 Readiness::Ready => Ok(json!({ "approved": 12 })),
                 Readiness::Unreachable(_) => Err(Refused::Conflict { reason: "nothing to approve".to_owned() }),
-                Readiness::NotReady(_) => panic!("scripted"),
+                Readiness::Held(_) | Readiness::NotReady(_) => panic!("scripted"),
             }
         }
         .boxed()

@@ -8,7 +8,7 @@ use integration::crds::{self, hub_kind};
 use integration::leaf_hubs::{self, Counts, tables};
 use integration::load::Write;
 use integration::postgres::{self, Database, Transport};
-use integration::rbac::grant_status_sync;
+use integration::rbac::{grant_state, grant_status_sync};
 use integration::{ControlPlane, Error, Options as PlaneOptions, Postgres, Towline, eventually, users};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, DynamicObject, ListParams, ObjectMeta, PostParams};
@@ -59,6 +59,8 @@ impl World {
         let sql = database.client(postgres::ADMIN).await?;
         let client = hub.client(users::HUB_USER).await?;
         grant_status_sync(&client).await?;
+        // The kubeconfig's context names no namespace.
+        grant_state(&client, "default", None).await?;
         let namespace = Namespace {
             metadata: ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() },
             ..Namespace::default()
