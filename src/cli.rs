@@ -118,6 +118,9 @@ pub struct ReleaseCommand {
     /// Also release what this local cluster holds (UID of its namespace kube-system), since it is gone
     #[arg(long, value_name = "UID")]
     pub held_for: Option<String>,
+    /// Also release what this field manager put on, such as that of the controller that was there before
+    #[arg(long, value_name = "FIELD MANAGER")]
+    pub put_on_by: Option<String>,
     /// Tell what would be released
     #[arg(long)]
     pub list: bool,

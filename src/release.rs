@@ -216,9 +216,14 @@ fn kept_because(
         fields.and_then(|fields| fields.get("f:metadata")?.get("f:finalizers")?.get(&field)).is_some()
     };
     let put_on_by: Vec<&str> = managers.iter().filter(has_field).filter_map(|entry| entry.manager.as_deref()).collect();
-    if !put_on_by.iter().any(|manager| is_of_towline(manager)) {
-        let managers = if put_on_by.is_empty() { "nobody".to_owned() } else { put_on_by.join(", ") };
-        return Some(format!("its field managers say that {managers} put the finalizer on, and not towline"));
+    let is_named = |manager: &&str| is_of_towline(manager) || command.put_on_by.as_deref() == Some(manager);
+    if !put_on_by.iter().any(is_named) {
+        return Some(match put_on_by.first() {
+            Some(manager) => {
+                format!("{manager} put the finalizer on, and not towline: `--put-on-by {manager}` if it may go")
+            }
+            None => "no field manager is recorded for the finalizer: edit the object if it may go".to_owned(),
+        });
     }
     let (_, note) = holder_note(object, finalizer)?;
     let is_about_this = *note.object == *object.uid && note.finalizer == finalizer;

@@ -492,12 +492,21 @@ impl Cluster {
             });
         }
         let message = request.into_message(accept);
+        // As with the claim: whoever waits for room is not let through to another cluster.
+        let identity = self.identity();
         if let Some(deadline) = self.urgent {
             return self.exchange(&connection, message, &asked, deadline, claim).await;
         }
         let Some(permit) = self.shared.limiter.acquire().await else {
             return Err(Error::Unavailable { cluster: self.shared.name.clone(), reason: "shutting down".into() });
         };
+        if let Some(uid) = identity.uid()
+            && self.identity().uid() != Some(uid)
+        {
+            self.shared.limiter.done(permit, Answer::Other);
+            let reason = "it may be another cluster than before".into();
+            return Err(Error::Unavailable { cluster: self.shared.name.clone(), reason });
+        }
         let result = self.exchange(&connection, message, &asked, self.shared.config.request_timeout, claim).await;
         let answer = match &result {
             Err(Error::Throttled { retry_after, .. }) => Answer::Throttled(*retry_after),

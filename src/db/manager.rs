@@ -1,9 +1,11 @@
 //! How connections are made, those of the pool and those beside it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bb8::ManageConnection;
 use futures::future::BoxFuture;
+use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
@@ -19,6 +21,8 @@ use super::url::{DatabaseUrl, TlsMode};
 #[derive(Clone)]
 pub(super) struct Manager {
     current: Current,
+    /// At most one read at a time: one that hangs is not ended.
+    reading: Arc<Mutex<()>>,
 }
 
 /// How long reading the URL and certificates may take.
@@ -125,23 +129,28 @@ impl Access {
 
 impl Manager {
     pub(super) fn new(current: Current) -> Self {
-        Self { current }
+        Self { current, reading: Arc::default() }
     }
 
     /// Reads the URL and the certificates that it names. They may have been rotated, and lie on a disk that hangs.
     async fn access(&self) -> Result<Access, Error> {
+        let not_in_time =
+            |_| Error::Connect { reason: "the database's URL or certificates were not read in time".into() };
+        let reading = Arc::clone(&self.reading).lock_owned();
+        let reading = tokio::time::timeout(READ_WITHIN, reading).await.map_err(not_in_time)?;
         let current = self.current.clone();
-        let read = move || {
+        let read = tokio::task::spawn_blocking(move || {
+            let _reading = reading;
             let (changes, url) = current.read().map_err(|error| Error::Connect { reason: error.to_string() })?;
             Access::new(&url, changes)
-        };
-        let failed = |error: tokio::task::JoinError| Error::Connect { reason: error.to_string() };
-        tokio::time::timeout(READ_WITHIN, tokio::task::spawn_blocking(read))
-            .await
-            .map_err(|_| Error::Connect {
-                reason: "the database's URL or certificates were not read in time".to_owned(),
-            })?
-            .map_err(failed)?
+        });
+        let read = tokio::time::timeout(READ_WITHIN, read).await.map_err(not_in_time)?;
+        read.map_err(|error| Error::Connect { reason: error.to_string() })?
+    }
+
+    /// Whether a connection has ended, or was made by an earlier URL.
+    pub(super) fn is_past(&self, connection: &Pooled) -> bool {
+        connection.client.is_closed() || connection.changes != self.current.changes()
     }
 
     /// A connection outside of the pool.
@@ -190,7 +199,7 @@ impl ManageConnection for Manager {
     }
 
     fn has_broken(&self, connection: &mut Pooled) -> bool {
-        connection.is_spent || connection.client.is_closed() || connection.changes != self.current.changes()
+        connection.is_spent || self.is_past(connection)
     }
 }
 

@@ -132,7 +132,7 @@ impl Database {
                 },
             };
             match taken {
-                Ok(connection) if connection.client.is_closed() => drop(connection),
+                Ok(connection) if self.manager.is_past(&connection) => drop(connection),
                 Ok(connection) => return Ok(connection),
                 Err(RunError::User(error)) => return Err(error),
                 Err(RunError::TimedOut) => return Err(Error::PoolExhausted { seconds: PATIENCE.as_secs() }),

@@ -158,7 +158,9 @@ impl Guard {
     }
 
     /// What was about to be sent was not, or was refused for certain: it does not count, and what was approved still is.
-    pub fn not_sent(&mut self, sending: Sending) {
+    /// Returns the suspects that it was about.
+    pub fn not_sent(&mut self, sending: Sending) -> Vec<ObjectKey> {
+        let keys = sending.suspects.iter().map(|(key, _)| key.clone()).collect();
         if let Some(last) = self.sent.back_mut() {
             last.count = last.count.saturating_sub(sending.counted);
         }
@@ -176,6 +178,7 @@ impl Guard {
             }
             self.suspects.insert(key, suspect);
         }
+        keys
     }
 
     /// An operator lets those that wait go; returns them.

@@ -138,7 +138,13 @@ impl Section {
     /// What was counted was not sent, or was refused for certain.
     pub(super) fn not_sent(&self, sending: Option<Sending>) {
         let Some(sending) = sending else { return };
-        self.guard.lock().not_sent(sending);
+        let keys = self.guard.lock().not_sent(sending);
+        for key in keys {
+            // What has been seen meanwhile may have cleared it.
+            if let Some(remote_key) = self.mapping.remote_of(&key) {
+                self.look_for_suspect(&key, &remote_key);
+            }
+        }
         self.remember_guard();
     }
 

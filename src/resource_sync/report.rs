@@ -373,7 +373,9 @@ impl telemetry::Section for SyncReport {
                     section.request_all().await;
                     return Ok(json!({"approved": taken_over}));
                 }
-                return Err(Refused::Conflict { reason: "nothing is held".into() });
+                let is_held = matches!(section.standing(), Standing::Held(_));
+                let reason = if is_held { "it has changed meanwhile, look again" } else { "nothing is held" };
+                return Err(Refused::Conflict { reason: reason.into() });
             }
             let freed = section.guard.lock().approve();
             section.remember_guard();

@@ -220,7 +220,8 @@ impl Section {
         let seen = [Seen::of(self.remote_cluster()), Seen::of(self.local_cluster())];
         let mut known = self.known_clusters.lock();
         known.epochs = Some([self.remote_cluster().epoch(), self.local_cluster().epoch()]);
-        let (_, _, objection) = known.objection.take()?;
+        // What was told is overruled, and nothing that has come since.
+        let (_, _, objection) = known.objection.take_if(|(of, ..)| *of == seen)?;
         let identities = known.accept(seen);
         drop(known);
         self.state().change(|state| state.identities = identities);

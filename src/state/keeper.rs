@@ -5,6 +5,7 @@
 //! actor of `run`. With each start of the section, and so after each hand-over, it is read again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -112,6 +113,8 @@ pub struct Keeper {
     memory: Mutex<Memory>,
     changed: Notify,
     progress: watch::Sender<Progress>,
+    /// Nothing is written: the cluster may be another one than the state is about.
+    is_held: AtomicBool,
 }
 
 impl Keeper {
@@ -134,7 +137,15 @@ impl Keeper {
             }),
             changed: Notify::new(),
             progress: watch::Sender::default(),
+            is_held: AtomicBool::new(false),
         })
+    }
+
+    /// Whether nothing is to be written until further notice; it is read all the same.
+    pub fn hold(&self, is_held: bool) {
+        if self.is_held.swap(is_held, Ordering::AcqRel) && !is_held {
+            self.changed.notify_one();
+        }
     }
 
     /// The section begins: its state is to be read (again). What an earlier term remembered is forgotten; only where
@@ -363,7 +374,8 @@ impl Keeper {
             }
             let (state, version, current, changes) = {
                 let memory = self.memory.lock();
-                if self.owner.read_only || self.progress.borrow().stored >= memory.changes {
+                let is_held = self.owner.read_only || self.is_held.load(Ordering::Acquire);
+                if is_held || self.progress.borrow().stored >= memory.changes {
                     return Ok(());
                 }
                 let mut current = memory.current.clone();

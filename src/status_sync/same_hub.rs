@@ -63,7 +63,7 @@ pub enum Verdict {
     Undecided,
     /// The rows fit the hub, as far as they could be compared.
     Fits {
-        /// Whether all families have compared, or the UID of an object is the id of its row, which no other cluster has.
+        /// Whether the UID of an object is the id of its row, which no other cluster has.
         is_proved: bool,
     },
 }
@@ -88,8 +88,8 @@ pub fn judge(remembered: Option<&str>, found: Option<&str>, parts: &[Part]) -> V
     if parts.iter().any(|part| part.progress == Progress::Pending) {
         return Verdict::Undecided;
     }
-    let is_whole = parts.iter().all(|part| matches!(part.progress, Progress::Done(_)));
-    Verdict::Fits { is_proved: is_whole || compared.others < compared.objects }
+    // That there is nothing to compare proves nothing: objects may be about to be restored.
+    Verdict::Fits { is_proved: compared.others < compared.objects }
 }
 
 impl Compared {
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(by_rows(&[part("policies", 1, 1), part("placements", 1, 1)]), Verdict::OtherObjects(others));
         assert_eq!(
             by_rows(&[part("placements", 1, 1), part("placements", 1, 1)]),
-            Verdict::Fits { is_proved: true },
+            Verdict::Fits { is_proved: false },
             "one object"
         );
     }

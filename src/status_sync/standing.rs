@@ -17,7 +17,8 @@ use super::family::facts;
 use super::same_hub::{Compared, Part, Progress, Verdict, judge};
 use crate::cluster::{Cluster, Error, Identity, Replaced};
 use crate::config::{ClusterName, SectionName, StatusFamily};
-use crate::state::Keeper;
+use crate::db::Database;
+use crate::state::{Identities, Keeper};
 
 /// Whether the section may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +93,8 @@ impl Seen {
 struct Known {
     /// The identity that this process remembers, whatever becomes of the section's state.
     identity: Option<String>,
+    /// Other replicas may have had the section since then.
+    is_shared: bool,
     /// The credentials for which an operator approved a hub without an identity.
     approved: Option<u64>,
     /// The hub that the section may write to.
@@ -119,6 +122,8 @@ pub struct HubStanding {
     /// Under the section's fence.
     cluster: Cluster,
     keeper: Arc<Keeper>,
+    /// Whose rows are written to the hub.
+    database: Database,
     families: Vec<StatusFamily>,
     known: Mutex<Known>,
     /// Counts what may have changed the standing.
@@ -127,18 +132,27 @@ pub struct HubStanding {
 
 impl HubStanding {
     /// The standing of a section whose state `keeper` has. Has the hub's identity read from now on.
-    pub fn new(section: SectionName, cluster: Cluster, keeper: Arc<Keeper>, families: Vec<StatusFamily>) -> Self {
+    /// Writes its state only where the section may write.
+    pub fn new(
+        section: SectionName,
+        cluster: Cluster,
+        keeper: Arc<Keeper>,
+        database: Database,
+        families: Vec<StatusFamily>,
+    ) -> Self {
         cluster.want_identity();
-        Self { section, cluster, keeper, families, known: Mutex::default(), changes: watch::Sender::new(0) }
+        keeper.hold(true);
+        Self { section, cluster, keeper, database, families, known: Mutex::default(), changes: watch::Sender::new(0) }
     }
 
     /// The section begins: its state is to be read (again), and nothing of an earlier time at work counts but the identity
     /// that the process remembers and what was approved. `alone`: nobody else can have had the section meanwhile.
     pub fn begin(&self, alone: bool) {
         self.keeper.forget(alone);
+        self.keeper.hold(true);
         let mut known = self.known.lock();
         let (identity, approved) = (known.identity.take(), known.approved);
-        *known = Known { identity, approved, ..Known::default() };
+        *known = Known { identity, is_shared: !alone, approved, ..Known::default() };
         drop(known);
         self.changed();
     }
@@ -276,6 +290,7 @@ impl HubStanding {
         let mut known = self.known.lock();
         if known.accepted.as_ref() == Some(&seen) {
             known.is_told = false;
+            self.keeper.hold(false);
             return (Standing::Clear, true);
         }
         known.compare_with(&seen);
@@ -285,8 +300,15 @@ impl HubStanding {
             self.accept(&mut known, seen);
             return (Standing::Clear, true);
         }
-        let stored = self.keeper.look(|state| state.identities.local.clone());
-        let remembered = stored.or_else(|| known.identity.clone());
+        // What this process knows is not undone by what it finds on another cluster, unless another replica may have known
+        // better. What is found there counts for the database that it was noted for: each of two hubs that run the section
+        // has a state of its own.
+        let place = self.database.place();
+        let stored = || self.keeper.look(|state| state.identities.clone());
+        let of_database = |identities: Identities| identities.local.filter(|_| identities.remote == Some(place));
+        let own = known.identity.clone();
+        let remembered =
+            if known.is_shared { of_database(stored()).or(own) } else { own.or_else(|| of_database(stored())) };
         let part = |family: &StatusFamily| Part {
             table: facts(*family).spec_table(),
             progress: known.progress.get(family).copied().unwrap_or_default(),
@@ -310,6 +332,7 @@ impl HubStanding {
             }
             Verdict::OtherObjects(compared) => Objection::OtherObjects { cluster, compared },
         };
+        self.keeper.hold(true);
         if !std::mem::replace(&mut known.is_told, true) {
             tracing::warn!(section = %self.section, reason = %objection, "the section is held");
         }
@@ -321,8 +344,12 @@ impl HubStanding {
         if let Some(uid) = seen.uid() {
             let uid = uid.to_string();
             known.identity = Some(uid.clone());
-            self.keeper.change(|state| state.identities.local = Some(uid));
+            let place = self.database.place();
+            self.keeper.change(|state| {
+                (state.identities.local, state.identities.remote) = (Some(uid), Some(place));
+            });
         }
+        self.keeper.hold(false);
         known.accepted = Some(seen);
         known.is_told = false;
     }

@@ -40,9 +40,11 @@ pub fn wire(
     let hub = watches.cluster(&cluster);
     let hub = fence.as_ref().map_or_else(|| hub.clone(), |fence| hub.under(fence));
     let keeper = Keeper::new(config, hub.clone(), keeping);
-    let standing = Arc::new(HubStanding::new(config.name.clone(), hub, keeper, config.families.clone()));
+    let database = Database::new(config.database.clone()).answering_within(config.statement_timeout);
+    let standing =
+        Arc::new(HubStanding::new(config.name.clone(), hub, keeper, database.clone(), config.families.clone()));
     let shared = Arc::new(Shared {
-        database: Database::new(config.database.clone()).answering_within(config.statement_timeout),
+        database,
         permits: Arc::new(Semaphore::new(config.max_in_flight.get())),
         interval: config.interval,
         namespace: config.watch_namespace.clone(),

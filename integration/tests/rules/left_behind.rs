@@ -254,7 +254,10 @@ fn a_finalizer_of_a_stranger_and_one_for_another_cluster_are_not_released() {
         let prefix = ["--namespace-prefix", "let-go-", "--yes"];
         let (code, told) = release(&section, &[&["--finalizer", hold], &prefix[..]].concat()).await;
         assert_eq!(code, Some(0), "{told}");
-        assert!(told.contains("0 object(s) released, 1 kept") && told.contains("and not towline"), "{told}");
+        assert!(
+            told.contains("0 object(s) released, 1 kept") && told.contains("and not towline: `--put-on-by "),
+            "{told}"
+        );
         assert_eq!(section.remote("a").get("theirs").await.unwrap().finalizers(), [hold]);
 
         let (code, told) = release(&section, &[&["--finalizer", &finalizer], &prefix[..]].concat()).await;

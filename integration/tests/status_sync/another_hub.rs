@@ -489,7 +489,10 @@ fn a_replica_that_takes_over_is_held_by_the_same_memory() {
         let stage = Stage::new("heldreplicas").await;
         grant_election(&stage.world.client, &stage.name, None).await.expect("the election is granted");
         let here = here(&stage);
-        here.put_state(&json!({"version": 1, "identities": {"local": "another-cluster"}}).to_string()).await;
+        let url = stage.database.url(READER);
+        let (_, database) = url.rsplit_once('@').unwrap();
+        let identities = json!({"local": "another-cluster", "remote": database});
+        here.put_state(&json!({"version": 1, "identities": identities}).to_string()).await;
         fill(&stage).await;
         let election = format!(
             "[election]\ncluster = \"hub\"\nnamespace = \"{}\"\nlease_duration = \"4s\"\nrenew_interval = \"1s\"\n",

@@ -29,9 +29,10 @@ pub(super) fn poller_of(port: u16, interval: Duration) -> (Arc<Poller>, Script) 
         ..WatchId::all(cluster.name().clone(), facts(StatusFamily::Policies).target())
     };
     let url = format!("postgres://u:p@127.0.0.1:{port}/d?sslmode=disable").parse().expect("a URL");
-    let standing = standing_of(&cluster);
+    let database = Database::new(DatabaseSource::Url(Box::new(url)));
+    let standing = standing_of(&cluster, database.clone());
     let shared = Shared {
-        database: Database::new(DatabaseSource::Url(Box::new(url))),
+        database,
         permits: Arc::new(Semaphore::new(1)),
         interval,
         namespace: String::new(),
@@ -44,11 +45,11 @@ pub(super) fn poller_of(port: u16, interval: Duration) -> (Arc<Poller>, Script) 
 }
 
 /// What the section knows of its hub, where nothing outlives the test.
-fn standing_of(cluster: &Cluster) -> Arc<HubStanding> {
+fn standing_of(cluster: &Cluster, database: Database) -> Arc<HubStanding> {
     let section: SectionName = "status-sync".parse().expect("a name");
     let owner = Owner { section: section.clone(), former: Vec::new(), read_only: false };
     let keeper = Keeper::new(owner, cluster.clone(), &Keeping::in_memory());
-    let standing = HubStanding::new(section, cluster.clone(), keeper, vec![StatusFamily::Policies]);
+    let standing = HubStanding::new(section, cluster.clone(), keeper, database, vec![StatusFamily::Policies]);
     standing.begin(true);
     Arc::new(standing)
 }

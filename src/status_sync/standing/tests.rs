@@ -4,23 +4,39 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::watch::scripted::Script;
+use crate::db::DatabaseSource;
 use crate::state::{Keeping, Owner};
 
 const POLICIES: StatusFamily = StatusFamily::Policies;
 const PLACEMENTS: StatusFamily = StatusFamily::Placements;
+const PLACE: &str = "db:5432/hoh";
+
+fn database() -> Database {
+    let url = format!("postgres://u:p@{PLACE}").parse().expect("a URL");
+    Database::new(DatabaseSource::Url(Box::new(url)))
+}
+
+fn state_object(identity: Option<&str>, place: &str) -> Value {
+    let state = json!({"version": 1, "identities": {"local": identity, "remote": place}}).to_string();
+    json!({"metadata": {
+        "name": "towline-status-sync", "namespace": "towline", "uid": "state", "resourceVersion": "7",
+        "annotations": {"towline.dev/section-state": "status-sync"},
+    }, "data": {"state": state}})
+}
 
 /// A hub whose state object has this identity, and the section that has read it. The hub's own identity is `hub`.
 async fn hub_that_remembers(identity: Option<&str>) -> (HubStanding, Cluster, Script) {
+    hub_that_remembers_for(identity, PLACE).await
+}
+
+/// The same, where the identity was noted for another database.
+async fn hub_that_remembers_for(identity: Option<&str>, place: &str) -> (HubStanding, Cluster, Script) {
     let (cluster, script) = Cluster::scripted("hub");
     let name: SectionName = "status-sync".parse().expect("a name");
     let owner = Owner { section: name.clone(), former: Vec::new(), read_only: false };
     let keeper = Keeper::new(owner, cluster.clone(), &Keeping::in_namespace("towline", "this"));
-    let standing = HubStanding::new(name, cluster.clone(), keeper, vec![POLICIES, PLACEMENTS]);
-    let state = json!({"version": 1, "identities": {"local": identity}}).to_string();
-    let object = json!({"metadata": {
-        "name": "towline-status-sync", "namespace": "towline", "uid": "state", "resourceVersion": "7",
-        "annotations": {"towline.dev/section-state": "status-sync"},
-    }, "data": {"state": state}});
+    let standing = HubStanding::new(name, cluster.clone(), keeper, database(), vec![POLICIES, PLACEMENTS]);
+    let object = state_object(identity, place);
     script.answer(move |_| (200, object.clone()));
     standing.begin(true);
     assert_eq!(standing.standing(), Standing::Unread, "what is remembered has not been read");
@@ -78,6 +94,30 @@ async fn a_hub_that_changes_is_held_and_its_return_is_clear_without_an_approval(
     assert!(is_held(&standing, "has UID second, and had hub"));
     cluster.set_identity(Identity::Known("hub".into()));
     assert_eq!(standing.of(POLICIES), Standing::Clear);
+}
+
+#[tokio::test]
+async fn what_is_found_on_another_cluster_proves_nothing_about_this_database() {
+    // Another hub's own daemon has noted its own database.
+    let (standing, _, _) = hub_that_remembers_for(Some("hub"), "elsewhere:5432/hoh").await;
+    assert_eq!(standing.standing(), Standing::Undecided, "the rows decide");
+    compare(&standing, (5, 5), (5, 5));
+    assert!(is_held(&standing, "10 of 10"));
+    // Nothing is written to a hub that is held.
+    standing.keeper().change(|state| state.identities.local = Some("first".into()));
+    standing.keeper().work().await.expect("nothing is tried");
+    assert!(standing.keeper().has_work());
+}
+
+#[tokio::test]
+async fn what_this_process_knows_is_not_undone_by_the_state_of_another_cluster() {
+    let (standing, cluster, script) = hub_that_remembers(Some("hub")).await;
+    assert_eq!(standing.standing(), Standing::Clear);
+    cluster.set_identity(Identity::Known("second".into()));
+    script.answer(|_| (200, state_object(Some("second"), PLACE)));
+    standing.begin(true);
+    standing.keeper().work().await.expect("the state is read");
+    assert!(is_held(&standing, "has UID second, and had hub"));
 }
 
 #[tokio::test]
