@@ -37,7 +37,7 @@ pub struct Cli {
 pub enum Command {
     /// Run every section of a configuration until a signal ends it
     Run(ConfigFile),
-    /// Tell all faults of a configuration
+    /// Report all faults of a configuration
     Check(CheckCommand),
     /// Take a finalizer off that no section of a configuration owns any more
     Release(ReleaseCommand),
@@ -72,7 +72,7 @@ pub struct ConfigFile {
     /// Configuration file
     #[arg(value_name = "FILE", required_unless_present = "config")]
     file: Option<PathBuf>,
-    /// The same as an option
+    /// The same as an option, where FILE is not given
     #[arg(long, value_name = "FILE", env = "TOWLINE_CONFIG")]
     config: Option<PathBuf>,
 }
@@ -121,7 +121,7 @@ pub struct ReleaseCommand {
     /// Also release what this field manager put on, such as that of the controller that was there before
     #[arg(long, value_name = "FIELD MANAGER")]
     pub put_on_by: Option<String>,
-    /// Tell what would be released
+    /// Show what would be released
     #[arg(long)]
     pub list: bool,
     /// Release it

@@ -178,7 +178,8 @@ pub enum Problem {
     },
     /// Two sections would write status, secrets and generations of the same remote objects.
     #[error(
-        "writes back to the same remote objects as section `{other}`{}; allowed: `write_back = true` in one of them",
+        "writes back to the same remote objects as section `{other}`{}; allowed: `write_back = false` in all but one \
+         of them, or a `namespace_prefix` that keeps them apart (a `selector` does not: labels change)",
         place(example.as_deref())
     )]
     SecondWriter {

@@ -70,7 +70,7 @@ macro_rules! label_name {
 
             fn from_text(text: &str) -> Result<Self, Unfit> {
                 if RESERVED.contains(&text) {
-                    return Err(Unfit::because("the name is that of another section"));
+                    return Err(Unfit::because("the name is kept for `[status_sync]`"));
                 }
                 text.parse().map_err(|InvalidName| {
                     let tamed = text.to_lowercase().replace(['_', '.', ' '], "-");

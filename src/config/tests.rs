@@ -336,7 +336,7 @@ fn a_fault_of_a_database_url_never_repeats_it() {
 #[test]
 fn no_other_section_is_called_as_the_one_of_which_there_is_one() {
     let faults = told(&with_section("").replace("\"databases\"", "\"status-sync\""));
-    assert!(faults[0].contains("the name is that of another section"), "{faults:?}");
+    assert!(faults[0].contains("the name is kept for `[status_sync]`"), "{faults:?}");
 }
 
 const LEASE: &str = "[[lease]]\nname = \"heartbeat\"\nlease_name = \"add-on\"\nlease_namespace = \"edge\"\n\

@@ -8,13 +8,13 @@ use std::time::Duration;
 use integration::audit::Mark;
 use integration::compare::Mapping;
 use integration::soak::{self, Random};
-use integration::{Audit, Filter, users};
+use integration::{Audit, Filter, eventually, users};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::world::{FINALIZER, Lane, delete, edit, run};
+use crate::world::{FINALIZER, LIMIT, Lane, delete, edit, run};
 
 const OBJECTS: u64 = 200;
 const NAMESPACES: u64 = 10;
@@ -99,6 +99,13 @@ fn kills_under_churn_lose_nothing_and_delete_nothing_else() {
             towline.kill9().await.unwrap();
             towline.start_again().await.unwrap();
         }
+        // Few rounds on a busy machine may be over before anything was deleted.
+        eventually("the churn to delete something", LIMIT, async || {
+            let done = deletions(edge_audit, users::TOWLINE, edge_mark, &lane).await;
+            if done.is_empty() { Err("nothing".to_owned()) } else { Ok(()) }
+        })
+        .await
+        .unwrap();
         stop.store(true, Ordering::Relaxed);
         churning.await.unwrap();
 
@@ -110,7 +117,6 @@ fn kills_under_churn_lose_nothing_and_delete_nothing_else() {
         assert_eq!(uids.get(&format!("{}/foreign", lane.namespace("n0"))), foreign.metadata.uid.as_ref());
         let ordered = deletions(hub_audit, users::HUB_USER, hub_mark, &lane).await;
         let done = deletions(edge_audit, users::TOWLINE, edge_mark, &lane).await;
-        assert!(!done.is_empty(), "the churn deletes");
         for (key, count) in done {
             let ordered = ordered.get(&key).copied().unwrap_or_default();
             assert!(count <= ordered, "{key} was deleted {count} times on the edge and {ordered} times on the hub");

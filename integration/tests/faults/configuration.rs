@@ -285,3 +285,35 @@ fn a_missing_namespace_of_the_election_is_found_by_check_and_told_once_until_it_
         lane.in_step("once the namespace is there").await;
     });
 }
+
+#[test]
+fn kinds_that_clusters_fill_by_themselves_are_warned_of() {
+    run(async {
+        let lane = Lane::shared("warned", "databases").await;
+        let path = scratch(&lane).join("towline.toml");
+        let section = |name: &str, resource: &str, more: &str| {
+            format!(
+                "[[sync]]\nname = \"{name}\"\nremote = \"hub\"\nlocal = \"edge\"\nresource = \"{resource}\"\n{more}\n"
+            )
+        };
+        let prefix = "namespace_prefix = \"team-\"";
+        let sections = [
+            section("all-namespaces", "namespaces.v1", ""),
+            section("all-secrets", "secrets.v1", prefix),
+            section("all-pods", "pods.v1", prefix),
+            section("all-maps", "configmaps.v1", ""),
+            section("all-accounts", "serviceaccounts.v1", prefix),
+            section("databases", "databases.v1.demo.towline.dev", ""),
+        ];
+        fs::write(&path, lane.clusters() + &sections.concat()).unwrap();
+        let output = check(&path, false).await;
+        let told = text(&output);
+        assert_eq!(output.status.code(), Some(0), "{told}");
+        for warned in ["all-namespaces", "all-secrets", "all-pods", "all-maps"] {
+            assert!(told.contains(&format!("sync {warned}: kind ")), "{warned} is not warned of in:\n{told}");
+        }
+        for fine in ["all-accounts", "databases"] {
+            assert!(!told.contains(&format!("sync {fine}: ")), "{fine} is warned of in:\n{told}");
+        }
+    });
+}

@@ -117,7 +117,7 @@ fn a_watch_that_is_too_old_lists_again_and_loses_and_deletes_nothing() {
 #[test]
 fn a_watch_lasts_as_long_as_configured_and_the_next_one_begins_where_it_ended() {
     run(async {
-        let lane = Lane::shared("short-watch", "gizmos").await;
+        let lane = Lane::shared("short-watch", "databases").await;
         let edge = lane.edge.kubeconfig(users::TOWLINE).unwrap();
         let hub = lane.hub.kubeconfig(users::TOWLINE).unwrap();
         let clusters = Lane::cluster("hub", &hub) + &Lane::cluster("edge", &edge) + "watch_timeout = \"6s\"\n";
@@ -127,7 +127,7 @@ fn a_watch_lasts_as_long_as_configured_and_the_next_one_begins_where_it_ended() 
         let _towline = start(&(clusters + &lane.section("lane", ""))).await;
         // Whose watches these are shows in what they ask for: the other daemons of these tests ask for the default.
         let watches = async || {
-            let filter = Filter::since(mark).user(users::TOWLINE).verb("watch").resource("gizmos").with_watches();
+            let filter = Filter::since(mark).user(users::TOWLINE).verb("watch").resource("databases").with_watches();
             let records = audit.records(&filter).await.map_err(|error| error.to_string())?;
             let of_six_seconds =
                 |record: &Record| record.uri.split(['?', '&']).any(|parameter| parameter == "timeoutSeconds=6");

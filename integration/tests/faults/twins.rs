@@ -27,9 +27,9 @@ async fn held_elsewhere(towline: &Towline, count: usize, when: &str) -> Value {
 #[test]
 fn two_local_clusters_with_one_finalizer_do_not_share_objects_and_one_takes_the_others_place() {
     run(async {
-        let lane = Lane::shared("two-edges", "gadgets").await;
+        let lane = Lane::shared("two-edges", "databases").await;
         let other = plane("second-edge", Side::Local, |_| ()).await;
-        let there = Lane::between(Arc::clone(&lane.hub), Arc::clone(&other), "two-edges", "gadgets").await;
+        let there = Lane::between(Arc::clone(&lane.hub), Arc::clone(&other), "two-edges", "databases").await;
         lane.make_namespace("team").await;
         lane.order_many("team", OBJECTS).await;
         let first = lane.towline().await;
@@ -79,7 +79,7 @@ fn two_local_clusters_with_one_finalizer_do_not_share_objects_and_one_takes_the_
 #[test]
 fn two_daemons_that_run_one_section_are_told_and_keep_it_in_step() {
     run(async {
-        let lane = Lane::shared("two-daemons", "gadgets").await;
+        let lane = Lane::shared("two-daemons", "databases").await;
         lane.make_namespace("team").await;
         let daemons = [lane.towline().await, lane.towline().await];
         lane.order_many("team", 60).await;

@@ -156,7 +156,7 @@ fn a_kubeconfig_of_another_remote_changes_nothing_until_it_is_approved_and_then_
 #[test]
 fn a_kubeconfig_of_another_edge_makes_overwrites_and_clears_nothing() {
     run(async {
-        let lane = Lane::shared("moved", "gadgets").await;
+        let lane = Lane::shared("moved", "databases").await;
         let other = plane("other-edge", Side::Local, |options| options.controller_manager = false).await;
         lane.make_namespace("team").await;
         lane.order_many("team", OBJECTS).await;
@@ -168,7 +168,8 @@ fn a_kubeconfig_of_another_edge_makes_overwrites_and_clears_nothing() {
         lane.report_many("team", OBJECTS, "10.0.0.1").await;
         lane.in_step("with statuses").await;
         // There are objects of the same names on the other edge.
-        let there = Lane::between(std::sync::Arc::clone(&lane.hub), std::sync::Arc::clone(&other), "moved", "gadgets");
+        let there =
+            Lane::between(std::sync::Arc::clone(&lane.hub), std::sync::Arc::clone(&other), "moved", "databases");
         let there = there.await;
         crate::world::make_namespace(&there.edge_client, &there.namespace("team")).await;
         for name in ["o0", "o1"] {
