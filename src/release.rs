@@ -121,12 +121,17 @@ struct Counts {
     faults: usize,
 }
 
-/// The identities of all clusters of the configuration that answer and tell theirs.
+/// The identities of all clusters of the configuration that can be read. The others are named: what they hold is kept, and
+/// must not be taken for that of a cluster that is gone.
 async fn identities(config: &Config) -> Vec<Arc<str>> {
     let mut identities = Vec::new();
     for (name, access) in &config.clusters {
-        let cluster = check::reach(name, access).await;
-        identities.extend(cluster.ok().and_then(|cluster| cluster.identity().uid().cloned()));
+        let found = check::reach(name, access).await;
+        match found.as_ref().map(|cluster| cluster.identity().uid().cloned()) {
+            Ok(Some(uid)) => identities.push(uid),
+            Ok(None) => say(&format!("cluster {name}: its UID can't be read, so objects that it holds are kept")),
+            Err(reason) => say(&format!("cluster {name}: {reason}; objects that it holds are kept")),
+        }
     }
     identities
 }
@@ -281,7 +286,8 @@ async fn take_off(
             manager: Some(FIELD_MANAGER),
         };
         match cluster.write(request).await {
-            Ok(_) | Err(Error::NotFound { .. }) => return Ok(Outcome::Released),
+            Ok(_) => return Ok(Outcome::Released),
+            Err(Error::NotFound { .. }) => return Ok(Outcome::Gone),
             Err(error @ Error::Conflict { .. }) => refused = error,
             Err(error) => return Err(error),
         }

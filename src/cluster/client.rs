@@ -492,11 +492,11 @@ impl Cluster {
             });
         }
         let message = request.into_message(accept);
-        // As with the claim: whoever waits for room is not let through to another cluster.
-        let identity = self.identity();
         if let Some(deadline) = self.urgent {
             return self.exchange(&connection, message, &asked, deadline, claim).await;
         }
+        // As with the claim: a request that waits for room is not sent if another cluster answers by then.
+        let identity = self.identity();
         let Some(permit) = self.shared.limiter.acquire().await else {
             return Err(Error::Unavailable { cluster: self.shared.name.clone(), reason: "shutting down".into() });
         };

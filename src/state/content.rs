@@ -37,7 +37,7 @@ pub struct SectionState {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Identities {
-    /// Of the remote cluster.
+    /// Of the remote cluster; of status sync, its database: host, port and name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
     /// Of the local cluster.

@@ -125,7 +125,7 @@ fn a_watch_lasts_as_long_as_configured_and_the_next_one_begins_where_it_ended() 
         let audit = lane.edge.audit().unwrap();
         let mark = audit.mark().await.unwrap();
         let _towline = start(&(clusters + &lane.section("lane", ""))).await;
-        // Whose watches these are shows in what they ask for: the other daemons of these tests ask for the default.
+        // Other daemons of these tests watch the same kind with the default timeout: this one's watches ask for six seconds.
         let watches = async || {
             let filter = Filter::since(mark).user(users::TOWLINE).verb("watch").resource("databases").with_watches();
             let records = audit.records(&filter).await.map_err(|error| error.to_string())?;

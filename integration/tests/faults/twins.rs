@@ -84,7 +84,7 @@ fn two_daemons_that_run_one_section_are_told_and_keep_it_in_step() {
         let daemons = [lane.towline().await, lane.towline().await];
         lane.order_many("team", 60).await;
         lane.in_step("by both").await;
-        // Who makes each object is a matter of moments: as long as one of them is always first, nothing shows the other.
+        // While one daemon happens to create every object first, the other leaves no trace.
         let mut more = 0;
         eventually("one of them to tell of the other", LIMIT, async || {
             more += 1;

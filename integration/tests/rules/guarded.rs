@@ -105,7 +105,7 @@ fn a_section_that_can_not_keep_its_state_deletes_nothing_that_vanished_until_it_
         section.towline.kill9().await.unwrap();
         vanish(&section, 0..1).await;
         section.towline.start_again().await.unwrap();
-        // What went before the restart is not known, and may have been as many as may go.
+        // The daemon does not know how many deletions it sent before the restart: perhaps as many as the limit allows.
         section.report_has("one held deletion", |report| report["mass_delete_held"] == json!(1)).await;
         section.quiet().await;
         assert_eq!(locals(&section).await, 30);
