@@ -16,7 +16,7 @@ use crate::cli::{Exit, ReleaseCommand};
 use crate::cluster::object::is_of_towline;
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, Object, ObjectKey, Request, Verb};
 use crate::config::{ClusterName, Config, ResourceId};
-use crate::resource_sync::holder;
+use crate::resource_sync::elsewhere;
 use crate::resource_sync::marks::local_cluster_mark;
 use crate::resource_sync::names::Mapping;
 use crate::resource_sync::patch::{escape, replace_version};
@@ -201,9 +201,9 @@ enum Outcome {
 }
 
 /// What the object says about the local cluster that holds it by finalizers of this domain, and in which annotation.
-fn holder_note<'o>(object: &'o Object, finalizer: &str) -> Option<(String, holder::Note<'o>)> {
+fn holder_note<'o>(object: &'o Object, finalizer: &str) -> Option<(String, elsewhere::Note<'o>)> {
     let mark = local_cluster_mark(finalizer.split_once('/')?.0);
-    let note = object.annotation(&mark).and_then(holder::Note::parse)?;
+    let note = object.annotation(&mark).and_then(elsewhere::Note::parse)?;
     Some((mark, note))
 }
 

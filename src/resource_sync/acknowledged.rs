@@ -48,7 +48,8 @@ impl PairReconciler {
             Step::RemoveFinalizer => {
                 if let Remote::Present(remote) = &observed.remote {
                     self.awaiting.remote.wrote(written, remotes);
-                    if remote.deleting && remote.finalizers.iter().all(|held| section.policy().marks.is_finalizer(held))
+                    if remote.deleting
+                        && remote.finalizers.iter().all(|held| section.policy().marks.is_finalizer_on(remote, held))
                     {
                         self.awaiting.remote.await_absence(&remote.uid);
                     }

@@ -170,7 +170,7 @@ impl Act<'_> {
         let remote = self.remote()?;
         let policy = self.section.policy();
         let marks = &policy.marks;
-        let ours = remote.finalizers.iter().enumerate().filter(|(_, held)| marks.is_finalizer(held));
+        let ours = remote.finalizers.iter().enumerate().filter(|(_, held)| marks.is_finalizer_on(remote, held));
         let mut operations = vec![replace_version(remote)];
         // From the end: the places of those before stay what they are.
         let take_off = ours.map(|(index, _)| json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")}));
@@ -238,7 +238,7 @@ impl Act<'_> {
     async fn create_namespace(&self) -> Result<Written, Error> {
         let local = &self.observed.local_key;
         let key = ObjectKey::new("", Arc::clone(&local.namespace));
-        let annotations = map(self.section.policy().marks.of_namespace(local));
+        let annotations = map(self.section.policy().marks.of_namespace(local, &self.observed.clusters.remote));
         let body = json!({
             "apiVersion": "v1",
             "kind": "Namespace",
@@ -263,7 +263,8 @@ impl Act<'_> {
         let remote = self.remote()?;
         let kind = self.local_kind()?;
         let key = &self.observed.local_key;
-        let (labels, annotations) = super::patch::desired_metadata(remote, key, self.section.policy());
+        let (labels, annotations) =
+            super::patch::desired_metadata(remote, key, self.section.policy(), &self.observed.clusters);
         let mut metadata = json!({"name": &*key.name, "labels": map(labels), "annotations": map(annotations)});
         if let (false, Some(metadata)) = (key.namespace.is_empty(), metadata.as_object_mut()) {
             metadata.insert("namespace".into(), json!(&*key.namespace));

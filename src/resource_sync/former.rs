@@ -1,5 +1,6 @@
 //! What a section's marks were called before it was renamed, or its finalizer or domain were: they count as its own, and
-//! are replaced when their living pair is next reconciled. Pure.
+//! are replaced when their living pair is next reconciled. So does a namespace's mark of the remote cluster that an operator
+//! has replaced. Pure.
 //!
 //! A renewal keeps every value and gives it the name of now: one guarded write for each object, and nothing that a rule
 //! depends on changes. The record of field managers is renewed with the marks, since it is what proves them; that costs a
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use serde_json::{Map, Value, json};
 
+use super::elsewhere::Clusters;
 use super::marks::{Marks, NamespaceOwner};
 use super::ownership;
 use super::patch::{escape, replace_version};
@@ -44,15 +46,19 @@ pub struct Renewal {
 impl Renewal {
     /// What is to be renewed on the remote object. What has to be there no longer (it is being deleted) gets no new
     /// finalizer: no server would take one.
-    pub fn of_remote(remote: &Object, policy: &Policy) -> Option<Self> {
+    pub fn of_remote(remote: &Object, policy: &Policy, clusters: &Clusters) -> Option<Self> {
         let marks = &policy.marks;
         if remote.deleting || !marks.has_former_names() {
             return None;
         }
         // Without write-back the notes are another follower's.
-        let annotations = if policy.write_back { renamed(remote, marks, &marks.on_remote()) } else { BTreeMap::new() };
+        let mut annotations =
+            if policy.write_back { renamed(remote, marks, &marks.on_remote()) } else { BTreeMap::new() };
         let finalizers = marks.holds_former(remote).then(|| {
-            let others = remote.finalizers.iter().filter(|held| !marks.is_finalizer(held)).cloned();
+            // From now on a finalizer of the former name is not ours.
+            let note = clusters.note(remote, policy);
+            annotations.extend(note.map(|note| (Arc::clone(&marks.local_cluster), Some(note))));
+            let others = remote.finalizers.iter().filter(|held| !marks.is_finalizer_on(remote, held)).cloned();
             others.chain([Arc::clone(&marks.finalizer)]).collect()
         });
         Self { place: Place::Remote, annotations, finalizers, managers: false }.if_any()
@@ -68,9 +74,12 @@ impl Renewal {
     }
 
     /// What is to be renewed on a namespace of ours.
-    pub fn of_namespace(namespace: &Object, policy: &Policy) -> Option<Self> {
+    pub fn of_namespace(namespace: &Object, policy: &Policy, clusters: &Clusters) -> Option<Self> {
         let marks = &policy.marks;
-        if !marks.has_former_names() || namespace.deleting || marks.namespace_owner(namespace) == NamespaceOwner::Others
+        let new_source = clusters.new_source(namespace, policy);
+        if namespace.deleting
+            || marks.namespace_owner(namespace) == NamespaceOwner::Others
+            || !(marks.has_former_names() || new_source.is_some())
         {
             return None;
         }
@@ -78,6 +87,7 @@ impl Renewal {
         if marks.value_of(namespace, &marks.owner_section).is_some_and(|section| *section != *marks.section) {
             annotations.insert(Arc::clone(&marks.owner_section), Some(Arc::clone(&marks.section)));
         }
+        annotations.extend(new_source.map(|uid| (Arc::clone(&marks.remote_cluster), Some(uid))));
         Self { place: Place::Namespace, annotations, finalizers: None, managers: wrote_before(namespace, policy) }
             .if_any()
     }

@@ -413,9 +413,11 @@ impl Section {
         if !policy.marks.has_former_names() {
             return None;
         }
+        let clusters = self.clusters_view();
         let (remotes, locals) = (self.watches.remote.store().objects(), self.watches.local.store().objects());
         let remotes = remotes.iter().filter(|remote| {
-            let is_marked = policy.marks.holds_former(remote) || Renewal::of_remote(remote, policy).is_some();
+            let is_marked =
+                policy.marks.holds_former(remote) || Renewal::of_remote(remote, policy, &clusters).is_some();
             is_marked && self.mapping.local_of(&remote.key).is_some()
         });
         let locals = locals
@@ -423,7 +425,7 @@ impl Section {
             .filter(|local| Renewal::of_local(local, policy).is_some() && self.mapping.remote_of(&local.key).is_some());
         let namespaces = self.watches.namespaces.store().objects();
         let namespaces = namespaces.iter().filter(|namespace| {
-            self.owner_in(namespace).is_some() && Renewal::of_namespace(namespace, policy).is_some()
+            self.owner_in(namespace).is_some() && Renewal::of_namespace(namespace, policy, &clusters).is_some()
         });
         Some(remotes.count() + locals.count() + namespaces.count())
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::elsewhere::{KnownCluster, Note};
 use crate::cluster::{Object, ObjectKey};
 use crate::config::SyncConfig;
 
@@ -27,6 +28,9 @@ pub struct Marks {
     pub owner_section: Arc<str>,
     /// On a local object: UID of the remote object it came from.
     pub remote_uid: Arc<str>,
+    /// On a local object or namespace: the remote cluster it came from, by the UID of its namespace `kube-system`. Two daemons
+    /// with a section of one name and different remote clusters are told apart by it.
+    pub remote_cluster: Arc<str>,
     /// On a local object or namespace: the key of the object that carries it. A copy carries another's.
     pub local_name: Arc<str>,
     /// On a local object that was there before its remote one and was taken over.
@@ -75,6 +79,7 @@ impl Marks {
             owner_resource: mark("sync-owner-resource"),
             owner_section: mark(OWNER_SECTION),
             remote_uid: mark(REMOTE_UID),
+            remote_cluster: mark("sync-remote-cluster"),
             local_name: mark("sync-local-name"),
             adopted: mark("sync-adopted"),
             released: mark("sync-released"),
@@ -107,10 +112,23 @@ impl Marks {
 
     /// Whether a remote object bears our finalizer by a former name.
     pub fn holds_former(&self, remote: &Object) -> bool {
-        self.former.finalizers.iter().any(|finalizer| remote.has_finalizer(finalizer))
+        remote.finalizers.iter().any(|held| *held != self.finalizer && self.is_finalizer_on(remote, held))
     }
 
-    /// Whether a finalizer is ours, by any of its names.
+    /// Whether a finalizer on this remote object is ours, by any of its names. One by a former name is not where the object
+    /// says that it is held by the name of now: whoever has put it on since has that name now, as another local cluster may.
+    pub fn is_finalizer_on(&self, remote: &Object, finalizer: &str) -> bool {
+        let is_renamed = || self.holder_note(remote).is_some_and(|note| note.finalizer == &*self.finalizer);
+        finalizer == &*self.finalizer || (self.is_finalizer(finalizer) && !is_renamed())
+    }
+
+    /// What is noted on a remote object about who holds it; a note on a copy is about what was copied.
+    pub fn holder_note<'o>(&self, remote: &'o Object) -> Option<Note<'o>> {
+        let note = self.value_of(remote, &self.local_cluster).and_then(Note::parse)?;
+        (note.object == &*remote.uid).then_some(note)
+    }
+
+    /// Whether the name of a finalizer is ours, present or former.
     pub fn is_finalizer(&self, finalizer: &str) -> bool {
         finalizer == &*self.finalizer || self.former.finalizers.iter().any(|former| &**former == finalizer)
     }
@@ -145,13 +163,13 @@ impl Marks {
     }
 
     /// The marks that this section writes on local objects.
-    pub fn on_local(&self) -> [&Arc<str>; 4] {
-        [&self.remote_uid, &self.local_name, &self.adopted, &self.released]
+    pub fn on_local(&self) -> [&Arc<str>; 5] {
+        [&self.remote_uid, &self.remote_cluster, &self.local_name, &self.adopted, &self.released]
     }
 
     /// The marks that this section writes on namespaces.
-    pub fn on_namespace(&self) -> [&Arc<str>; 4] {
-        [&self.owner, &self.owner_resource, &self.owner_section, &self.local_name]
+    pub fn on_namespace(&self) -> [&Arc<str>; 5] {
+        [&self.owner, &self.owner_resource, &self.owner_section, &self.local_name, &self.remote_cluster]
     }
 
     /// Whether an annotation is one of these, and so never taken from one side to the other.
@@ -162,6 +180,7 @@ impl Marks {
             &self.owner_resource,
             &self.owner_section,
             &self.remote_uid,
+            &self.remote_cluster,
             &self.local_name,
             &self.adopted,
             &self.released,
@@ -205,16 +224,19 @@ impl Marks {
         })
     }
 
-    /// The annotations of a namespace that is made for a local object.
-    pub fn of_namespace(&self, local: &ObjectKey) -> BTreeMap<Arc<str>, Arc<str>> {
-        [
-            (&self.owner, &local.name),
-            (&self.owner_resource, &self.resource),
-            (&self.owner_section, &self.section),
-            (&self.local_name, &local.namespace),
-        ]
-        .map(|(mark, value)| (Arc::clone(mark), Arc::clone(value)))
-        .into()
+    /// The annotations of a namespace that is made for a local object, by a section with this remote cluster.
+    pub fn of_namespace(&self, local: &ObjectKey, remote: &KnownCluster) -> BTreeMap<Arc<str>, Arc<str>> {
+        let mut annotations = BTreeMap::from(
+            [
+                (&self.owner, &local.name),
+                (&self.owner_resource, &self.resource),
+                (&self.owner_section, &self.section),
+                (&self.local_name, &local.namespace),
+            ]
+            .map(|(mark, value)| (Arc::clone(mark), Arc::clone(value))),
+        );
+        annotations.extend(remote.uid.clone().map(|uid| (Arc::clone(&self.remote_cluster), uid)));
+        annotations
     }
 
     /// Whose the namespace is.

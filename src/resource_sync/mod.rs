@@ -1,7 +1,7 @@
 //! Resource sync: one kind's spec goes from a remote cluster to a local one, its status and named secrets go back.
 //!
 //! [`plan`] is the heart and pure: what was observed in, the next step out; every rule of the specification is there
-//! ([`names`], [`patch`], [`secrets`], [`settled`], [`former`], `holder`, `unkept`, [`contention`] and [`guard`] are its parts, each
+//! ([`names`], [`patch`], [`secrets`], [`settled`], [`former`], [`elsewhere`], `unkept`, [`contention`] and [`guard`] are its parts, each
 //! pure too). Around it:
 //!
 //! - [`section`] holds what a section decides from (`namespaces` the part about those, `namespace_use` the
@@ -26,12 +26,12 @@ pub mod attendant;
 mod awaited;
 pub mod contention;
 mod detach;
+pub mod elsewhere;
 pub mod events;
 mod execute;
 mod fights;
 pub mod former;
 pub mod guard;
-pub mod holder;
 #[cfg(test)]
 mod laws;
 mod left_behind;

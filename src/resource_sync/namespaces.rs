@@ -147,6 +147,9 @@ impl Section {
     /// Whether this section made the namespace: its marks say so, and either prove it, or the remote object that they name
     /// bears our finalizer. So a namespace that another program made for the pair is deleted with it, and a copy never is.
     pub(super) fn owns(&self, namespace: &Object) -> bool {
+        if self.is_from_elsewhere(namespace) {
+            return false;
+        }
         match self.policy.marks.namespace_owner(namespace) {
             NamespaceOwner::Us => {
                 ownership::namespace_proof(namespace, &self.policy).is_ok() || self.holds_source_of(namespace)
@@ -239,7 +242,7 @@ impl Section {
     }
 
     /// Whether a local object must not go with its namespace: it is paused, or it is ours and its remote object is not
-    /// known to be going. What was never ours goes with a namespace that is.
+    /// known to be going, or came from another remote cluster. What was never ours goes with a namespace that is.
     pub(super) fn must_be_kept(&self, local_key: &ObjectKey) -> bool {
         let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);
         let Some(remote_key) = self.mapping.remote_of(local_key) else { return false };
@@ -260,6 +263,7 @@ impl Section {
             || (!is_going && is_ours(&local, &self.policy))
             || (ownership::is_adopted(&local, &self.policy) && !self.policy.delete_adopted)
             || self.source_lives_at(&local, &remote_key).is_some()
+            || self.is_from_elsewhere(&local)
     }
 
     /// Whether a living remote object of `owner`'s, other than that of `except`, maps to the local namespace. What this

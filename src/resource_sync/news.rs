@@ -113,6 +113,7 @@ impl Section {
         let owned = namespace.is_some_and(|namespace| !namespace.deleting && self.owns(&namespace));
         local.map_or(owned, |local| {
             !local.deleting
+                && !self.is_from_elsewhere(local)
                 && !self.policy.marks.is_paused(local)
                 && (owned
                     || ownership::is_ours(local, &self.policy)
@@ -124,7 +125,7 @@ impl Section {
     /// What the plan would do to a pair whose remote object lives.
     fn harm_to_living(&self, remote: &Object, local: Option<&Object>) -> Option<Harm> {
         let local = local.filter(|local| !remote.deleting && !local.deleting)?;
-        if self.policy.marks.is_paused(remote) || self.policy.marks.is_paused(local) {
+        if self.policy.marks.is_paused(remote) || self.policy.marks.is_paused(local) || self.is_from_elsewhere(local) {
             return None;
         }
         if ownership::is_stranger(local, remote, &self.policy) {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::contention::Contended;
+use super::elsewhere::{Clusters, Elsewhere};
 use super::former::{Place, Renewal};
-use super::holder::LocalCluster;
 use super::patch;
 use super::plan::{Harm, Policy, Step};
 use super::secrets::SecretView;
@@ -78,8 +78,8 @@ pub struct Observed {
     /// The remote object that the local one records as its source lives under this key, which is not the pair's: the rule
     /// between names has changed.
     pub source_lives_at: Option<ObjectKey>,
-    /// The local cluster, as far as it is known.
-    pub local_cluster: LocalCluster,
+    /// The two clusters, as far as they are known.
+    pub clusters: Clusters,
     /// The guard lets this run do what may harm many objects at once.
     pub permitted: Option<Harm>,
     /// The named local secrets in the local namespace.
@@ -100,18 +100,23 @@ impl Observed {
     }
 
     /// The other local cluster that holds the remote object by the same finalizer.
-    pub fn other_cluster(&self, policy: &Policy) -> Option<Arc<str>> {
-        self.local_cluster.other_holder(self.remote_object()?, policy)
+    pub fn other_holder(&self, policy: &Policy) -> Option<Elsewhere> {
+        self.clusters.other_holder(self.remote_object()?, policy)
+    }
+
+    /// The other remote cluster that the local object came from.
+    pub fn other_source(&self, policy: &Policy) -> Option<Elsewhere> {
+        self.clusters.other_source(self.local.as_deref()?, policy)
     }
 
     /// What is to be noted on the remote object about which local cluster holds it.
     pub(super) fn holder_to_note(&self, policy: &Policy) -> Option<Arc<str>> {
-        self.local_cluster.note(self.remote_object()?, policy)
+        self.clusters.note(self.remote_object()?, policy)
     }
 
     /// Whether the remote object bears our finalizer, for this local cluster.
     pub(super) fn is_held_here(&self, policy: &Policy) -> bool {
-        self.remote_object().is_some_and(|remote| policy.marks.holds(remote)) && self.other_cluster(policy).is_none()
+        self.remote_object().is_some_and(|remote| policy.marks.holds(remote)) && self.other_holder(policy).is_none()
     }
 
     /// Whether somebody else keeps undoing this, and it is not to be written now.
@@ -136,7 +141,9 @@ impl Observed {
             }
             Step::RemoveFinalizer => self.change_remote(|remote| {
                 remote.resource_version = Arc::clone(&written.resource_version);
-                remote.finalizers.retain(|held| !policy.marks.is_finalizer(held));
+                let held = std::mem::take(&mut remote.finalizers);
+                let others = held.iter().filter(|held| !policy.marks.is_finalizer_on(remote, held)).cloned();
+                remote.finalizers = others.collect();
                 if policy.write_back {
                     for mark in policy.marks.gone_with_finalizer(remote) {
                         remote.annotations.remove(&mark);
@@ -162,7 +169,7 @@ impl Observed {
             Step::CreateNamespace => {
                 let marks = &policy.marks;
                 let mut object = blank(ObjectKey::new("", Arc::clone(&self.local_key.namespace)), written);
-                object.annotations = marks.of_namespace(&self.local_key);
+                object.annotations = marks.of_namespace(&self.local_key, &self.clusters.remote);
                 object.owned = vec![OwnedKeys {
                     manager: policy.manager(),
                     annotations: object.annotations.keys().cloned().collect(),
@@ -173,7 +180,8 @@ impl Observed {
             Step::CreateLocal => {
                 if let Some(remote) = self.remote_object() {
                     let mut object = blank(self.local_key.clone(), written);
-                    let (labels, annotations) = patch::desired_metadata(remote, &self.local_key, policy);
+                    let (labels, annotations) =
+                        patch::desired_metadata(remote, &self.local_key, policy, &self.clusters);
                     object.content = remote.content.clone();
                     object.owned = vec![OwnedKeys {
                         manager: policy.manager(),

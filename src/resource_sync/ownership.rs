@@ -66,7 +66,8 @@ pub fn namespace_proof(namespace: &Object, policy: &Policy) -> Result<(), Unprov
     marks_prove(namespace, policy)
 }
 
-fn marks_prove(object: &Object, policy: &Policy) -> Result<(), Unproven> {
+/// Whether the marks of an object or a namespace prove that this section wrote them.
+pub(super) fn marks_prove(object: &Object, policy: &Policy) -> Result<(), Unproven> {
     let marks = &policy.marks;
     let names = marks.names_on(object, &marks.local_name);
     if names.is_empty() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::contention::Contended;
+use super::elsewhere::Clusters;
 use super::marks::is_note;
 use super::ownership::{self, is_ours};
 use super::plan::Policy;
@@ -179,19 +180,27 @@ pub fn content_change(
 }
 
 /// What has to change in the local object so that it is what the remote one says (rule 9); `None`: nothing.
-pub fn local_change(remote: &Object, local: &Object, policy: &Policy, settled: &Settled) -> Option<LocalChange> {
+pub fn local_change(
+    remote: &Object,
+    local: &Object,
+    policy: &Policy,
+    clusters: &Clusters,
+    settled: &Settled,
+) -> Option<LocalChange> {
     let mut change = LocalChange::default();
     if let Some((content, guarded)) = content_change(remote, local, policy, settled) {
         (change.content, change.guarded) = (Some(content), guarded);
     }
-    let (labels, annotations) = desired_metadata(remote, &local.key, policy);
+    let (labels, annotations) = desired_metadata(remote, &local.key, policy, clusters);
     change.labels = key_changes(&labels, &local.labels, policy.metadata, |key| {
         ownership::owns_key(local, policy, |owned| owned.labels.contains(key))
     });
     change.annotations = key_changes(&annotations, &local.annotations, policy.metadata, |key| {
         ownership::owns_key(local, policy, |owned| owned.annotations.contains(key))
     });
-    change.annotations.retain(|key, value| value.is_some() || !policy.marks.stays_on_local(key));
+    // Where it is not known, what was known before stays noted.
+    let is_source = |key: &Arc<str>| policy.metadata == Metadata::Merge && *key == policy.marks.remote_cluster;
+    change.annotations.retain(|key, value| value.is_some() || !(policy.marks.stays_on_local(key) || is_source(key)));
     if change.is_empty() {
         return None;
     }
@@ -203,10 +212,10 @@ pub fn local_change(remote: &Object, local: &Object, policy: &Policy, settled: &
 }
 
 /// What marks a stranger as taken over.
-pub fn adoption(remote: &Object, local: &Object, policy: &Policy) -> LocalChange {
+pub fn adoption(remote: &Object, local: &Object, policy: &Policy, clusters: &Clusters) -> LocalChange {
     let mut annotations = BTreeMap::from([(Arc::clone(&policy.marks.adopted), Some("true".into()))]);
     if policy.metadata == Metadata::Merge {
-        annotations.extend(own_marks(remote, &local.key, policy).map(|(mark, value)| (mark, Some(value))));
+        annotations.extend(own_marks(remote, &local.key, policy, clusters).map(|(mark, value)| (mark, Some(value))));
     }
     // What says that it was let go before is no longer so.
     annotations.extend(policy.marks.names_on(local, &policy.marks.released).into_iter().map(|mark| (mark, None)));
@@ -214,16 +223,24 @@ pub fn adoption(remote: &Object, local: &Object, policy: &Policy) -> LocalChange
 }
 
 /// The marks of a local object, with `merge`.
-fn own_marks(remote: &Object, local: &ObjectKey, policy: &Policy) -> [(Arc<str>, Arc<str>); 2] {
+fn own_marks(
+    remote: &Object,
+    local: &ObjectKey,
+    policy: &Policy,
+    clusters: &Clusters,
+) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
     let marks = &policy.marks;
+    let source = clusters.remote.uid.clone().map(|uid| (Arc::clone(&marks.remote_cluster), uid));
     [
         (Arc::clone(&marks.remote_uid), Arc::clone(&remote.uid)),
         (Arc::clone(&marks.local_name), local.to_string().into()),
     ]
+    .into_iter()
+    .chain(source)
 }
 
 /// The labels and annotations that the remote object asserts on the local one.
-pub fn desired_metadata(remote: &Object, local: &ObjectKey, policy: &Policy) -> (Keys, Keys) {
+pub fn desired_metadata(remote: &Object, local: &ObjectKey, policy: &Policy, clusters: &Clusters) -> (Keys, Keys) {
     let marks = &policy.marks;
     match policy.metadata {
         Metadata::Mirror => {
@@ -244,7 +261,7 @@ pub fn desired_metadata(remote: &Object, local: &ObjectKey, policy: &Policy) -> 
                     .collect()
             };
             let mut annotations = taken(&remote.annotations);
-            annotations.extend(own_marks(remote, local, policy));
+            annotations.extend(own_marks(remote, local, policy, clusters));
             (taken(&remote.labels), annotations)
         }
     }

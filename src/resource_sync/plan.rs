@@ -204,7 +204,8 @@ pub enum Rest {
     Stranger,
     /// The remote object that the local one came from lives under another key: nothing is deleted.
     MappingChanged,
-    /// The remote object is held for another local cluster, by the same finalizer.
+    /// The remote object is held for another local cluster, by the same finalizer; or the local one came from another remote
+    /// cluster, by a section of the same name.
     OtherCluster,
     /// The remote object was itself made from the local one: two sections, or a swapped one, sync in a circle.
     Circle,
@@ -244,8 +245,14 @@ pub fn next(observed: &Observed, policy: &Policy) -> Next {
         return Next::Rest(Rest::Paused);
     }
     // What is not selected here is only looked at to see whether it is held.
-    if matches!(observed.remote, Remote::Present(_)) && observed.other_cluster(policy).is_some() {
+    if matches!(observed.remote, Remote::Present(_)) && observed.other_holder(policy).is_some() {
         return Next::Rest(Rest::OtherCluster);
+    }
+    if observed.other_source(policy).is_some() {
+        // Put on before the local object was seen, and nothing was made by it.
+        let holds_nothing = |remote: &Arc<Object>| remote.deleting && !ownership::was_in_step(remote, policy);
+        let is_to_let_go = observed.remote_object().is_some_and(holds_nothing) && observed.is_held_here(policy);
+        return if is_to_let_go { Next::Do(Step::RemoveFinalizer) } else { Next::Rest(Rest::OtherCluster) };
     }
     match &observed.remote {
         Remote::Present(remote) if remote.deleting => ending(observed, policy, Some(remote), true),
@@ -299,7 +306,9 @@ fn taking_in(observed: &Observed, policy: &Policy, remote: &Object) -> Option<Ne
         }
         // Marked before the finalizer says that the pair is in step: else an end in between would leave a stranger that
         // looks like an object of ours.
-        Adopt::Always | Adopt::Equal => Some(Next::Do(Step::AdoptLocal(patch::adoption(remote, local, policy)))),
+        Adopt::Always | Adopt::Equal => {
+            Some(Next::Do(Step::AdoptLocal(patch::adoption(remote, local, policy, &observed.clusters))))
+        }
     }
 }
 
@@ -309,7 +318,7 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         return next;
     }
     let may_renew = |place| !observed.is_contended(&Contended::Marks(place));
-    if let Some(renewal) = Renewal::of_remote(remote, policy).filter(|_| may_renew(Place::Remote)) {
+    if let Some(renewal) = Renewal::of_remote(remote, policy, &observed.clusters).filter(|_| may_renew(Place::Remote)) {
         return Next::Do(Step::RenewMarks(renewal));
     }
     // Rule 4.
@@ -361,7 +370,7 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     if let Some(renewal) = Renewal::of_local(local, policy).filter(|_| may_renew(Place::Local)) {
         return Next::Do(Step::RenewMarks(renewal));
     }
-    let change = patch::local_change(remote, local, policy, &observed.settled);
+    let change = patch::local_change(remote, local, policy, &observed.clusters, &observed.settled);
     if let Some(change) = change.and_then(|change| change.without(&observed.contended)) {
         return Next::Do(Step::PatchLocal(change));
     }
@@ -372,7 +381,7 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         let noted = |mark: &str| policy.marks.value_of(remote, mark).and_then(|text| text.parse::<i64>().ok());
         if noted(&policy.marks.remote_generation) != Some(remote.generation)
             || noted(&policy.marks.local_generation) != Some(local.generation)
-            || observed.local_cluster.takes_place(remote, policy)
+            || observed.clusters.takes_place(remote, policy)
         {
             // An error that is over goes with the same write.
             return Next::Do(Step::NoteGenerations { remote: remote.generation, local: local.generation });
@@ -384,7 +393,8 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     // Last, and by the pair that it was made for: where namespaces may not be patched, everything else goes on.
     if namespace_names(observed, policy)
         && let Namespace::Present { object, .. } = &observed.namespace
-        && let Some(renewal) = may_renew(Place::Namespace).then(|| Renewal::of_namespace(object, policy)).flatten()
+        && let Some(renewal) =
+            may_renew(Place::Namespace).then(|| Renewal::of_namespace(object, policy, &observed.clusters)).flatten()
     {
         return Next::Do(Step::RenewMarks(renewal));
     }
@@ -533,14 +543,13 @@ pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
         return Next::Do(Step::RemoveFinalizer);
     }
     let notes_error = |remote: &Arc<Object>| remote.annotation(&policy.marks.sync_error).is_some();
-    if policy.write_back
-        && observed.other_cluster(policy).is_none()
-        && observed.remote_object().is_some_and(notes_error)
+    if policy.write_back && observed.other_holder(policy).is_none() && observed.remote_object().is_some_and(notes_error)
     {
         return Next::Do(Step::NoteError(None));
     }
     if !local_gone {
-        if let Some(change) = observed.local.as_deref().and_then(|local| patch::release(local, policy)) {
+        let local = observed.local.as_deref().filter(|_| observed.other_source(policy).is_none());
+        if let Some(change) = local.and_then(|local| patch::release(local, policy)) {
             return Next::Do(Step::ReleaseLocal(change));
         }
         if owner_mark_is_ours(observed, policy) {

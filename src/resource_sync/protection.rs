@@ -29,8 +29,11 @@ pub(super) struct Sources {
 
 impl Section {
     /// Whether a local object is of one of the section's own pairs: proved to be, marked by an earlier release, or in step
-    /// with its remote one before.
+    /// with its remote one before; and not from another remote cluster.
     pub(super) fn is_own(&self, local: &Object, remote: Option<&Object>) -> bool {
+        if self.is_from_elsewhere(local) {
+            return false;
+        }
         let marked_earlier = || {
             self.policy.marks.value_of(local, &self.policy.marks.remote_uid).is_some()
                 && ownership::proof(local, &self.policy) == Err(Unproven::Unnamed)

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::elsewhere::Elsewhere;
 use super::left_behind::LeftBehind;
 use super::observe::QueueMetrics;
 use super::plan::Harm;
@@ -369,7 +370,7 @@ impl telemetry::Section for SyncReport {
                 // One thing at a time: this is asked for when nothing else is held.
                 let taken_over = section.take_over();
                 if taken_over > 0 {
-                    tracing::info!(section = %section.name(), objects = taken_over, "the local cluster takes another's place");
+                    tracing::info!(section = %section.name(), objects = taken_over, "its clusters take the place of others");
                     section.request_all().await;
                     return Ok(json!({"approved": taken_over}));
                 }
@@ -403,12 +404,12 @@ impl telemetry::Section for SyncReport {
         };
         let mut objects: Vec<HeldObject> = suspects.into_iter().map(held).collect();
         if objects.is_empty() && because.is_none() {
-            let elsewhere = |(key, holder): (ObjectKey, Arc<str>)| HeldObject {
+            let elsewhere = |(key, elsewhere): (ObjectKey, Elsewhere)| HeldObject {
                 key: key.to_string(),
                 kind: "other_cluster",
-                reason: format!("the local cluster whose kube-system has UID {holder} holds it by the same finalizer"),
+                reason: elsewhere.to_string(),
             };
-            objects.extend(section.held_elsewhere().into_iter().map(elsewhere));
+            objects.extend(section.elsewhere().into_iter().map(elsewhere));
         }
         Ok(Held { because, objects })
     }

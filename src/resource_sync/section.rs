@@ -442,7 +442,7 @@ impl Section {
             namespace_end_is_awaited,
             local_was_there,
             source_lives_at,
-            local_cluster: self.local_cluster_view(),
+            clusters: self.clusters_view(),
             permitted: None,
             secrets,
             settled,
@@ -514,7 +514,7 @@ impl Section {
             let is_marked = [&marks.remote_uid, &marks.adopted, &marks.released]
                 .iter()
                 .any(|mark| marks.value_of(local, mark).is_some());
-            is_marked && self.mapping.remote_of(&local.key).is_some()
+            is_marked && self.mapping.remote_of(&local.key).is_some() && !self.is_from_elsewhere(local)
         });
         let namespaces = watches.namespaces.store().objects();
         let owned = namespaces.iter().filter(|namespace| self.owner_in(namespace).is_some());

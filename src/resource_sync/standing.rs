@@ -5,12 +5,13 @@
 //! remembered, the pairs tell: if many that were in step have no local object, the local cluster is another one, or was
 //! emptied.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::elsewhere::{Clusters, Elsewhere, KnownCluster};
 use super::guard::WINDOW;
-use super::holder::LocalCluster;
 use super::ownership;
 use super::section::{Mode, Section};
 use crate::cluster::{Cluster, Identity, Object, ObjectKey, Replaced};
@@ -179,13 +180,13 @@ impl Section {
     /// Whether so many local objects are missing that the local cluster must be another one.
     fn missing_locals(&self, before: &Identities) -> Option<Objection> {
         let (remotes, locals) = (self.watches.remote.store(), self.watches.local.store());
-        let (local, mut pairs, mut missing) = (self.local_cluster_by(before), 0, 0);
+        let (clusters, mut pairs, mut missing) = (self.clusters_by(before), 0, 0);
         for remote in remotes.objects() {
             let Some(key) = self.mapping.local_of(&remote.key) else { continue };
             // What is known to be held for another local cluster is told by itself.
             if remote.deleting
                 || !ownership::was_in_step(&remote, &self.policy)
-                || local.other_holder(&remote, &self.policy).is_some()
+                || clusters.other_holder(&remote, &self.policy).is_some()
             {
                 continue;
             }
@@ -228,49 +229,81 @@ impl Section {
         Some(objection)
     }
 
-    /// The local cluster, as far as it is known.
-    pub(super) fn local_cluster_view(&self) -> LocalCluster {
-        self.local_cluster_by(&self.known_clusters.lock().identities)
+    /// The two clusters, as far as they are known.
+    pub(super) fn clusters_view(&self) -> Clusters {
+        self.clusters_by(&self.known_clusters.lock().identities)
     }
 
-    fn local_cluster_by(&self, known: &Identities) -> LocalCluster {
-        let uid = self.local_cluster().identity().uid().cloned().or_else(|| known.local.as_deref().map(Arc::from));
-        let is_recent = |(_, when): &(&String, &u64)| seconds_now().saturating_sub(**when) < WINDOW.as_secs();
-        let in_place_of = known.former_locals.iter().filter(is_recent).map(|(former, _)| former.as_str().into());
-        LocalCluster { uid, in_place_of: in_place_of.collect() }
+    fn clusters_by(&self, known: &Identities) -> Clusters {
+        let view = |cluster: &Cluster, known: &Option<String>, former: &BTreeMap<String, u64>| {
+            let uid = cluster.identity().uid().cloned().or_else(|| known.as_deref().map(Arc::from));
+            let is_recent = |(_, when): &(&String, &u64)| seconds_now().saturating_sub(**when) < WINDOW.as_secs();
+            let in_place_of = former.iter().filter(is_recent).map(|(former, _)| former.as_str().into());
+            KnownCluster { uid, in_place_of: in_place_of.collect() }
+        };
+        Clusters {
+            remote: view(self.remote_cluster(), &known.remote, &known.former_remotes),
+            local: view(self.local_cluster(), &known.local, &known.former_locals),
+        }
     }
 
     /// Whether another local cluster holds a remote object by our finalizer.
     pub(super) fn is_held_elsewhere(&self, remote: &Object) -> bool {
-        self.local_cluster_view().other_holder(remote, &self.policy).is_some()
+        self.clusters_view().other_holder(remote, &self.policy).is_some()
     }
 
-    /// The pairs whose remote objects another local cluster holds by our finalizer.
-    pub(super) fn held_elsewhere(&self) -> Vec<(ObjectKey, Arc<str>)> {
-        let local = self.local_cluster_view();
-        let remotes = self.watches.remote.store().objects();
-        let held = |remote: &Arc<Object>| {
-            Some((self.mapping.local_of(&remote.key)?, local.other_holder(remote, &self.policy)?))
-        };
-        remotes.iter().filter_map(held).collect()
+    /// Whether a local object or a namespace with our marks came from another remote cluster.
+    pub(super) fn is_from_elsewhere(&self, object: &Object) -> bool {
+        let Some(source) = self.policy.marks.value_of(object, &self.policy.marks.remote_cluster) else { return false };
+        let is_ours = self.remote_cluster().identity().uid().is_some_and(|uid| **uid == *source);
+        !is_ours && self.clusters_view().other_source(object, &self.policy).is_some()
     }
 
-    /// An operator says that the local cluster is in the place of those that hold remote objects by our finalizer: how many
-    /// objects that frees.
+    /// The pairs that are another cluster's.
+    pub(super) fn elsewhere(&self) -> Vec<(ObjectKey, Elsewhere)> {
+        let clusters = self.clusters_view();
+        let mut pairs = BTreeMap::new();
+        for local in self.watches.local.store().objects() {
+            if self.mapping.remote_of(&local.key).is_some()
+                && let Some(elsewhere) = clusters.other_source(&local, &self.policy)
+            {
+                pairs.insert(local.key.clone(), elsewhere);
+            }
+        }
+        for remote in self.watches.remote.store().objects() {
+            if let Some(key) = self.mapping.local_of(&remote.key)
+                && let Some(elsewhere) = clusters.other_holder(&remote, &self.policy)
+            {
+                pairs.insert(key, elsewhere);
+            }
+        }
+        pairs.into_iter().collect()
+    }
+
+    /// An operator says that the section's clusters are in the place of those that pairs belong to: how many pairs that frees.
     pub(super) fn take_over(&self) -> usize {
-        let held = self.held_elsewhere();
-        if held.is_empty() {
+        let pairs = self.elsewhere();
+        if pairs.is_empty() {
             return 0;
         }
         let mut known = self.known_clusters.lock();
         // For as long as it takes: whoever takes the place back later is not fought.
         let now = seconds_now();
-        known.identities.former_locals.retain(|_, when| now.saturating_sub(*when) < WINDOW.as_secs());
-        known.identities.former_locals.extend(held.iter().map(|(_, holder)| (holder.to_string(), now)));
+        let Identities { former_remotes, former_locals, .. } = &mut known.identities;
+        for former in [&mut *former_remotes, &mut *former_locals] {
+            former.retain(|_, when| now.saturating_sub(*when) < WINDOW.as_secs());
+        }
+        for (_, elsewhere) in &pairs {
+            let (former, uid) = match elsewhere {
+                Elsewhere::HeldFor(uid) => (&mut *former_locals, uid),
+                Elsewhere::CameFrom(uid) => (&mut *former_remotes, uid),
+            };
+            former.insert(uid.to_string(), now);
+        }
         let identities = known.identities.clone();
         drop(known);
         self.state().change(|state| state.identities = identities);
-        held.len()
+        pairs.len()
     }
 
     fn tell_objection(&self, objection: &Objection) {
@@ -295,15 +328,14 @@ impl Known {
     /// Returns what is to be remembered.
     fn accept(&mut self, seen: [Seen; 2]) -> Identities {
         let [remote, local] = &seen;
-        let replaced = self.identities.local.clone().filter(|before| {
-            let now = local.identity.uid();
-            now.is_some_and(|now| **now != **before)
-        });
-        self.identities.former_locals.extend(replaced.map(|before| (before, seconds_now())));
-        for (held, side) in [(&mut self.identities.remote, remote), (&mut self.identities.local, local)] {
-            if let Some(uid) = side.identity.uid() {
-                *held = Some(uid.to_string());
-            }
+        let known = &mut self.identities;
+        for (held, former, side) in [
+            (&mut known.remote, &mut known.former_remotes, remote),
+            (&mut known.local, &mut known.former_locals, local),
+        ] {
+            let Some(now) = side.identity.uid() else { continue };
+            let before = held.replace(now.to_string()).filter(|before| **before != **now);
+            former.extend(before.map(|before| (before, seconds_now())));
         }
         if self.epochs.is_none() {
             self.epochs = Some([remote.epoch, local.epoch]);

@@ -127,16 +127,19 @@ impl Waits {
                     format!("set the suffix back, or delete it on {}", config.local),
                 )
             }
-            Rest::OtherCluster => (
-                format!(
-                    "the local cluster whose kube-system has UID {} holds its remote object by the same finalizer",
-                    observed.other_cluster(policy).as_deref().unwrap_or("(unknown)")
-                ),
-                format!(
-                    "give each local cluster a finalizer of its own; `towline approve {}` if {} is in its place",
-                    config.name, config.local
-                ),
-            ),
+            Rest::OtherCluster => {
+                let holder = observed.other_holder(policy);
+                let (own, in_place) = if holder.is_some() {
+                    ("give each local cluster a finalizer of its own", &config.local)
+                } else {
+                    ("give the sections of different daemons different names", &config.remote)
+                };
+                let elsewhere = holder.or_else(|| observed.other_source(policy));
+                (
+                    elsewhere.map_or_else(|| "it is another cluster's".to_owned(), |elsewhere| elsewhere.to_string()),
+                    format!("{own}; `towline approve {}` if {in_place} is in its place", config.name),
+                )
+            }
             Rest::Circle => (
                 "its remote object was made from it: two sections sync in a circle".to_owned(),
                 "see which of remote and local is which".to_owned(),

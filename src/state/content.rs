@@ -43,6 +43,9 @@ pub struct Identities {
     /// Of the local cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local: Option<String>,
+    /// Of remote clusters in whose place this one is, and at which second (since 1970) that was approved.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub former_remotes: BTreeMap<String, u64>,
     /// Of local clusters in whose place this one is, and at which second (since 1970) that was approved.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub former_locals: BTreeMap<String, u64>,

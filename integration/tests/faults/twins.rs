@@ -76,6 +76,68 @@ fn two_local_clusters_with_one_finalizer_do_not_share_objects_and_one_takes_the_
     });
 }
 
+/// The daemon with the section `lane`, which remembers things in a namespace of its own.
+async fn daemon_with_own_state(lane: &Lane, states: &str) -> Towline {
+    let config = lane.clusters() + &lane.section("lane", "");
+    let towline = Towline::start(&config, &[("TOWLINE__DAEMON__STATE_NAMESPACE", states)]).await.unwrap();
+    towline.wait_ready(LIMIT).await.unwrap();
+    towline
+}
+
+#[test]
+fn two_daemons_with_one_section_name_and_different_hubs_keep_off_each_others_objects() {
+    run(async {
+        let here = Lane::shared("two-hubs", "databases").await;
+        let other_hub = plane("second-hub", Side::Remote, |_| ()).await;
+        let there = Lane::between(other_hub, Arc::clone(&here.edge), "two-hubs", "databases").await;
+        // Only for what the second daemon remembers.
+        here.beside("two-hubs-there", "databases").await;
+        here.make_namespace("team").await;
+        here.order_many("team", 3).await;
+        let first = daemon_with_own_state(&here, "state-of-two-hubs").await;
+        here.in_step("before").await;
+
+        for namespace in ["team", "solo"] {
+            there.make_namespace(namespace).await;
+            there.order(namespace, "theirs", "2Gi").await;
+        }
+        there.order("team", "o0", "9Gi").await;
+        let second = daemon_with_own_state(&there, "state-of-two-hubs-there").await;
+        let told = held_elsewhere(&second, 3, "of the first").await;
+        assert!(told["not_in_step"].to_string().contains("a section of the same name made it"), "{told}");
+        held_elsewhere(&first, 2, "of the second").await;
+        let before = here.local_uids().await;
+        assert_eq!(before.len(), 5, "{before:?}");
+        assert_eq!(here.on_edge("team").get("o0").await.unwrap().data["spec"]["storage"], "1Gi");
+
+        // A start looks at everything anew.
+        first.terminate(LIMIT).await.unwrap();
+        let first = daemon_with_own_state(&here, "state-of-two-hubs").await;
+        held_elsewhere(&first, 2, "after a restart").await;
+        // Each goes on with its own, deletions included.
+        delete(&here.on_hub("team"), "o2").await;
+        delete(&there.on_hub("solo"), "theirs").await;
+        eventually("both deleted objects to be gone everywhere, and nothing else", LIMIT, async || {
+            let (locals, remotes) =
+                (here.local_uids().await, here.remote_uids().await.len() + there.remote_uids().await.len());
+            if locals.len() == 3 && remotes == 4 {
+                Ok(())
+            } else {
+                Err(format!("{locals:?}, {remotes} remote objects"))
+            }
+        })
+        .await
+        .unwrap();
+        assert!(here.local_uids().await.iter().all(|(key, uid)| before[key] == *uid), "{before:?}");
+
+        // One hub in the other's place, as somebody says: what it has not is gone.
+        first.terminate(LIMIT).await.unwrap();
+        held_elsewhere(&second, 2, "still").await;
+        command(&second, "approve").await;
+        there.in_step("when the second hub has taken the first one's place").await;
+    });
+}
+
 #[test]
 fn two_daemons_that_run_one_section_are_told_and_keep_it_in_step() {
     run(async {

@@ -8,9 +8,9 @@
 mod content;
 mod convergence;
 mod cost;
+mod elsewhere;
 mod ending;
 mod former;
-mod holder;
 mod living;
 mod ownership;
 mod patches;
@@ -32,7 +32,7 @@ use super::settled::Settled;
 use crate::cluster::object::Decoded;
 use crate::cluster::{Object, ObjectKey};
 use crate::config::Config;
-use crate::resource_sync::holder::LocalCluster;
+use crate::resource_sync::elsewhere::Clusters;
 
 const FINALIZER: &str = "cloud.teleport.dev/sync-local";
 const PAUSED: &str = "cloud.teleport.dev/paused";
@@ -174,7 +174,7 @@ impl Scene {
             namespace_end_is_awaited: self.namespace_end_is_awaited,
             local_was_there: self.local_was_there,
             source_lives_at: self.source_lives_at.clone(),
-            local_cluster: LocalCluster::default(),
+            clusters: Clusters::default(),
             permitted: self.permitted,
             secrets: self.secrets.clone(),
             settled: self.settled.clone(),

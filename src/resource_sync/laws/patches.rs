@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{REMOTE_UID, object, policy};
 use crate::cluster::Object;
+use crate::resource_sync::elsewhere::Clusters;
 use crate::resource_sync::patch::{self, LocalChange};
 use crate::resource_sync::settled::Settled;
 
@@ -100,7 +101,7 @@ proptest! {
     fn a_patch_does_what_the_plan_says(remote in stored(), local in stored(), keys in section()) {
         let policy = policy(&keys);
         let (remote, before) = (object(&remote), object(&local));
-        if let Some(change) = patch::local_change(&remote, &before, &policy, &Settled::default()) {
+        if let Some(change) = patch::local_change(&remote, &before, &policy, &Clusters::default(), &Settled::default()) {
             let mut planned = before.clone();
             change.apply_to(&mut planned, &policy);
             same(&patched(&change, &local)?, &planned)?;
@@ -112,16 +113,16 @@ proptest! {
     fn one_change_is_enough(remote in stored(), local in stored(), keys in section()) {
         let policy = policy(&keys);
         let (remote, mut local) = (object(&remote), object(&local));
-        if let Some(change) = patch::local_change(&remote, &local, &policy, &Settled::default()) {
+        if let Some(change) = patch::local_change(&remote, &local, &policy, &Clusters::default(), &Settled::default()) {
             change.apply_to(&mut local, &policy);
         }
-        prop_assert_eq!(patch::local_change(&remote, &local, &policy, &Settled::default()), None);
+        prop_assert_eq!(patch::local_change(&remote, &local, &policy, &Clusters::default(), &Settled::default()), None);
     }
 
     #[test]
     fn without_local_fields_the_content_ends_as_the_remotes(remote in stored(), local in stored()) {
         let (remote, mut local) = (object(&remote), object(&local));
-        if let Some(change) = patch::local_change(&remote, &local, &policy(""), &Settled::default()) {
+        if let Some(change) = patch::local_change(&remote, &local, &policy(""), &Clusters::default(), &Settled::default()) {
             change.apply_to(&mut local, &policy(""));
         }
         prop_assert_eq!(local.content, remote.content);

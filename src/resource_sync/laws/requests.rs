@@ -74,12 +74,13 @@ impl World {
             }
             Step::NoteError(error) => self.note_error(name, &marks.sync_error, error.as_deref()),
             Step::CreateNamespace => {
-                let body = json!({"metadata": {"annotations": labels_of(&marks.of_namespace(&observed.local_key))}});
+                let body = json!({"metadata": {"annotations": labels_of(&marks.of_namespace(&observed.local_key, &observed.clusters.remote))}});
                 self.local.create(Sort::Namespace, NAMESPACE, &body, Who::Towline)
             }
             Step::CreateLocal => {
                 let remote = remote.ok_or(Refused::Invalid)?;
-                let (labels, annotations) = patch::desired_metadata(remote, &observed.local_key, &self.policy);
+                let (labels, annotations) =
+                    patch::desired_metadata(remote, &observed.local_key, &self.policy, &observed.clusters);
                 let mut body = remote.content.value();
                 body["metadata"] = json!({"labels": labels_of(&labels), "annotations": labels_of(&annotations)});
                 self.local.create(Sort::Synced, name, &body, Who::Towline)
@@ -101,7 +102,13 @@ impl World {
             Step::ReleaseNamespace => {
                 self.local.change(Sort::Namespace, NAMESPACE, Who::Towline, Part::Main, |value| {
                     let annotations = value["metadata"]["annotations"].as_object_mut().ok_or(Refused::Invalid)?;
-                    for mark in [&marks.owner, &marks.owner_resource, &marks.owner_section, &marks.local_name] {
+                    for mark in [
+                        &marks.owner,
+                        &marks.owner_resource,
+                        &marks.owner_section,
+                        &marks.local_name,
+                        &marks.remote_cluster,
+                    ] {
                         annotations.remove(&**mark);
                     }
                     Ok(())

@@ -184,6 +184,7 @@ fn local(name: &str, version: u64) -> Value {
             "name": name, "namespace": "team", "uid": format!("local-{name}"), "resourceVersion": version.to_string(),
             "generation": 1, "annotations": {
                 "cloud.teleport.dev/sync-remote-uid": format!("remote-{name}"),
+                "cloud.teleport.dev/sync-remote-cluster": "hub",
                 LOCAL_NAME: format!("team/{name}"),
             },
             "managedFields": managed("databases"),

@@ -1,0 +1,139 @@
+//! What belongs to other clusters than the section's two: remote objects that another local cluster holds, and local objects
+//! and namespaces that came from another remote one. Pure.
+//!
+//! Two local clusters with one finalizer would each release what the other one still has. So whoever puts the finalizer on
+//! notes which cluster it is for. The note names the object and the finalizer, too: a copy of the object, and one that has
+//! another finalizer, are held by nobody whom it names.
+//!
+//! Two daemons that run a section of one name between different remote clusters and one local cluster have the same field
+//! manager there, so that each would take the other's objects for its own whose remote object is gone. So the marks of a local
+//! object, and of a namespace, say which remote cluster they are from.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::ownership;
+use super::plan::Policy;
+use crate::cluster::Object;
+
+/// What is known of one of the section's two clusters.
+#[derive(Debug, Clone, Default)]
+pub struct KnownCluster {
+    /// The UID of its namespace `kube-system`, where it is known.
+    pub uid: Option<Arc<str>>,
+    /// Clusters in whose place it is, as an operator says.
+    pub in_place_of: Vec<Arc<str>>,
+}
+
+impl KnownCluster {
+    /// Whether a UID is another cluster's, in whose place this one is not.
+    fn is_another(&self, uid: &str) -> bool {
+        self.is_not(uid) && !self.in_place_of.iter().any(|former| **former == *uid)
+    }
+
+    fn is_not(&self, uid: &str) -> bool {
+        self.uid.as_deref().is_some_and(|ours| ours != uid)
+    }
+}
+
+/// What is known of both.
+#[derive(Debug, Clone, Default)]
+pub struct Clusters {
+    /// The remote cluster.
+    pub remote: KnownCluster,
+    /// The local cluster.
+    pub local: KnownCluster,
+}
+
+/// Why a pair is another cluster's, which is known by the UID of its namespace `kube-system`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// Another local cluster holds the remote object by our finalizer.
+    HeldFor(Arc<str>),
+    /// The local object came from another remote cluster, by a section of the same name.
+    CameFrom(Arc<str>),
+}
+
+impl fmt::Display for Elsewhere {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HeldFor(uid) => {
+                write!(
+                    formatter,
+                    "the local cluster whose kube-system has UID {uid} holds its remote object by the same finalizer"
+                )
+            }
+            Self::CameFrom(uid) => write!(
+                formatter,
+                "a section of the same name made it for the remote cluster whose kube-system has UID {uid}"
+            ),
+        }
+    }
+}
+
+impl Clusters {
+    /// The other local cluster that holds a remote object by our finalizer.
+    pub fn other_holder(&self, remote: &Object, policy: &Policy) -> Option<Elsewhere> {
+        let holder = holder(remote, policy).filter(|holder| self.local.is_another(holder))?;
+        Some(Elsewhere::HeldFor(holder.into()))
+    }
+
+    /// The other remote cluster that a local object or a namespace with proved marks of ours came from.
+    pub fn other_source(&self, object: &Object, policy: &Policy) -> Option<Elsewhere> {
+        let source = source(object, policy).filter(|source| self.remote.is_another(source))?;
+        Some(Elsewhere::CameFrom(source.into()))
+    }
+
+    /// What is to be noted on a remote object with our finalizer; `None`: it says so, or it is not known.
+    pub fn note(&self, remote: &Object, policy: &Policy) -> Option<Arc<str>> {
+        let uid = self.local.uid.as_ref().filter(|_| policy.write_back)?;
+        let note = format!("{uid}/{}/{}", remote.uid, policy.marks.finalizer);
+        (remote.annotation(&policy.marks.local_cluster) != Some(&*note)).then(|| note.into())
+    }
+
+    /// Whether a remote object was held for a cluster in whose place this one is: that is to be noted.
+    pub fn takes_place(&self, remote: &Object, policy: &Policy) -> bool {
+        holder(remote, policy).is_some_and(|holder| self.local.is_not(holder))
+    }
+
+    /// The remote cluster of now, where a namespace's marks name one in whose place it is.
+    pub fn new_source(&self, namespace: &Object, policy: &Policy) -> Option<Arc<str>> {
+        let is_former = source(namespace, policy).is_some_and(|source| self.remote.is_not(source));
+        self.remote.uid.clone().filter(|_| is_former && self.other_source(namespace, policy).is_none())
+    }
+}
+
+/// What a note says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Note<'t> {
+    /// The local cluster, by the UID of its namespace `kube-system`.
+    pub cluster: &'t str,
+    /// The remote object, by UID.
+    pub object: &'t str,
+    /// The finalizer, in full.
+    pub finalizer: &'t str,
+}
+
+impl<'t> Note<'t> {
+    /// Reads `cluster/object/finalizer`.
+    pub fn parse(text: &'t str) -> Option<Self> {
+        let mut parts = text.splitn(3, '/');
+        Some(Self { cluster: parts.next()?, object: parts.next()?, finalizer: parts.next()? })
+    }
+}
+
+/// The local cluster that is noted for this very object and a finalizer of ours.
+fn holder<'o>(remote: &'o Object, policy: &Policy) -> Option<&'o str> {
+    let marks = &policy.marks;
+    if !policy.write_back || !marks.holds(remote) {
+        return None;
+    }
+    let note = marks.holder_note(remote)?;
+    marks.is_finalizer(note.finalizer).then_some(note.cluster)
+}
+
+/// The remote cluster that proved marks of ours name.
+fn source<'o>(object: &'o Object, policy: &Policy) -> Option<&'o str> {
+    let source = policy.marks.value_of(object, &policy.marks.remote_cluster)?;
+    ownership::marks_prove(object, policy).is_ok().then_some(source)
+}

@@ -1,0 +1,253 @@
+//! What belongs to other clusters: two local clusters that follow the same remote objects by one finalizer, of which the first
+//! holds them; and two remote clusters whose sections of one name make objects in the same local one.
+
+use serde_json::{Value, json};
+
+use super::{FINALIZER, OWNER, Scene, terminating};
+use crate::cluster::Written;
+use crate::resource_sync::elsewhere::{Clusters, KnownCluster};
+use crate::resource_sync::plan::{self, Absence, Next, Observed, Remote, Rest, Step};
+
+const HOLDER: &str = "cloud.teleport.dev/sync-local-cluster";
+const SOURCE: &str = "cloud.teleport.dev/sync-remote-cluster";
+
+/// The note of a cluster that holds the scene's remote object.
+fn note(cluster: &str) -> String {
+    format!("{cluster}/remote-uid/{FINALIZER}")
+}
+
+fn known(cluster: &str) -> KnownCluster {
+    KnownCluster { uid: Some(cluster.into()), in_place_of: Vec::new() }
+}
+
+fn noted(observed: &Observed) -> Option<&str> {
+    observed.remote_object().and_then(|remote| remote.annotation(HOLDER))
+}
+
+fn on(cluster: &str, scene: &Scene) -> Observed {
+    Observed { clusters: Clusters { local: known(cluster), ..Clusters::default() }, ..scene.observed() }
+}
+
+/// A pair whose remote object a cluster holds.
+fn held_by(cluster: &str) -> Scene {
+    let mut scene = Scene::in_step("");
+    scene.remote["metadata"]["annotations"][HOLDER] = json!(note(cluster));
+    scene
+}
+
+#[test]
+fn the_finalizer_says_for_which_local_cluster_it_is_and_goes_with_that() {
+    let mut scene = Scene::in_step("");
+    scene.remote["metadata"]["finalizers"] = json!(["other/first"]);
+    let after = on("east", &scene).after(&Step::AddFinalizer, &Written::default(), &scene.policy);
+    assert_eq!(noted(&after), Some(&*note("east")));
+    assert_eq!(plan::next(&after, &scene.policy), Next::Rest(Rest::InStep), "no write of its own");
+    let released = after.after(&Step::RemoveFinalizer, &Written::default(), &scene.policy);
+    assert_eq!(noted(&released), None);
+    // Without an identity, and without write-back, nothing is noted.
+    let unknown = scene.observed().after(&Step::AddFinalizer, &Written::default(), &scene.policy);
+    assert_eq!(noted(&unknown), None);
+    let follower = Scene { policy: super::policy("write_back = false"), ..scene };
+    let after = on("east", &follower).after(&Step::AddFinalizer, &Written::default(), &follower.policy);
+    assert_eq!(noted(&after), None);
+}
+
+#[test]
+fn what_is_held_for_another_local_cluster_is_left_alone_its_finalizer_above_all() {
+    let mut scene = held_by("west");
+    scene.remote["spec"]["size"] = json!(7);
+    assert_eq!(plan::next(&on("east", &scene), &scene.policy), Next::Rest(Rest::OtherCluster));
+    terminating(&mut scene.remote);
+    assert_eq!(plan::next(&on("east", &scene), &scene.policy), Next::Rest(Rest::OtherCluster));
+    // Detaching takes our marks off here, and nothing off there.
+    let Next::Do(step) = plan::detach(&on("east", &scene), &scene.policy, false) else { panic!("marks to take off") };
+    assert!(matches!(step, Step::ReleaseLocal(_)), "{step:?}");
+    let after = on("east", &scene).after(&step, &Written::default(), &scene.policy);
+    assert!(after.remote_object().is_some_and(|remote| remote.has_finalizer(FINALIZER)));
+    assert_eq!(plan::detach(&after, &scene.policy, false), Next::Rest(Rest::Gone));
+}
+
+#[test]
+fn what_another_selector_selects_keeps_the_finalizer_of_whom_it_is_for() {
+    for is_terminating in [false, true] {
+        let mut scene = held_by("west");
+        if is_terminating {
+            terminating(&mut scene.remote);
+        }
+        let unselected = |cluster| {
+            let mut observed = on(cluster, &scene);
+            let Remote::Present(remote) = observed.remote else { panic!("a remote object") };
+            observed.remote = Remote::Absent(Absence::LeftSelector(remote));
+            observed.local = None;
+            observed
+        };
+        assert_eq!(plan::next(&unselected("east"), &scene.policy), Next::Rest(Rest::Gone));
+        assert_eq!(plan::detach(&unselected("east"), &scene.policy, false), Next::Rest(Rest::Gone));
+        assert_eq!(plan::next(&unselected("west"), &scene.policy), Next::Do(Step::RemoveFinalizer));
+    }
+}
+
+#[test]
+fn a_note_counts_for_the_object_and_the_finalizer_that_it_names() {
+    // A copy; another section's; a text of somebody's.
+    for text in [format!("west/copied-from/{FINALIZER}"), "west/remote-uid/cloud.teleport.dev/x".into(), "west".into()]
+    {
+        let mut scene = Scene::in_step("");
+        scene.remote["metadata"]["annotations"][HOLDER] = json!(text);
+        assert_eq!(plan::next(&on("east", &scene), &scene.policy), Next::Rest(Rest::InStep), "{text}");
+        terminating(&mut scene.remote);
+        assert_eq!(plan::next(&on("east", &scene), &scene.policy), Next::Do(Step::DeleteLocal), "{text}");
+    }
+}
+
+#[test]
+fn who_takes_a_place_over_says_so_and_an_earlier_release_is_no_reason_to_write() {
+    let scene = Scene::in_step("");
+    assert_eq!(plan::next(&on("east", &scene), &scene.policy), Next::Rest(Rest::InStep));
+    let scene = held_by("west");
+    let mut observed = on("east", &scene);
+    observed.clusters.local.in_place_of = vec!["west".into()];
+    let Next::Do(step @ Step::NoteGenerations { .. }) = plan::next(&observed, &scene.policy) else { panic!("a note") };
+    let after = observed.after(&step, &Written::default(), &scene.policy);
+    assert_eq!(noted(&after), Some(&*note("east")));
+    assert_eq!(plan::next(&after, &scene.policy), Next::Rest(Rest::InStep));
+}
+
+/// The scene as a section with this remote cluster sees it.
+fn below(cluster: &str, scene: &Scene) -> Observed {
+    Observed { clusters: Clusters { remote: known(cluster), ..Clusters::default() }, ..scene.observed() }
+}
+
+/// A pair whose local object came from a remote cluster.
+fn from(cluster: &str, keys: &str) -> Scene {
+    let mut scene = Scene::in_step(keys);
+    scene.local["metadata"]["annotations"][SOURCE] = json!(cluster);
+    scene
+}
+
+fn source(observed: &Observed) -> Option<&str> {
+    observed.local.as_ref().and_then(|local| local.annotation(SOURCE))
+}
+
+#[test]
+fn local_objects_and_namespaces_say_which_remote_cluster_they_are_from() {
+    let mut scene = Scene::in_step("");
+    (scene.local, scene.namespace) = (Value::Null, Value::Null);
+    let mut observed = below("north", &scene);
+    for expected in ["create_namespace", "create_local"] {
+        let Next::Do(step) = plan::next(&observed, &scene.policy) else { panic!("{expected}") };
+        assert_eq!(step.name(), expected);
+        observed = observed.after(&step, &Written::default(), &scene.policy);
+    }
+    assert_eq!(source(&observed), Some("north"));
+    let plan::Namespace::Present { object, .. } = &observed.namespace else { panic!("a namespace") };
+    assert_eq!(object.annotation(SOURCE), Some("north"));
+    // An earlier release's objects get it by one write; what is not known is neither noted nor taken off.
+    let scene = Scene::in_step("");
+    let Next::Do(step @ Step::PatchLocal(_)) = plan::next(&below("north", &scene), &scene.policy) else {
+        panic!("a mark")
+    };
+    let after = below("north", &scene).after(&step, &Written::default(), &scene.policy);
+    assert_eq!(source(&after), Some("north"));
+    assert_eq!(plan::next(&after, &scene.policy), Next::Rest(Rest::InStep));
+    assert_eq!(from("north", "").next(), Next::Rest(Rest::InStep));
+    let mirrored = Scene::mirrored("");
+    assert_eq!(plan::next(&below("north", &mirrored), &mirrored.policy), Next::Rest(Rest::InStep), "no room for marks");
+}
+
+#[test]
+fn what_came_from_another_remote_cluster_is_left_alone() {
+    let is_left_alone = |scene: &Scene| {
+        assert_eq!(plan::next(&below("north", scene), &scene.policy), Next::Rest(Rest::OtherCluster));
+        let detached = plan::detach(&below("north", scene), &scene.policy, false);
+        assert!(!matches!(detached, Next::Do(Step::ReleaseLocal(_))), "{detached:?}");
+    };
+    for keys in ["", "unclaimed = \"delete\"", "adopt = \"equal\"", "write_back = false"] {
+        for absence in [Absence::Confirmed, Absence::SeenTerminating, Absence::Unexplained] {
+            let mut missing = from("south", keys).owned_namespace();
+            (missing.remote, missing.absence) = (Value::Null, absence);
+            is_left_alone(&missing);
+        }
+        // Of the same key, and with another spec.
+        let mut both = from("south", keys);
+        both.remote["spec"]["size"] = json!(7);
+        is_left_alone(&both);
+        both.remote["metadata"]["annotations"] = json!({"note": "hello"});
+        is_left_alone(&both);
+    }
+    // Its remote object was in step before it: the end waits for somebody to say whose it is.
+    let mut ending = from("south", "");
+    terminating(&mut ending.remote);
+    is_left_alone(&ending);
+    ending.remote["metadata"]["annotations"] = json!({"note": "hello"});
+    assert_eq!(plan::next(&below("north", &ending), &ending.policy), Next::Do(Step::RemoveFinalizer));
+    ending.remote["metadata"]["finalizers"] = json!(["other/first"]);
+    is_left_alone(&ending);
+}
+
+#[test]
+fn a_source_counts_only_with_the_marks_that_prove_it() {
+    let missing = |mut scene: Scene| {
+        (scene.remote, scene.absence) = (Value::Null, Absence::Confirmed);
+        scene
+    };
+    // The cluster is the same; it is not known; an operator says that it is in the place of the other.
+    let orphan = missing(from("south", ""));
+    assert_eq!(plan::next(&below("south", &orphan), &orphan.policy), Next::Do(Step::DeleteLocal));
+    assert_eq!(orphan.next(), Next::Do(Step::DeleteLocal));
+    let mut observed = below("north", &orphan);
+    observed.clusters.remote.in_place_of = vec!["south".into()];
+    assert_eq!(plan::next(&observed, &orphan.policy), Next::Do(Step::DeleteLocal));
+    // A copy is nobody's, whatever it says.
+    let mut copy = missing(from("south", ""));
+    copy.local["metadata"]["annotations"][super::LOCAL_NAME] = json!("team/another");
+    assert!(matches!(plan::next(&below("north", &copy), &copy.policy), Next::Rest(Rest::Unclaimed(_))));
+    // Applied by somebody to an object that was never ours.
+    let mut strangers = Scene::in_step("").foreign_local();
+    strangers.local["metadata"]["annotations"] = json!({SOURCE: "south"});
+    assert!(!matches!(plan::next(&below("north", &strangers), &strangers.policy), Next::Rest(Rest::OtherCluster)));
+}
+
+#[test]
+fn who_takes_the_place_of_a_remote_cluster_says_so() {
+    let mut scene = from("south", "").owned_namespace();
+    scene.namespace["metadata"]["annotations"] = json!({
+        OWNER: "orders", "cloud.teleport.dev/sync-owner-resource": "databases.demo.towline.dev",
+        "cloud.teleport.dev/sync-owner-section": "databases", super::LOCAL_NAME: "team", SOURCE: "south",
+    });
+    scene.namespace["metadata"]["managedFields"] = json!([{"manager": super::MANAGER, "operation": "Update",
+        "fieldsV1": {"f:metadata": {"f:annotations": {format!("f:{}", super::LOCAL_NAME): {}}}}}]);
+    let mut observed = below("north", &scene);
+    observed.clusters.remote.in_place_of = vec!["south".into()];
+    for expected in ["patch_local", "renew_marks"] {
+        let Next::Do(step) = plan::next(&observed, &scene.policy) else { panic!("{expected}") };
+        assert_eq!(step.name(), expected);
+        observed = observed.after(&step, &Written::default(), &scene.policy);
+    }
+    assert_eq!(plan::next(&observed, &scene.policy), Next::Rest(Rest::InStep));
+    assert_eq!(source(&observed), Some("north"));
+    let plan::Namespace::Present { object, .. } = &observed.namespace else { panic!("a namespace") };
+    assert_eq!(object.annotation(SOURCE), Some("north"));
+}
+
+#[test]
+fn a_finalizer_of_a_former_name_is_another_clusters_where_the_object_is_held_by_the_present_one() {
+    const THEIRS: &str = "cloud.teleport.dev/sync-theirs";
+    let mut scene = held_by("east");
+    scene.policy = super::policy("former_finalizers = [\"sync-theirs\"]");
+    scene.remote["metadata"]["finalizers"] = json!([FINALIZER, THEIRS]);
+    assert_eq!(plan::next(&on("east", &scene), &scene.policy), Next::Rest(Rest::InStep));
+    let released = on("east", &scene).after(&Step::RemoveFinalizer, &Written::default(), &scene.policy);
+    assert!(released.remote_object().is_some_and(|remote| remote.has_finalizer(THEIRS)));
+    // Without that it was ours; whoever puts it on again after it was renewed is somebody else.
+    scene.remote["metadata"]["annotations"].as_object_mut().expect("annotations").remove(HOLDER);
+    scene.remote["metadata"]["finalizers"] = json!([THEIRS]);
+    let Next::Do(step @ Step::RenewMarks(_)) = plan::next(&on("east", &scene), &scene.policy) else {
+        panic!("a renewal")
+    };
+    let after = on("east", &scene).after(&step, &Written::default(), &scene.policy);
+    assert_eq!(noted(&after), Some(&*note("east")));
+    let remote = after.remote_object().expect("a remote object");
+    assert!(remote.has_finalizer(FINALIZER) && !scene.policy.marks.is_finalizer_on(remote, THEIRS), "{remote:?}");
+    assert_eq!(plan::next(&after, &scene.policy), Next::Rest(Rest::InStep));
+}
