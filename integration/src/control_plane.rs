@@ -20,8 +20,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::{Api, Client, Config};
 use parking_lot::Mutex;
 
 use crate::audit::{self, Audit};
@@ -214,6 +215,13 @@ impl ControlPlane {
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         config.default_retry = false;
         Client::try_from(config).map_err(Error::kubernetes("make a client"))
+    }
+
+    /// What tells the cluster from others: the UID of its namespace `kube-system`.
+    pub async fn uid(&self) -> Result<String, Error> {
+        let namespaces: Api<Namespace> = Api::all(self.client(ADMIN).await?);
+        let system = namespaces.get("kube-system").await.map_err(Error::kubernetes("read kube-system"))?;
+        Ok(system.metadata.uid.unwrap_or_default())
     }
 
     /// The requests that the API server has answered.

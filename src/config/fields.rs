@@ -45,6 +45,11 @@ impl<'f> Fields<'f> {
         self.table.contains_key(key)
     }
 
+    /// How many faults have been recorded so far.
+    pub(super) fn faults(&self) -> usize {
+        self.faults.len()
+    }
+
     /// Records what is wrong with the table as a whole.
     pub(super) fn fault(&mut self, problem: Problem) {
         self.faults.push(Fault::new(self.path.clone(), problem));

@@ -186,8 +186,10 @@ impl StatusSyncConfig {
             section.watch_namespace = namespace.0;
         }
         section.election_namespace = fields.optional::<NamespaceName>("election_namespace").map(Into::into);
+        let faults = fields.faults();
         fields.set("families", &mut section.families);
-        if section.families.is_empty() {
+        // Names that are none have been told.
+        if section.families.is_empty() && fields.faults() == faults {
             let allowed = format!("at least one of {}", StatusFamily::ALLOWED);
             fields.fault_at("families", Problem::Value { found: "none".to_owned(), allowed, suggestion: None });
         }

@@ -317,6 +317,7 @@ fn status_sync_without_a_cluster_takes_the_one_around_it() {
         told(&format!("{url}families = []\n"))[0]
             .starts_with("status_sync.families: found none; allowed: at least one")
     );
+    assert_eq!(told(&format!("{url}families = [\"policy\"]\n")).len(), 1, "a name that is none is one fault");
 }
 
 #[test]

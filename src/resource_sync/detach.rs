@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::section::{Mode, Section};
-use crate::state::Detached;
+use crate::state::{Detached, remembered};
 use crate::telemetry::Refused;
 
 impl Section {
@@ -20,12 +20,12 @@ impl Section {
             return Err(Refused::Unavailable { reason });
         }
         self.state().change(|state| state.detached = Some(Detached { local_gone }));
-        let forgettable = self.forgettable_because("the detachment").await;
+        let is_stored = self.stored("the detachment").await;
         self.look_for_unselected();
         let left = self.left_to_detach();
         tracing::info!(section = %self.name(), local_gone, objects = left, "section is being detached");
         self.request_all().await;
-        Ok(answer("detaching", left, forgettable))
+        Ok(remembered(json!({"detaching": left}), is_stored))
     }
 
     /// Takes a section back that was detached: its pairs are kept in step again.
@@ -34,24 +34,9 @@ impl Section {
             return Err(Refused::Conflict { reason: "the section is not detached".into() });
         }
         self.state().change(|state| state.detached = None);
-        let forgettable = self.forgettable_because("that the section is attached").await;
+        let is_stored = self.stored("that the section is attached").await;
         tracing::info!(section = %self.name(), "section is attached again");
         self.decide_anew().await;
-        Ok(answer("attached", self.all_pairs().len(), forgettable))
+        Ok(remembered(json!({"attached": self.all_pairs().len()}), is_stored))
     }
-
-    /// Waits until what was changed is stored; why it is not, where it can't be.
-    async fn forgettable_because(&self, what: &str) -> Option<String> {
-        let failure = self.state().persisted().await.err()?;
-        tracing::warn!(section = %self.name(), reason = %failure, "{what} is not stored: a restart forgets it");
-        Some(failure.to_string())
-    }
-}
-
-fn answer(done: &str, objects: usize, forgettable: Option<String>) -> Value {
-    let mut answer = json!({done: objects, "remembered": forgettable.is_none()});
-    if let (Some(reason), Some(answer)) = (forgettable, answer.as_object_mut()) {
-        answer.insert("reason".into(), format!("a restart forgets it: {reason}").into());
-    }
-    answer
 }

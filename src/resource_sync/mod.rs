@@ -21,6 +21,7 @@
 
 mod acknowledged;
 mod again;
+mod approve;
 mod asked;
 pub mod attendant;
 mod awaited;

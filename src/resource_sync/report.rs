@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::elsewhere::Elsewhere;
@@ -357,36 +357,7 @@ impl telemetry::Section for SyncReport {
     }
 
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
-        Box::pin(async move {
-            let section = &self.section;
-            if let Some(objection) = section.accept_clusters() {
-                tracing::info!(section = %section.name(), overruled = %objection, "the clusters are approved");
-                section.unpark().await;
-                section.request_all().await;
-                return Ok(json!({"approved": 0, "overruled": objection.to_string()}));
-            }
-            let bounds = section.bounds();
-            if section.guard.lock().held(bounds, Instant::now()).is_empty() {
-                // One thing at a time: this is asked for when nothing else is held.
-                let taken_over = section.take_over();
-                if taken_over > 0 {
-                    tracing::info!(section = %section.name(), objects = taken_over, "its clusters take the place of others");
-                    section.request_all().await;
-                    return Ok(json!({"approved": taken_over}));
-                }
-                let is_held = matches!(section.standing(), Standing::Held(_));
-                let reason = if is_held { "it has changed meanwhile, look again" } else { "nothing is held" };
-                return Err(Refused::Conflict { reason: reason.into() });
-            }
-            let freed = section.guard.lock().approve();
-            section.remember_guard();
-            tracing::info!(section = %section.name(), objects = freed.len(), "mass change approved");
-            let count = freed.len();
-            for key in freed {
-                section.request(key).await;
-            }
-            Ok(json!({"approved": count}))
-        })
+        Box::pin(async move { self.section.approve().await })
     }
 
     fn held(&self) -> Result<Held, Refused> {

@@ -274,6 +274,15 @@ impl Keeper {
         }
     }
 
+    /// The same for what an operator has ordered, which counts all the same: a failure is in the log, too.
+    pub async fn stored(&self, section: &SectionName, what: &str) -> Result<(), NotDurable> {
+        let stored = self.persisted().await;
+        if let Err(failure) = &stored {
+            tracing::warn!(%section, reason = %failure, "{what} is not stored: a restart forgets it");
+        }
+        stored
+    }
+
     /// Why the section waits for its state, and whether that is a cluster that does not answer.
     pub fn waits_because(&self) -> (String, bool) {
         let failure = self.memory.lock().failure.clone();

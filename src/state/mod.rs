@@ -17,11 +17,23 @@ mod tests;
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 pub use self::content::{Daemon, Detached, GuardState, Identities, PastMarks, SectionState, Settings};
 pub use self::keeper::{Keeper, NotDurable, Owner, StateReport};
 pub use self::object::{MARK, is_state_object, needed_access};
 pub use self::run::keep;
 use crate::config::Config;
+
+/// The answer to an operator's order, with `remembered`: whether a restart keeps what was ordered, and why not.
+pub fn remembered(mut answer: Value, stored: Result<(), NotDurable>) -> Value {
+    if let Some(answer) = answer.as_object_mut() {
+        answer.insert("remembered".into(), stored.is_ok().into());
+        let reason = stored.err().map(|failure| format!("a restart forgets it: {failure}"));
+        answer.extend(reason.map(|reason| ("reason".into(), reason.into())));
+    }
+    answer
+}
 
 /// Where the states of all sections of a daemon are, and who it is.
 #[derive(Debug, Clone)]

@@ -14,6 +14,7 @@ use super::standing::Standing;
 use super::tally::Tally;
 use crate::cluster::{Identity, ObjectKey};
 use crate::config::SectionName;
+use crate::state::remembered;
 use crate::telemetry::{
     self, ClusterStanding, Condition, Facts, Held, HeldObject, NotReady, Overview, Readiness, Refused,
 };
@@ -257,7 +258,9 @@ impl telemetry::Section for StatusSyncReport {
         Box::pin(async move {
             if let Some(objection) = self.shared.standing.approve() {
                 tracing::info!(section = %self.name, overruled = %objection, "the hub is approved");
-                return Ok(json!({"approved": 0, "overruled": objection.to_string()}));
+                let done = json!({"approved": 0, "overruled": objection.to_string()});
+                let is_stored = self.shared.standing.keeper().stored(&self.name, "the approval").await;
+                return Ok(remembered(done, is_stored));
             }
             let held: usize = self.pollers.iter().filter_map(|poller| poller.report().mass_clear_held).sum();
             if held == 0 {

@@ -257,7 +257,9 @@ fn many_that_vanish_at_once_are_held_until_approved() {
         section.quiet().await;
         let (_, edge) = section.counted("a", since).await;
         assert_eq!(edge, counts([("create events", 1)]), "none goes, and an Event says so");
-        assert!(command(&section, &["approve", "approve"]).await.status.success());
+        let approved = command(&section, &["approve", "approve"]).await;
+        let told = String::from_utf8_lossy(&approved.stdout);
+        assert!(approved.status.success() && told.contains("\"remembered\": true"), "{approved:?}");
         for number in 0..11 {
             section.local_gone("a", &format!("orders-{number}")).await;
         }

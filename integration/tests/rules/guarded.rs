@@ -111,7 +111,8 @@ fn a_section_that_can_not_keep_its_state_deletes_nothing_that_vanished_until_it_
         assert_eq!(locals(&section).await, 30);
         let url = section.towline.admin_url();
         let approved = integration::Towline::command(["approve", &section.name, "--admin", &url]).await.unwrap();
-        assert!(approved.status.success(), "{approved:?}");
+        let told = String::from_utf8_lossy(&approved.stdout);
+        assert!(approved.status.success() && told.contains("\"remembered\": false"), "{approved:?}");
         section.local_gone("a", "o0").await;
         section.in_step().await;
     });

@@ -116,7 +116,7 @@ fn a_label_and_an_annotation_cost_one_write_each() {
         }
         let local = section.local_has("a", "orders", |_| true).await;
         let left = (local.metadata.labels.is_none(), local.metadata.annotations.unwrap_or_default());
-        assert!(left.0 && left.1.len() == 2, "what the remote drops goes, and two marks are left: {left:?}");
+        assert!(left.0 && left.1.len() == 3, "what the remote drops goes, and the marks are left: {left:?}");
     });
 }
 
