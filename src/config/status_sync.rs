@@ -188,7 +188,7 @@ impl StatusSyncConfig {
         section.election_namespace = fields.optional::<NamespaceName>("election_namespace").map(Into::into);
         let faults = fields.faults();
         fields.set("families", &mut section.families);
-        // Names that are none have been told.
+        // Invalid names have been reported already.
         if section.families.is_empty() && fields.faults() == faults {
             let allowed = format!("at least one of {}", StatusFamily::ALLOWED);
             fields.fault_at("families", Problem::Value { found: "none".to_owned(), allowed, suggestion: None });

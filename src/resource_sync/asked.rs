@@ -64,7 +64,8 @@ impl Section {
     /// Requests what bears our finalizer and is not selected.
     async fn request_unselected(&self) -> Result<(), Error> {
         let Some(kind) = self.remote_kind() else { return Ok(()) };
-        let held = self.remote_cluster().held_by(&kind, |finalizer| self.policy.marks.is_finalizer(finalizer)).await?;
+        let held =
+            self.remote_cluster().held_by(&kind, |finalizer| self.policy.marks.is_finalizer_name(finalizer)).await?;
         for remote_key in held {
             if self.watches.remote.store().get(&remote_key).is_none()
                 && let Some(key) = self.mapping.local_of(&remote_key)

@@ -20,12 +20,12 @@ impl Section {
             return Err(Refused::Unavailable { reason });
         }
         self.state().change(|state| state.detached = Some(Detached { local_gone }));
-        let is_stored = self.stored("the detachment").await;
+        let stored = self.wait_until_stored("the detachment").await;
         self.look_for_unselected();
         let left = self.left_to_detach();
         tracing::info!(section = %self.name(), local_gone, objects = left, "section is being detached");
         self.request_all().await;
-        Ok(remembered(json!({"detaching": left}), is_stored))
+        Ok(remembered(json!({"detaching": left}), stored))
     }
 
     /// Takes a section back that was detached: its pairs are kept in step again.
@@ -34,9 +34,9 @@ impl Section {
             return Err(Refused::Conflict { reason: "the section is not detached".into() });
         }
         self.state().change(|state| state.detached = None);
-        let is_stored = self.stored("that the section is attached").await;
+        let stored = self.wait_until_stored("that the section is attached").await;
         tracing::info!(section = %self.name(), "section is attached again");
         self.decide_anew().await;
-        Ok(remembered(json!({"attached": self.all_pairs().len()}), is_stored))
+        Ok(remembered(json!({"attached": self.all_pairs().len()}), stored))
     }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use super::ownership;
 use super::plan::Policy;
 use crate::cluster::Object;
+use crate::config::Metadata;
 
 /// What is known of one of the section's two clusters.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +30,11 @@ impl KnownCluster {
     /// Whether a UID is another cluster's, in whose place this one is not.
     fn is_another(&self, uid: &str) -> bool {
         self.is_not(uid) && !self.in_place_of.iter().any(|former| **former == *uid)
+    }
+
+    /// Whether it is not known which cluster it is, and an operator has not said that it is in the place of this one.
+    fn is_unknown_beside(&self, uid: &str) -> bool {
+        self.uid.is_none() && !self.in_place_of.iter().any(|former| **former == *uid)
     }
 
     fn is_not(&self, uid: &str) -> bool {
@@ -78,28 +84,52 @@ impl Clusters {
         Some(Elsewhere::HeldFor(holder.into()))
     }
 
-    /// The other remote cluster that a local object or a namespace with proved marks of ours came from.
-    pub fn other_source(&self, object: &Object, policy: &Policy) -> Option<Elsewhere> {
-        let source = source(object, policy).filter(|source| self.remote.is_another(source))?;
-        Some(Elsewhere::CameFrom(source.into()))
+    /// The other remote cluster that a local object of ours came from. Where it is not known which one ours is, that is any.
+    pub fn other_source(&self, local: &Object, policy: &Policy) -> Option<Elsewhere> {
+        self.elsewhere(source(local, policy)?)
     }
 
-    /// What is to be noted on a remote object with our finalizer; `None`: it says so, or it is not known.
+    /// The same of a namespace.
+    pub fn other_source_of_namespace(&self, namespace: &Object, policy: &Policy) -> Option<Elsewhere> {
+        self.elsewhere(source_of_namespace(namespace, policy)?)
+    }
+
+    fn elsewhere(&self, source: &str) -> Option<Elsewhere> {
+        let is_other = self.remote.is_another(source) || self.remote.is_unknown_beside(source);
+        is_other.then(|| Elsewhere::CameFrom(source.into()))
+    }
+
+    /// The mark of a local object that is made for a remote one, where the remote cluster is known.
+    pub fn source_mark(&self, remote: &Object) -> Option<Arc<str>> {
+        Some(format!("{}/{}", self.remote.uid.as_ref()?, remote.uid).into())
+    }
+
+    /// What is to be noted with our finalizer on a remote object; `None`: it says so, or it is not known, or there is the note
+    /// of somebody who has another finalizer on the object.
     pub fn note(&self, remote: &Object, policy: &Policy) -> Option<Arc<str>> {
+        let marks = &policy.marks;
         let uid = self.local.uid.as_ref().filter(|_| policy.write_back)?;
-        let note = format!("{uid}/{}/{}", remote.uid, policy.marks.finalizer);
-        (remote.annotation(&policy.marks.local_cluster) != Some(&*note)).then(|| note.into())
+        let is_theirs = marks
+            .holder_note(remote)
+            .is_some_and(|note| remote.has_finalizer(note.finalizer) && !marks.is_finalizer_on(remote, note.finalizer));
+        let note = format!("{uid}/{}/{}", remote.uid, marks.finalizer);
+        let is_noted = remote.annotation(&marks.local_cluster) == Some(&*note);
+        (!is_theirs && !is_noted).then(|| note.into())
     }
 
-    /// Whether a remote object was held for a cluster in whose place this one is: that is to be noted.
+    /// Whether a remote object with our finalizer was held for a cluster in whose place this one is: that is to be noted.
     pub fn takes_place(&self, remote: &Object, policy: &Policy) -> bool {
-        holder(remote, policy).is_some_and(|holder| self.local.is_not(holder))
+        let is_other = holder(remote, policy).is_some_and(|holder| self.local.is_not(holder));
+        is_other && remote.has_finalizer(&policy.marks.finalizer)
     }
 
-    /// The remote cluster of now, where a namespace's marks name one in whose place it is.
+    /// The remote cluster of now, where a namespace's proved marks name none, or one in whose place it is.
     pub fn new_source(&self, namespace: &Object, policy: &Policy) -> Option<Arc<str>> {
-        let is_former = source(namespace, policy).is_some_and(|source| self.remote.is_not(source));
-        self.remote.uid.clone().filter(|_| is_former && self.other_source(namespace, policy).is_none())
+        let uid = self.remote.uid.clone()?;
+        let source = policy.marks.value_of(namespace, &policy.marks.remote_cluster);
+        let is_news =
+            source.is_none_or(|source| *source != *uid) && self.other_source_of_namespace(namespace, policy).is_none();
+        (is_news && ownership::marks_prove(namespace, policy).is_ok()).then_some(uid)
     }
 }
 
@@ -129,11 +159,28 @@ fn holder<'o>(remote: &'o Object, policy: &Policy) -> Option<&'o str> {
         return None;
     }
     let note = marks.holder_note(remote)?;
-    marks.is_finalizer(note.finalizer).then_some(note.cluster)
+    marks.is_finalizer_on(remote, note.finalizer).then_some(note.cluster)
 }
 
-/// The remote cluster that proved marks of ours name.
-fn source<'o>(object: &'o Object, policy: &Policy) -> Option<&'o str> {
-    let source = policy.marks.value_of(object, &policy.marks.remote_cluster)?;
-    ownership::marks_prove(object, policy).is_ok().then_some(source)
+/// The remote cluster that a local object's mark names (`cluster/object`, by UID), where one of this section's managers wrote
+/// it, and for the remote object that the other marks name: a section behind another one may have copied it.
+fn source<'o>(local: &'o Object, policy: &Policy) -> Option<&'o str> {
+    let marks = &policy.marks;
+    let (cluster, object) = own_mark(local, policy).filter(|_| policy.metadata == Metadata::Merge)?.split_once('/')?;
+    (marks.value_of(local, &marks.remote_uid) == Some(object)).then_some(cluster)
+}
+
+/// The remote cluster that a namespace's mark names, where one of this section's managers wrote it.
+fn source_of_namespace<'o>(namespace: &'o Object, policy: &Policy) -> Option<&'o str> {
+    own_mark(namespace, policy)
+}
+
+fn own_mark<'o>(object: &'o Object, policy: &Policy) -> Option<&'o str> {
+    let names = policy.marks.names_on(object, &policy.marks.remote_cluster);
+    let name = names.first()?;
+    let wrote = |manager: &Arc<str>| object.owned_by(manager).is_some_and(|owned| owned.annotations.contains(name));
+    if !policy.managers.iter().any(wrote) || ownership::marks_prove(object, policy).is_err() {
+        return None;
+    }
+    policy.marks.value_of(object, name)
 }

@@ -48,7 +48,7 @@ pub(super) async fn execute(section: &Section, step: &Step, observed: &Observed)
                 annotations.insert(marks.sync_error.to_string(), Value::Null);
             }
             if let (Some(annotations), Some(uid)) =
-                (annotations.as_object_mut(), observed.holder_to_note(section.policy()))
+                (annotations.as_object_mut(), observed.holder_to_renew(section.policy()))
             {
                 annotations.insert(marks.local_cluster.to_string(), json!(&*uid));
             }

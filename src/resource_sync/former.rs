@@ -135,7 +135,13 @@ impl Renewal {
             let held: Vec<&str> = finalizers.iter().map(AsRef::as_ref).collect();
             operations.push(json!({"op": "replace", "path": "/metadata/finalizers", "value": held}));
         }
-        for (mark, value) in &self.annotations {
+        let has_map = !object.annotations.is_empty() || object.hidden_annotations;
+        if !has_map && !self.annotations.is_empty() {
+            let set =
+                self.annotations.iter().filter_map(|(mark, value)| Some((mark.to_string(), json!(value.as_deref()?))));
+            operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": set.collect::<Map<_, _>>()}));
+        }
+        for (mark, value) in self.annotations.iter().filter(|_| has_map) {
             let path = format!("/metadata/annotations/{}", escape(mark));
             operations.push(match value {
                 Some(value) => json!({"op": "add", "path": path, "value": &**value}),

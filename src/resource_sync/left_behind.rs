@@ -176,7 +176,7 @@ fn find(looked: &Looked, wanted: &Wanted<'_>) -> Vec<LeftBehind> {
             let is_owned = wanted.owners.iter().any(|Owner { section, of_kind, of_remote }| {
                 *of_kind
                     && *of_remote
-                    && section.policy.marks.is_finalizer(finalizer)
+                    && section.policy.marks.is_finalizer_among(&remote.finalizers, finalizer)
                     && section.mapping.local_of(&remote.key).is_some()
             });
             if !is_owned {

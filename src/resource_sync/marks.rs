@@ -13,6 +13,7 @@ pub(super) const OWNER_SECTION: &str = "sync-owner-section";
 const REMOTE_GENERATION: &str = "sync-remote-generation";
 const LOCAL_GENERATION: &str = "sync-local-generation";
 const SYNC_ERROR: &str = "sync-error";
+const REMOTE_CLUSTER: &str = "sync-remote-cluster";
 const LOCAL_CLUSTER: &str = "sync-local-cluster";
 
 /// Every mark of one section, spelled out once.
@@ -28,8 +29,9 @@ pub struct Marks {
     pub owner_section: Arc<str>,
     /// On a local object: UID of the remote object it came from.
     pub remote_uid: Arc<str>,
-    /// On a local object or namespace: the remote cluster it came from, by the UID of its namespace `kube-system`. Two daemons
-    /// with a section of one name and different remote clusters are told apart by it.
+    /// On a local object (`cluster/object`) and on a namespace (`cluster`): the remote cluster that it came from, by the UID of
+    /// its namespace `kube-system`, and the remote object's UID. Two daemons with a section of one name and different remote
+    /// clusters are told apart by it.
     pub remote_cluster: Arc<str>,
     /// On a local object or namespace: the key of the object that carries it. A copy carries another's.
     pub local_name: Arc<str>,
@@ -79,7 +81,7 @@ impl Marks {
             owner_resource: mark("sync-owner-resource"),
             owner_section: mark(OWNER_SECTION),
             remote_uid: mark(REMOTE_UID),
-            remote_cluster: mark("sync-remote-cluster"),
+            remote_cluster: mark(REMOTE_CLUSTER),
             local_name: mark("sync-local-name"),
             adopted: mark("sync-adopted"),
             released: mark("sync-released"),
@@ -115,11 +117,18 @@ impl Marks {
         remote.finalizers.iter().any(|held| *held != self.finalizer && self.is_finalizer_on(remote, held))
     }
 
-    /// Whether a finalizer on this remote object is ours, by any of its names. One by a former name is not where the object
-    /// says that it is held by the name of now: whoever has put it on since has that name now, as another local cluster may.
+    /// Whether a finalizer on this remote object is ours, by any of its names. One by a former name is somebody else's where
+    /// the present one is there, too, or is noted: a renewal is one write, so whoever has put it on since has that name now.
     pub fn is_finalizer_on(&self, remote: &Object, finalizer: &str) -> bool {
-        let is_renamed = || self.holder_note(remote).is_some_and(|note| note.finalizer == &*self.finalizer);
-        finalizer == &*self.finalizer || (self.is_finalizer(finalizer) && !is_renamed())
+        let is_renewed = || {
+            let is_noted = self.holder_note(remote).is_some_and(|note| note.finalizer == &*self.finalizer);
+            is_noted || remote.has_finalizer(&self.finalizer)
+        };
+        finalizer == &*self.finalizer || (self.is_former_finalizer(finalizer) && !is_renewed())
+    }
+
+    fn is_former_finalizer(&self, finalizer: &str) -> bool {
+        self.former.finalizers.iter().any(|former| &**former == finalizer)
     }
 
     /// What is noted on a remote object about who holds it; a note on a copy is about what was copied.
@@ -128,9 +137,16 @@ impl Marks {
         (note.object == &*remote.uid).then_some(note)
     }
 
-    /// Whether the name of a finalizer is ours, present or former.
-    pub fn is_finalizer(&self, finalizer: &str) -> bool {
-        finalizer == &*self.finalizer || self.former.finalizers.iter().any(|former| &**former == finalizer)
+    /// Whether a finalizer has a name of ours, present or former.
+    pub fn is_finalizer_name(&self, finalizer: &str) -> bool {
+        finalizer == &*self.finalizer || self.is_former_finalizer(finalizer)
+    }
+
+    /// The same among the finalizers of an object of which no more is known: one by a former name beside the present one is
+    /// somebody else's.
+    pub fn is_finalizer_among(&self, finalizers: &[String], finalizer: &str) -> bool {
+        let is_renewed = || finalizers.iter().any(|held| *held == *self.finalizer);
+        finalizer == &*self.finalizer || (self.is_former_finalizer(finalizer) && !is_renewed())
     }
 
     /// The former names of a mark.
@@ -155,10 +171,15 @@ impl Marks {
         [&self.remote_generation, &self.local_generation, &self.sync_error, &self.local_cluster]
     }
 
-    /// What goes from a remote object with our finalizer, by the names that it has there.
+    /// What goes from a remote object with our finalizer, by the names that it has there. A note stays where it says that a
+    /// finalizer which stays is somebody else's.
     pub fn gone_with_finalizer(&self, remote: &Object) -> Vec<Arc<str>> {
         let mut names = self.names_on(remote, &self.sync_error);
-        names.extend(self.names_on(remote, &self.local_cluster));
+        let is_theirs = |held: &Arc<str>| self.is_finalizer_name(held) && !self.is_finalizer_on(remote, held);
+        let is_of_others = self.holder_note(remote).is_some_and(|note| !self.is_finalizer_name(note.finalizer));
+        if !is_of_others && !remote.finalizers.iter().any(is_theirs) {
+            names.extend(self.names_on(remote, &self.local_cluster));
+        }
         names
     }
 
@@ -259,9 +280,10 @@ pub fn local_cluster_mark(domain: &str) -> String {
     format!("{domain}/{LOCAL_CLUSTER}")
 }
 
-/// Whether an annotation is what a section notes about a pair on its remote object, of whichever domain.
+/// Whether an annotation is what a section notes about a pair on one of its objects, of whichever domain, and which is never
+/// taken from one side to the other.
 pub fn is_note(annotation: &str) -> bool {
-    let notes = [REMOTE_GENERATION, LOCAL_GENERATION, SYNC_ERROR, LOCAL_CLUSTER];
+    let notes = [REMOTE_GENERATION, LOCAL_GENERATION, SYNC_ERROR, LOCAL_CLUSTER, REMOTE_CLUSTER];
     annotation.split_once('/').is_some_and(|(_, name)| notes.contains(&name))
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::guard::Verdict;
-use super::plan::{Absence, Harm, Observed, Remote};
+use super::plan::{Absence, Harm, Observed, Remote, Rest};
 use super::reconcile::{CATCH_UP, End, PairReconciler};
 use super::section::Section;
 use crate::cluster::{Error, Kind, Object};
@@ -39,9 +39,10 @@ fn known_missing(section: &Section) -> Option<(Arc<Kind>, u64)> {
 
 impl PairReconciler {
     /// An object that leaves the selector looks like one that is gone, and may still bear our finalizer.
-    pub(super) fn may_have_left_the_selector(&self, section: &Section, observed: &Observed) -> bool {
+    pub(super) fn may_have_left_the_selector(&self, section: &Section, observed: &Observed, rest: Rest) -> bool {
         let unseen = matches!(observed.remote, Remote::Absent(Absence::SeenTerminating | Absence::Unexplained));
         unseen
+            && matches!(rest, Rest::Gone | Rest::Unclaimed(_) | Rest::OtherCluster)
             && !section.config().selector.is_empty()
             && section.table.lock().get(&self.key).is_some_and(|pair| pair.holds_remote)
     }

@@ -147,7 +147,7 @@ impl Section {
     /// Whether this section made the namespace: its marks say so, and either prove it, or the remote object that they name
     /// bears our finalizer. So a namespace that another program made for the pair is deleted with it, and a copy never is.
     pub(super) fn owns(&self, namespace: &Object) -> bool {
-        if self.is_from_elsewhere(namespace) {
+        if self.is_namespace_from_elsewhere(namespace) {
             return false;
         }
         match self.policy.marks.namespace_owner(namespace) {

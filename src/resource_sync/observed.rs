@@ -114,6 +114,12 @@ impl Observed {
         self.clusters.note(self.remote_object()?, policy)
     }
 
+    /// The same where nothing else is written for it: not before our finalizer is on, by its present name.
+    pub(super) fn holder_to_renew(&self, policy: &Policy) -> Option<Arc<str>> {
+        let is_on = self.remote_object().is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer));
+        self.holder_to_note(policy).filter(|_| is_on)
+    }
+
     /// Whether the remote object bears our finalizer, for this local cluster.
     pub(super) fn is_held_here(&self, policy: &Policy) -> bool {
         self.remote_object().is_some_and(|remote| policy.marks.holds(remote)) && self.other_holder(policy).is_none()
@@ -140,14 +146,14 @@ impl Observed {
                 });
             }
             Step::RemoveFinalizer => self.change_remote(|remote| {
-                remote.resource_version = Arc::clone(&written.resource_version);
+                let gone = if policy.write_back { policy.marks.gone_with_finalizer(remote) } else { Vec::new() };
                 let held = std::mem::take(&mut remote.finalizers);
-                let others = held.iter().filter(|held| !policy.marks.is_finalizer_on(remote, held)).cloned();
-                remote.finalizers = others.collect();
-                if policy.write_back {
-                    for mark in policy.marks.gone_with_finalizer(remote) {
-                        remote.annotations.remove(&mark);
-                    }
+                let of_before = Object { finalizers: held, ..remote.clone() };
+                let is_others = |held: &&Arc<str>| !policy.marks.is_finalizer_on(&of_before, held);
+                remote.finalizers = of_before.finalizers.iter().filter(is_others).cloned().collect();
+                remote.resource_version = Arc::clone(&written.resource_version);
+                for mark in gone {
+                    remote.annotations.remove(&mark);
                 }
             }),
             Step::WriteRemoteStatus => {
@@ -229,7 +235,7 @@ impl Observed {
     fn note_generations(&mut self, remote_generation: i64, local_generation: i64, policy: &Policy) {
         let marks = &policy.marks;
         let notes = [(&marks.remote_generation, remote_generation), (&marks.local_generation, local_generation)];
-        let holder = self.holder_to_note(policy);
+        let holder = self.holder_to_renew(policy);
         self.change_remote(|remote| {
             for (mark, generation) in notes {
                 remote.annotations.insert(Arc::clone(mark), generation.to_string().into());

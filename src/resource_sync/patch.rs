@@ -198,9 +198,7 @@ pub fn local_change(
     change.annotations = key_changes(&annotations, &local.annotations, policy.metadata, |key| {
         ownership::owns_key(local, policy, |owned| owned.annotations.contains(key))
     });
-    // Where it is not known, what was known before stays noted.
-    let is_source = |key: &Arc<str>| policy.metadata == Metadata::Merge && *key == policy.marks.remote_cluster;
-    change.annotations.retain(|key, value| value.is_some() || !(policy.marks.stays_on_local(key) || is_source(key)));
+    change.annotations.retain(|key, value| value.is_some() || !policy.marks.stays_on_local(key));
     if change.is_empty() {
         return None;
     }
@@ -230,7 +228,7 @@ fn own_marks(
     clusters: &Clusters,
 ) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
     let marks = &policy.marks;
-    let source = clusters.remote.uid.clone().map(|uid| (Arc::clone(&marks.remote_cluster), uid));
+    let source = clusters.source_mark(remote).map(|source| (Arc::clone(&marks.remote_cluster), source));
     [
         (Arc::clone(&marks.remote_uid), Arc::clone(&remote.uid)),
         (Arc::clone(&marks.local_name), local.to_string().into()),

@@ -249,9 +249,12 @@ pub fn next(observed: &Observed, policy: &Policy) -> Next {
         return Next::Rest(Rest::OtherCluster);
     }
     if observed.other_source(policy).is_some() {
-        // Put on before the local object was seen, and nothing was made by it.
-        let holds_nothing = |remote: &Arc<Object>| remote.deleting && !ownership::was_in_step(remote, policy);
-        let is_to_let_go = observed.remote_object().is_some_and(holds_nothing) && observed.is_held_here(policy);
+        // Our finalizer was put on before that was seen. What ends here has nothing to wait for: the local object is another's.
+        let is_ending = match &observed.remote {
+            Remote::Present(remote) => remote.deleting,
+            Remote::Absent(absence) => matches!(absence, Absence::LeftSelector(_)),
+        };
+        let is_to_let_go = is_ending && observed.is_held_here(policy);
         return if is_to_let_go { Next::Do(Step::RemoveFinalizer) } else { Next::Rest(Rest::OtherCluster) };
     }
     match &observed.remote {

@@ -220,7 +220,7 @@ impl PairReconciler {
                 Mode::DetachingLocalGone => plan::detach(&observed, section.policy(), true),
             };
             let step = match next {
-                Next::Rest(Rest::Gone | Rest::Unclaimed(_)) if self.may_have_left_the_selector(section, &observed) => {
+                Next::Rest(rest) if self.may_have_left_the_selector(section, &observed, rest) => {
                     match self.look_behind_the_selector(section, &mut observed).await {
                         Ok(None) => continue,
                         Ok(Some(end)) => return (end, observed),

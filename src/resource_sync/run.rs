@@ -66,6 +66,25 @@ impl Drop for Running {
     }
 }
 
+/// While it lives, nothing that the guard has to permit is done. When it is dropped the guard looks at all pairs, as at the
+/// end of a list.
+pub(super) struct Noting<'s> {
+    section: &'s Section,
+    was_noting: bool,
+}
+
+impl Drop for Noting<'_> {
+    fn drop(&mut self) {
+        // Else that is still to come.
+        if !self.was_noting {
+            *self.section.counted.lock() = None;
+            self.section.look_for_suspects();
+            self.section.run.write().is_noting = false;
+            self.section.suspects_may_go();
+        }
+    }
+}
+
 impl Section {
     /// Begins to run, with nothing but what the watches are going to show.
     pub fn begin(self: &Arc<Self>) -> Running {
@@ -156,16 +175,26 @@ impl Section {
                 self.look_for_unseen();
                 self.write_left_fields_again();
             }
-            for key in self.all_pairs() {
-                if let Some(remote_key) = self.mapping().remote_of(&key) {
-                    self.look_for_suspect(&key, &remote_key);
-                }
-            }
+            self.look_for_suspects();
         }
         self.run.write().is_noting = false;
         if is_listed {
             self.request_all().await;
             self.suspects_may_go();
+        }
+    }
+
+    /// What is suspicious is about to change for many pairs: none of them is acted upon until the guard knows.
+    pub(super) fn note_suspects(&self) -> Noting<'_> {
+        let was_noting = std::mem::replace(&mut self.run.write().is_noting, true);
+        Noting { section: self, was_noting }
+    }
+
+    fn look_for_suspects(&self) {
+        for key in self.all_pairs() {
+            if let Some(remote_key) = self.mapping().remote_of(&key) {
+                self.look_for_suspect(&key, &remote_key);
+            }
         }
     }
 

@@ -5,19 +5,23 @@
 //! remembered, the pairs tell: if many that were in step have no local object, the local cluster is another one, or was
 //! emptied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::elsewhere::{Clusters, Elsewhere, KnownCluster};
 use super::guard::WINDOW;
+use super::marks::NamespaceOwner;
 use super::ownership;
 use super::section::{Mode, Section};
 use crate::cluster::{Cluster, Identity, Object, ObjectKey, Replaced};
 use crate::config::ClusterName;
 use crate::state::Identities;
 
+/// When a remote cluster was approved in the place of another: what came from that is ours for good, however long it is paused
+/// or fails. A local cluster that was replaced may come back, and then holds what it has.
+const FOR_GOOD: u64 = u64::MAX;
 /// So many pairs may always lack their local object.
 const ALWAYS: usize = 10;
 
@@ -216,6 +220,11 @@ impl Section {
             .any(|(cluster, epoch)| matches!(cluster.identity(), Identity::Unknown { .. }) && cluster.epoch() != epoch)
     }
 
+    /// Whether both clusters' identities are known, so that they can be remembered.
+    pub(super) fn knows_clusters(&self) -> bool {
+        [self.remote_cluster(), self.local_cluster()].iter().all(|cluster| cluster.identity().uid().is_some())
+    }
+
     /// An operator accepts the clusters as they are; the objection that this overrules, if there was one.
     pub(super) fn accept_clusters(&self) -> Option<Objection> {
         let seen = [Seen::of(self.remote_cluster()), Seen::of(self.local_cluster())];
@@ -252,38 +261,55 @@ impl Section {
         self.clusters_view().other_holder(remote, &self.policy).is_some()
     }
 
-    /// Whether a local object or a namespace with our marks came from another remote cluster.
-    pub(super) fn is_from_elsewhere(&self, object: &Object) -> bool {
+    /// Whether a local object of ours came from another remote cluster.
+    pub(super) fn is_from_elsewhere(&self, local: &Object) -> bool {
+        self.may_be_from_elsewhere(local) && self.clusters_view().other_source(local, &self.policy).is_some()
+    }
+
+    /// The same of a namespace.
+    pub(super) fn is_namespace_from_elsewhere(&self, namespace: &Object) -> bool {
+        self.may_be_from_elsewhere(namespace)
+            && self.clusters_view().other_source_of_namespace(namespace, &self.policy).is_some()
+    }
+
+    /// Most name the cluster that is there.
+    fn may_be_from_elsewhere(&self, object: &Object) -> bool {
         let Some(source) = self.policy.marks.value_of(object, &self.policy.marks.remote_cluster) else { return false };
-        let is_ours = self.remote_cluster().identity().uid().is_some_and(|uid| **uid == *source);
-        !is_ours && self.clusters_view().other_source(object, &self.policy).is_some()
+        !self.remote_cluster().identity().uid().is_some_and(|uid| source.starts_with(&**uid))
     }
 
-    /// The pairs that are another cluster's.
+    /// What is another cluster's: pairs by their local keys, and namespaces. What is paused is left to whoever paused it.
     pub(super) fn elsewhere(&self) -> Vec<(ObjectKey, Elsewhere)> {
-        let clusters = self.clusters_view();
-        let mut pairs = BTreeMap::new();
-        for local in self.watches.local.store().objects() {
-            if self.mapping.remote_of(&local.key).is_some()
-                && let Some(elsewhere) = clusters.other_source(&local, &self.policy)
-            {
-                pairs.insert(local.key.clone(), elsewhere);
+        let (clusters, marks) = (self.clusters_view(), &self.policy.marks);
+        let mut found = Vec::new();
+        for remote in self.watches.remote.store().objects().iter().filter(|remote| !marks.is_paused(remote)) {
+            if let Some(key) = self.mapping.local_of(&remote.key) {
+                found.extend(clusters.other_holder(remote, &self.policy).map(|elsewhere| (key, elsewhere)));
             }
         }
-        for remote in self.watches.remote.store().objects() {
-            if let Some(key) = self.mapping.local_of(&remote.key)
-                && let Some(elsewhere) = clusters.other_holder(&remote, &self.policy)
-            {
-                pairs.insert(key, elsewhere);
+        for local in self.watches.local.store().objects().iter().filter(|local| !marks.is_paused(local)) {
+            if self.mapping.remote_of(&local.key).is_some() {
+                let elsewhere = clusters.other_source(local, &self.policy);
+                found.extend(elsewhere.map(|elsewhere| (local.key.clone(), elsewhere)));
             }
         }
-        pairs.into_iter().collect()
+        for namespace in self.watches.namespaces.store().objects() {
+            if self.mapping.remote_namespace_of(&namespace.key.name).is_some()
+                && marks.namespace_owner(&namespace) == NamespaceOwner::Us
+            {
+                let elsewhere = clusters.other_source_of_namespace(&namespace, &self.policy);
+                found.extend(elsewhere.map(|elsewhere| (namespace.key.clone(), elsewhere)));
+            }
+        }
+        found.sort_by(|(left, _), (right, _)| left.cmp(right));
+        found
     }
 
-    /// An operator says that the section's clusters are in the place of those that pairs belong to: how many pairs that frees.
+    /// An operator says that the section's clusters are in the place of those that this belongs to: how many objects and
+    /// namespaces that frees.
     pub(super) fn take_over(&self) -> usize {
-        let pairs = self.elsewhere();
-        if pairs.is_empty() {
+        let found = self.elsewhere();
+        if found.is_empty() {
             return 0;
         }
         let mut known = self.known_clusters.lock();
@@ -293,17 +319,19 @@ impl Section {
         for former in [&mut *former_remotes, &mut *former_locals] {
             former.retain(|_, when| now.saturating_sub(*when) < WINDOW.as_secs());
         }
-        for (_, elsewhere) in &pairs {
+        for (_, elsewhere) in &found {
             let (former, uid) = match elsewhere {
                 Elsewhere::HeldFor(uid) => (&mut *former_locals, uid),
                 Elsewhere::CameFrom(uid) => (&mut *former_remotes, uid),
             };
-            former.insert(uid.to_string(), now);
+            // What is for good stays so.
+            former.entry(uid.to_string()).and_modify(|when| *when = now.max(*when)).or_insert(now);
         }
         let identities = known.identities.clone();
         drop(known);
         self.state().change(|state| state.identities = identities);
-        pairs.len()
+        let keys: BTreeSet<&ObjectKey> = found.iter().map(|(key, _)| key).collect();
+        keys.len()
     }
 
     fn tell_objection(&self, objection: &Objection) {
@@ -329,13 +357,14 @@ impl Known {
     fn accept(&mut self, seen: [Seen; 2]) -> Identities {
         let [remote, local] = &seen;
         let known = &mut self.identities;
-        for (held, former, side) in [
-            (&mut known.remote, &mut known.former_remotes, remote),
-            (&mut known.local, &mut known.former_locals, local),
+        for (held, former, since, side) in [
+            (&mut known.remote, &mut known.former_remotes, FOR_GOOD, remote),
+            (&mut known.local, &mut known.former_locals, seconds_now(), local),
         ] {
             let Some(now) = side.identity.uid() else { continue };
+            former.remove(&**now);
             let before = held.replace(now.to_string()).filter(|before| **before != **now);
-            former.extend(before.map(|before| (before, seconds_now())));
+            former.extend(before.map(|before| (before, since)));
         }
         if self.epochs.is_none() {
             self.epochs = Some([remote.epoch, local.epoch]);

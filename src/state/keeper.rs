@@ -39,6 +39,13 @@ pub struct NotDurable {
     pub reason: Arc<str>,
 }
 
+impl NotDurable {
+    /// It is not, for this reason.
+    pub fn because(reason: &str) -> Self {
+        Self { reason: reason.into() }
+    }
+}
+
 /// How far changes are stored.
 #[derive(Debug, Clone, Default)]
 struct Progress {
@@ -274,9 +281,14 @@ impl Keeper {
         }
     }
 
-    /// The same for what an operator has ordered, which counts all the same: a failure is in the log, too.
-    pub async fn stored(&self, section: &SectionName, what: &str) -> Result<(), NotDurable> {
-        let stored = self.persisted().await;
+    /// The same for what an operator has ordered, which counts all the same: a failure is in the log, too. What a dry run is
+    /// told is never stored.
+    pub async fn wait_until_stored(&self, section: &SectionName, what: &str) -> Result<(), NotDurable> {
+        let stored = if self.owner.read_only {
+            Err(NotDurable::because("a dry run writes nothing"))
+        } else {
+            self.persisted().await
+        };
         if let Err(failure) = &stored {
             tracing::warn!(%section, reason = %failure, "{what} is not stored: a restart forgets it");
         }

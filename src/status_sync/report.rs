@@ -14,7 +14,7 @@ use super::standing::Standing;
 use super::tally::Tally;
 use crate::cluster::{Identity, ObjectKey};
 use crate::config::SectionName;
-use crate::state::remembered;
+use crate::state::{NotDurable, remembered};
 use crate::telemetry::{
     self, ClusterStanding, Condition, Facts, Held, HeldObject, NotReady, Overview, Readiness, Refused,
 };
@@ -259,8 +259,8 @@ impl telemetry::Section for StatusSyncReport {
             if let Some(objection) = self.shared.standing.approve() {
                 tracing::info!(section = %self.name, overruled = %objection, "the hub is approved");
                 let done = json!({"approved": 0, "overruled": objection.to_string()});
-                let is_stored = self.shared.standing.keeper().stored(&self.name, "the approval").await;
-                return Ok(remembered(done, is_stored));
+                let stored = self.shared.standing.keeper().wait_until_stored(&self.name, "the approval").await;
+                return Ok(remembered(done, stored));
             }
             let held: usize = self.pollers.iter().filter_map(|poller| poller.report().mass_clear_held).sum();
             if held == 0 {
@@ -268,7 +268,8 @@ impl telemetry::Section for StatusSyncReport {
             }
             tracing::info!(objects = held, "mass clearing approved");
             self.shared.approvals.send_modify(|approvals| *approvals += 1);
-            Ok(json!({"approved": held}))
+            let stored = Err(NotDurable::because("it is for what is held now"));
+            Ok(remembered(json!({"approved": held}), stored))
         })
     }
 

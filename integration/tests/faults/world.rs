@@ -264,6 +264,14 @@ impl Lane {
         self.uids(&self.edge_client).await
     }
 
+    /// The names of the lane's namespaces on the edge.
+    pub(crate) async fn local_namespaces(&self) -> Vec<String> {
+        let namespaces: Api<Namespace> = Api::all(self.edge.client(users::ADMIN).await.unwrap());
+        let listed = namespaces.list(&ListParams::default()).await.unwrap();
+        let names = listed.items.iter().map(ResourceExt::name_any);
+        names.filter(|name| name.starts_with(&self.prefix)).collect()
+    }
+
     /// The remote objects' UIDs.
     pub(crate) async fn remote_uids(&self) -> BTreeMap<String, String> {
         self.uids(&self.hub_client).await

@@ -39,10 +39,10 @@ fn merged_metadata_is_asserted_and_what_others_put_there_stays() {
         let wanted = map(&[("new", "n"), ("team", "a"), ("zone", "z")]);
         let local = section.local_has("a", "orders", |local| local.labels() == &wanted).await;
         let uid = section.remote_has("a", "orders", |_| true).await.uid().unwrap();
-        let hub = section.world.hub.uid().await.unwrap();
+        let source = format!("{}/{uid}", section.world.hub.uid().await.unwrap());
         let expected = map(&[
             ("example.org/other", "o"),
-            (&mark("sync-remote-cluster"), &hub),
+            (&mark("sync-remote-cluster"), &source),
             (&mark("sync-remote-uid"), &uid),
             (&mark("sync-local-name"), "merged-a/orders"),
         ]);

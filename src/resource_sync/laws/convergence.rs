@@ -127,6 +127,8 @@ fn is_as_specified(world: &World, traits: Traits, name: &str) -> Result<(), Test
             if map == "annotations" {
                 wanted.insert(REMOTE_UID.to_owned(), remote["metadata"]["uid"].clone());
                 wanted.insert(LOCAL_NAME.to_owned(), json!(format!("{NAMESPACE}/{name}")));
+                let uid = remote["metadata"]["uid"].as_str().unwrap_or_default();
+                wanted.insert("cloud.teleport.dev/sync-remote-cluster".to_owned(), json!(format!("hub/{uid}")));
             }
             held.retain(|key, _| wanted.contains_key(key) || ours.get(format!("f:{key}")).is_some());
         }

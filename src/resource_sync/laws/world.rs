@@ -9,7 +9,7 @@ use super::object;
 use super::server::{Refused, Server, Sort, Traits};
 use super::watch::{Awaited, Watch};
 use crate::cluster::{Object, ObjectKey, Written};
-use crate::resource_sync::elsewhere::Clusters;
+use crate::resource_sync::elsewhere::{Clusters, KnownCluster};
 use crate::resource_sync::marks::NamespaceOwner;
 use crate::resource_sync::ownership;
 use crate::resource_sync::plan::{self, Absence, Namespace, Next, Observed, Policy, Remote, Rest, Step};
@@ -256,7 +256,10 @@ impl World {
             }),
             local_was_there: self.pairs[name].local_was_there && locals.cache.contains_key(name),
             source_lives_at: None,
-            clusters: Clusters::default(),
+            clusters: Clusters {
+                remote: KnownCluster { uid: Some("hub".into()), in_place_of: Vec::new() },
+                ..Clusters::default()
+            },
             permitted: None,
             secrets: Vec::new(),
             settled: self.pairs[name].settled.clone(),

@@ -9,7 +9,7 @@ use super::{LOCAL_NAME, OBJECTS, Stage, local, managed, remote};
 use crate::actor::Outcome;
 
 /// A live GET of an object that is gone.
-fn not_found(line: &str) -> (u16, Value) {
+pub(super) fn not_found(line: &str) -> (u16, Value) {
     let name = line.rsplit('/').next().unwrap_or_default();
     (
         404,

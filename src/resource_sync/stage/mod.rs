@@ -3,6 +3,7 @@
 //! The caches show what a test lets them show, an API server answers what it is told to, and every request is counted.
 
 mod absences;
+mod approvals;
 mod left_fields;
 mod namespace_use;
 mod namespaces;
@@ -184,7 +185,7 @@ fn local(name: &str, version: u64) -> Value {
             "name": name, "namespace": "team", "uid": format!("local-{name}"), "resourceVersion": version.to_string(),
             "generation": 1, "annotations": {
                 "cloud.teleport.dev/sync-remote-uid": format!("remote-{name}"),
-                "cloud.teleport.dev/sync-remote-cluster": "hub",
+                "cloud.teleport.dev/sync-remote-cluster": format!("hub/remote-{name}"),
                 LOCAL_NAME: format!("team/{name}"),
             },
             "managedFields": managed("databases"),
