@@ -54,7 +54,12 @@ impl PairReconciler {
                         self.awaiting.remote.await_absence(&remote.uid);
                     }
                 }
-                section.table.lock().pair(&self.key).holds_remote = false;
+                {
+                    let mut table = section.table.lock();
+                    let pair = table.pair(&self.key);
+                    pair.holds_remote = false;
+                    pair.released = observed.remote_object().map(|remote| Arc::clone(&remote.uid));
+                }
                 section.guard.lock().clear(&self.key);
             }
             Step::WriteRemoteStatus => {

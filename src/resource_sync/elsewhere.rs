@@ -109,9 +109,7 @@ impl Clusters {
     pub fn note(&self, remote: &Object, policy: &Policy) -> Option<Arc<str>> {
         let marks = &policy.marks;
         let uid = self.local.uid.as_ref().filter(|_| policy.write_back)?;
-        let is_theirs = marks
-            .holder_note(remote)
-            .is_some_and(|note| remote.has_finalizer(note.finalizer) && !marks.is_finalizer_on(remote, note.finalizer));
+        let is_theirs = marks.is_noted_by_others(remote);
         let note = format!("{uid}/{}/{}", remote.uid, marks.finalizer);
         let is_noted = remote.annotation(&marks.local_cluster) == Some(&*note);
         (!is_theirs && !is_noted).then(|| note.into())

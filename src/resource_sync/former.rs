@@ -52,8 +52,14 @@ impl Renewal {
             return None;
         }
         // Without write-back the notes are another follower's.
-        let mut annotations =
-            if policy.write_back { renamed(remote, marks, &marks.on_remote()) } else { BTreeMap::new() };
+        let mut annotations = if policy.write_back {
+            // Another follower's note stays where it is.
+            let is_theirs = |mark: &Arc<str>| *mark == marks.local_cluster && marks.is_noted_by_others(remote);
+            let which: Vec<&Arc<str>> = marks.on_remote().into_iter().filter(|mark| !is_theirs(mark)).collect();
+            renamed(remote, marks, &which)
+        } else {
+            BTreeMap::new()
+        };
         let finalizers = marks.holds_former(remote).then(|| {
             // From now on a finalizer of the former name is not ours.
             let note = clusters.note(remote, policy);
@@ -90,6 +96,13 @@ impl Renewal {
         annotations.extend(new_source.map(|uid| (Arc::clone(&marks.remote_cluster), Some(uid))));
         Self { place: Place::Namespace, annotations, finalizers: None, managers: wrote_before(namespace, policy) }
             .if_any()
+    }
+
+    /// Whether it only says of which remote cluster a namespace is: where that may not be written, nothing else is missing.
+    pub fn is_only_source(&self, policy: &Policy) -> bool {
+        let marks = &policy.marks;
+        let is_source = |mark: &Arc<str>| *mark == marks.remote_cluster;
+        self.place == Place::Namespace && !self.managers && self.annotations.keys().all(is_source)
     }
 
     fn if_any(self) -> Option<Self> {

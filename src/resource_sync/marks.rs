@@ -131,6 +131,12 @@ impl Marks {
         self.former.finalizers.iter().any(|former| &**former == finalizer)
     }
 
+    /// Whether a remote object says that somebody holds it by a finalizer that is on it and not ours.
+    pub fn is_noted_by_others(&self, remote: &Object) -> bool {
+        self.holder_note(remote)
+            .is_some_and(|note| remote.has_finalizer(note.finalizer) && !self.is_finalizer_on(remote, note.finalizer))
+    }
+
     /// What is noted on a remote object about who holds it; a note on a copy is about what was copied.
     pub fn holder_note<'o>(&self, remote: &'o Object) -> Option<Note<'o>> {
         let note = self.value_of(remote, &self.local_cluster).and_then(Note::parse)?;
@@ -234,6 +240,12 @@ impl Marks {
         annotation == &*self.adopted
             || self.former_names_of(&self.adopted).any(|former| *former == *annotation)
             || is_note(annotation)
+    }
+
+    /// Whether an annotation is the mark of the remote cluster, by any of its names.
+    pub fn is_remote_cluster(&self, annotation: &str) -> bool {
+        annotation == &*self.remote_cluster
+            || self.former_names_of(&self.remote_cluster).any(|former| *former == *annotation)
     }
 
     /// Whether the object carries a mark that names the object itself, as every mark does that was not copied.

@@ -64,6 +64,10 @@ impl PairReconciler {
         section.table.lock().pair(&self.key).holds_remote =
             live.as_ref().is_some_and(|live| section.policy().marks.holds(live) && !section.is_held_elsewhere(live));
         if let Some(live) = live {
+            if is_selected(section, &live) {
+                // The cache is behind and will show it.
+                return Ok(Some(End::Later(PairState::Pending, Some(CATCH_UP))));
+            }
             observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
         }
         Ok(None)

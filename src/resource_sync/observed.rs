@@ -80,6 +80,8 @@ pub struct Observed {
     pub source_lives_at: Option<ObjectKey>,
     /// The two clusters, as far as they are known.
     pub clusters: Clusters,
+    /// Our finalizer was taken off this remote object: one by a former name that is left is somebody else's.
+    pub released: bool,
     /// The guard lets this run do what may harm many objects at once.
     pub permitted: Option<Harm>,
     /// The named local secrets in the local namespace.
@@ -101,7 +103,7 @@ impl Observed {
 
     /// The other local cluster that holds the remote object by the same finalizer.
     pub fn other_holder(&self, policy: &Policy) -> Option<Elsewhere> {
-        self.clusters.other_holder(self.remote_object()?, policy)
+        self.clusters.other_holder(self.remote_object()?, policy).filter(|_| self.bears_our_finalizer(policy))
     }
 
     /// The other remote cluster that the local object came from.
@@ -122,7 +124,15 @@ impl Observed {
 
     /// Whether the remote object bears our finalizer, for this local cluster.
     pub(super) fn is_held_here(&self, policy: &Policy) -> bool {
-        self.remote_object().is_some_and(|remote| policy.marks.holds(remote)) && self.other_holder(policy).is_none()
+        self.bears_our_finalizer(policy) && self.other_holder(policy).is_none()
+    }
+
+    /// Whether the remote object bears our finalizer, by any of its names.
+    pub(super) fn bears_our_finalizer(&self, policy: &Policy) -> bool {
+        let holds = |remote: &Arc<Object>| {
+            if self.released { remote.has_finalizer(&policy.marks.finalizer) } else { policy.marks.holds(remote) }
+        };
+        self.remote_object().is_some_and(holds)
     }
 
     /// Whether somebody else keeps undoing this, and it is not to be written now.
@@ -139,23 +149,27 @@ impl Observed {
         match step {
             Step::AddFinalizer => {
                 let holder = self.holder_to_note(policy);
+                self.released = false;
                 self.change_remote(|remote| {
                     remote.resource_version = Arc::clone(&written.resource_version);
                     remote.finalizers.push(Arc::clone(&policy.marks.finalizer));
                     remote.annotations.extend(holder.map(|uid| (Arc::clone(&policy.marks.local_cluster), uid)));
                 });
             }
-            Step::RemoveFinalizer => self.change_remote(|remote| {
-                let gone = if policy.write_back { policy.marks.gone_with_finalizer(remote) } else { Vec::new() };
-                let held = std::mem::take(&mut remote.finalizers);
-                let of_before = Object { finalizers: held, ..remote.clone() };
-                let is_others = |held: &&Arc<str>| !policy.marks.is_finalizer_on(&of_before, held);
-                remote.finalizers = of_before.finalizers.iter().filter(is_others).cloned().collect();
-                remote.resource_version = Arc::clone(&written.resource_version);
-                for mark in gone {
-                    remote.annotations.remove(&mark);
-                }
-            }),
+            Step::RemoveFinalizer => {
+                self.released = true;
+                self.change_remote(|remote| {
+                    let gone = if policy.write_back { policy.marks.gone_with_finalizer(remote) } else { Vec::new() };
+                    let held = std::mem::take(&mut remote.finalizers);
+                    let of_before = Object { finalizers: held, ..remote.clone() };
+                    let is_others = |held: &&Arc<str>| !policy.marks.is_finalizer_on(&of_before, held);
+                    remote.finalizers = of_before.finalizers.iter().filter(is_others).cloned().collect();
+                    remote.resource_version = Arc::clone(&written.resource_version);
+                    for mark in gone {
+                        remote.annotations.remove(&mark);
+                    }
+                });
+            }
             Step::WriteRemoteStatus => {
                 let status = self.local.as_ref().and_then(|local| local.status.clone());
                 self.remote_generation_unknown |=

@@ -198,7 +198,8 @@ pub fn local_change(
     change.annotations = key_changes(&annotations, &local.annotations, policy.metadata, |key| {
         ownership::owns_key(local, policy, |owned| owned.annotations.contains(key))
     });
-    change.annotations.retain(|key, value| value.is_some() || !policy.marks.stays_on_local(key));
+    let is_stale = |key: &Arc<str>| policy.metadata == Metadata::Mirror && policy.marks.is_remote_cluster(key);
+    change.annotations.retain(|key, value| value.is_some() || is_stale(key) || !policy.marks.stays_on_local(key));
     if change.is_empty() {
         return None;
     }

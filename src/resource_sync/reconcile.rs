@@ -11,12 +11,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::awaited::Awaiting;
-use super::contention::{Contests, effects};
+use super::contention::{Contended, Contests, effects};
 use super::events::PairEvent;
 use super::execute::execute;
+use super::former::Place;
 use super::missing::{GUARD_LOOK, LISTING_LOOK, is_selected};
 use super::ownership::Unproven;
-use super::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step, UPLOAD_SECRET};
+use super::plan::{self, Absence, Namespace, Next, Observed, Policy, Remote, Rest, Step, UPLOAD_SECRET};
 use super::section::{Mode, Section};
 use super::standing::Standing;
 use super::table::Failure;
@@ -255,9 +256,7 @@ impl PairReconciler {
                 continue;
             }
             self.count_rewrites(section, &effects, &observed);
-            if step == Step::AddFinalizer {
-                section.table.lock().pair(&self.key).holds_remote = true;
-            }
+            self.will_send(section, &step);
             let sending = match section.harm_of(&step, &observed) {
                 None => None,
                 Some((_, count)) => match section.count_harm(&self.key, count, &observed).await {
@@ -279,6 +278,9 @@ impl PairReconciler {
                     (None, after) => observed = after,
                     (Some(end), after) => return (end, after),
                 },
+                Err(Error::Forbidden { .. }) if is_optional(&step, section.policy()) => {
+                    observed.contended.push(Contended::Marks(Place::Namespace));
+                }
                 // One failing secret stops neither the others nor the spec.
                 Err(error) if matches!(step, Step::UploadSecret(_) | Step::NoteSecretHash(_)) => {
                     if let Step::UploadSecret(name) | Step::NoteSecretHash(name) = &step
@@ -308,6 +310,15 @@ impl PairReconciler {
             }
         }
         (End::Circles, observed)
+    }
+
+    /// What is known of the pair before a step's answer comes, whatever that is.
+    fn will_send(&self, section: &Section, step: &Step) {
+        if *step == Step::AddFinalizer {
+            let mut table = section.table.lock();
+            let pair = table.pair(&self.key);
+            (pair.holds_remote, pair.released) = (true, None);
+        }
     }
 
     /// A step was not carried out: what has to be seen, and what is free again.
@@ -480,4 +491,9 @@ impl PairReconciler {
         }
         Outcome::Done
     }
+}
+
+/// Whether everything else goes on without the step.
+fn is_optional(step: &Step, policy: &Policy) -> bool {
+    matches!(step, Step::RenewMarks(renewal) if renewal.is_only_source(policy))
 }

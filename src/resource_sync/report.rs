@@ -357,12 +357,7 @@ impl telemetry::Section for SyncReport {
     }
 
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
-        let section = Arc::clone(&self.section);
-        Box::pin(async move {
-            // To its end, also when nobody waits for the answer any more.
-            let approving = tokio::spawn(async move { section.approve().await });
-            approving.await.unwrap_or_else(|error| Err(Refused::Unavailable { reason: error.to_string() }))
-        })
+        Box::pin(async move { self.section.approve().await })
     }
 
     fn held(&self) -> Result<Held, Refused> {

@@ -24,6 +24,8 @@ pub(super) struct Run {
     has_begun: bool,
     /// The state has just become known, and what follows from that is being done.
     is_noting: bool,
+    /// So many changes after which other pairs are suspicious are being made.
+    changes: usize,
     /// When it began.
     began: Option<Instant>,
 }
@@ -36,7 +38,7 @@ impl Run {
 
     /// Whether the guard does not know yet what is suspicious, since the state has just become known.
     pub(super) fn is_noting(&self) -> bool {
-        self.is_noting
+        self.is_noting || self.changes > 0
     }
 
     /// Done when the section stops, at once where it does not run.
@@ -66,25 +68,6 @@ impl Drop for Running {
     }
 }
 
-/// While it lives, nothing that the guard has to permit is done. When it is dropped the guard looks at all pairs, as at the
-/// end of a list.
-pub(super) struct Noting<'s> {
-    section: &'s Section,
-    was_noting: bool,
-}
-
-impl Drop for Noting<'_> {
-    fn drop(&mut self) {
-        // Else that is still to come.
-        if !self.was_noting {
-            *self.section.counted.lock() = None;
-            self.section.look_for_suspects();
-            self.section.run.write().is_noting = false;
-            self.section.suspects_may_go();
-        }
-    }
-}
-
 impl Section {
     /// Begins to run, with nothing but what the watches are going to show.
     pub fn begin(self: &Arc<Self>) -> Running {
@@ -107,7 +90,7 @@ impl Section {
         let demands = self.demanded().iter().map(|watch| watch.demand(self.fence.as_ref())).collect();
         let is_noting = !self.state().is_known();
         *self.run.write() =
-            Run { demands, ended: Some(ended.clone()), has_begun: false, is_noting, began: Some(Instant::now()) };
+            Run { demands, ended: Some(ended.clone()), is_noting, began: Some(Instant::now()), ..Run::default() };
         Running { section: Arc::clone(self), ended }
     }
 
@@ -184,10 +167,21 @@ impl Section {
         }
     }
 
-    /// What is suspicious is about to change for many pairs: none of them is acted upon until the guard knows.
-    pub(super) fn note_suspects(&self) -> Noting<'_> {
-        let was_noting = std::mem::replace(&mut self.run.write().is_noting, true);
-        Noting { section: self, was_noting }
+    /// A change after which other pairs are suspicious than before: the guard looks at all of them before any is acted upon, as
+    /// at the end of a list. `None`: nothing has changed.
+    pub(super) fn change_suspects<T>(&self, change: impl FnOnce() -> Option<T>) -> Option<T> {
+        self.run.write().changes += 1;
+        let changed = change();
+        // What is not listed yet is looked at when it is.
+        if changed.is_some() && self.is_listed() {
+            *self.counted.lock() = None;
+            self.look_for_suspects();
+        }
+        let mut run = self.run.write();
+        run.changes = run.changes.saturating_sub(1);
+        drop(run);
+        self.suspects_may_go();
+        changed
     }
 
     fn look_for_suspects(&self) {

@@ -220,11 +220,6 @@ impl Section {
             .any(|(cluster, epoch)| matches!(cluster.identity(), Identity::Unknown { .. }) && cluster.epoch() != epoch)
     }
 
-    /// Whether both clusters' identities are known, so that they can be remembered.
-    pub(super) fn knows_clusters(&self) -> bool {
-        [self.remote_cluster(), self.local_cluster()].iter().all(|cluster| cluster.identity().uid().is_some())
-    }
-
     /// An operator accepts the clusters as they are; the objection that this overrules, if there was one.
     pub(super) fn accept_clusters(&self) -> Option<Objection> {
         let seen = [Seen::of(self.remote_cluster()), Seen::of(self.local_cluster())];
@@ -307,31 +302,29 @@ impl Section {
 
     /// An operator says that the section's clusters are in the place of those that this belongs to: how many objects and
     /// namespaces that frees.
-    pub(super) fn take_over(&self) -> usize {
+    pub(super) fn take_over(&self) -> Option<usize> {
         let found = self.elsewhere();
         if found.is_empty() {
-            return 0;
+            return None;
         }
         let mut known = self.known_clusters.lock();
-        // For as long as it takes: whoever takes the place back later is not fought.
+        // Of a local cluster for as long as it takes: whoever takes the place back later is not fought.
         let now = seconds_now();
         let Identities { former_remotes, former_locals, .. } = &mut known.identities;
         for former in [&mut *former_remotes, &mut *former_locals] {
             former.retain(|_, when| now.saturating_sub(*when) < WINDOW.as_secs());
         }
         for (_, elsewhere) in &found {
-            let (former, uid) = match elsewhere {
-                Elsewhere::HeldFor(uid) => (&mut *former_locals, uid),
-                Elsewhere::CameFrom(uid) => (&mut *former_remotes, uid),
+            match elsewhere {
+                Elsewhere::HeldFor(uid) => former_locals.insert(uid.to_string(), now),
+                Elsewhere::CameFrom(uid) => former_remotes.insert(uid.to_string(), FOR_GOOD),
             };
-            // What is for good stays so.
-            former.entry(uid.to_string()).and_modify(|when| *when = now.max(*when)).or_insert(now);
         }
         let identities = known.identities.clone();
         drop(known);
         self.state().change(|state| state.identities = identities);
         let keys: BTreeSet<&ObjectKey> = found.iter().map(|(key, _)| key).collect();
-        keys.len()
+        Some(keys.len())
     }
 
     fn tell_objection(&self, objection: &Objection) {

@@ -15,6 +15,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -26,7 +27,7 @@ pub use self::run::keep;
 use crate::config::Config;
 
 /// The answer to an operator's order, with `remembered`: whether a restart keeps what was ordered, and why not.
-pub fn remembered(mut answer: Value, stored: Result<(), NotDurable>) -> Value {
+pub fn remembered(mut answer: Value, stored: Result<(), impl Display>) -> Value {
     if let Some(answer) = answer.as_object_mut() {
         answer.insert("remembered".into(), stored.is_ok().into());
         let reason = stored.err().map(|failure| format!("a restart forgets it: {failure}"));

@@ -14,7 +14,7 @@ use super::standing::Standing;
 use super::tally::Tally;
 use crate::cluster::{Identity, ObjectKey};
 use crate::config::SectionName;
-use crate::state::{NotDurable, remembered};
+use crate::state::remembered;
 use crate::telemetry::{
     self, ClusterStanding, Condition, Facts, Held, HeldObject, NotReady, Overview, Readiness, Refused,
 };
@@ -268,8 +268,7 @@ impl telemetry::Section for StatusSyncReport {
             }
             tracing::info!(objects = held, "mass clearing approved");
             self.shared.approvals.send_modify(|approvals| *approvals += 1);
-            let stored = Err(NotDurable::because("it is for what is held now"));
-            Ok(remembered(json!({"approved": held}), stored))
+            Ok(remembered(json!({"approved": held}), Err("it is for what is held now")))
         })
     }
 

@@ -82,6 +82,8 @@ fn a_watch_that_is_too_old_lists_again_and_loses_and_deletes_nothing() {
         let towline = start(&(clusters + &lane.section("lane", ""))).await;
         let before = lane.in_step("before").await;
         report(&towline, "lane", "that all is in step", |report| objects(report, "in_step") == 30).await;
+        // The last that it asks of the hub by itself.
+        lane.settings_noted("lane").await;
         let mark = lane.hub.audit().unwrap().mark().await.unwrap();
 
         // The daemon hears nothing and misses nobody: its connections stand, and it has nothing to ask.

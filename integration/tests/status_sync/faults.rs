@@ -43,7 +43,7 @@ pub(crate) async fn entries(stage: &Stage) -> Vec<usize> {
 
 /// Waits until each policy has so many entries.
 pub(crate) async fn all_have(stage: &Stage, clusters: usize) {
-    eventually(format!("{clusters} entries in each policy"), LIMIT, async || {
+    eventually(format!("{clusters} entries in each policy"), LIMIT * 3, async || {
         let found = entries(stage).await;
         let missing = found.iter().filter(|count| **count != clusters).count();
         if missing == 0 { Ok(()) } else { Err(format!("{missing} policies are otherwise: {found:?}")) }

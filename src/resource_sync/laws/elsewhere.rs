@@ -310,17 +310,29 @@ fn has(observed: &Observed, finalizer: &str) -> bool {
 
 #[test]
 fn a_finalizer_of_a_former_name_beside_the_present_one_is_somebody_elses_to_the_end() {
-    let scene = renamed("east", &[FINALIZER, FORMER], "");
-    let next = |observed: &Observed| plan::next(observed, &scene.policy);
-    assert_eq!(next(&on("east", &scene)), Next::Rest(Rest::InStep));
-    let mut ending = scene.clone();
-    terminating(&mut ending.remote);
-    let (steps, after, rest) = play(on("east", &ending), &ending, next);
-    assert_eq!((steps, rest), (vec!["delete_local", "remove_finalizer"], Rest::Gone));
-    assert!(has(&after, FORMER));
-    let detach = |observed: &Observed| plan::detach(observed, &scene.policy, true);
-    let (steps, after, _) = play(on("east", &scene), &scene, detach);
-    assert!(steps == ["remove_finalizer"] && has(&after, FORMER), "{steps:?}");
+    for (keys, is_noted) in [("", true), ("", false), ("write_back = false", true), ("write_back = false", false)] {
+        let mut scene = renamed("east", &[FINALIZER, FORMER], keys);
+        if !is_noted {
+            scene.remote["metadata"]["annotations"].as_object_mut().expect("annotations").remove(HOLDER);
+        }
+        let next = |observed: &Observed| plan::next(observed, &scene.policy);
+        assert_eq!(next(&on("east", &scene)), Next::Rest(Rest::InStep));
+        let mut ending = scene.clone();
+        terminating(&mut ending.remote);
+        for observed in [on("east", &ending), ending.observed()] {
+            let (steps, after, rest) = play(observed, &ending, next);
+            assert_eq!((steps, rest), (vec!["delete_local", "remove_finalizer"], Rest::Gone), "{keys} {is_noted}");
+            assert!(has(&after, FORMER));
+        }
+        let detach = |observed: &Observed| plan::detach(observed, &scene.policy, true);
+        let (steps, after, _) = play(on("east", &scene), &scene, detach);
+        assert!(steps == ["remove_finalizer"] && has(&after, FORMER), "{steps:?}");
+        // Selected again, it gets the present one, and the other stays.
+        let Next::Do(step) = next(&after) else { panic!("a finalizer") };
+        assert_eq!(step, Step::AddFinalizer);
+        let again = after.after(&step, &Written::default(), &scene.policy);
+        assert!(has(&again, FORMER) && has(&again, FINALIZER));
+    }
     // By itself it is ours; whoever puts it on again after it was renewed is somebody else.
     let before = renamed("east", &[FORMER], "");
     for note in [Some(format!("east/remote-uid/{FORMER}")), None] {
@@ -351,7 +363,7 @@ fn another_clusters_note_beside_a_present_finalizer_says_nothing_of_it_and_stays
     terminating(&mut scene.remote);
     let next = |observed: &Observed| plan::next(observed, &scene.policy);
     let (steps, after, rest) = play(on("east", &scene), &scene, next);
-    assert_eq!((steps, rest), (vec!["delete_local", "remove_finalizer"], Rest::OtherCluster));
+    assert_eq!((steps, rest), (vec!["delete_local", "remove_finalizer"], Rest::Gone));
     assert!(has(&after, FORMER) && noted(&after) == Some(&*theirs));
 }
 
@@ -373,4 +385,31 @@ fn a_note_is_not_written_before_the_present_finalizer_is_on() {
     let Next::Do(Step::RenewMarks(renewal)) = plan::next(&on("east", &bare), &bare.policy) else { panic!("a renewal") };
     let patch = renewal.json_patch(&object(&bare.remote), None, &bare.policy);
     assert_eq!(patch[2], json!({"op": "add", "path": "/metadata/annotations", "value": {HOLDER: note_of("east")}}));
+}
+
+#[test]
+fn a_renewal_of_domains_leaves_another_followers_note_where_it_is() {
+    const THEIR_NOTE: &str = "old.dev/sync-local-cluster";
+    let mut scene = held_by("east");
+    scene.policy = super::policy("former_annotation_domains = [\"old.dev\"]");
+    let annotations = scene.remote["metadata"]["annotations"].as_object_mut().expect("annotations");
+    annotations.remove(HOLDER);
+    annotations.insert(THEIR_NOTE.to_owned(), json!("west/remote-uid/old.dev/sync-west"));
+    scene.remote["metadata"]["finalizers"] = json!(["old.dev/sync-west", "old.dev/sync-local"]);
+    let (steps, after, rest) =
+        play(on("east", &scene), &scene, |observed: &Observed| plan::next(observed, &scene.policy));
+    assert_eq!((steps, rest), (vec!["renew_marks"], Rest::InStep));
+    assert!(has(&after, "old.dev/sync-west") && has(&after, FINALIZER) && !has(&after, "old.dev/sync-local"));
+    let remote = after.remote_object().expect("a remote object");
+    assert_eq!(remote.annotation(THEIR_NOTE), Some("west/remote-uid/old.dev/sync-west"));
+}
+
+#[test]
+fn a_mirrored_object_keeps_no_source_of_an_earlier_setting() {
+    let mut scene = Scene::mirrored("");
+    scene.local["metadata"]["annotations"][SOURCE] = json!("north/remote-uid");
+    let Next::Do(Step::PatchLocal(change)) = plan::next(&below("north", &scene), &scene.policy) else {
+        panic!("a change")
+    };
+    assert_eq!(change.annotations.get(SOURCE), Some(&None));
 }

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::absences::not_found;
-use super::{LOCAL_NAME, OBJECTS, Stage, local};
+use super::{LOCAL_NAME, NAMESPACE, OBJECTS, Stage, local, remote};
 use crate::actor::Outcome;
+use crate::telemetry::ObjectState;
 
 const SOURCE: &str = "cloud.teleport.dev/sync-remote-cluster";
 
@@ -70,4 +71,19 @@ async fn an_approval_takes_over_what_is_not_paused_and_each_object_once() {
     assert_eq!(keys, ["team", "team/a"]);
     assert_eq!(stage.section.approve().await.unwrap()["approved"], json!(2));
     assert!(stage.section.owner_in(&stage.watches().namespaces.store().objects()[0]).is_some(), "it is ours now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_namespaces_may_not_be_patched_they_go_without_their_source() {
+    let stage = Stage::new("");
+    let mut local = from_elsewhere("a");
+    local["metadata"]["annotations"][SOURCE] = json!("hub/remote-a");
+    stage.list(&[remote("a", 5)], &[local], &[super::namespace(3, "a", "databases")]).await;
+    stage.edge.answer(|_| {
+        (403, json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "namespaces \"team\" is forbidden"}))
+    });
+    assert!(matches!(stage.reconcile("a").await, Outcome::Done));
+    assert_eq!(stage.edge.asked(), [format!("PATCH {NAMESPACE}")]);
+    let states = stage.section.table.lock().states();
+    assert_eq!(states.get(&ObjectState::InStep), Some(&1), "{states:?}");
 }
