@@ -15,13 +15,14 @@ use tokio_util::sync::CancellationToken;
 use crate::actor::{
     self, ActorReport, BoxError, ChildSpec, Heartbeat, RestartPolicy, Scope, Supervisor, SupervisorHandle,
 };
-use crate::cli::Exit;
 use crate::cluster::{Cluster, WatchRegistry};
-use crate::config::{Config, DaemonConfig, NOTHING_RUNS, SectionName};
+use crate::config::{DaemonConfig, SectionName};
 use crate::election::{Elected, Election};
+use crate::job::command::Exit;
+use crate::job::{Config, Wiring};
+use crate::jobs;
 use crate::state::Keeping;
 use crate::telemetry::{self, Admin, Section, Tree, VERSION};
-use crate::{lease, resource_sync, status_sync};
 
 /// Threads for the bodies of actors; the control lane has its own. One is enough for several times what two API servers
 /// on the same machine take, and saves the wake-ups between threads: a sixth of the CPU time of a paced load, measured.
@@ -72,22 +73,27 @@ async fn supervise(
     let count = config.sections().count();
     tracing::info!(version = VERSION, admin = %listening, sections = count, "towline starts");
     if count == 0 {
-        tracing::warn!("{NOTHING_RUNS}");
+        tracing::warn!("{}", jobs::nothing_runs());
     }
-    for section in config.sync.iter().filter(|section| section.dry_run) {
-        tracing::warn!(section = %section.name, "dry run: nothing is written");
+    for job in &config.jobs {
+        job.announce();
     }
 
     let mut watches = WatchRegistry::new(&config.clusters);
     let names: Vec<SectionName> = config.sections().cloned().collect();
     let election = config.election.as_ref().map(|election| Election::new(election, &names, &mut watches));
-    let jobs = wire(&config, election.as_deref(), &mut watches);
+    let keeping = Keeping::new(&config.daemon, config.election.as_ref());
+    let mut wiring = Wiring::new(&mut watches, &keeping, election.as_deref());
+    for job in &config.jobs {
+        job.wire(&mut wiring);
+    }
+    let (sections, runs) = wiring.into_parts();
     let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
     let admin = AdminChild {
         daemon: config.daemon.clone(),
         started: Instant::now(),
         metrics,
-        sections: jobs.sections,
+        sections,
         clusters: watches.clusters(),
         election: election.clone(),
         tree: Arc::clone(&tree),
@@ -99,7 +105,7 @@ async fn supervise(
     // Drained in reverse: first this replica stops to count, then sections end, and each one's Lease is given up as soon
     // as it has.
     children.extend(election.iter().flat_map(|election| election.electors()));
-    children.extend(jobs.children);
+    children.extend(runs);
     children.extend(election.iter().map(|election| election.membership()));
     let root = Supervisor::start("towline", children, RestartPolicy::SUBTREE);
     // Set once, here.
@@ -113,43 +119,6 @@ async fn supervise(
         () = signals.end() => {}
     }
     Ok(shut_down(&root, config.daemon.shutdown_grace, &mut signals).await)
-}
-
-/// The sections of every job: what the admin server shows, and what runs.
-struct Jobs {
-    sections: Vec<Arc<dyn Section>>,
-    children: Vec<ChildSpec>,
-}
-
-/// Wires the sections of every job, which share watches. One that is elected is behind its gate.
-fn wire(config: &Config, election: Option<&Election>, watches: &mut WatchRegistry) -> Jobs {
-    let fence_of = |section: &SectionName| election?.fence(section);
-    let mut jobs = Jobs { sections: Vec::new(), children: Vec::new() };
-    let mut add = |section: Arc<dyn Section>, child: ChildSpec| {
-        let gate = election.and_then(|election| election.gate(section.name()));
-        jobs.children.push(match gate {
-            Some(gate) => child.gated(gate),
-            None => child,
-        });
-        jobs.sections.push(section);
-    };
-    let keeping = Keeping::new(config);
-    for wired in resource_sync::wiring::wire(&config.sync, watches, &keeping, fence_of) {
-        add(wired.report(), wired.into_child());
-    }
-    for wired in lease::wire(&config.lease, &host_name(), watches, fence_of) {
-        add(wired.report(), wired.into_child());
-    }
-    if let Some(section) = &config.status_sync {
-        let wired = status_sync::wiring::wire(section, watches, &keeping, fence_of(&section.name));
-        add(wired.report(), wired.into_child());
-    }
-    jobs
-}
-
-/// What leases say who holds them, where no pod is named.
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// The signals that end the daemon.
@@ -304,30 +273,18 @@ impl AdminChild {
     }
 }
 
-/// The roles of actors, as metrics label them.
-const ROLES: &[&str] = &[
-    "admin",
-    "cluster",
-    "session",
-    "watcher",
-    "roll",
-    "election",
-    "membership",
-    "sync",
-    "dispatcher",
-    "attendant",
-    "events",
-    "state",
-    "lease",
-    "status_sync",
-    "poller",
-    "listener",
-];
+/// The roles of actors that belong to no job, as metrics label them.
+const ROLES: [&str; 8] = ["admin", "cluster", "session", "watcher", "roll", "election", "membership", "state"];
+
+/// The roles of all actors.
+fn roles() -> impl Iterator<Item = &'static str> {
+    ROLES.into_iter().chain(jobs::JOBS.iter().flat_map(|job| job.roles().iter().copied()))
+}
 
 async fn count_actors(tree: &LiveTree) {
     let Some(handle) = tree.handle.get() else { return };
     let report = handle.report().await;
-    for &role in ROLES {
+    for role in roles() {
         let mut sum = (0, 0, 0);
         add_up(&report, role, &mut sum);
         telemetry::actors(role, sum.0, sum.1, sum.2);

@@ -3,20 +3,20 @@
 //! `run`, `lease` and `check` are carried out by the application; [`Remote`] carries itself out against the admin server.
 
 mod client;
-mod lease;
 mod table;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use http::Method;
 use serde_json::Value;
 
-use crate::config::{ClusterName, InvalidName, ResourceId, SectionName};
+use crate::config::{InvalidName, SectionName};
+use crate::job::command::{ConfigFile, Exit};
+use crate::lease::command::{self as lease, LeaseCommand};
+use crate::resource_sync::release::ReleaseCommand;
 pub use client::{AdminUrl, Error, InvalidUrl};
-pub use lease::LeaseCommand;
 
 /// The command line of `towline`.
 #[derive(Debug, Parser)]
@@ -66,25 +66,6 @@ Further variables:
 
 The hub is the cluster that it runs in, else what kubectl would use.";
 
-/// The configuration file of a command.
-#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
-pub struct ConfigFile {
-    /// Configuration file
-    #[arg(value_name = "FILE", required_unless_present = "config")]
-    file: Option<PathBuf>,
-    /// The same as an option, where FILE is not given
-    #[arg(long, value_name = "FILE", env = "TOWLINE_CONFIG")]
-    config: Option<PathBuf>,
-}
-
-impl ConfigFile {
-    /// The file: the one of the command line goes over the variable's.
-    pub fn path(&self) -> &Path {
-        // One of them is there, or the command line was refused.
-        self.file.as_deref().or(self.config.as_deref()).unwrap_or(Path::new(""))
-    }
-}
-
 /// `towline check`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct CheckCommand {
@@ -94,39 +75,6 @@ pub struct CheckCommand {
     /// Also tell which clusters and databases can't be reached, and which kinds, tables and permissions are missing
     #[arg(long)]
     pub connect: bool,
-}
-
-/// `towline release`.
-#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
-#[command(group = clap::ArgGroup::new("action").required(true).args(["list", "yes"]))]
-pub struct ReleaseCommand {
-    /// What says which sections and clusters there are.
-    #[command(flatten)]
-    pub file: ConfigFile,
-    /// The finalizer in full, such as cloud.teleport.dev/sync-local
-    #[arg(long, value_name = "FINALIZER")]
-    pub finalizer: String,
-    /// Only objects in namespaces that begin so
-    #[arg(long, value_name = "PREFIX")]
-    pub namespace_prefix: Option<String>,
-    /// Look in this cluster, and not in the remote ones of all sections
-    #[arg(long, value_name = "NAME")]
-    pub cluster: Option<ClusterName>,
-    /// Look at this kind (plural.version.group), and not at those of all sections
-    #[arg(long, value_name = "RESOURCE")]
-    pub resource: Option<ResourceId>,
-    /// Also release what this local cluster holds (UID of its namespace kube-system), since it is gone
-    #[arg(long, value_name = "UID")]
-    pub held_for: Option<String>,
-    /// Also release what this field manager put on, such as that of the controller that was there before
-    #[arg(long, value_name = "FIELD MANAGER")]
-    pub put_on_by: Option<String>,
-    /// Show what would be released
-    #[arg(long)]
-    pub list: bool,
-    /// Release it
-    #[arg(long)]
-    pub yes: bool,
 }
 
 /// `towline status-sync`.
@@ -266,31 +214,13 @@ fn indented(document: &Value) -> String {
     format!("{document:#}\n")
 }
 
-/// How the process ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// Done.
-    Done,
-    /// Failed at run time.
-    Failed,
-    /// The command line or the configuration is wrong; clap ends the process so by itself.
-    Usage,
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        match exit {
-            Exit::Done => Self::SUCCESS,
-            Exit::Failed => Self::FAILURE,
-            Exit::Usage => Self::from(2),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
     use clap::error::ErrorKind;
+
+    use std::path::Path;
+    use std::process::ExitCode;
 
     use super::*;
 

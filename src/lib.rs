@@ -22,8 +22,8 @@
 //! ```
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
-//! point one way: [`app`] → jobs ([`resource_sync`], [`lease`], [`status_sync`]) → [`election`], [`state`] → [`cluster`], [`db`] →
-//! [`actor`]; a job never imports another job.
+//! point one way: [`app`] → [`jobs`] → the jobs ([`resource_sync`], [`lease`], [`status_sync`]) → [`job`] → [`election`], [`state`]
+//! → [`cluster`], [`db`] → [`telemetry`] → [`config`], [`actor`]; a job never imports another job.
 
 pub mod actor;
 pub mod app;
@@ -33,8 +33,9 @@ pub mod cluster;
 pub mod config;
 pub mod db;
 pub mod election;
+pub mod job;
+pub mod jobs;
 pub mod lease;
-pub mod release;
 pub mod resource_sync;
 pub mod state;
 pub mod status_sync;

@@ -2,29 +2,32 @@
 
 use std::process::ExitCode;
 
-use towline::cli::{Cli, Command, Exit};
+use towline::cli::{Cli, Command};
 use towline::cluster::full_text;
-use towline::config::{self, Config};
-use towline::status_sync::triggers;
-use towline::{app, check, release};
+use towline::config;
+use towline::job::Config;
+use towline::job::command::Exit;
+use towline::resource_sync::release;
+use towline::status_sync::{self, triggers};
+use towline::{app, check, jobs};
 
 fn main() -> ExitCode {
     // kube's TLS takes the process's default provider; fails only where one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match Cli::from_process().command {
-        Command::Run(file) => with_config(Config::load(file.path()), run),
+        Command::Run(file) => with_config(jobs::load(file.path()), run),
         Command::Lease(command) => with_config(
             command.config(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())),
             run,
         ),
-        Command::Check(command) => with_config(Config::load(command.file.path()), |config| {
+        Command::Check(command) => with_config(jobs::load(command.file.path()), |config| {
             if command.connect { block_on(check::connect(&config)) } else { check::fine(&config) }
         }),
         Command::Release(command) => {
-            with_config(Config::load(command.file.path()), |config| block_on(release::release(&config, &command)))
+            with_config(jobs::load(command.file.path()), |config| block_on(release::release(&config, &command)))
         }
-        Command::StatusSync(command) => with_config(Config::status_sync_alone(config::environment()), |config| {
-            if command.remove_triggers { block_on(remove_triggers(config)) } else { run(config) }
+        Command::StatusSync(command) => with_config(status_sync::alone(config::environment()), |config| {
+            if command.remove_triggers { block_on(remove_triggers(&config)) } else { run(config) }
         }),
         Command::Remote(remote) => block_on(async {
             match remote.execute(&mut std::io::stdout()).await {
@@ -58,9 +61,9 @@ fn run(config: Config) -> Exit {
 }
 
 /// `towline status-sync --remove-triggers`.
-async fn remove_triggers(config: Config) -> Exit {
-    let Some(section) = config.status_sync else { return Exit::Usage };
-    match triggers::remove_by(section.database).await {
+async fn remove_triggers(config: &Config) -> Exit {
+    let Some(section) = status_sync::section(config) else { return Exit::Usage };
+    match triggers::remove_by(section.database.clone()).await {
         Ok(removed) => {
             say(&removed.to_string());
             Exit::Done

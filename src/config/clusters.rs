@@ -1,11 +1,13 @@
 //! `[clusters.<name>]`: how a cluster is reached.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::fault::Problem;
 use super::fields::Fields;
+use super::names::ClusterName;
 use super::setting::{PositiveDuration, WatchTimeout};
 
 /// A cluster and how it is reached: `[clusters.<name>]`.
@@ -54,7 +56,7 @@ impl ClusterConfig {
     }
 
     /// None where the access has faults.
-    pub(super) fn read(mut fields: Fields<'_>) -> Option<Self> {
+    pub fn read(mut fields: Fields<'_>) -> Option<Self> {
         let kubeconfig_given = fields.has("kubeconfig");
         let path = fields.optional::<PathBuf>("kubeconfig");
         let context = fields.optional::<String>("context");
@@ -83,4 +85,12 @@ impl ClusterConfig {
         fields.finish();
         access.map(|_| cluster)
     }
+}
+/// Whether two names mean one cluster: the same name, or the same credentials.
+pub fn same_cluster(left: &ClusterName, right: &ClusterName, clusters: &BTreeMap<ClusterName, ClusterConfig>) -> bool {
+    let same_access = || match (clusters.get(left), clusters.get(right)) {
+        (Some(left), Some(right)) => left.access == right.access,
+        _ => false,
+    };
+    left == right || same_access()
 }

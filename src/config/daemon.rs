@@ -43,7 +43,8 @@ impl Default for DaemonConfig {
 }
 
 impl DaemonConfig {
-    pub(super) fn read(mut fields: Fields<'_>) -> Self {
+    /// Faults of single keys leave their default in place.
+    pub fn read(mut fields: Fields<'_>) -> Self {
         let mut daemon = Self::default();
         fields.set("listen", &mut daemon.listen);
         fields.set_as::<PositiveDuration, _>("shutdown_grace", &mut daemon.shutdown_grace);

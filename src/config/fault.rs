@@ -33,13 +33,13 @@ pub struct Faults(Vec<Fault>);
 
 impl Faults {
     /// Sorts by path, so that two runs over one file read the same.
-    pub(super) fn new(mut faults: Vec<Fault>) -> Self {
+    pub fn new(mut faults: Vec<Fault>) -> Self {
         faults.sort_by(|left, right| left.path.cmp(&right.path));
         Self(faults)
     }
 
     /// `Ok` when nothing is wrong.
-    pub(super) fn into_result(self) -> Result<(), Error> {
+    pub fn into_result(self) -> Result<(), Error> {
         if self.0.is_empty() { Ok(()) } else { Err(Error::Invalid(self)) }
     }
 
@@ -75,7 +75,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    pub(super) fn new(path: impl Into<String>, problem: Problem) -> Self {
+    /// What is wrong at a path.
+    pub fn new(path: impl Into<String>, problem: Problem) -> Self {
         Self { path: path.into(), problem }
     }
 }
@@ -193,7 +194,7 @@ pub enum Problem {
 /// The candidate nearest to `found` by edit distance, unless all are further off than a third of its length.
 ///
 /// A third allows one slip in short words and three in long ones; more suggests words that nobody meant.
-pub(super) fn nearest<'c>(found: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<String> {
+pub fn nearest<'c>(found: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<String> {
     let wanted = found.to_lowercase().replace('-', "_");
     candidates
         .into_iter()

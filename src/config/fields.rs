@@ -7,7 +7,7 @@ use super::setting::{Setting, Unfit, record};
 use super::source::Node;
 
 /// A value that has to be a table.
-pub(super) fn table(node: Node, path: &str, faults: &mut Vec<Fault>) -> Option<BTreeMap<String, Node>> {
+pub fn table(node: Node, path: &str, faults: &mut Vec<Fault>) -> Option<BTreeMap<String, Node>> {
     match node {
         Node::Table(table) => Some(table),
         other => record(Err(Unfit::default()), "a table", &other, path, faults),
@@ -15,7 +15,7 @@ pub(super) fn table(node: Node, path: &str, faults: &mut Vec<Fault>) -> Option<B
 }
 
 /// A table that is being walked. Keys that nobody asked for are faults of [`Fields::finish`].
-pub(super) struct Fields<'f> {
+pub struct Fields<'f> {
     path: String,
     table: BTreeMap<String, Node>,
     known: Vec<&'static str>,
@@ -24,39 +24,39 @@ pub(super) struct Fields<'f> {
 
 impl<'f> Fields<'f> {
     /// Starts at a value that has to be a table.
-    pub(super) fn open(path: &str, node: Node, faults: &'f mut Vec<Fault>) -> Option<Self> {
+    pub fn open(path: &str, node: Node, faults: &'f mut Vec<Fault>) -> Option<Self> {
         let table = table(node, path, faults)?;
         Some(Self::of(path, table, faults))
     }
 
     /// Starts at a table; the path of the document's root is empty.
-    pub(super) fn of(path: &str, table: BTreeMap<String, Node>, faults: &'f mut Vec<Fault>) -> Self {
+    pub fn of(path: &str, table: BTreeMap<String, Node>, faults: &'f mut Vec<Fault>) -> Self {
         Self { path: path.to_owned(), table, known: Vec::new(), faults }
     }
 
     /// Takes a key's value, whatever it is.
-    pub(super) fn take(&mut self, key: &'static str) -> Option<Node> {
+    pub fn take(&mut self, key: &'static str) -> Option<Node> {
         self.known.push(key);
         self.table.remove(key)
     }
 
     /// Whether the key is there, and not taken yet.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
     /// How many faults have been recorded so far.
-    pub(super) fn faults(&self) -> usize {
+    pub fn faults(&self) -> usize {
         self.faults.len()
     }
 
     /// Records what is wrong with the table as a whole.
-    pub(super) fn fault(&mut self, problem: Problem) {
+    pub fn fault(&mut self, problem: Problem) {
         self.faults.push(Fault::new(self.path.clone(), problem));
     }
 
     /// Records what is wrong with one key beside others.
-    pub(super) fn fault_at(&mut self, key: &str, problem: Problem) {
+    pub fn fault_at(&mut self, key: &str, problem: Problem) {
         self.faults.push(Fault::new(self.path_of(key), problem));
     }
 
@@ -66,14 +66,14 @@ impl<'f> Fields<'f> {
     }
 
     /// A key that may be left out.
-    pub(super) fn optional<T: Setting>(&mut self, key: &'static str) -> Option<T> {
+    pub fn optional<T: Setting>(&mut self, key: &'static str) -> Option<T> {
         let node = self.take(key)?;
         let path = self.path_of(key);
         T::read(&node, &path, self.faults)
     }
 
     /// A key that has to be there.
-    pub(super) fn required<T: Setting>(&mut self, key: &'static str) -> Option<T> {
+    pub fn required<T: Setting>(&mut self, key: &'static str) -> Option<T> {
         if !self.has(key) {
             let problem = Problem::Missing { allowed: T::ALLOWED.to_owned() };
             self.faults.push(Fault::new(self.path_of(key), problem));
@@ -82,26 +82,26 @@ impl<'f> Fields<'f> {
     }
 
     /// Replaces a default, where the key is there.
-    pub(super) fn set<T: Setting>(&mut self, key: &'static str, target: &mut T) {
+    pub fn set<T: Setting>(&mut self, key: &'static str, target: &mut T) {
         self.set_as::<T, T>(key, target);
     }
 
     /// Replaces a default by a setting of a narrower type.
-    pub(super) fn set_as<S: Setting + Into<T>, T>(&mut self, key: &'static str, target: &mut T) {
+    pub fn set_as<S: Setting + Into<T>, T>(&mut self, key: &'static str, target: &mut T) {
         if let Some(value) = self.optional::<S>(key) {
             *target = value.into();
         }
     }
 
     /// A table within this one.
-    pub(super) fn nested(&mut self, key: &'static str) -> Option<Fields<'_>> {
+    pub fn nested(&mut self, key: &'static str) -> Option<Fields<'_>> {
         let node = self.take(key)?;
         let path = self.path_of(key);
         Fields::open(&path, node, self.faults)
     }
 
     /// Ends the walk: what is left over is unknown.
-    pub(super) fn finish(self) {
+    pub fn finish(self) {
         for (key, node) in &self.table {
             let suggestion = nearest(key, self.known.iter().copied());
             let variable = node.variable().map(str::to_owned);

@@ -7,12 +7,9 @@ use std::str::FromStr;
 use super::setting::{Setting, Unfit};
 
 /// Longest DNS label, and so the longest namespace (RFC 1123).
-pub(super) const LONGEST_LABEL: usize = 63;
+pub const LONGEST_LABEL: usize = 63;
 /// Longest DNS subdomain, and so the longest object name of most kinds.
 const LONGEST_SUBDOMAIN: usize = 253;
-
-/// Names of sections of which there is one: no section that a file names is called so.
-const RESERVED: [&str; 1] = [super::status_sync::NAME];
 
 /// A text that is no name: DNS labels have 1 to 63 of `a-z`, `0-9` and `-`, and begin and end with a letter or digit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +30,7 @@ macro_rules! label_name {
             }
 
             /// A name in the place of one whose fault is recorded, so that the walk can go on.
-            pub(super) fn stand_in() -> Self {
+            pub fn stand_in() -> Self {
                 Self("unnamed".to_owned())
             }
         }
@@ -69,9 +66,6 @@ macro_rules! label_name {
                 "a name of 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit";
 
             fn from_text(text: &str) -> Result<Self, Unfit> {
-                if RESERVED.contains(&text) {
-                    return Err(Unfit::because("the name is kept for `[status_sync]`"));
-                }
                 text.parse().map_err(|InvalidName| {
                     let tamed = text.to_lowercase().replace(['_', '.', ' '], "-");
                     Unfit { reason: None, suggestion: is_label(&tamed).then_some(tamed) }
@@ -100,14 +94,14 @@ impl Default for ClusterName {
 }
 
 impl SectionName {
-    /// The name of the section of which there is one.
-    pub(super) fn status_sync() -> Self {
-        Self(super::status_sync::NAME.to_owned())
+    /// The name of the one section of a table, for a name that is known to be one.
+    pub fn of_table(name: &'static str) -> Self {
+        Self(name.to_owned())
     }
 }
 
 /// A DNS label of RFC 1123.
-pub(super) fn is_label(text: &str) -> bool {
+pub fn is_label(text: &str) -> bool {
     text.len() <= LONGEST_LABEL
         && text.chars().all(|character| is_label_end(character) || character == '-')
         && text.starts_with(is_label_end)
@@ -115,7 +109,7 @@ pub(super) fn is_label(text: &str) -> bool {
 }
 
 /// A DNS subdomain of RFC 1123: labels separated by dots; Kubernetes lets a label of it be as long as the whole.
-pub(super) fn is_subdomain(text: &str) -> bool {
+pub fn is_subdomain(text: &str) -> bool {
     text.len() <= LONGEST_SUBDOMAIN
         && text.split('.').all(|label| {
             label.starts_with(is_label_end)
@@ -125,7 +119,7 @@ pub(super) fn is_subdomain(text: &str) -> bool {
 }
 
 /// The name part of a label, annotation or finalizer, and a label's value where it is not empty.
-pub(super) fn is_qualified_name(text: &str) -> bool {
+pub fn is_qualified_name(text: &str) -> bool {
     text.len() <= LONGEST_LABEL
         && text.chars().all(|character| character.is_ascii_alphanumeric() || "-_.".contains(character))
         && text.starts_with(|first: char| first.is_ascii_alphanumeric())
@@ -133,7 +127,7 @@ pub(super) fn is_qualified_name(text: &str) -> bool {
 }
 
 /// A label's or annotation's key: a name part, after an optional domain and slash.
-pub(super) fn is_label_key(text: &str) -> bool {
+pub fn is_label_key(text: &str) -> bool {
     match text.split_once('/') {
         Some((domain, name)) => is_subdomain(domain) && is_qualified_name(name),
         None => is_qualified_name(text),
@@ -148,7 +142,7 @@ macro_rules! text_setting {
     ($(#[$doc:meta])* $name:ident, $allowed:literal, $accepts:expr) => {
         $(#[$doc])*
         #[derive(Debug, PartialEq)]
-        pub(super) struct $name(String);
+        pub struct $name(String);
 
         impl Setting for $name {
             const ALLOWED: &'static str = $allowed;

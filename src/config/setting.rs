@@ -12,7 +12,7 @@ use super::source::Node;
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
 /// A value that a key can have.
-pub(super) trait Setting: Sized {
+pub trait Setting: Sized {
     /// What is allowed, as a fault says it.
     const ALLOWED: &'static str;
 
@@ -28,21 +28,22 @@ pub(super) trait Setting: Sized {
 
 /// A value that is not allowed.
 #[derive(Debug, Default)]
-pub(super) struct Unfit {
+pub struct Unfit {
     /// More exactly what is wrong, where [`Setting::ALLOWED`] alone would leave the reader guessing.
-    pub(super) reason: Option<String>,
+    pub reason: Option<String>,
     /// What was probably meant.
-    pub(super) suggestion: Option<String>,
+    pub suggestion: Option<String>,
 }
 
 impl Unfit {
-    pub(super) fn because(reason: impl Into<String>) -> Self {
+    /// For a reason that what is allowed does not tell.
+    pub fn because(reason: impl Into<String>) -> Self {
         Self { reason: Some(reason.into()), suggestion: None }
     }
 }
 
 /// Passes a value on, or records that it does not fit.
-pub(super) fn record<T>(
+pub fn record<T>(
     outcome: Result<T, Unfit>,
     allowed: &str,
     node: &Node,
@@ -64,7 +65,7 @@ pub(super) fn record<T>(
 }
 
 /// One of a closed set of words.
-pub(super) fn one_of<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Unfit> {
+pub fn one_of<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Unfit> {
     match words.iter().find(|(word, _)| *word == text) {
         Some((_, value)) => Ok(*value),
         None => Err(Unfit { reason: None, suggestion: nearest(text, words.iter().map(|(word, _)| *word)) }),
@@ -162,7 +163,7 @@ fn in_seconds(text: &str) -> Option<String> {
 }
 
 /// A duration that is not zero.
-pub(super) struct PositiveDuration(Duration);
+pub struct PositiveDuration(Duration);
 
 impl Setting for PositiveDuration {
     const ALLOWED: &'static str = "a duration above zero and of at most a year such as \"30s\" or \"1h 30m\"";
@@ -190,7 +191,7 @@ impl From<PositiveDuration> for Duration {
 }
 
 /// How long a watch may last: long enough to be worth beginning, and no longer than kube's client takes.
-pub(super) struct WatchTimeout(Duration);
+pub struct WatchTimeout(Duration);
 
 impl Setting for WatchTimeout {
     const ALLOWED: &'static str = "a duration from 5s to 290s";

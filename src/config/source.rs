@@ -14,23 +14,31 @@ const SEPARATOR: &str = "__";
 
 /// A value of the file or of the environment.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Node {
+pub enum Node {
+    /// `true` or `false`.
     Bool(bool),
+    /// A whole number.
     Integer(i128),
+    /// Any other number.
     Float(f64),
+    /// A text.
     Text(String),
     /// Text of the environment, which has no types: it is read as whatever its key wants.
     Variable {
+        /// Its name.
         name: String,
+        /// Its value.
         value: String,
     },
+    /// A list.
     List(Vec<Node>),
+    /// A table.
     Table(BTreeMap<String, Node>),
 }
 
 impl Node {
     /// The variable of the environment that it comes from; of a table, the first in it.
-    pub(super) fn variable(&self) -> Option<&str> {
+    pub fn variable(&self) -> Option<&str> {
         match self {
             Self::Variable { name, .. } => Some(name),
             Self::Table(table) => table.values().find_map(Self::variable),
@@ -39,7 +47,7 @@ impl Node {
     }
 
     /// The text, of whichever source.
-    pub(super) fn text(&self) -> Option<&str> {
+    pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) | Self::Variable { value: text, .. } => Some(text),
             Self::Bool(_) | Self::Integer(_) | Self::Float(_) | Self::List(_) | Self::Table(_) => None,
@@ -62,10 +70,12 @@ impl fmt::Display for Node {
     }
 }
 
-/// Reads the file's text and lays the environment over it. Variables that fit nowhere become faults.
-pub(super) fn read(
+/// Reads the file's text and lays the environment over it. Variables that fit nowhere become faults. `lists`: the keys
+/// whose sections are a list, and have names.
+pub fn read(
     text: &str,
     environment: impl IntoIterator<Item = (String, String)>,
+    lists: &[&str],
     faults: &mut Vec<Fault>,
 ) -> Result<BTreeMap<String, Node>, Error> {
     let file = File::from_str(text, FileFormat::Toml);
@@ -83,7 +93,7 @@ pub(super) fn read(
     let variables: BTreeMap<String, Value> = variables.into_iter().collect();
     for (key, value) in variables {
         if let ValueKind::String(value) = value.kind {
-            overlay(&mut root, &key, value, faults);
+            overlay(&mut root, &key, value, lists, faults);
         }
     }
     Ok(root)
@@ -105,7 +115,7 @@ fn node(value: Value) -> Node {
 }
 
 /// Puts one variable where its name says. `key` is lower case, its parts are separated by dots.
-fn overlay(root: &mut BTreeMap<String, Node>, key: &str, value: String, faults: &mut Vec<Fault>) {
+fn overlay(root: &mut BTreeMap<String, Node>, key: &str, value: String, lists: &[&str], faults: &mut Vec<Fault>) {
     let name = format!("{PREFIX}{SEPARATOR}{}", key.replace('.', SEPARATOR).to_uppercase());
     let parts: Vec<&str> = key.split('.').collect();
     let variable = Node::Variable { name: name.clone(), value };
@@ -117,11 +127,12 @@ fn overlay(root: &mut BTreeMap<String, Node>, key: &str, value: String, faults: 
                 within(clusters, &cluster, |table| insert(table, rest, variable));
             });
         }
-        [list @ ("sync" | "lease"), section, rest @ ..] if !rest.is_empty() => match section_named(root, list, section)
-        {
-            Ok(table) => insert(table, rest, variable),
-            Err(problem) => faults.push(Fault::new(name, problem)),
-        },
+        [list, section, rest @ ..] if !rest.is_empty() && lists.contains(list) => {
+            match section_named(root, list, section) {
+                Ok(table) => insert(table, rest, variable),
+                Err(problem) => faults.push(Fault::new(name, problem)),
+            }
+        }
         parts => insert(root, parts, variable),
     }
 }
@@ -182,7 +193,7 @@ mod tests {
     fn read_with(text: &str, variables: &[(&str, &str)]) -> (BTreeMap<String, Node>, Vec<Fault>) {
         let mut faults = Vec::new();
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let root = read(text, variables, &mut faults).expect("the text is TOML");
+        let root = read(text, variables, &["sync"], &mut faults).expect("the text is TOML");
         (root, faults)
     }
 
@@ -247,7 +258,7 @@ mod tests {
 
     #[test]
     fn text_that_is_not_toml_is_an_error_that_names_the_line() {
-        let error = read("[daemon]\nlisten = \n", [], &mut Vec::new()).expect_err("not TOML");
+        let error = read("[daemon]\nlisten = \n", [], &[], &mut Vec::new()).expect_err("not TOML");
         let source = std::error::Error::source(&error).expect("a source").to_string();
         assert!(source.contains("line 2"), "{source}");
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::config::LeaseConfig;
 use super::credentials;
 use crate::cluster::{AccessRequest, Cluster, Connection, Kind, ObjectKey, Verb};
-use crate::config::LeaseConfig;
 
 /// An answer of the hub that has not come by then does not come.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -12,7 +12,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const READ: [Verb; 3] = [Verb::Get, Verb::List, Verb::Watch];
 
 /// Everything that is missing for a section whose managed cluster answers, one sentence each.
-pub async fn check(config: &LeaseConfig, cluster: &Cluster) -> Vec<String> {
+pub(super) async fn check(config: &LeaseConfig, cluster: &Cluster) -> Vec<String> {
     let name = cluster.name();
     let mut faults = Vec::new();
     for request in on_the_managed_cluster(config) {

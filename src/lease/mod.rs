@@ -7,16 +7,20 @@
 //! `wiring` puts the parts together, and `report` tells operators about them.
 
 mod check;
+pub mod command;
+pub mod config;
 mod credentials;
 mod hub;
+mod job;
 mod plan;
 mod readiness;
 mod renewal;
 mod renewer;
 mod report;
+mod side_car;
 mod turn;
 mod wiring;
 
-pub use check::check;
+pub use job::{LeaseJob, sections};
 pub use report::LeaseReport;
-pub use wiring::{WiredLease, wire};
+pub use side_car::LeaseFlags;

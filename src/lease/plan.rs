@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::config::LeaseConfig;
 use super::credentials::Fingerprint;
 use crate::actor::Backoff;
-use crate::config::LeaseConfig;
 
 /// A pod that turns ready again and again does not make more renewals than this allows.
 const LEAST_SPACING: Duration = Duration::from_millis(500);

@@ -7,11 +7,11 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::config::LeaseConfig;
 use super::hub::{Exchange, Hub, Urgency};
 use super::plan::Failure;
 use super::turn::{self, After, Answer, MOST_STEPS, Method, Stamp, Step};
 use crate::cluster::{Error, FIELD_MANAGER, Fence, Kind, ObjectKey, PARTIAL_METADATA, Request, Verb};
-use crate::config::LeaseConfig;
 
 /// The lease on the hub, and who holds it.
 pub(super) struct Target {

@@ -266,8 +266,8 @@ async fn sleep_until(due: Option<Instant>) {
 mod tests {
     use std::time::Duration;
 
+    use super::super::config::LeaseConfig;
     use super::*;
-    use crate::config::LeaseConfig;
     use crate::lease::credentials::Error as Fault;
     use crate::lease::hub::Hubs;
     use crate::lease::report::LeaseReport;

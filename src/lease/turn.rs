@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::config::LeaseConfig;
+use super::config::LeaseConfig;
 
 /// As many requests a renewal may take: not there, made by someone else meanwhile, changed meanwhile, and again.
 pub(super) const MOST_STEPS: usize = 6;

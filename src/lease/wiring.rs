@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::config::LeaseConfig;
 use super::hub::Hubs;
 use super::readiness::{ObjectFollower, Offer, PodState};
 use super::renewal::Target;
@@ -13,25 +14,27 @@ use super::renewer::Renewer;
 use super::report::{LeaseReport, Shown};
 use crate::actor::{ChildSpec, RestartPolicy};
 use crate::cluster::{Fence, Kind, ObjectKey, Watch, WatchId, WatchRegistry};
-use crate::config::{ClusterName, LeaseConfig, ResourceId, SectionName};
+use crate::config::{ClusterName, ResourceId};
+use crate::job;
 
 /// A section that is wired and not started.
-pub struct WiredLease {
+pub(super) struct WiredLease {
     renewer: Arc<Renewer>,
     report: Arc<LeaseReport>,
 }
 
 /// Wires all sections. `holder` is written into leases that no pod gates.
 /// `fence_of` gives the fence of a section that is elected.
-pub fn wire(
-    configs: &[LeaseConfig],
-    holder: &str,
-    watches: &mut WatchRegistry,
-    fence_of: impl Fn(&SectionName) -> Option<Fence>,
-) -> Vec<WiredLease> {
+pub(super) fn wire(configs: &[LeaseConfig], with: &mut job::Wiring<'_>) -> Vec<WiredLease> {
+    // What leases say who holds them, where no pod is named.
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut wiring =
         Wiring { started: Instant::now(), hubs: Arc::default(), secrets: BTreeMap::new(), pods: BTreeMap::new() };
-    configs.iter().map(|config| wiring.wire_one(config, holder, watches, fence_of(&config.name))).collect()
+    let wire_one = |config: &LeaseConfig| {
+        let fence = with.fence(&config.name);
+        wiring.wire_one(config, &host, with.watches, fence)
+    };
+    configs.iter().map(wire_one).collect()
 }
 
 struct Wiring {
@@ -113,12 +116,12 @@ fn watch_one(
 
 impl WiredLease {
     /// What the admin server shows of it.
-    pub fn report(&self) -> Arc<LeaseReport> {
+    pub(super) fn report(&self) -> Arc<LeaseReport> {
         Arc::clone(&self.report)
     }
 
     /// The section's actor. The watches it follows belong to their clusters.
-    pub fn into_child(self) -> ChildSpec {
+    pub(super) fn into_child(self) -> ChildSpec {
         let renewer = self.renewer;
         let name = format!("lease {}", renewer.target.config.name);
         ChildSpec::new(name, move |scope| Arc::clone(&renewer).run(scope)).restart(RestartPolicy::ACTOR)

@@ -12,10 +12,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::config::Metadata;
 use super::ownership;
 use super::plan::Policy;
 use crate::cluster::Object;
-use crate::config::Metadata;
 
 /// What is known of one of the section's two clusters.
 #[derive(Debug, Clone, Default)]

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::config::PropagationPolicy;
 use super::former::{Place, Renewal};
 use super::patch::{escape, replace_version};
 use super::plan::{Namespace, Observed, Step};
 use super::secrets;
 use super::section::Section;
 use crate::cluster::{Cluster, Error, Kind, Object, ObjectKey, Propagation, Request, Verb, Written};
-use crate::config::PropagationPolicy;
 
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";

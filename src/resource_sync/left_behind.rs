@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::config::{Metadata, SyncConfig};
 use super::former::Renewal;
 use super::marks::{OWNER_SECTION, PAUSED, REMOTE_UID};
 use super::names::Mapping;
 use super::section::{Mode, Section};
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, ObjectKey};
-use crate::config::{Metadata, ResourceId, SectionName, SyncConfig};
+use crate::config::{ResourceId, SectionName};
 use crate::state::PastMarks;
 
 /// So many objects are named for each mark.

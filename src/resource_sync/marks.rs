@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::config::SyncConfig;
 use super::elsewhere::{KnownCluster, Note};
 use crate::cluster::{Object, ObjectKey};
-use crate::config::SyncConfig;
 
 pub(super) const PAUSED: &str = "paused";
 pub(super) const REMOTE_UID: &str = "sync-remote-uid";

@@ -1,7 +1,8 @@
 //! Which remote object belongs to which local one.
 
+use super::config::SyncConfig;
 use crate::cluster::ObjectKey;
-use crate::config::{ResourceId, SyncConfig};
+use crate::config::ResourceId;
 use crate::state::PastMarks;
 
 /// The rule between the names of the two sides; exactly invertible.

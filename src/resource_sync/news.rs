@@ -6,13 +6,13 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
+use super::config::Adopt;
 use super::ownership;
 use super::patch;
 use super::plan::{self, Harm};
 use super::section::Section;
 use super::settled::Settled;
 use crate::cluster::{Follower, Object, ObjectKey, Watch};
-use crate::config::Adopt;
 
 /// What a watch is to a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

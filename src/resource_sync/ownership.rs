@@ -7,9 +7,9 @@
 
 use std::fmt;
 
+use super::config::{Metadata, Unclaimed};
 use super::plan::Policy;
 use crate::cluster::{FIELD_MANAGER, Object};
-use crate::config::{Metadata, Unclaimed};
 use crate::state::is_state_object;
 
 /// Why an object that bears a mark of ours is not ours.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::config::{Metadata, SpecPointer};
 use super::contention::Contended;
 use super::elsewhere::Clusters;
 use super::marks::is_note;
@@ -12,7 +13,6 @@ use super::ownership::{self, is_ours};
 use super::plan::Policy;
 use super::settled::{Settled, fingerprint};
 use crate::cluster::{CanonicalJson, Object, ObjectKey};
-use crate::config::{Metadata, SpecPointer};
 
 type Keys = BTreeMap<Arc<str>, Arc<str>>;
 

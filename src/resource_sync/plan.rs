@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::config::{Adopt, KeyPattern, Metadata, SpecPointer, SyncConfig, Unclaimed};
 use super::contention::Contended;
 use super::former::{Place, Renewal};
 use super::marks::{Marks, NamespaceOwner};
@@ -15,7 +16,6 @@ use super::ownership::{self, Unproven};
 use super::patch::{self, LocalChange};
 use super::settled::fingerprint;
 use crate::cluster::{CanonicalJson, FIELD_MANAGER, Object};
-use crate::config::{Adopt, KeyPattern, Metadata, SpecPointer, SyncConfig, Unclaimed};
 use crate::state::is_state_object;
 
 /// What of a section's configuration the rules depend on.

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::asked::Asked;
 use super::awaited::Awaiting;
+use super::config::SyncConfig;
 use super::events::{EventMailbox, PairEvent};
 use super::guard::Guard;
 use super::left_behind::LeftBehind;
@@ -34,7 +35,7 @@ use super::table::Table;
 use super::twin::Twin;
 use crate::actor::KeyMailbox;
 use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, Object, ObjectKey, Watch};
-use crate::config::{SectionName, SyncConfig};
+use crate::config::SectionName;
 use crate::state::{Keeper, Keeping};
 
 /// The configuration's default: one daemon alone follows the remote objects.

@@ -6,9 +6,9 @@
 
 use serde_json::Value;
 
+use super::config::SpecPointer;
 use super::patch::without_local_fields;
 use crate::cluster::CanonicalJson;
-use crate::config::SpecPointer;
 
 /// As many fields of one object are named.
 const NAMED: usize = 5;

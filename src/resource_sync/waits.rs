@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use super::config::SyncConfig;
 use super::ownership::Unproven;
 use super::plan::{Harm, Namespace, Observed, Policy, Rest, Step, UPLOAD_SECRET};
 use crate::cluster::{Error, Object, ObjectKey, Retry};
-use crate::config::SyncConfig;
 
 /// Finalizers of Kubernetes' garbage collector, which stand for an object's dependents.
 const COLLECTOR: [&str; 2] = ["foregroundDeletion", "orphan"];
@@ -223,14 +223,14 @@ fn finalizers(object: &Object) -> Option<String> {
 mod tests {
     use std::time::Duration;
 
+    use super::super::config::parsed;
     use super::*;
     use crate::cluster::Verb;
-    use crate::config::Config;
 
     fn config() -> SyncConfig {
         let text = "[clusters.hub]\nkubeconfig = \"hub\"\n[clusters.edge]\nin_cluster = true\n[[sync]]\nname = \"queues\"\n\
                     remote = \"hub\"\nlocal = \"edge\"\nresource = \"queues.v1.demo.towline.dev\"\n";
-        Config::parse(text, []).expect("a configuration").sync.remove(0)
+        parsed(text).expect("a configuration")
     }
 
     #[test]

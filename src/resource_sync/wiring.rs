@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attendant::attend;
+use super::config::SyncConfig;
 use super::events::{EVENT_CAPACITY, write_events};
 use super::observe::QueueMetrics;
 use super::reconcile::PairReconcilers;
@@ -11,7 +12,8 @@ use super::report::{SyncDispatcher, SyncReport};
 use super::section::{Section, Watches};
 use crate::actor::{Backoff, ChildSpec, Dispatcher, KeyInbox, Limits, RestartPolicy, key_mailbox, mailbox};
 use crate::cluster::{Fence, ObjectKey, WatchId, WatchRegistry};
-use crate::config::{ClusterName, ResourceId, SectionName, SyncConfig};
+use crate::config::{ClusterName, ResourceId, SectionName};
+use crate::job::Wiring;
 use crate::state::{Keeping, keep};
 use crate::telemetry::SyncMetrics;
 
@@ -39,17 +41,14 @@ pub struct WiredSection {
 }
 
 /// Wires all sections: they share watches, and know each other. `keeping` says where their states are, `fence_of` gives the fence of a section that is elected.
-pub fn wire(
-    configs: &[SyncConfig],
-    watches: &mut WatchRegistry,
-    keeping: &Keeping,
-    fence_of: impl Fn(&SectionName) -> Option<Fence>,
-) -> Vec<WiredSection> {
+pub fn wire(configs: &[SyncConfig], wiring: &mut Wiring<'_>) -> Vec<WiredSection> {
     let wired: Vec<WiredSection> = configs
         .iter()
         .map(|config| {
+            let watches = &mut *wiring.watches;
             let (remote, local) = (watches.canonical(&config.remote), watches.canonical(&config.local));
-            wire_one(&SyncConfig { remote, local, ..config.clone() }, watches, keeping, fence_of(&config.name))
+            let fence = wiring.fence(&config.name);
+            wire_one(&SyncConfig { remote, local, ..config.clone() }, wiring.watches, wiring.keeping, fence)
         })
         .collect();
     let sections: Vec<Arc<Section>> = wired.iter().map(|wired| Arc::clone(&wired.section)).collect();
@@ -72,7 +71,7 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, keeping: &Keeping,
     let namespaces = watches.watch(WatchId { metadata_only: true, ..id(&config.local, core("namespaces")) });
     // A cluster-scoped kind is synced without namespaces, and without the right to see them.
     namespaces.only_beside_namespaced(&local);
-    if config.metadata == crate::config::Metadata::Mirror {
+    if config.metadata == crate::resource_sync::config::Metadata::Mirror {
         remote.keep_last_applied();
         local.keep_last_applied();
     }

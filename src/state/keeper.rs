@@ -15,7 +15,7 @@ use super::Keeping;
 use super::content::{Daemon, Document, SectionState, Settings};
 use super::object::{self, Foreign, Read};
 use crate::cluster::{Cluster, Error};
-use crate::config::{SectionName, StatusSyncConfig, SyncConfig};
+use crate::config::SectionName;
 
 /// As often a write is begun anew at once, because somebody wrote the object since it was read.
 const ATTEMPTS: usize = 5;
@@ -97,18 +97,6 @@ pub struct Owner {
     pub former: Vec<SectionName>,
     /// Nothing is written: a dry run.
     pub read_only: bool,
-}
-
-impl From<&SyncConfig> for Owner {
-    fn from(config: &SyncConfig) -> Self {
-        Self { section: config.name.clone(), former: config.former_names.clone(), read_only: config.dry_run }
-    }
-}
-
-impl From<&StatusSyncConfig> for Owner {
-    fn from(config: &StatusSyncConfig) -> Self {
-        Self { section: config.name.clone(), former: Vec::new(), read_only: false }
-    }
 }
 
 /// See the module.

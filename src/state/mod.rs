@@ -24,7 +24,7 @@ pub use self::content::{Daemon, Detached, GuardState, Identities, PastMarks, Sec
 pub use self::keeper::{Keeper, NotDurable, Owner, StateReport};
 pub use self::object::{MARK, is_state_object, needed_access};
 pub use self::run::keep;
-use crate::config::Config;
+use crate::config::{DaemonConfig, ElectionConfig};
 
 /// The answer to an operator's order, with `remembered`: whether a restart keeps what was ordered, and why not.
 pub fn remembered(mut answer: Value, stored: Result<(), impl Display>) -> Value {
@@ -49,9 +49,8 @@ pub struct Keeping {
 
 impl Keeping {
     /// As a configuration says.
-    pub fn new(config: &Config) -> Self {
-        let election = config.election.as_ref();
-        let namespace = election.map(|election| &election.namespace).or(config.daemon.state_namespace.as_ref());
+    pub fn new(daemon: &DaemonConfig, election: Option<&ElectionConfig>) -> Self {
+        let namespace = election.map(|election| &election.namespace).or(daemon.state_namespace.as_ref());
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let instance = election
             .and_then(|election| election.identity.clone())

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::config::StatusSyncConfig;
 use super::family::{Facts, Home, Shape, facts};
 use super::triggers;
 use crate::cluster::{AccessRequest, Cluster, Kind, Verb, full_text};
-use crate::config::StatusSyncConfig;
 use crate::db::{self, Database, Messages, Param, Session, column};
 
 /// Everything that is missing, one sentence each. `cluster` is the hub, where it answers.
-pub async fn check(config: &StatusSyncConfig, cluster: Option<&Cluster>) -> Vec<String> {
+pub(super) async fn check(config: &StatusSyncConfig, cluster: Option<&Cluster>) -> Vec<String> {
     let mut faults = Vec::new();
     if let Some(cluster) = cluster {
         faults.extend(check_hub(config, cluster).await);
@@ -199,8 +199,8 @@ async fn missing_triggers(session: &Session, tables: &[String]) -> Result<Vec<St
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::StatusFamily;
     use super::*;
-    use crate::config::StatusFamily;
 
     #[test]
     fn every_missing_column_and_right_is_named() {

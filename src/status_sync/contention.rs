@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::watch;
 
+use super::config::StatusFamily;
 use super::report::FamilyReport;
 use crate::cluster::{Cluster, FIELD_MANAGER, Kind, ObjectKey, other_managers};
-use crate::config::StatusFamily;
 
 /// An object that somebody else keeps editing.
 pub(super) struct Contention {

@@ -99,9 +99,9 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
+    use super::super::config::StatusFamily;
     use super::*;
     use crate::cluster::object::Decoded;
-    use crate::config::StatusFamily;
     use crate::status_sync::family::facts;
 
     fn project(family: StatusFamily, object: &Value) -> Object {

@@ -1,7 +1,8 @@
 //! The six families: their names, the kinds they write and follow, and their two statements.
 
+use super::config::StatusFamily;
 use super::families::{self, RollUp};
-use crate::config::{ResourceId, StatusFamily};
+use crate::config::ResourceId;
 
 /// Where the fields of a family stand in the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::config::StatusFamily;
 use super::poller::Poller;
 use super::triggers::{self, CHANNEL};
 use crate::actor::{Backoff, BoxError, Scope};
-use crate::config::StatusFamily;
 use crate::db::{self, Database, Messages, Session};
 use crate::telemetry::ListenerMetrics;
 

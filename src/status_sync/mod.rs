@@ -8,7 +8,9 @@
 //! [`triggers`]. `made` finds what was made for a hub object, `write` is how a change becomes requests, [`contest`] and
 //! `contention` tell of other writers, [`standing`] says whether the hub is the cluster of before, by [`same_hub`], [`check()`] is for `towline check --connect`, [`report`] what operators see.
 
+mod alone;
 mod check;
+pub mod config;
 mod contention;
 pub mod contest;
 mod detection;
@@ -18,6 +20,7 @@ pub mod families;
 pub mod family;
 mod follower;
 pub mod guard;
+mod job;
 pub mod listener;
 mod made;
 pub mod pace;
@@ -35,4 +38,5 @@ pub mod wiring;
 mod work;
 mod write;
 
-pub use check::check;
+pub use alone::alone;
+pub use job::{StatusSyncJob, section};

@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use self::reporting::Term;
+use super::config::StatusFamily;
 use super::family::{Facts, facts};
 use super::guard::Guard;
 use super::pace::{GATHER, Pace};
@@ -28,7 +29,6 @@ use super::standing::{HubStanding, Standing};
 use super::table::Table;
 use crate::actor::{Backoff, BoxError, KeyInbox, Scope};
 use crate::cluster::{Availability, Cluster, Demand, Fence, Identity, Listed, ObjectKey, Watch};
-use crate::config::StatusFamily;
 use crate::db::Database;
 use crate::telemetry::StatusSyncMetrics;
 

@@ -13,10 +13,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::config::StatusFamily;
 use super::family::facts;
 use super::same_hub::{Compared, Part, Progress, Verdict, judge};
 use crate::cluster::{Cluster, Error, Identity, Replaced};
-use crate::config::{ClusterName, SectionName, StatusFamily};
+use crate::config::{ClusterName, SectionName};
 use crate::db::Database;
 use crate::state::{Identities, Keeper};
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Semaphore, watch};
 
+use super::config::{StatusFamily, StatusSyncConfig};
 use super::digest::projection;
 use super::family::facts;
 use super::follower::KeyFollower;
@@ -12,10 +13,11 @@ use super::poller::{Poller, Shared};
 use super::report::StatusSyncReport;
 use super::standing::HubStanding;
 use crate::actor::{ChildSpec, KeyInbox, RestartPolicy, key_mailbox};
-use crate::cluster::{Fence, ObjectKey, Watch, WatchId, WatchRegistry};
-use crate::config::{ClusterName, ResourceId, StatusFamily, StatusSyncConfig};
+use crate::cluster::{ObjectKey, Watch, WatchId, WatchRegistry};
+use crate::config::{ClusterName, ResourceId};
 use crate::db::Database;
-use crate::state::{Keeper, Keeping, keep};
+use crate::job::Wiring;
+use crate::state::{Keeper, keep};
 
 /// Keys that wait for a poller, which reads them in every pause of its pass.
 const KEY_CAPACITY: usize = 1024;
@@ -30,12 +32,9 @@ pub struct WiredStatusSync {
 
 /// Wires the pollers and the watches that they follow.
 /// `fence` is the section's, where it is elected; `keeping` says where its state is.
-pub fn wire(
-    config: &StatusSyncConfig,
-    watches: &mut WatchRegistry,
-    keeping: &Keeping,
-    fence: Option<Fence>,
-) -> WiredStatusSync {
+pub fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSync {
+    let fence = wiring.fence(&config.name);
+    let (watches, keeping) = (&mut *wiring.watches, wiring.keeping);
     let cluster = watches.canonical(&config.cluster);
     let hub = watches.cluster(&cluster);
     let hub = fence.as_ref().map_or_else(|| hub.clone(), |fence| hub.under(fence));

@@ -8,8 +8,8 @@ use super::family::{Facts, Home};
 use super::plan::{Change, body_of_new, patch};
 use super::standing::HubStanding;
 
+use super::config::StatusFamily;
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, ListMoment, Object, ObjectKey, Propagation, Request, Verb};
-use crate::config::StatusFamily;
 
 /// A change as it goes to the API server. What waits for its turn or its answer is held as text: as values, the fields of
 /// one policy take ten times as much.

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use towline::config::{ClusterAccess, Config};
+use towline::config::ClusterAccess;
+use towline::job::Config;
+use towline::{jobs, resource_sync};
 
 use super::{document, elements, text, texts};
 
@@ -17,7 +19,7 @@ const ETC: &str = "/etc/towline";
 
 /// A configuration as the daemon reads it.
 pub(crate) fn configuration(file: &str) -> Config {
-    Config::parse(&text(file), []).unwrap_or_else(|error| match error {
+    jobs::parse(&text(file), []).unwrap_or_else(|error| match error {
         towline::config::Error::Invalid(faults) => panic!("{file}: {faults}"),
         other => panic!("{file}: {other}"),
     })
@@ -56,8 +58,8 @@ fn the_pod_serves_every_cluster_of_the_configuration() {
     let kubeconfig = Path::new(ETC).join(mounted);
     for file in CONFIGURATIONS {
         let config = configuration(file);
-        assert!(!config.sync.is_empty(), "{file}");
-        for section in &config.sync {
+        assert!(!resource_sync::sections(&config).is_empty(), "{file}");
+        for section in resource_sync::sections(&config) {
             let access = |name| &config.clusters[name].access;
             assert_eq!(*access(&section.local), ClusterAccess::InCluster, "{file}");
             match access(&section.remote) {

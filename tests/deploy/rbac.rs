@@ -126,8 +126,10 @@ fn the_role_of_status_sync_grants_what_the_specification_lists() {
 #[test]
 fn the_roles_are_for_the_configured_kinds_and_secrets() {
     let config = configuration("deploy/base/towline.toml");
-    let kinds: BTreeSet<String> = config.sync.iter().map(|section| section.resource.to_string()).collect();
-    let secrets: BTreeSet<String> = config.sync.iter().flat_map(|section| section.secret_names.clone()).collect();
+    let kinds: BTreeSet<String> =
+        towline::resource_sync::sections(&config).iter().map(|section| section.resource.to_string()).collect();
+    let secrets: BTreeSet<String> =
+        towline::resource_sync::sections(&config).iter().flat_map(|section| section.secret_names.clone()).collect();
     for side in ["local", "remote"] {
         let granted = granted(&format!("deploy/base/rbac/resource-sync-{side}.yaml"));
         let granted_secrets: BTreeSet<String> = granted

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use towline::config::Config;
+use towline::status_sync;
 
 use super::{document, documents, elements, texts};
 
@@ -45,13 +45,13 @@ fn environment() -> BTreeMap<String, String> {
 #[test]
 fn the_environment_is_a_whole_configuration() {
     let environment = environment();
-    let config = Config::status_sync_alone(environment.clone()).unwrap_or_else(|error| panic!("{error}"));
+    let config = status_sync::alone(environment.clone()).unwrap_or_else(|error| panic!("{error}"));
     for name in environment.keys() {
         let mut wrong = environment.clone();
         wrong.insert(name.clone(), "\u{1}".to_owned());
-        assert!(Config::status_sync_alone(wrong).is_err(), "nobody reads {name}");
+        assert!(status_sync::alone(wrong).is_err(), "nobody reads {name}");
     }
-    let section = config.status_sync.expect("status sync");
+    let section = status_sync::section(&config).expect("status sync");
     assert_eq!((section.interval, section.watch_namespace.as_str()), (Duration::from_secs(5), ""));
     assert_eq!(config.election.expect("an election").namespace, namespace());
     assert_eq!(texts(&container()["args"]), ["status-sync"]);

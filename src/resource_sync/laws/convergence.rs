@@ -12,7 +12,7 @@ use super::{
     ADOPTED, FINALIZER, LOCAL_GENERATION, LOCAL_NAME, OWNER, PAUSED, REMOTE_GENERATION, REMOTE_UID, SYNC_ERROR, object,
     policy,
 };
-use crate::config::{Adopt, Metadata};
+use crate::resource_sync::config::{Adopt, Metadata};
 use crate::resource_sync::ownership::{self, may_go_unclaimed};
 
 /// More moves than any state needs.

@@ -31,7 +31,7 @@ use super::secrets::SecretView;
 use super::settled::Settled;
 use crate::cluster::object::Decoded;
 use crate::cluster::{Object, ObjectKey};
-use crate::config::Config;
+use crate::resource_sync::config::parsed;
 use crate::resource_sync::elsewhere::Clusters;
 
 const FINALIZER: &str = "cloud.teleport.dev/sync-local";
@@ -53,8 +53,8 @@ fn policy(keys: &str) -> Policy {
         "[clusters.hub]\nkubeconfig = \"hub\"\n[clusters.edge]\nin_cluster = true\n[[sync]]\nname = \"databases\"\n\
          remote = \"hub\"\nlocal = \"edge\"\nresource = \"databases.v1.demo.towline.dev\"\n{keys}\n"
     );
-    let config = Config::parse(&text, []).unwrap_or_else(|error| panic!("{keys}: {error}"));
-    Policy::new(&config.sync[0])
+    let config = parsed(&text).unwrap_or_else(|error| panic!("{keys}: {error}"));
+    Policy::new(&config)
 }
 
 /// An object as a watch delivers it.

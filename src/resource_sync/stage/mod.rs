@@ -23,7 +23,9 @@ use super::section::{Section, Watches};
 use crate::actor::{Inbox, KeyInbox, Outcome, Reconciler, ReconcilerFactory, key_mailbox, mailbox};
 use crate::cluster::watch::scripted::Script;
 use crate::cluster::{Cluster, ObjectKey, Watch, WatchId};
-use crate::config::{Config, ResourceId, SyncConfig};
+use crate::config::ResourceId;
+use crate::resource_sync::config::SyncConfig;
+use crate::resource_sync::config::parsed;
 use crate::state::Keeping;
 use crate::telemetry::SyncMetrics;
 
@@ -50,8 +52,7 @@ pub(super) fn config(name: &str, plural: &str, keys: &str) -> SyncConfig {
         "[clusters.hub]\nkubeconfig = \"hub\"\n[clusters.edge]\nin_cluster = true\n[[sync]]\nname = \"{name}\"\n\
          remote = \"hub\"\nlocal = \"edge\"\nresource = \"{plural}.v1.demo.towline.dev\"\n{keys}\n"
     );
-    let config = Config::parse(&text, []).unwrap_or_else(|error| panic!("{keys}: {error}"));
-    config.sync[0].clone()
+    parsed(&text).unwrap_or_else(|error| panic!("{keys}: {error}"))
 }
 
 impl Stage {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::object::Decoded;
-use crate::config::StatusFamily;
+use crate::status_sync::config::StatusFamily;
 use crate::status_sync::digest::projection;
 use crate::status_sync::family::facts;
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::actor::key_mailbox;
 use crate::cluster::{Cluster, Watch, WatchId};
-use crate::config::StatusFamily;
+use crate::status_sync::config::StatusFamily;
 use crate::status_sync::digest::{Digest, Fingerprint, projection};
 use crate::status_sync::entry::REFUSED;
 use crate::status_sync::families::Fields;

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::election::OF_REPLICAS;
-use super::fault::{Error, Fault, Faults, Problem};
-use super::fields::Fields;
-use super::setting::Setting;
-use super::source::Node;
-use super::{ClusterAccess, ClusterConfig, Config, DaemonConfig, ElectionConfig, LeaseConfig, SectionName};
+use super::config::LeaseConfig;
+use super::job::LeaseSections;
+use crate::config::election::OF_REPLICAS;
+use crate::config::fault::{Error, Fault, Faults, Problem};
+use crate::config::fields::Fields;
+use crate::config::setting::Setting;
+use crate::config::source::Node;
+use crate::config::{ClusterAccess, ClusterConfig, DaemonConfig, ElectionConfig, SectionName};
+use crate::job::{Config, Sections};
 
 /// The name of a side-car's only section where the lease's can't be one.
 const SECTION: &str = "lease";
@@ -55,9 +59,10 @@ const SOURCES: [(&str, &str); 8] = [
     ("startup_delay", "--startup-delay"),
 ];
 
-impl Config {
-    /// One `[[lease]]` section, told by flags and variables. A fault's path is the flag or the variable.
-    pub fn side_car(flags: LeaseFlags) -> Result<Self, Error> {
+impl LeaseFlags {
+    /// The configuration with one `[[lease]]` section. A fault's path is the flag or the variable.
+    pub fn config(self) -> Result<Config, Error> {
+        let flags = self;
         let mut faults = Vec::new();
         let listen = listen(flags.metrics_host, flags.metrics_port, &mut faults);
         let seconds = [
@@ -93,18 +98,17 @@ impl Config {
         faults.extend(named.into_iter().map(by_flag));
         Faults::new(faults).into_result()?;
         // Without faults the section is there.
-        let lease: Vec<LeaseConfig> = section.into_iter().collect();
-        let clusters = lease
-            .iter()
-            .map(|section| (section.cluster.clone(), ClusterConfig::new(ClusterAccess::Inferred)))
-            .collect();
-        let elected = lease.first().filter(|_| flags.leader_election);
+        let of_section = |section: &LeaseConfig| (section.cluster.clone(), ClusterConfig::new(ClusterAccess::Inferred));
+        let clusters = section.iter().map(of_section).collect();
+        let elected = section.as_ref().filter(|_| flags.leader_election);
         let election = elected.map(|section| {
             let namespace = section.pod.as_ref().map_or(&section.secret_namespace, |pod| &pod.namespace);
             ElectionConfig::new(section.cluster.clone(), namespace)
         });
         let daemon = DaemonConfig { listen, ..DaemonConfig::default() };
-        Ok(Self { daemon, clusters, election, lease, ..Self::default() })
+        let jobs =
+            section.into_iter().map(|section| Arc::new(LeaseSections::one(section)) as Arc<dyn Sections>).collect();
+        Ok(Config { daemon, clusters, election, jobs })
     }
 }
 
@@ -159,6 +163,7 @@ fn listen(host: Option<String>, port: Option<String>, faults: &mut Vec<Fault>) -
 
 #[cfg(test)]
 mod tests {
+    use super::super::job::sections;
     use super::*;
 
     fn flags() -> LeaseFlags {
@@ -173,7 +178,7 @@ mod tests {
     }
 
     fn told(flags: LeaseFlags) -> Vec<String> {
-        match Config::side_car(flags) {
+        match flags.config() {
             Err(Error::Invalid(faults)) => faults.as_slice().iter().map(ToString::to_string).collect(),
             other => panic!("faults expected, got {other:?}"),
         }
@@ -185,8 +190,11 @@ mod tests {
             [("add-on", "add-on"), ("replica-x", "lease-replica-x"), ("replica.x", "lease-replica-x")]
         {
             let given = LeaseFlags { lease_name: Some(lease.into()), leader_election: true, ..flags() };
-            let config = Config::side_car(given).expect("a configuration");
-            assert_eq!((config.lease[0].name.as_str(), config.lease[0].lease_name.as_str()), (section, lease));
+            let config = given.config().expect("a configuration");
+            assert_eq!(
+                (sections(&config)[0].name.as_str(), sections(&config)[0].lease_name.as_str()),
+                (section, lease)
+            );
         }
     }
 
@@ -198,23 +206,23 @@ mod tests {
             metrics_port: Some("0".into()),
             ..flags()
         };
-        let config = Config::side_car(given).expect("a configuration");
+        let config = given.config().expect("a configuration");
         assert_eq!(config.daemon.listen, "0.0.0.0:0".parse().expect("an address"));
         assert_eq!(
             config.clusters.values().map(|cluster| &cluster.access).collect::<Vec<_>>(),
             [&ClusterAccess::Inferred]
         );
-        let section = &config.lease[0];
+        let section = &sections(&config)[0];
         assert_eq!((section.duration, section.renew_interval), (Duration::from_secs(30), Duration::from_secs(10)));
         assert_eq!((section.startup_delay, section.secret_namespace.as_str()), (Duration::ZERO, "add-ons"));
-        assert_eq!((section.name.as_str(), config.election), ("add-on", None));
-        let config = Config::side_car(LeaseFlags { leader_election: true, ..flags() }).expect("a configuration");
+        assert_eq!((section.name.as_str(), &config.election), ("add-on", &None));
+        let config = LeaseFlags { leader_election: true, ..flags() }.config().expect("a configuration");
         let election = config.election.expect("an election");
         assert_eq!((election.cluster.as_str(), election.namespace.as_str()), ("default", "add-ons"));
         assert_eq!(config.daemon.listen, "0.0.0.0:8384".parse().expect("an address"));
         let (pod_name, pod_namespace) = (Some("add-on-0".into()), Some("pods".into()));
         let beside_a_pod = LeaseFlags { leader_election: true, pod_name, pod_namespace, ..flags() };
-        let election = Config::side_car(beside_a_pod).expect("a configuration").election.expect("an election");
+        let election = beside_a_pod.config().expect("a configuration").election.expect("an election");
         assert_eq!(election.namespace, "pods");
     }
 

@@ -11,15 +11,51 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::json;
 
-use crate::check;
-use crate::cli::{Exit, ReleaseCommand};
+use super::config::SyncConfig;
+use super::elsewhere;
+use super::job::sections;
+use super::marks::local_cluster_mark;
+use super::names::Mapping;
+use super::patch::{escape, replace_version};
 use crate::cluster::object::is_of_towline;
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, Object, ObjectKey, Request, Verb};
-use crate::config::{ClusterName, Config, ResourceId};
-use crate::resource_sync::elsewhere;
-use crate::resource_sync::marks::local_cluster_mark;
-use crate::resource_sync::names::Mapping;
-use crate::resource_sync::patch::{escape, replace_version};
+use crate::config::{ClusterName, ResourceId};
+use crate::job::Config;
+use crate::job::check::{reach, say};
+use crate::job::command::{ConfigFile, Exit};
+
+/// `towline release`.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+#[command(group = clap::ArgGroup::new("action").required(true).args(["list", "yes"]))]
+pub struct ReleaseCommand {
+    /// What says which sections and clusters there are.
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// The finalizer in full, such as cloud.teleport.dev/sync-local
+    #[arg(long, value_name = "FINALIZER")]
+    pub finalizer: String,
+    /// Only objects in namespaces that begin so
+    #[arg(long, value_name = "PREFIX")]
+    pub namespace_prefix: Option<String>,
+    /// Look in this cluster, and not in the remote ones of all sections
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<ClusterName>,
+    /// Look at this kind (plural.version.group), and not at those of all sections
+    #[arg(long, value_name = "RESOURCE")]
+    pub resource: Option<ResourceId>,
+    /// Also release what this local cluster holds (UID of its namespace kube-system), since it is gone
+    #[arg(long, value_name = "UID")]
+    pub held_for: Option<String>,
+    /// Also release what this field manager put on, such as that of the controller that was there before
+    #[arg(long, value_name = "FIELD MANAGER")]
+    pub put_on_by: Option<String>,
+    /// Show what would be released
+    #[arg(long)]
+    pub list: bool,
+    /// Release it
+    #[arg(long)]
+    pub yes: bool,
+}
 
 /// As often an object may have changed since it was read.
 const ATTEMPTS: usize = 5;
@@ -42,7 +78,7 @@ pub async fn release(config: &Config, command: &ReleaseCommand) -> Exit {
         }
     };
     if command.namespace_prefix.is_none()
-        && let Some(owner) = config.sync.iter().find(|section| {
+        && let Some(owner) = sections(config).iter().find(|section| {
             let is_place = |place: &Place| {
                 config.is_same_cluster(&place.cluster, &section.remote)
                     && place.resource.same_objects(&section.resource)
@@ -77,7 +113,7 @@ pub async fn release(config: &Config, command: &ReleaseCommand) -> Exit {
     if faults == 0 { Exit::Done } else { Exit::Failed }
 }
 
-fn owns(section: &crate::config::SyncConfig, finalizer: &str) -> bool {
+fn owns(section: &SyncConfig, finalizer: &str) -> bool {
     section.finalizer_key() == finalizer || section.former_finalizer_keys().iter().any(|former| former == finalizer)
 }
 
@@ -98,7 +134,7 @@ fn places(config: &Config, command: &ReleaseCommand) -> Result<Vec<Place>, Strin
     match (&command.cluster, &command.resource) {
         (Some(cluster), Some(resource)) => add(Place { cluster: cluster.clone(), resource: resource.clone() }),
         (cluster, resource) => {
-            for section in &config.sync {
+            for section in sections(config) {
                 let cluster = cluster.clone().unwrap_or_else(|| section.remote.clone());
                 let resource = resource.clone().unwrap_or_else(|| section.resource.clone());
                 add(Place { cluster, resource });
@@ -126,7 +162,7 @@ struct Counts {
 async fn identities(config: &Config) -> Vec<Arc<str>> {
     let mut identities = Vec::new();
     for (name, access) in &config.clusters {
-        let found = check::reach(name, access).await;
+        let found = reach(name, access).await;
         match found.as_ref().map(|cluster| cluster.identity().uid().cloned()) {
             Ok(Some(uid)) => identities.push(uid),
             Ok(None) => say(&format!("cluster {name}: its UID can't be read, so objects that it holds are kept")),
@@ -143,11 +179,10 @@ async fn in_place(
     ours: &[Arc<str>],
 ) -> Result<Counts, String> {
     let Some(access) = config.clusters.get(&place.cluster) else { return Ok(Counts::default()) };
-    let cluster = check::reach(&place.cluster, access).await?;
+    let cluster = reach(&place.cluster, access).await?;
     let kind = Kind::discover(&cluster, &place.resource).await.map_err(|error| error.to_string())?;
     let prefix = command.namespace_prefix.as_deref().unwrap_or_default();
-    let owners: Vec<Mapping> = config
-        .sync
+    let owners: Vec<Mapping> = sections(config)
         .iter()
         .filter(|section| {
             config.is_same_cluster(&section.remote, &place.cluster) && section.resource.same_objects(&place.resource)
@@ -293,9 +328,4 @@ async fn take_off(
         }
     }
     Err(refused)
-}
-
-#[expect(clippy::print_stdout, reason = "the command's output")]
-fn say(text: &str) {
-    println!("{text}");
 }

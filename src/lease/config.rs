@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::fault::Problem;
-use super::fields::Fields;
-use super::names::{LeaseName, NamespaceName, PodName, SecretName};
-use super::setting::{PositiveDuration, Setting, Unfit};
-use super::{ClusterName, SectionName};
+use crate::config::fault::Problem;
+use crate::config::fields::Fields;
+use crate::config::names::{LeaseName, NamespaceName, PodName, SecretName};
+use crate::config::setting::{PositiveDuration, Setting, Unfit};
+use crate::config::{ClusterName, SectionName};
 
 /// A Lease on a hub that is renewed while a pod is ready: `[[lease]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl LeaseConfig {
     pub const DEFAULT_STARTUP_DELAY: Duration = Duration::from_secs(10);
 
     /// None where a required key has a fault; faults of other keys leave their default in place.
-    pub(super) fn read(mut fields: Fields<'_>) -> Option<Self> {
+    pub fn read(mut fields: Fields<'_>) -> Option<Self> {
         let name = fields.required("name");
         let cluster: Option<ClusterName> = fields.optional("cluster");
         let lease_name = fields.required::<LeaseName>("lease_name");
@@ -123,8 +123,8 @@ impl From<WholeSeconds> for Duration {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::source::Node;
     use super::*;
+    use crate::config::source::Node;
 
     fn read(changes: &[(&str, Option<&str>)]) -> Result<LeaseConfig, Vec<String>> {
         let mut table: BTreeMap<String, Node> = [

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::setting::{Setting, Unfit};
+use crate::config::setting::{Setting, Unfit};
 
 /// A JSON pointer (RFC 6901) to something within `/spec`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl KeyPattern {
     }
 
     /// A pattern that is known to be well formed.
-    pub(super) fn known(text: &str) -> Self {
+    pub fn known(text: &str) -> Self {
         Self(text.to_owned())
     }
 }

@@ -1,11 +1,21 @@
 //! Tests of whole files: the checked-in ones, and what is told about faulty ones.
 
-use std::path::Path;
+mod election;
 
-use super::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::config::{ClusterAccess, ClusterConfig, ClusterName, DaemonConfig, ElectionConfig, Error, Problem};
+use crate::db::DatabaseSource;
+use crate::job::Config;
+use crate::lease::config::LeaseConfig;
+use crate::resource_sync::config::{Adopt, Metadata, PropagationPolicy, Scope, SyncConfig, Unclaimed, conflicts};
+use crate::status_sync::config::{StatusFamily, StatusSyncConfig};
+use crate::{lease, resource_sync, status_sync};
 
 fn parse(text: &str) -> Result<Config, Error> {
-    Config::parse(text, [])
+    crate::jobs::parse(text, [])
 }
 
 fn told(text: &str) -> Vec<String> {
@@ -59,14 +69,14 @@ fn the_reference_file_holds_the_defaults() {
         "edge".parse().expect("a name"),
         "databases.v1.demo.towline.dev".parse().expect("a kind"),
     );
-    assert_eq!(config.sync, vec![section]);
+    assert_eq!(resource_sync::sections(&config), [section]);
     let url = "postgres://towline@database.example:5432/hoh?sslmode=verify-full&pool_max_conns=8";
-    let status_sync = StatusSyncConfig::new(
+    let expected = StatusSyncConfig::new(
         "hub".parse().expect("a name"),
         DatabaseSource::Url(Box::new(url.parse().expect("a URL"))),
     );
-    assert_eq!(config.status_sync, Some(status_sync));
-    let lease = LeaseConfig {
+    assert_eq!(status_sync::section(&config), Some(&expected));
+    let expected = LeaseConfig {
         name: "heartbeat".parse().expect("a name"),
         cluster: "edge".parse().expect("a name"),
         lease_name: "add-on".into(),
@@ -78,7 +88,7 @@ fn the_reference_file_holds_the_defaults() {
         renew_interval: LeaseConfig::DEFAULT_DURATION / 3,
         startup_delay: LeaseConfig::DEFAULT_STARTUP_DELAY,
     };
-    assert_eq!(config.lease, vec![lease]);
+    assert_eq!(lease::sections(&config), [expected]);
 }
 
 #[test]
@@ -106,7 +116,9 @@ fn the_reference_file_names_every_key() {
 
 #[test]
 fn an_empty_file_is_the_default() {
-    assert_eq!(parse("").expect("a configuration"), Config::default());
+    let config = parse("").expect("a configuration");
+    assert_eq!((config.daemon, config.clusters.len(), config.election), (DaemonConfig::default(), 0, None));
+    assert!(config.jobs.iter().all(|job| job.names().is_empty()));
 }
 
 #[test]
@@ -121,7 +133,7 @@ fn every_key_of_a_section_is_read() {
          former_annotation_domains = [\"c.example\"]\nmax_in_flight = 7\nsecret_refresh = \"0s\"\ndry_run = true",
     ))
     .expect("a configuration");
-    let section = &config.sync[0];
+    let section = &resource_sync::sections(&config)[0];
     assert_eq!(section.remote_resource_suffix, "-r");
     assert_eq!(section.local_namespace_suffix, "-l");
     assert_eq!(section.namespace_prefix, "team-");
@@ -233,20 +245,21 @@ fn conflicts_are_judged_anew_once_scopes_are_known() {
         with_section("namespace_prefix = \"team-\"")
     );
     let config = parse(&text).expect("apart by namespace");
-    assert!(config.conflicts(|_| Scope::Namespaced).is_empty());
-    assert_eq!(config.conflicts(|_| Scope::Cluster).as_slice().len(), 3);
+    let sections: Vec<(usize, &SyncConfig)> = resource_sync::sections(&config).iter().enumerate().collect();
+    assert!(conflicts(&sections, &config.clusters, |_| Scope::Namespaced).is_empty());
+    assert_eq!(conflicts(&sections, &config.clusters, |_| Scope::Cluster).len(), 3);
 }
 
 #[test]
 fn the_environment_overrides_and_its_faults_name_the_variable() {
     let environment = |name: &str, value: &str| [(name.to_owned(), value.to_owned())];
-    let config = Config::parse(
+    let config = crate::jobs::parse(
         &with_section("dry_run = false"),
         environment("TOWLINE__SYNC__DATABASES__LOCAL_FIELDS", "/spec/a, /spec/b"),
     )
     .expect("a configuration");
-    assert_eq!(config.sync[0].local_fields.len(), 2);
-    let error = Config::parse(&with_section(""), environment("TOWLINE__SYNC__DATABASES__DRY_RUN", "yes"))
+    assert_eq!(resource_sync::sections(&config)[0].local_fields.len(), 2);
+    let error = crate::jobs::parse(&with_section(""), environment("TOWLINE__SYNC__DATABASES__DRY_RUN", "yes"))
         .expect_err("yes is no bool");
     assert_eq!(
         error.to_string(),
@@ -259,7 +272,7 @@ fn the_environment_overrides_and_its_faults_name_the_variable() {
 fn a_file_that_is_not_there_is_named() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("none.toml");
-    let error = Config::load(&path).expect_err("no file");
+    let error = crate::jobs::load(&path).expect_err("no file");
     assert!(error.to_string().ends_with("none.toml"), "{error}");
 }
 
@@ -272,7 +285,7 @@ fn every_key_of_status_sync_is_read() {
          watch_namespace = \"team\"\nfamilies = [\"placements\", \"policies\"]\nmax_in_flight = 3"
     ))
     .expect("a configuration");
-    let section = config.status_sync.expect("the section");
+    let section = status_sync::section(&config).expect("the section");
     assert_eq!(section.name.as_str(), "status-sync");
     assert_eq!((section.cluster.as_str(), section.interval.as_secs()), ("hub", 7));
     assert_eq!((section.watch_namespace.as_str(), section.max_in_flight.get()), ("team", 3));
@@ -306,11 +319,11 @@ fn a_missing_cluster_of_a_section_is_told_with_the_clusters_that_there_are() {
 fn status_sync_without_a_cluster_takes_the_one_around_it() {
     let url = "[status_sync]\ndatabase_url_file = \"/url\"\n";
     let config = parse(url).expect("a configuration");
-    let section = config.status_sync.expect("the section");
+    let section = status_sync::section(&config).expect("the section");
     assert_eq!(config.clusters[&section.cluster].access, ClusterAccess::Inferred);
     let named = format!("[clusters.default]\nin_cluster = true\n{url}");
     let config = parse(&named).expect("a configuration");
-    let section = config.status_sync.expect("the section");
+    let section = status_sync::section(&config).expect("the section");
     assert_eq!(config.clusters[&section.cluster].access, ClusterAccess::InCluster);
     assert_eq!(told(&format!("{url}cluster = \"hub\"\n")).len(), 1);
     assert!(
@@ -337,7 +350,7 @@ fn a_fault_of_a_database_url_never_repeats_it() {
 #[test]
 fn no_other_section_is_called_as_the_one_of_which_there_is_one() {
     let faults = told(&with_section("").replace("\"databases\"", "\"status-sync\""));
-    assert!(faults[0].contains("the name is kept for `[status_sync]`"), "{faults:?}");
+    assert!(faults[0].contains("this one is kept for `[status_sync]`"), "{faults:?}");
 }
 
 const LEASE: &str = "[[lease]]\nname = \"heartbeat\"\nlease_name = \"add-on\"\nlease_namespace = \"edge\"\n\
@@ -346,7 +359,7 @@ const LEASE: &str = "[[lease]]\nname = \"heartbeat\"\nlease_name = \"add-on\"\nl
 #[test]
 fn a_lease_without_a_cluster_uses_the_default_one_or_what_is_around() {
     let config = parse(LEASE).expect("a configuration");
-    let access = |config: &Config| config.clusters[&config.lease[0].cluster].access.clone();
+    let access = |config: &Config| config.clusters[&lease::sections(config)[0].cluster].access.clone();
     assert_eq!(access(&config), ClusterAccess::Inferred);
     let config = parse(&format!("[clusters.default]\nin_cluster = true\n{LEASE}")).expect("a configuration");
     assert_eq!(access(&config), ClusterAccess::InCluster);
@@ -368,8 +381,8 @@ fn section_names_are_unique_over_all_jobs() {
 #[test]
 fn variables_reach_a_lease_by_its_name() {
     let variables = [("TOWLINE__LEASE__HEARTBEAT__DURATION".to_owned(), "30s".to_owned())];
-    let config = Config::parse(LEASE, variables).expect("a configuration");
-    assert_eq!(config.lease[0].duration, std::time::Duration::from_secs(30));
+    let config = crate::jobs::parse(LEASE, variables).expect("a configuration");
+    assert_eq!(lease::sections(&config)[0].duration, Duration::from_secs(30));
 }
 
 #[test]
@@ -394,7 +407,7 @@ fn one_lease_has_one_section_and_one_former_name_too() {
 #[test]
 fn an_unknown_key_of_the_environment_is_told_with_its_variable() {
     let variables = [("TOWLINE__DAEMON__LISTNE".to_owned(), "x".to_owned())];
-    let Err(Error::Invalid(faults)) = Config::parse(CLUSTERS, variables) else { panic!("a fault is expected") };
+    let Err(Error::Invalid(faults)) = crate::jobs::parse(CLUSTERS, variables) else { panic!("a fault is expected") };
     let told = faults.to_string();
     assert!(told.contains("daemon.listne: unknown key (from the variable TOWLINE__DAEMON__LISTNE)"), "{told}");
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::names::{is_label_key, is_qualified_name};
-use super::setting::{Setting, Unfit};
+use crate::config::names::{is_label_key, is_qualified_name};
+use crate::config::setting::{Setting, Unfit};
 
 /// A label selector. The empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

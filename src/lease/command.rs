@@ -8,14 +8,16 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use crate::config::{Config, Error, LeaseFlags};
+use super::side_car::LeaseFlags;
+use crate::config::Error;
+use crate::job::Config;
 
 /// What a switch may say, as Go's flags do.
 const YES: [&str; 6] = ["1", "t", "T", "true", "TRUE", "True"];
 const NO: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 
 /// What `towline lease --help` says of what it needs.
-pub(super) const VARIABLES: &str = "\
+pub const VARIABLES: &str = "\
 Required: --lease-name, --lease-namespace, --hub-kubeconfig-secret, and the variable WATCH_NAMESPACE.
 
 Variables:
@@ -73,7 +75,7 @@ fn switch(text: &str) -> Result<bool, String> {
 impl LeaseCommand {
     /// The configuration that it stands for, with the variables of `environment`.
     pub fn config(self, environment: impl Fn(&str) -> Option<String>) -> Result<Config, Error> {
-        Config::side_car(LeaseFlags {
+        LeaseFlags {
             lease_name: self.lease_name,
             lease_namespace: self.lease_namespace,
             hub_kubeconfig_secret: self.hub_kubeconfig_secret,
@@ -85,13 +87,14 @@ impl LeaseCommand {
             pod_name: environment("POD_NAME"),
             pod_namespace: environment("POD_NAMESPACE"),
             leader_election: self.leader_election,
-        })
+        }
+        .config()
     }
 }
 
 /// The command line with two dashes where `towline lease` may have one. Other commands' lines are left alone, and so is
 /// what is not a flag: a number with its sign, or a single letter.
-pub(super) fn with_two_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+pub fn with_two_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     if arguments.get(1).is_some_and(|command| command == "lease") {
         for argument in arguments.iter_mut().skip(2) {
@@ -109,8 +112,8 @@ pub(super) fn with_two_dashes(arguments: impl IntoIterator<Item = OsString>) -> 
 mod tests {
     use clap::Parser;
 
-    use super::super::{Cli, Command};
     use super::*;
+    use crate::cli::{Cli, Command};
 
     fn parse(line: &str) -> Result<LeaseCommand, clap::Error> {
         let arguments = with_two_dashes(line.split(' ').map(OsString::from));
@@ -135,7 +138,7 @@ mod tests {
         let one = parse(ONE_DASH).expect("a command");
         assert_eq!(parse(&ONE_DASH.replace(" -", " --")).expect("a command"), one);
         let config = one.config(environment).expect("a configuration");
-        let section = &config.lease[0];
+        let section = &super::super::job::sections(&config)[0];
         assert_eq!((section.lease_name.as_str(), section.lease_namespace.as_str()), ("add-on", "edge"));
         assert_eq!((section.secret_name.as_str(), section.secret_namespace.as_str()), ("hub", "add-ons"));
         assert_eq!(

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Config;
-use super::fault::{Error, Fault, Faults, Problem};
-use super::setting::Setting;
-use super::source::{self, Node};
+use super::job::StatusSyncJob;
+use crate::config::fault::{Error, Fault, Faults, Problem};
+use crate::config::setting::Setting;
+use crate::config::source::{self, Node};
 use crate::db::DatabaseUrl;
+use crate::job::Config;
 
 /// Where the admin server listens: the component's port, for the cluster's Prometheus and probes.
 const LISTEN: &str = "0.0.0.0:8384";
@@ -17,57 +18,55 @@ const OWN: [&str; 2] = ["TOWLINE__DAEMON__", "TOWLINE__STATUS_SYNC__"];
 const SOURCES: [(&str, &str); 3] =
     [("DATABASE_URL", "database_url"), ("WATCH_NAMESPACE", "watch_namespace"), ("POD_NAMESPACE", "election_namespace")];
 
-impl Config {
-    /// The configuration of status sync alone: `DATABASE_URL`, `HOH_STATUS_SYNC_INTERVAL` (a Go duration),
-    /// `WATCH_NAMESPACE`, and `POD_NAMESPACE`, which names the namespace of the Lease. Over them lie
-    /// `TOWLINE__STATUS_SYNC__NOTIFY` and the like, and `TOWLINE__DAEMON__…`. The hub is the cluster that the process
-    /// runs in, or else what kubectl would use.
-    pub fn status_sync_alone(environment: impl IntoIterator<Item = (String, String)>) -> Result<Self, Error> {
-        let variables: BTreeMap<String, String> = environment.into_iter().collect();
-        let set = |name: &str| variables.get(name).filter(|value| !value.is_empty());
-        let mut faults = Vec::new();
-        let own = variables.clone().into_iter().filter(|(name, _)| OWN.iter().any(|prefix| name.starts_with(prefix)));
-        let mut root = source::read("", own, &mut faults)?;
-        let mut daemon = take_table(&mut root, "daemon");
-        daemon.entry("listen".to_owned()).or_insert_with(|| Node::Text(LISTEN.to_owned()));
-        root.insert("daemon".to_owned(), Node::Table(daemon));
+/// The configuration of status sync alone: `DATABASE_URL`, `HOH_STATUS_SYNC_INTERVAL` (a Go duration),
+/// `WATCH_NAMESPACE`, and `POD_NAMESPACE`, which names the namespace of the Lease. Over them lie
+/// `TOWLINE__STATUS_SYNC__NOTIFY` and the like, and `TOWLINE__DAEMON__…`. The hub is the cluster that the process
+/// runs in, or else what kubectl would use.
+pub fn alone(environment: impl IntoIterator<Item = (String, String)>) -> Result<Config, Error> {
+    let variables: BTreeMap<String, String> = environment.into_iter().collect();
+    let set = |name: &str| variables.get(name).filter(|value| !value.is_empty());
+    let mut faults = Vec::new();
+    let own = variables.clone().into_iter().filter(|(name, _)| OWN.iter().any(|prefix| name.starts_with(prefix)));
+    let mut root = source::read("", own, &[], &mut faults)?;
+    let mut daemon = take_table(&mut root, "daemon");
+    daemon.entry("listen".to_owned()).or_insert_with(|| Node::Text(LISTEN.to_owned()));
+    root.insert("daemon".to_owned(), Node::Table(daemon));
 
-        let mut section = take_table(&mut root, "status_sync");
-        let mut named = BTreeMap::new();
-        let has_url = section.contains_key("database_url") || section.contains_key("database_url_file");
-        for (name, key) in SOURCES {
-            let is_given = section.contains_key(key) || key == "database_url" && has_url;
-            if let Some(value) = set(name).filter(|_| !is_given) {
-                section.insert(key.to_owned(), Node::Text(value.clone()));
-                named.insert(format!("status_sync.{key}"), name);
-            }
+    let mut section = take_table(&mut root, "status_sync");
+    let mut named = BTreeMap::new();
+    let has_url = section.contains_key("database_url") || section.contains_key("database_url_file");
+    for (name, key) in SOURCES {
+        let is_given = section.contains_key(key) || key == "database_url" && has_url;
+        if let Some(value) = set(name).filter(|_| !is_given) {
+            section.insert(key.to_owned(), Node::Text(value.clone()));
+            named.insert(format!("status_sync.{key}"), name);
         }
-        if !has_url && set("DATABASE_URL").is_none() {
-            faults.push(Fault::new("DATABASE_URL", Problem::Missing { allowed: DatabaseUrl::ALLOWED.to_owned() }));
-            // In its place, so that the same is not told twice.
-            section.insert("database_url_file".to_owned(), Node::Text("none".to_owned()));
-        }
-        if let Some(text) = set("HOH_STATUS_SYNC_INTERVAL").filter(|_| !section.contains_key("interval")) {
-            if let Some(interval) = go_duration(text).filter(|interval| !interval.is_zero()) {
-                let interval = humantime::format_duration(interval).to_string();
-                section.insert("interval".to_owned(), Node::Text(interval));
-            } else {
-                let allowed = "a Go duration above zero such as 5s or 1m30s";
-                faults.push(wrong("HOH_STATUS_SYNC_INTERVAL", text, allowed));
-            }
-        }
-        root.insert("status_sync".to_owned(), Node::Table(section));
-
-        let mut walked = Vec::new();
-        let config = Self::walk(root, &mut walked);
-        // Faults name what the user wrote.
-        faults.extend(walked.into_iter().map(|fault| match named.get(&fault.path) {
-            Some(name) => Fault::new(*name, fault.problem),
-            None => fault,
-        }));
-        Faults::new(faults).into_result()?;
-        Ok(config)
     }
+    if !has_url && set("DATABASE_URL").is_none() {
+        faults.push(Fault::new("DATABASE_URL", Problem::Missing { allowed: DatabaseUrl::ALLOWED.to_owned() }));
+        // In its place, so that the same is not told twice.
+        section.insert("database_url_file".to_owned(), Node::Text("none".to_owned()));
+    }
+    if let Some(text) = set("HOH_STATUS_SYNC_INTERVAL").filter(|_| !section.contains_key("interval")) {
+        if let Some(interval) = go_duration(text).filter(|interval| !interval.is_zero()) {
+            let interval = humantime::format_duration(interval).to_string();
+            section.insert("interval".to_owned(), Node::Text(interval));
+        } else {
+            let allowed = "a Go duration above zero such as 5s or 1m30s";
+            faults.push(wrong("HOH_STATUS_SYNC_INTERVAL", text, allowed));
+        }
+    }
+    root.insert("status_sync".to_owned(), Node::Table(section));
+
+    let mut walked = Vec::new();
+    let config = Config::walk(root, &[&StatusSyncJob], &mut walked);
+    // Faults name what the user wrote.
+    faults.extend(walked.into_iter().map(|fault| match named.get(&fault.path) {
+        Some(name) => Fault::new(*name, fault.problem),
+        None => fault,
+    }));
+    Faults::new(faults).into_result()?;
+    Ok(config)
 }
 
 fn take_table(root: &mut BTreeMap<String, Node>, key: &str) -> BTreeMap<String, Node> {
@@ -112,13 +111,14 @@ fn go_duration(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::job::section;
     use super::*;
 
     const URL: (&str, &str) = ("DATABASE_URL", "postgres://u:hunter2@db/hoh?sslmode=require");
 
-    fn alone(variables: &[(&str, &str)]) -> Result<Config, Vec<String>> {
+    fn told(variables: &[(&str, &str)]) -> Result<Config, Vec<String>> {
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Config::status_sync_alone(variables).map_err(|error| match error {
+        alone(variables).map_err(|error| match error {
             Error::Invalid(faults) => faults.as_slice().iter().map(ToString::to_string).collect(),
             other => panic!("{other:?}"),
         })
@@ -145,21 +145,21 @@ mod tests {
     #[test]
     fn the_environment_is_all_that_the_job_alone_needs() {
         let config =
-            alone(&[URL, ("HOH_STATUS_SYNC_INTERVAL", "1m30s"), ("WATCH_NAMESPACE", "team"), ("POD_NAMESPACE", "ocm")]);
+            told(&[URL, ("HOH_STATUS_SYNC_INTERVAL", "1m30s"), ("WATCH_NAMESPACE", "team"), ("POD_NAMESPACE", "ocm")]);
         let config = config.expect("a configuration");
-        let section = config.status_sync.expect("the section");
-        assert_eq!((section.interval, section.watch_namespace.as_str()), (Duration::from_secs(90), "team"));
-        assert_eq!(section.families.len(), 6);
+        let found = section(&config).expect("the section");
+        assert_eq!((found.interval, found.watch_namespace.as_str()), (Duration::from_secs(90), "team"));
+        assert_eq!(found.families.len(), 6);
         assert_eq!(config.election.expect("an election").namespace, "ocm");
         assert_eq!(config.daemon.listen.port(), 8384);
-        let least = alone(&[URL]).expect("a configuration");
+        let least = told(&[URL]).expect("a configuration");
         assert!(least.election.is_none());
-        assert_eq!(least.status_sync.expect("the section").interval, Duration::from_secs(5));
+        assert_eq!(section(&least).expect("the section").interval, Duration::from_secs(5));
     }
 
     #[test]
     fn further_keys_have_towline_s_own_names_and_go_over_the_component_s() {
-        let config = alone(&[
+        let config = told(&[
             URL,
             ("HOH_STATUS_SYNC_INTERVAL", "7s"),
             ("TOWLINE__DAEMON__LISTEN", "127.0.0.1:3"),
@@ -168,20 +168,20 @@ mod tests {
             ("TOWLINE__SYNC__OTHER__DRY_RUN", "true"),
         ]);
         let config = config.expect("a configuration");
-        let section = config.status_sync.expect("the section");
-        assert!(section.notify && section.families.len() == 1 && section.interval == Duration::from_secs(7));
+        let found = section(&config).expect("the section");
+        assert!(found.notify && found.families.len() == 1 && found.interval == Duration::from_secs(7));
         assert_eq!(config.daemon.listen.port(), 3);
         let file = ("TOWLINE__STATUS_SYNC__DATABASE_URL_FILE", "/url");
-        let over = alone(&[URL, file, ("TOWLINE__STATUS_SYNC__INTERVAL", "9s")]).expect("a configuration");
-        let section = over.status_sync.expect("the section");
-        assert_eq!(section.database, crate::config::DatabaseSource::File("/url".into()));
-        assert_eq!(section.interval, Duration::from_secs(9));
-        assert_eq!(alone(&[URL, ("TOWLINE__STATUS_SYNC__NOTIFI", "true")]).expect_err("a fault").len(), 1);
+        let over = told(&[URL, file, ("TOWLINE__STATUS_SYNC__INTERVAL", "9s")]).expect("a configuration");
+        let found = section(&over).expect("the section");
+        assert_eq!(found.database, crate::db::DatabaseSource::File("/url".into()));
+        assert_eq!(found.interval, Duration::from_secs(9));
+        assert_eq!(told(&[URL, ("TOWLINE__STATUS_SYNC__NOTIFI", "true")]).expect_err("a fault").len(), 1);
     }
 
     #[test]
     fn every_fault_is_told_and_no_secret_with_it() {
-        let faults = alone(&[
+        let faults = told(&[
             ("DATABASE_URL", "mysql://u:hunter2@db/hoh"),
             ("HOH_STATUS_SYNC_INTERVAL", "-5s"),
             ("WATCH_NAMESPACE", "No_Name"),
@@ -196,7 +196,7 @@ mod tests {
         }
         assert!(!faults.join(" ").contains("hunter2"), "{faults:?}");
         assert!(
-            alone(&[("HOH_STATUS_SYNC_INTERVAL", "0s")])
+            told(&[("HOH_STATUS_SYNC_INTERVAL", "0s")])
                 .expect_err("faults")
                 .join(" ")
                 .contains("DATABASE_URL: missing")

@@ -4,16 +4,17 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::fault::{Fault, Problem};
-use super::fields::Fields;
-use super::names::NamespaceName;
-use super::setting::{PositiveDuration, Setting, Unfit, one_of};
-use super::source::Node;
-use super::{ClusterName, SectionName};
+use crate::config::fault::{Fault, Problem};
+use crate::config::fields::Fields;
+use crate::config::names::NamespaceName;
+use crate::config::setting::{PositiveDuration, Setting, Unfit, one_of};
+use crate::config::source::Node;
+use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT, SectionName};
 use crate::db::{DatabaseSource, DatabaseUrl, InvalidUrl};
+use crate::state::Owner;
 
 /// Name of the section in reports and commands; there is one.
-pub(super) const NAME: &str = "status-sync";
+const NAME: &str = "status-sync";
 
 /// Status that is rolled up from a database: `[status_sync]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,11 +144,17 @@ impl Setting for DatabaseUrl {
     }
 }
 
+impl From<&StatusSyncConfig> for Owner {
+    fn from(config: &StatusSyncConfig) -> Self {
+        Self { section: config.name.clone(), former: Vec::new(), read_only: false }
+    }
+}
+
 impl StatusSyncConfig {
     /// A section with the default of everything that has one.
     pub fn new(cluster: ClusterName, database: DatabaseSource) -> Self {
         Self {
-            name: SectionName::status_sync(),
+            name: SectionName::of_table(NAME),
             cluster,
             database,
             interval: Duration::from_secs(5),
@@ -155,13 +162,13 @@ impl StatusSyncConfig {
             watch_namespace: String::new(),
             election_namespace: None,
             families: StatusFamily::ALL.to_vec(),
-            max_in_flight: super::DEFAULT_MAX_IN_FLIGHT,
+            max_in_flight: DEFAULT_MAX_IN_FLIGHT,
             notify: false,
         }
     }
 
     /// None where a required key has a fault.
-    pub(super) fn read(mut fields: Fields<'_>) -> Option<Self> {
+    pub fn read(mut fields: Fields<'_>) -> Option<Self> {
         let names_none = !fields.has("cluster");
         let cluster = fields.optional("cluster").or_else(|| names_none.then(ClusterName::default));
         let given = [fields.has("database_url"), fields.has("database_url_file")];

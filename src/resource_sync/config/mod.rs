@@ -1,12 +1,23 @@
 //! `[[sync]]`: a kind that is kept in step between a remote and a local cluster.
 
+mod overlap;
+mod pointer;
+mod selector;
+
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::fields::Fields;
-use super::names::{Domain, FinalizerName, NamespacePrefix, NamespaceSuffix, ObjectName, ResourceSuffix, SecretName};
-use super::setting::{Setting, Unfit, one_of};
-use super::{ClusterName, KeyPattern, LabelSelector, ResourceId, SectionName, SpecPointer};
+use crate::config::fields::Fields;
+use crate::config::names::{
+    Domain, FinalizerName, NamespacePrefix, NamespaceSuffix, ObjectName, ResourceSuffix, SecretName,
+};
+use crate::config::setting::{Setting, Unfit, one_of};
+use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT, ResourceId, SectionName};
+use crate::state::Owner;
+
+pub use self::overlap::{Scope, conflicts};
+pub use self::pointer::{KeyPattern, SpecPointer};
+pub use self::selector::LabelSelector;
 
 /// A kind that is kept in step between a remote and a local cluster: `[[sync]]`.
 ///
@@ -76,6 +87,12 @@ pub struct SyncConfig {
     pub dry_run: bool,
 }
 
+impl From<&SyncConfig> for Owner {
+    fn from(config: &SyncConfig) -> Self {
+        Self { section: config.name.clone(), former: config.former_names.clone(), read_only: config.dry_run }
+    }
+}
+
 impl SyncConfig {
     /// A section with the default of everything that has one.
     pub fn new(name: SectionName, remote: ClusterName, local: ClusterName, resource: ResourceId) -> Self {
@@ -106,7 +123,7 @@ impl SyncConfig {
             former_names: Vec::new(),
             former_finalizers: Vec::new(),
             former_annotation_domains: Vec::new(),
-            max_in_flight: super::DEFAULT_MAX_IN_FLIGHT,
+            max_in_flight: DEFAULT_MAX_IN_FLIGHT,
             secret_refresh: Some(Duration::from_hours(1)),
             dry_run: false,
         }
@@ -143,7 +160,7 @@ impl SyncConfig {
     }
 
     /// None where a required key has a fault; faults of other keys leave their default in place.
-    pub(super) fn read(mut fields: Fields<'_>) -> Option<Self> {
+    pub fn read(mut fields: Fields<'_>) -> Option<Self> {
         let name = fields.required("name");
         let remote = fields.required("remote");
         let local = fields.required("local");
@@ -285,4 +302,11 @@ impl Setting for Adopt {
     fn from_text(text: &str) -> Result<Self, Unfit> {
         one_of(text, &[Self::Always, Self::Equal, Self::Never].map(|adopt| (adopt.as_str(), adopt)))
     }
+}
+
+/// The first section of a configuration, for tests.
+#[cfg(test)]
+pub(crate) fn parsed(text: &str) -> Result<SyncConfig, crate::config::Error> {
+    let config = crate::job::Config::parse(text, [], &[&super::SyncJob])?;
+    Ok(super::sections(&config)[0].clone())
 }

@@ -13,9 +13,10 @@
 
 use std::collections::BTreeMap;
 
-use super::fault::{Fault, Problem};
-use super::names::{LONGEST_LABEL, is_label};
-use super::{ClusterConfig, ClusterName, SyncConfig};
+use super::SyncConfig;
+use crate::config::fault::{Fault, Problem};
+use crate::config::names::{LONGEST_LABEL, is_label};
+use crate::config::{ClusterConfig, ClusterName, same_cluster};
 
 /// Whether a kind's objects have namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +34,8 @@ struct Meeting {
 }
 
 /// All conflicts within and between sections, each told at the later section of the file.
-pub(super) fn conflicts(
-    sections: &[(usize, SyncConfig)],
+pub fn conflicts(
+    sections: &[(usize, &SyncConfig)],
     clusters: &BTreeMap<ClusterName, ClusterConfig>,
     scope: impl Fn(&SyncConfig) -> Scope,
 ) -> Vec<Fault> {
@@ -46,7 +47,7 @@ pub(super) fn conflicts(
             let namespaced = section_scope == Scope::Namespaced;
             faults.push(Fault::new(path.clone(), Problem::NotInvertible { namespaced }));
         }
-        for (_, earlier) in sections.iter().take(position) {
+        for &(_, earlier) in sections.iter().take(position) {
             if !section.resource.same_objects(&earlier.resource) {
                 continue;
             }
@@ -60,7 +61,7 @@ pub(super) fn conflicts(
 /// Sections of one kind that lead in a circle: what one makes, the next takes for its remote object, and in the end the
 /// first one's remote objects are made from themselves. Told at the last of them in the file.
 fn circles(
-    sections: &[(usize, SyncConfig)],
+    sections: &[(usize, &SyncConfig)],
     clusters: &BTreeMap<ClusterName, ClusterConfig>,
     scope: impl Fn(&SyncConfig) -> Scope,
 ) -> Vec<Fault> {
@@ -84,7 +85,7 @@ fn circles(
                 circle = Some(way);
                 break;
             }
-            for (_, next) in earlier {
+            for &(_, next) in earlier {
                 if leads_to(end, next) && !seen.iter().any(|seen| seen.name == next.name) {
                     seen.push(next);
                     ways.push(way.iter().copied().chain([next]).collect());
@@ -149,19 +150,6 @@ fn is_invertible(section: &SyncConfig, clusters: &BTreeMap<ClusterName, ClusterC
     let namespaces_differ = scope == Scope::Namespaced && !section.local_namespace_suffix.is_empty();
     let names_differ = !section.remote_resource_suffix.is_empty();
     names_differ || namespaces_differ || !same_cluster(&section.remote, &section.local, clusters)
-}
-
-/// Whether two names mean one cluster: the same name, or the same credentials.
-pub(super) fn same_cluster(
-    left: &ClusterName,
-    right: &ClusterName,
-    clusters: &BTreeMap<ClusterName, ClusterConfig>,
-) -> bool {
-    let same_access = || match (clusters.get(left), clusters.get(right)) {
-        (Some(left), Some(right)) => left.access == right.access,
-        _ => false,
-    };
-    left == right || same_access()
 }
 
 /// Where both sections have local objects. Their names always meet.
@@ -242,7 +230,7 @@ mod tests {
     }
 
     fn check(sections: &[SyncConfig], scope: Scope) -> Vec<Problem> {
-        let sections: Vec<_> = sections.iter().cloned().enumerate().collect();
+        let sections: Vec<_> = sections.iter().enumerate().collect();
         conflicts(&sections, &BTreeMap::new(), |_| scope).into_iter().map(|fault| fault.problem).collect()
     }
 
@@ -362,7 +350,7 @@ mod tests {
     fn two_names_with_the_same_credentials_are_one_cluster() {
         let clusters =
             ["hub", "edge"].map(|name| (name.parse().expect("a name"), ClusterConfig::new(ClusterAccess::InCluster)));
-        let faults = conflicts(&[(3, section("a", "", "", ""))], &BTreeMap::from(clusters), |_| Scope::Namespaced);
+        let faults = conflicts(&[(3, &section("a", "", "", ""))], &BTreeMap::from(clusters), |_| Scope::Namespaced);
         let expected = Fault::new("sync[3]", Problem::NotInvertible { namespaced: true });
         assert_eq!(faults, vec![expected]);
     }

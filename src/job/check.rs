@@ -1,0 +1,99 @@
+//! What the jobs' checks share: clusters that were asked whether they answer, permissions, identities, states.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::actor::Scope;
+use crate::cluster::{AccessRequest, Availability, Cluster, Identity, session};
+use crate::config::{ClusterConfig, ClusterName};
+use crate::state;
+
+/// A cluster that has not answered after this counts as unreachable.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// What sections are checked with.
+pub struct Surroundings<'c> {
+    /// Every cluster of the configuration; none where it does not answer, which has been said.
+    pub clusters: BTreeMap<ClusterName, Option<Cluster>>,
+    /// The same as they are configured.
+    pub configured: &'c BTreeMap<ClusterName, ClusterConfig>,
+    /// Where sections keep what outlives the process.
+    pub keeping: state::Keeping,
+}
+
+impl Surroundings<'_> {
+    /// A cluster that answers.
+    pub fn cluster(&self, name: &ClusterName) -> Option<&Cluster> {
+        self.clusters.get(name)?.as_ref()
+    }
+}
+
+/// A cluster of which it is known that it answers; else why it does not.
+pub async fn reach(name: &ClusterName, config: &ClusterConfig) -> Result<Cluster, String> {
+    let cluster = Cluster::new(name.clone(), config.clone());
+    cluster.want_identity();
+    let (scope, _stop) = Scope::standalone("check");
+    let running = cluster.clone();
+    tokio::spawn(async move { session::run(running, scope).await });
+    let mut availability = cluster.availability();
+    let answer = tokio::time::timeout(
+        ANSWER_WITHIN,
+        availability.wait_for(|availability| *availability != Availability::Starting),
+    )
+    .await;
+    match answer {
+        Ok(Ok(availability)) => match &*availability {
+            Availability::Unavailable { reason } => return Err(reason.clone()),
+            Availability::Available | Availability::Starting => {}
+        },
+        Ok(Err(_)) | Err(_) => return Err(format!("no answer within {}", humantime::format_duration(ANSWER_WITHIN))),
+    }
+    Ok(cluster)
+}
+
+/// Whether a cluster's identity can be read.
+pub fn check_identity(who: &str, cluster: &Cluster) -> usize {
+    let Identity::Unknown { reason } = cluster.identity() else { return 0 };
+    say(&format!("{who}: cluster {}: its identity is unknown: {reason}", cluster.name()));
+    1
+}
+
+/// Where a section keeps what outlives the process: is it allowed to, and is nobody else's object in its place.
+pub async fn check_state(who: &str, owner: state::Owner, cluster: &Cluster, keeping: &state::Keeping) -> usize {
+    let who = format!("{who}: state");
+    let section = owner.section.clone();
+    let keeper = state::Keeper::new(owner, cluster.clone(), keeping);
+    let Some(namespace) = keeper.namespace() else { return 0 };
+    let faults = check_access(&who, cluster, &state::needed_access(&section, &namespace)).await;
+    if faults > 0 {
+        return faults;
+    }
+    match keeper.check().await {
+        Ok(()) => 0,
+        Err(reason) => {
+            say(&format!("{who}: cluster {}: {reason}", cluster.name()));
+            1
+        }
+    }
+}
+
+/// Asks for each of the permissions and says which are missing.
+pub async fn check_access(who: &str, cluster: &Cluster, needed: &[AccessRequest]) -> usize {
+    let mut faults = 0;
+    for request in needed {
+        let problem = match cluster.review_access(request).await {
+            Ok(decision) if decision.allowed => continue,
+            Ok(decision) => request.denied(&decision.reason),
+            Err(error) => error.to_string(),
+        };
+        faults += 1;
+        say(&format!("{who}: cluster {}: {problem}", cluster.name()));
+    }
+    faults
+}
+
+/// Says a line.
+#[expect(clippy::print_stdout, reason = "the command's output")]
+pub fn say(text: &str) {
+    println!("{text}");
+}

@@ -1,0 +1,109 @@
+//! What a job is to the daemon: a list of sections in the configuration, actors that do their work, and what operators see.
+//!
+//! [`crate::jobs`] lists the jobs, and nothing else names them: the configuration, `towline check`, the actor tree and the
+//! metrics go through that list. A job imports this module and never another job.
+
+pub mod check;
+pub mod command;
+mod config;
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+pub use self::config::{Config, Reading, Whole};
+use crate::actor::ChildSpec;
+use crate::cluster::{Fence, WatchRegistry};
+use crate::config::fault::Fault;
+use crate::config::source::Node;
+use crate::config::{ClusterName, ElectionConfig, SectionName};
+use crate::election::Election;
+use crate::state::Keeping;
+use crate::telemetry::Section;
+
+/// A job that the daemon can do.
+pub trait Job: Send + Sync {
+    /// The key of its sections in the configuration: `sync`.
+    fn key(&self) -> &'static str;
+
+    /// Whether its sections are a list and have names (`[[sync]]`), and not one table (`[status_sync]`).
+    fn is_list(&self) -> bool;
+
+    /// Reads its sections. What is wrong is recorded, and the sections without that are returned.
+    fn read(&self, node: Option<Node>, reading: &mut Reading<'_>) -> Arc<dyn Sections>;
+
+    /// The roles of its actors: each is the first word of their names.
+    fn roles(&self) -> &'static [&'static str];
+}
+
+/// The sections of one job.
+pub trait Sections: Any + fmt::Debug + Send + Sync {
+    /// Their names, in the order of the file.
+    fn names(&self) -> Vec<&SectionName>;
+
+    /// The clusters that they name.
+    fn clusters(&self) -> Vec<&ClusterName>;
+
+    /// Records what is wrong between them and with the rest of the configuration.
+    fn check(&self, _whole: &Whole<'_>, _faults: &mut Vec<Fault>) {}
+
+    /// The election of a daemon that does this job alone and has no `[election]`.
+    fn election(&self) -> Option<ElectionConfig> {
+        None
+    }
+
+    /// What to think of before they run, a sentence each. They are no faults.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Says in the log what everybody has to know of them when the daemon starts.
+    fn announce(&self) {}
+
+    /// Asks the clusters and databases whether everything that they need is there, and says what is not. Returns the number
+    /// of faults.
+    fn connect<'c>(&'c self, surroundings: &'c check::Surroundings<'c>) -> BoxFuture<'c, usize>;
+
+    /// Adds their actors and reports.
+    fn wire(&self, wiring: &mut Wiring<'_>);
+}
+
+/// What sections are wired with, and what comes of it.
+pub struct Wiring<'w> {
+    /// The watches, which all sections share.
+    pub watches: &'w mut WatchRegistry,
+    /// Where sections keep what outlives the process.
+    pub keeping: &'w Keeping,
+    election: Option<&'w Election>,
+    sections: Vec<Arc<dyn Section>>,
+    children: Vec<ChildSpec>,
+}
+
+impl<'w> Wiring<'w> {
+    /// Nothing is wired yet.
+    pub fn new(watches: &'w mut WatchRegistry, keeping: &'w Keeping, election: Option<&'w Election>) -> Self {
+        Self { watches, keeping, election, sections: Vec::new(), children: Vec::new() }
+    }
+
+    /// The fence of an elected section, which its writes pass.
+    pub fn fence(&self, section: &SectionName) -> Option<Fence> {
+        self.election?.fence(section)
+    }
+
+    /// Adds a section: what shows it, and what runs it, behind its gate where it is elected.
+    pub fn add(&mut self, section: Arc<dyn Section>, child: ChildSpec) {
+        let gate = self.election.and_then(|election| election.gate(section.name()));
+        self.children.push(match gate {
+            Some(gate) => child.gated(gate),
+            None => child,
+        });
+        self.sections.push(section);
+    }
+
+    /// What shows the sections, and what runs them.
+    pub fn into_parts(self) -> (Vec<Arc<dyn Section>>, Vec<ChildSpec>) {
+        (self.sections, self.children)
+    }
+}

@@ -1,0 +1,137 @@
+//! Resource sync as a job of the daemon.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::check;
+use super::config::{Scope, SyncConfig, conflicts};
+use super::wiring;
+use crate::config::fault::{Fault, Faults, Problem};
+use crate::config::source::Node;
+use crate::config::{ClusterName, SectionName};
+use crate::job::check::{Surroundings, say};
+use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
+
+/// `[[sync]]`.
+#[derive(Debug)]
+pub struct SyncJob;
+
+/// The sections of `[[sync]]`, with their places in the file.
+#[derive(Debug, Default)]
+pub(super) struct SyncSections {
+    sections: Vec<SyncConfig>,
+    indices: Vec<usize>,
+}
+
+/// The `[[sync]]` sections of a configuration, in the order of the file.
+pub fn sections(config: &Config) -> &[SyncConfig] {
+    config.of::<SyncSections>().map_or(&[], |of| &of.sections)
+}
+
+impl Job for SyncJob {
+    fn key(&self) -> &'static str {
+        "sync"
+    }
+
+    fn is_list(&self) -> bool {
+        true
+    }
+
+    fn read(&self, node: Option<Node>, reading: &mut Reading<'_>) -> Arc<dyn Sections> {
+        let read = reading.list(self.key(), &["remote", "local"], node, SyncConfig::read);
+        let (indices, sections) = read.into_iter().unzip();
+        Arc::new(SyncSections { sections, indices })
+    }
+
+    fn roles(&self) -> &'static [&'static str] {
+        &["sync", "dispatcher", "attendant", "events"]
+    }
+}
+
+impl Sections for SyncSections {
+    fn names(&self) -> Vec<&SectionName> {
+        self.sections.iter().map(|section| &section.name).collect()
+    }
+
+    fn clusters(&self) -> Vec<&ClusterName> {
+        self.sections.iter().flat_map(|section| [&section.remote, &section.local]).collect()
+    }
+
+    /// Assumes that every kind has namespaces; with `--connect` it is known which have.
+    fn check(&self, whole: &Whole<'_>, faults: &mut Vec<Fault>) {
+        check_former_names(self.placed(), whole.names, faults);
+        faults.extend(conflicts(&self.placed().collect::<Vec<_>>(), whole.clusters, |_| Scope::Namespaced));
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let kinds = self.sections.iter().filter_map(|section| {
+            let warning = section.warning()?;
+            Some(format!("sync {}: kind {}: {warning}", section.name, section.resource))
+        });
+        let dry = self.sections.iter().filter(|section| section.dry_run);
+        kinds.chain(dry.map(|section| format!("sync {}: dry_run: nothing is written", section.name))).collect()
+    }
+
+    fn announce(&self) {
+        for section in self.sections.iter().filter(|section| section.dry_run) {
+            tracing::warn!(section = %section.name, "dry run: nothing is written");
+        }
+    }
+
+    fn connect<'c>(&'c self, surroundings: &'c Surroundings<'c>) -> BoxFuture<'c, usize> {
+        async move {
+            let mut faults = 0;
+            let mut scopes: BTreeMap<String, Scope> = BTreeMap::new();
+            for section in &self.sections {
+                faults += check::check_section(section, surroundings, &mut scopes).await;
+            }
+            let scope =
+                |section: &SyncConfig| scopes.get(&section.resource.to_string()).copied().unwrap_or(Scope::Namespaced);
+            let between = Faults::new(conflicts(&self.placed().collect::<Vec<_>>(), surroundings.configured, scope));
+            if !between.is_empty() {
+                faults += between.as_slice().len();
+                say(&between.to_string());
+            }
+            faults
+        }
+        .boxed()
+    }
+
+    fn wire(&self, wiring: &mut Wiring<'_>) {
+        for wired in wiring::wire(&self.sections, wiring) {
+            wiring.add(wired.report(), wired.into_child());
+        }
+    }
+}
+
+impl SyncSections {
+    fn placed(&self) -> impl Iterator<Item = (usize, &SyncConfig)> {
+        self.indices.iter().copied().zip(&self.sections)
+    }
+}
+
+/// A former name must not be the name of another section, nor a former one of it: the marks of that section would count as
+/// this one's.
+fn check_former_names<'s>(
+    sync: impl Iterator<Item = (usize, &'s SyncConfig)>,
+    names: &BTreeMap<String, String>,
+    faults: &mut Vec<Fault>,
+) {
+    let mut seen: BTreeMap<&str, String> = BTreeMap::new();
+    for (index, section) in sync {
+        for (position, former) in section.former_names.iter().enumerate() {
+            let path = format!("sync[{index}].former_names[{position}]");
+            let found = format!("{:?}", former.as_str());
+            if let Some(holder) = names.get(former.as_str()) {
+                let allowed = format!("a name that no section has ({holder} is called so)");
+                faults.push(Fault::new(path.clone(), Problem::Value { found, allowed, suggestion: None }));
+            } else if let Some(first) = seen.get(former.as_str()) {
+                faults.push(Fault::new(path.clone(), Problem::Duplicate { found, first: first.clone() }));
+            }
+            seen.entry(former.as_str()).or_insert(path);
+        }
+    }
+}
