@@ -44,23 +44,33 @@ fn without_tests(path: &Path) -> String {
     let is_code = |line: &&str| !line.trim_start().starts_with("//");
     let code: Vec<&str> = text.lines().filter(is_code).collect();
     let code = code.join("\n");
-    code.split("\n#[cfg(test)]\n").next().unwrap_or_default().to_owned()
+    code.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned()
 }
 
 /// The modules of the crate that a source names: `crate::a`, `crate::{a, b::C}`.
 fn imports(code: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (_, rest) in code.match_indices("crate::").map(|(at, found)| (at, &code[at + found.len()..])) {
-        let names = match rest.strip_prefix('{') {
-            Some(list) => list.split('}').next().unwrap_or_default(),
-            None => rest,
-        };
         let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
         let first = |name: &str| name.trim().split(|letter| !is_name(letter)).next().unwrap_or_default().to_owned();
-        if rest.starts_with('{') {
-            found.extend(names.split(',').map(first));
-        } else {
-            found.push(first(names));
+        let Some(list) = rest.strip_prefix('{') else {
+            found.push(first(rest));
+            continue;
+        };
+        let (mut depth, mut begins) = (0, 0);
+        for (at, letter) in list.char_indices() {
+            match letter {
+                '{' => depth += 1,
+                ',' | '}' if depth == 0 => {
+                    found.push(first(list.get(begins..at).unwrap_or_default()));
+                    begins = at + 1;
+                    if letter == '}' {
+                        break;
+                    }
+                }
+                '}' => depth -= 1,
+                _ => {}
+            }
         }
     }
     found.retain(|name| layer_of(name).is_some());
@@ -94,6 +104,6 @@ fn every_module_imports_only_lower_layers() {
 
 #[test]
 fn what_is_imported_is_found_however_it_is_written() {
-    let code = "use crate::config::{A, B};\nuse crate::{lease, status_sync::C};\nlet x = crate::db::Y;";
+    let code = "use crate::config::{A, B};\nuse crate::{lease::{A, C}, status_sync::C};\nlet x = crate::db::Y;";
     assert_eq!(imports(code), ["config", "lease", "status_sync", "db"]);
 }

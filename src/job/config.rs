@@ -35,6 +35,8 @@ pub struct Whole<'w> {
     pub clusters: &'w BTreeMap<ClusterName, ClusterConfig>,
     /// The path of each section's name in a list: `sync[0].name`.
     pub names: &'w BTreeMap<String, String>,
+    /// Names that no section of a list may have, and the tables that have them.
+    pub reserved: &'w BTreeMap<String, &'static str>,
     /// There is no `[election]`, and no section of another job.
     pub is_alone: bool,
 }
@@ -104,13 +106,14 @@ impl Config {
         let reserved = tables.map(|key| (key.replace('_', "-"), key)).collect();
         let mut reading = Reading { clusters: &cluster_names, reserved, names: BTreeMap::new(), faults };
         config.jobs = jobs.iter().zip(nodes).map(|(job, node)| job.read(node, &mut reading)).collect();
-        let names = reading.names;
+        let (names, reserved) = (reading.names, reading.reserved);
         if config.election.is_some() {
             check_names_of_elected(&names, faults);
         }
         for job in &config.jobs {
             let has_others = config.sections().count() > job.names().len();
-            let whole = Whole { clusters: &config.clusters, names: &names, is_alone: !elects && !has_others };
+            let is_alone = !elects && !has_others;
+            let whole = Whole { clusters: &config.clusters, names: &names, reserved: &reserved, is_alone };
             job.check(&whole, faults);
             if whole.is_alone {
                 config.election = config.election.take().or_else(|| job.election());

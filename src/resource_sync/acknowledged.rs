@@ -54,12 +54,7 @@ impl PairReconciler {
                         self.awaiting.remote.await_absence(&remote.uid);
                     }
                 }
-                {
-                    let mut table = section.table.lock();
-                    let pair = table.pair(&self.key);
-                    pair.holds_remote = false;
-                    pair.released = observed.remote_object().map(|remote| Arc::clone(&remote.uid));
-                }
+                section.table.lock().pair(&self.key).holds_remote = false;
                 section.guard.lock().clear(&self.key);
             }
             Step::WriteRemoteStatus => {

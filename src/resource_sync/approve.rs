@@ -52,6 +52,7 @@ impl Section {
     pub(super) async fn wait_until_stored(&self, what: &str) -> Result<(), NotDurable> {
         let ended = self.run.read().ended();
         tokio::select! {
+            biased;
             stored = self.state().wait_until_stored(self.name(), what) => stored,
             () = ended.cancelled() => Err(NotDurable::because("the section no longer runs here")),
         }

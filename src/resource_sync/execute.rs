@@ -184,6 +184,9 @@ impl Act<'_> {
                 operations.push(json!({"op": "remove", "path": format!("/metadata/annotations/{}", escape(&mark))}));
             }
         }
+        if let Some(note) = self.observed.holder_to_leave(policy) {
+            operations.push(annotate(remote, &marks.local_cluster, &note));
+        }
         match self.patch_remote("", JSON_PATCH, &Value::Array(operations)).await {
             // Somebody else took it off, and the object went.
             Err(Error::NotFound { .. }) => Ok(Written::default()),

@@ -62,7 +62,7 @@ impl Sections for SyncSections {
 
     /// Assumes that every kind has namespaces; with `--connect` it is known which have.
     fn check(&self, whole: &Whole<'_>, faults: &mut Vec<Fault>) {
-        check_former_names(self.placed(), whole.names, faults);
+        check_former_names(self.placed(), whole, faults);
         faults.extend(conflicts(&self.placed().collect::<Vec<_>>(), whole.clusters, |_| Scope::Namespaced));
     }
 
@@ -117,7 +117,7 @@ impl SyncSections {
 /// this one's.
 fn check_former_names<'s>(
     sync: impl Iterator<Item = (usize, &'s SyncConfig)>,
-    names: &BTreeMap<String, String>,
+    whole: &Whole<'_>,
     faults: &mut Vec<Fault>,
 ) {
     let mut seen: BTreeMap<&str, String> = BTreeMap::new();
@@ -125,7 +125,10 @@ fn check_former_names<'s>(
         for (position, former) in section.former_names.iter().enumerate() {
             let path = format!("sync[{index}].former_names[{position}]");
             let found = format!("{:?}", former.as_str());
-            if let Some(holder) = names.get(former.as_str()) {
+            if let Some(key) = whole.reserved.get(former.as_str()) {
+                let allowed = format!("any other name: this one is kept for `[{key}]`");
+                faults.push(Fault::new(path.clone(), Problem::Value { found, allowed, suggestion: None }));
+            } else if let Some(holder) = whole.names.get(former.as_str()) {
                 let allowed = format!("a name that no section has ({holder} is called so)");
                 faults.push(Fault::new(path.clone(), Problem::Value { found, allowed, suggestion: None }));
             } else if let Some(first) = seen.get(former.as_str()) {

@@ -181,9 +181,13 @@ fn find(looked: &Looked, wanted: &Wanted<'_>) -> Vec<LeftBehind> {
                     && section.mapping.local_of(&remote.key).is_some()
             });
             if !is_owned {
-                // One beside the present one of its section may be another follower's.
-                let is_beside =
-                    wanted.owners.iter().any(|owner| owner.section.policy.marks.is_finalizer_name(finalizer));
+                // One by a former name beside the present one may be another follower's.
+                let is_beside = wanted.owners.iter().any(|Owner { section, of_kind, of_remote }| {
+                    *of_kind
+                        && *of_remote
+                        && section.policy.marks.is_finalizer_name(finalizer)
+                        && section.mapping.local_of(&remote.key).is_some()
+                });
                 let was_ours = !is_beside && wanted.was_held(remote, finalizer);
                 found.add("remote", finalizer.clone(), was_ours, &remote.key);
             }
@@ -421,9 +425,9 @@ impl Section {
         let clusters = self.clusters_view();
         let (remotes, locals) = (self.watches.remote.store().objects(), self.watches.local.store().objects());
         let remotes = remotes.iter().filter(|remote| {
-            let is_marked = (policy.marks.holds_former(remote) && clusters.other_holder(remote, policy).is_none())
-                || Renewal::of_remote(remote, policy, &clusters).is_some();
-            is_marked && self.mapping.local_of(&remote.key).is_some()
+            let is_marked =
+                policy.marks.holds_former(remote) || Renewal::of_remote(remote, policy, &clusters).is_some();
+            is_marked && clusters.other_holder(remote, policy).is_none() && self.mapping.local_of(&remote.key).is_some()
         });
         let locals = locals
             .iter()

@@ -127,6 +127,11 @@ impl Marks {
         finalizer == &*self.finalizer || (self.is_former_finalizer(finalizer) && !is_renewed())
     }
 
+    /// Whether a finalizer by a former name is on a remote object that is somebody else's.
+    pub fn has_former_of_others(&self, remote: &Object) -> bool {
+        remote.finalizers.iter().any(|held| self.is_former_finalizer(held) && !self.is_finalizer_on(remote, held))
+    }
+
     fn is_former_finalizer(&self, finalizer: &str) -> bool {
         self.former.finalizers.iter().any(|former| &**former == finalizer)
     }
@@ -181,9 +186,8 @@ impl Marks {
     /// finalizer which stays is somebody else's.
     pub fn gone_with_finalizer(&self, remote: &Object) -> Vec<Arc<str>> {
         let mut names = self.names_on(remote, &self.sync_error);
-        let is_theirs = |held: &Arc<str>| self.is_finalizer_name(held) && !self.is_finalizer_on(remote, held);
         let is_of_others = self.holder_note(remote).is_some_and(|note| !self.is_finalizer_name(note.finalizer));
-        if !is_of_others && !remote.finalizers.iter().any(is_theirs) {
+        if !is_of_others && !self.has_former_of_others(remote) {
             names.extend(self.names_on(remote, &self.local_cluster));
         }
         names

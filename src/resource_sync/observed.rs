@@ -80,8 +80,6 @@ pub struct Observed {
     pub source_lives_at: Option<ObjectKey>,
     /// The two clusters, as far as they are known.
     pub clusters: Clusters,
-    /// Our finalizer was taken off this remote object: one by a former name that is left is somebody else's.
-    pub released: bool,
     /// The guard lets this run do what may harm many objects at once.
     pub permitted: Option<Harm>,
     /// The named local secrets in the local namespace.
@@ -103,7 +101,7 @@ impl Observed {
 
     /// The other local cluster that holds the remote object by the same finalizer.
     pub fn other_holder(&self, policy: &Policy) -> Option<Elsewhere> {
-        self.clusters.other_holder(self.remote_object()?, policy).filter(|_| self.bears_our_finalizer(policy))
+        self.clusters.other_holder(self.remote_object()?, policy)
     }
 
     /// The other remote cluster that the local object came from.
@@ -116,6 +114,13 @@ impl Observed {
         self.clusters.note(self.remote_object()?, policy)
     }
 
+    /// The same where our finalizer goes and one by a former name stays, which is somebody else's: else that would look like
+    /// ours from then on.
+    pub(super) fn holder_to_leave(&self, policy: &Policy) -> Option<Arc<str>> {
+        let leaves_former = self.remote_object().is_some_and(|remote| policy.marks.has_former_of_others(remote));
+        self.holder_to_note(policy).filter(|_| leaves_former)
+    }
+
     /// The same where nothing else is written for it: not before our finalizer is on, by its present name.
     pub(super) fn holder_to_renew(&self, policy: &Policy) -> Option<Arc<str>> {
         let is_on = self.remote_object().is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer));
@@ -124,15 +129,7 @@ impl Observed {
 
     /// Whether the remote object bears our finalizer, for this local cluster.
     pub(super) fn is_held_here(&self, policy: &Policy) -> bool {
-        self.bears_our_finalizer(policy) && self.other_holder(policy).is_none()
-    }
-
-    /// Whether the remote object bears our finalizer, by any of its names.
-    pub(super) fn bears_our_finalizer(&self, policy: &Policy) -> bool {
-        let holds = |remote: &Arc<Object>| {
-            if self.released { remote.has_finalizer(&policy.marks.finalizer) } else { policy.marks.holds(remote) }
-        };
-        self.remote_object().is_some_and(holds)
+        self.remote_object().is_some_and(|remote| policy.marks.holds(remote)) && self.other_holder(policy).is_none()
     }
 
     /// Whether somebody else keeps undoing this, and it is not to be written now.
@@ -149,7 +146,6 @@ impl Observed {
         match step {
             Step::AddFinalizer => {
                 let holder = self.holder_to_note(policy);
-                self.released = false;
                 self.change_remote(|remote| {
                     remote.resource_version = Arc::clone(&written.resource_version);
                     remote.finalizers.push(Arc::clone(&policy.marks.finalizer));
@@ -157,17 +153,16 @@ impl Observed {
                 });
             }
             Step::RemoveFinalizer => {
-                self.released = true;
+                let left = self.holder_to_leave(policy);
                 self.change_remote(|remote| {
                     let gone = if policy.write_back { policy.marks.gone_with_finalizer(remote) } else { Vec::new() };
-                    let held = std::mem::take(&mut remote.finalizers);
-                    let of_before = Object { finalizers: held, ..remote.clone() };
-                    let is_others = |held: &&Arc<str>| !policy.marks.is_finalizer_on(&of_before, held);
-                    remote.finalizers = of_before.finalizers.iter().filter(is_others).cloned().collect();
+                    let of_before = remote.clone();
+                    remote.finalizers.retain(|held| !policy.marks.is_finalizer_on(&of_before, held));
                     remote.resource_version = Arc::clone(&written.resource_version);
                     for mark in gone {
                         remote.annotations.remove(&mark);
                     }
+                    remote.annotations.extend(left.map(|note| (Arc::clone(&policy.marks.local_cluster), note)));
                 });
             }
             Step::WriteRemoteStatus => {

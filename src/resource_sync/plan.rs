@@ -321,13 +321,11 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         return next;
     }
     let may_renew = |place| !observed.is_contended(&Contended::Marks(place));
-    if let Some(renewal) = Renewal::of_remote(remote, policy, &observed.clusters)
-        .filter(|_| may_renew(Place::Remote) && !observed.released)
-    {
+    if let Some(renewal) = Renewal::of_remote(remote, policy, &observed.clusters).filter(|_| may_renew(Place::Remote)) {
         return Next::Do(Step::RenewMarks(renewal));
     }
     // Rule 4.
-    if !observed.bears_our_finalizer(policy) {
+    if !policy.marks.holds(remote) {
         if !observed.is_contended(&Contended::Finalizer) {
             return Next::Do(Step::AddFinalizer);
         }

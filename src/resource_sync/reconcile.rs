@@ -315,9 +315,7 @@ impl PairReconciler {
     /// What is known of the pair before a step's answer comes, whatever that is.
     fn will_send(&self, section: &Section, step: &Step) {
         if *step == Step::AddFinalizer {
-            let mut table = section.table.lock();
-            let pair = table.pair(&self.key);
-            (pair.holds_remote, pair.released) = (true, None);
+            section.table.lock().pair(&self.key).holds_remote = true;
         }
     }
 

@@ -34,7 +34,7 @@ use super::standing::Known;
 use super::table::Table;
 use super::twin::Twin;
 use crate::actor::KeyMailbox;
-use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, Object, ObjectKey, Watch};
+use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, ObjectKey, Watch};
 use crate::config::SectionName;
 use crate::state::{Keeper, Keeping};
 
@@ -413,7 +413,7 @@ impl Section {
             if ownership::namespace_proof(object, &self.policy).is_ok() && self.another_awaits_end_of(object, local_key));
         let source_lives_at =
             local.as_ref().filter(|_| ending).and_then(|local| self.source_lives_at(local, remote_key));
-        let (local_was_there, released);
+        let local_was_there;
         let (settled, secrets) = {
             let mut table = self.table.lock();
             let present = match &remote {
@@ -421,12 +421,10 @@ impl Section {
                 Remote::Absent(_) => None,
             };
             let pair = table.pair(local_key);
-            let is_released = |remote: &Object| pair.released.as_ref() == Some(&remote.uid);
-            pair.holds_remote |= present.is_some_and(|remote| self.policy.marks.holds(remote) && !is_released(remote));
+            pair.holds_remote |= present.is_some_and(|remote| self.policy.marks.holds(remote));
             // What is gone is made anew.
             pair.local_was_there &= local.is_some();
             local_was_there = pair.local_was_there;
-            released = present.is_some_and(|remote| pair.released.as_ref() == Some(&remote.uid));
             let settled = &mut pair.settled;
             settled.observe(present, local.as_deref(), &self.policy);
             let settled = settled.clone();
@@ -446,7 +444,6 @@ impl Section {
             local_was_there,
             source_lives_at,
             clusters: self.clusters_view(),
-            released,
             permitted: None,
             secrets,
             settled,

@@ -308,8 +308,10 @@ impl Section {
             return None;
         }
         let mut known = self.known_clusters.lock();
-        // Of a local cluster for as long as it takes: whoever takes the place back later is not fought.
+        // For as long as it takes: whoever takes the place back later is not fought. Where ours is not known, marks can't be
+        // written anew.
         let now = seconds_now();
+        let of_remotes = if self.remote_cluster().identity().uid().is_some() { now } else { FOR_GOOD };
         let Identities { former_remotes, former_locals, .. } = &mut known.identities;
         for former in [&mut *former_remotes, &mut *former_locals] {
             former.retain(|_, when| now.saturating_sub(*when) < WINDOW.as_secs());
@@ -317,7 +319,7 @@ impl Section {
         for (_, elsewhere) in &found {
             match elsewhere {
                 Elsewhere::HeldFor(uid) => former_locals.insert(uid.to_string(), now),
-                Elsewhere::CameFrom(uid) => former_remotes.insert(uid.to_string(), FOR_GOOD),
+                Elsewhere::CameFrom(uid) => former_remotes.insert(uid.to_string(), of_remotes),
             };
         }
         let identities = known.identities.clone();

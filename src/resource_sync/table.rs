@@ -64,8 +64,6 @@ pub struct Pair {
     pub told_contended: BTreeSet<Contended>,
     /// Our finalizer may be on the remote object: it was seen there or put there, and not taken off since.
     pub holds_remote: bool,
-    /// The remote object, by UID, that our finalizer was taken off last.
-    pub released: Option<Arc<str>>,
     /// A local object was there when one was to be made: whatever the remote one says, the pair was not in step before.
     pub local_was_there: bool,
     /// When each secret was last written to the remote, by name.
@@ -89,7 +87,6 @@ impl Default for Pair {
             told_rejection: None,
             told_contended: BTreeSet::new(),
             holds_remote: false,
-            released: None,
             local_was_there: false,
             uploads: BTreeMap::new(),
             again_at: None,

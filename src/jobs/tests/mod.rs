@@ -351,6 +351,8 @@ fn a_fault_of_a_database_url_never_repeats_it() {
 fn no_other_section_is_called_as_the_one_of_which_there_is_one() {
     let faults = told(&with_section("").replace("\"databases\"", "\"status-sync\""));
     assert!(faults[0].contains("this one is kept for `[status_sync]`"), "{faults:?}");
+    let faults = told(&with_section("former_names = [\"status-sync\"]"));
+    assert!(faults.len() == 1 && faults[0].contains("this one is kept for `[status_sync]`"), "{faults:?}");
 }
 
 const LEASE: &str = "[[lease]]\nname = \"heartbeat\"\nlease_name = \"add-on\"\nlease_namespace = \"edge\"\n\

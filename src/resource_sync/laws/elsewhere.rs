@@ -310,8 +310,8 @@ fn has(observed: &Observed, finalizer: &str) -> bool {
 
 #[test]
 fn a_finalizer_of_a_former_name_beside_the_present_one_is_somebody_elses_to_the_end() {
-    for (keys, is_noted) in [("", true), ("", false), ("write_back = false", true), ("write_back = false", false)] {
-        let mut scene = renamed("east", &[FINALIZER, FORMER], keys);
+    for is_noted in [true, false] {
+        let mut scene = renamed("east", &[FINALIZER, FORMER], "");
         if !is_noted {
             scene.remote["metadata"]["annotations"].as_object_mut().expect("annotations").remove(HOLDER);
         }
@@ -319,11 +319,9 @@ fn a_finalizer_of_a_former_name_beside_the_present_one_is_somebody_elses_to_the_
         assert_eq!(next(&on("east", &scene)), Next::Rest(Rest::InStep));
         let mut ending = scene.clone();
         terminating(&mut ending.remote);
-        for observed in [on("east", &ending), ending.observed()] {
-            let (steps, after, rest) = play(observed, &ending, next);
-            assert_eq!((steps, rest), (vec!["delete_local", "remove_finalizer"], Rest::Gone), "{keys} {is_noted}");
-            assert!(has(&after, FORMER));
-        }
+        let (steps, after, rest) = play(on("east", &ending), &ending, next);
+        assert_eq!((steps, rest), (vec!["delete_local", "remove_finalizer"], Rest::Gone), "{is_noted}");
+        assert!(has(&after, FORMER) && noted(&after) == Some(&*note_of("east")));
         let detach = |observed: &Observed| plan::detach(observed, &scene.policy, true);
         let (steps, after, _) = play(on("east", &scene), &scene, detach);
         assert!(steps == ["remove_finalizer"] && has(&after, FORMER), "{steps:?}");
@@ -333,6 +331,12 @@ fn a_finalizer_of_a_former_name_beside_the_present_one_is_somebody_elses_to_the_
         let again = after.after(&step, &Written::default(), &scene.policy);
         assert!(has(&again, FORMER) && has(&again, FINALIZER));
     }
+    // Who notes nothing has only the name to go by.
+    let mut silent = renamed("east", &[FORMER], "write_back = false");
+    silent.remote["metadata"]["annotations"].as_object_mut().expect("annotations").remove(HOLDER);
+    terminating(&mut silent.remote);
+    let (steps, _, _) = play(on("east", &silent), &silent, |observed: &Observed| plan::next(observed, &silent.policy));
+    assert_eq!(steps, ["delete_local", "remove_finalizer"]);
     // By itself it is ours; whoever puts it on again after it was renewed is somebody else.
     let before = renamed("east", &[FORMER], "");
     for note in [Some(format!("east/remote-uid/{FORMER}")), None] {
@@ -363,7 +367,7 @@ fn another_clusters_note_beside_a_present_finalizer_says_nothing_of_it_and_stays
     terminating(&mut scene.remote);
     let next = |observed: &Observed| plan::next(observed, &scene.policy);
     let (steps, after, rest) = play(on("east", &scene), &scene, next);
-    assert_eq!((steps, rest), (vec!["delete_local", "remove_finalizer"], Rest::Gone));
+    assert_eq!((steps, rest), (vec!["delete_local", "remove_finalizer"], Rest::OtherCluster));
     assert!(has(&after, FORMER) && noted(&after) == Some(&*theirs));
 }
 

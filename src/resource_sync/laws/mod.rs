@@ -175,7 +175,6 @@ impl Scene {
             local_was_there: self.local_was_there,
             source_lives_at: self.source_lives_at.clone(),
             clusters: Clusters::default(),
-            released: false,
             permitted: self.permitted,
             secrets: self.secrets.clone(),
             settled: self.settled.clone(),

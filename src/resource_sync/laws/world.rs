@@ -260,7 +260,6 @@ impl World {
                 remote: KnownCluster { uid: Some("hub".into()), in_place_of: Vec::new() },
                 ..Clusters::default()
             },
-            released: false,
             permitted: None,
             secrets: Vec::new(),
             settled: self.pairs[name].settled.clone(),
