@@ -8,6 +8,8 @@ use super::setting::{Setting, Unfit};
 
 /// Longest DNS label, and so the longest namespace (RFC 1123).
 pub const LONGEST_LABEL: usize = 63;
+/// The name of the section `[status_sync]`, and of its Lease and its state: no other section may have it.
+pub const STATUS_SYNC: &str = "status-sync";
 /// Longest DNS subdomain, and so the longest object name of most kinds.
 const LONGEST_SUBDOMAIN: usize = 253;
 

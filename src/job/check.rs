@@ -11,7 +11,7 @@ use crate::state;
 /// A cluster that has not answered after this counts as unreachable.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// What sections are checked with.
+/// What the checks of all jobs need.
 pub struct Surroundings<'c> {
     /// Every cluster of the configuration; none where it does not answer, which has been said.
     pub clusters: BTreeMap<ClusterName, Option<Cluster>>,

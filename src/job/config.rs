@@ -15,7 +15,7 @@ use crate::config::{
     self, ClusterAccess, ClusterConfig, ClusterName, DaemonConfig, ElectionConfig, SectionName, environment,
 };
 
-/// Everything that a daemon is told.
+/// The whole configuration of a daemon.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// `[daemon]`: the process itself.
@@ -102,7 +102,7 @@ impl Config {
             offer_clusters(faults.iter_mut(), "election.cluster", &cluster_names);
         }
         let tables = jobs.iter().filter(|job| !job.is_list()).map(|job| job.key());
-        // What the one section of such a job is called.
+        // A job with one section names it after its key.
         let reserved = tables.map(|key| (key.replace('_', "-"), key)).collect();
         let mut reading = Reading { clusters: &cluster_names, reserved, names: BTreeMap::new(), faults };
         config.jobs = jobs.iter().zip(nodes).map(|(job, node)| job.read(node, &mut reading)).collect();
@@ -253,7 +253,7 @@ fn check_cluster_is_known(
     faults: &mut Vec<Fault>,
 ) {
     let Some(node) = table.get(side) else { return };
-    // A name that is none is told where it is read.
+    // An invalid name is reported where it is read.
     let Some(name) = node.text().filter(|name| name.parse::<ClusterName>().is_ok()) else {
         return;
     };
@@ -266,7 +266,7 @@ fn check_cluster_is_known(
     faults.push(Fault::new(format!("{path}.{side}"), problem));
 }
 
-/// A missing cluster is told with those that there are.
+/// Adds the configured clusters to the fault of a section that names none.
 fn offer_clusters<'f>(faults: impl Iterator<Item = &'f mut Fault>, path: &str, clusters: &[String]) {
     for fault in faults.filter(|fault| fault.path == path) {
         if let Problem::Missing { allowed } = &mut fault.problem {

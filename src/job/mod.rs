@@ -1,4 +1,4 @@
-//! What a job is to the daemon: a list of sections in the configuration, actors that do their work, and what operators see.
+//! The interface between the daemon and its jobs: sections in the configuration, actors that do the work, and reports.
 //!
 //! [`crate::jobs`] lists the jobs, and nothing else names them: the configuration, `towline check`, the actor tree and the
 //! metrics go through that list. A job imports this module and never another job.
@@ -31,7 +31,7 @@ pub trait Job: Send + Sync {
     /// Whether its sections are a list and have names (`[[sync]]`), and not one table (`[status_sync]`).
     fn is_list(&self) -> bool;
 
-    /// Reads its sections. What is wrong is recorded, and the sections without that are returned.
+    /// Reads its sections, and records what is wrong with them.
     fn read(&self, node: Option<Node>, reading: &mut Reading<'_>) -> Arc<dyn Sections>;
 
     /// The roles of its actors: each is the first word of their names.
@@ -70,7 +70,7 @@ pub trait Sections: Any + fmt::Debug + Send + Sync {
     fn wire(&self, wiring: &mut Wiring<'_>);
 }
 
-/// What sections are wired with, and what comes of it.
+/// Wires sections: holds what they share, and collects their reports and actors.
 pub struct Wiring<'w> {
     /// The watches, which all sections share.
     pub watches: &'w mut WatchRegistry,

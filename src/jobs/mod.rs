@@ -24,7 +24,7 @@ pub fn parse(text: &str, environment: impl IntoIterator<Item = (String, String)>
     Config::parse(text, environment, &JOBS)
 }
 
-/// What is told of a configuration without sections.
+/// The message for a configuration without sections.
 pub fn nothing_runs() -> String {
     let headings: Vec<String> = JOBS.iter().map(|job| heading(*job)).collect();
     let (last, others) = headings

@@ -10,6 +10,7 @@ use super::job::LeaseSections;
 use crate::config::election::OF_REPLICAS;
 use crate::config::fault::{Error, Fault, Faults, Problem};
 use crate::config::fields::Fields;
+use crate::config::names::STATUS_SYNC;
 use crate::config::setting::Setting;
 use crate::config::source::Node;
 use crate::config::{ClusterAccess, ClusterConfig, DaemonConfig, ElectionConfig, SectionName};
@@ -113,10 +114,11 @@ impl LeaseFlags {
 }
 
 /// The section is called as the lease, so that side-cars with an election in one namespace don't meet; unless its Lease
-/// would then be called as a replica's.
+/// would then be called as a replica's or as that of status sync.
 fn section_name(lease: &str) -> String {
     let label = lease.replace('.', "-");
-    let label = if label.starts_with(OF_REPLICAS) { format!("{SECTION}-{label}") } else { label };
+    let label =
+        if label.starts_with(OF_REPLICAS) || label == STATUS_SYNC { format!("{SECTION}-{label}") } else { label };
     if label.parse::<SectionName>().is_ok() { label } else { SECTION.to_owned() }
 }
 
@@ -186,9 +188,12 @@ mod tests {
 
     #[test]
     fn no_lease_makes_a_section_whose_lease_is_called_as_a_replicas() {
-        for (lease, section) in
-            [("add-on", "add-on"), ("replica-x", "lease-replica-x"), ("replica.x", "lease-replica-x")]
-        {
+        for (lease, section) in [
+            ("add-on", "add-on"),
+            ("replica-x", "lease-replica-x"),
+            ("replica.x", "lease-replica-x"),
+            ("status-sync", "lease-status-sync"),
+        ] {
             let given = LeaseFlags { lease_name: Some(lease.into()), leader_election: true, ..flags() };
             let config = given.config().expect("a configuration");
             assert_eq!(

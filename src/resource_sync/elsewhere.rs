@@ -27,16 +27,12 @@ pub struct KnownCluster {
 }
 
 impl KnownCluster {
-    /// Whether a UID is another cluster's, in whose place this one is not.
-    fn is_another(&self, uid: &str) -> bool {
-        self.is_not(uid) && !self.in_place_of.iter().any(|former| **former == *uid)
+    /// Whether it is the cluster with this UID, or in its place.
+    fn stands_for(&self, uid: &str) -> bool {
+        self.uid.as_deref() == Some(uid) || self.in_place_of.iter().any(|former| **former == *uid)
     }
 
-    /// Whether it is not known which cluster it is, and an operator has not said that it is in the place of this one.
-    fn is_unknown_beside(&self, uid: &str) -> bool {
-        self.uid.is_none() && !self.in_place_of.iter().any(|former| **former == *uid)
-    }
-
+    /// Whether it is known to be another cluster than the one with this UID.
     fn is_not(&self, uid: &str) -> bool {
         self.uid.as_deref().is_some_and(|ours| ours != uid)
     }
@@ -80,7 +76,8 @@ impl fmt::Display for Elsewhere {
 impl Clusters {
     /// The other local cluster that holds a remote object by our finalizer.
     pub fn other_holder(&self, remote: &Object, policy: &Policy) -> Option<Elsewhere> {
-        let holder = holder(remote, policy).filter(|holder| self.local.is_another(holder))?;
+        let holder =
+            holder(remote, policy).filter(|holder| self.local.uid.is_some() && !self.local.stands_for(holder))?;
         Some(Elsewhere::HeldFor(holder.into()))
     }
 
@@ -91,12 +88,11 @@ impl Clusters {
 
     /// The same of a namespace.
     pub fn other_source_of_namespace(&self, namespace: &Object, policy: &Policy) -> Option<Elsewhere> {
-        self.elsewhere(source_of_namespace(namespace, policy)?)
+        self.elsewhere(own_mark(namespace, policy)?)
     }
 
     fn elsewhere(&self, source: &str) -> Option<Elsewhere> {
-        let is_other = self.remote.is_another(source) || self.remote.is_unknown_beside(source);
-        is_other.then(|| Elsewhere::CameFrom(source.into()))
+        (!self.remote.stands_for(source)).then(|| Elsewhere::CameFrom(source.into()))
     }
 
     /// The mark of a local object that is made for a remote one, where the remote cluster is known.
@@ -168,11 +164,7 @@ fn source<'o>(local: &'o Object, policy: &Policy) -> Option<&'o str> {
     (marks.value_of(local, &marks.remote_uid) == Some(object)).then_some(cluster)
 }
 
-/// The remote cluster that a namespace's mark names, where one of this section's managers wrote it.
-fn source_of_namespace<'o>(namespace: &'o Object, policy: &Policy) -> Option<&'o str> {
-    own_mark(namespace, policy)
-}
-
+/// The value of the mark of the remote cluster, where one of this section's managers wrote it to an object that is ours.
 fn own_mark<'o>(object: &'o Object, policy: &Policy) -> Option<&'o str> {
     let names = policy.marks.names_on(object, &policy.marks.remote_cluster);
     let name = names.first()?;

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::config::{Metadata, SyncConfig};
 use super::former::Renewal;
-use super::marks::{OWNER_SECTION, PAUSED, REMOTE_UID};
+use super::marks::{Marks, OWNER_SECTION, PAUSED, REMOTE_UID};
 use super::names::Mapping;
 use super::section::{Mode, Section};
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, ObjectKey};
@@ -174,20 +174,17 @@ fn find(looked: &Looked, wanted: &Wanted<'_>) -> Vec<LeftBehind> {
     let mut found = Found::default();
     for remote in &looked.remotes {
         for finalizer in remote.finalizers.iter().filter(|finalizer| wanted.domain_of(finalizer).is_some()) {
-            let is_owned = wanted.owners.iter().any(|Owner { section, of_kind, of_remote }| {
-                *of_kind
-                    && *of_remote
-                    && section.policy.marks.is_finalizer_among(&remote.finalizers, finalizer)
-                    && section.mapping.local_of(&remote.key).is_some()
-            });
-            if !is_owned {
-                // One by a former name beside the present one may be another follower's.
-                let is_beside = wanted.owners.iter().any(|Owner { section, of_kind, of_remote }| {
+            let is_by = |is_theirs: fn(&Marks, &Marked, &str) -> bool| {
+                wanted.owners.iter().any(|Owner { section, of_kind, of_remote }| {
                     *of_kind
                         && *of_remote
-                        && section.policy.marks.is_finalizer_name(finalizer)
+                        && is_theirs(&section.policy.marks, remote, finalizer)
                         && section.mapping.local_of(&remote.key).is_some()
-                });
+                })
+            };
+            if !is_by(|marks, remote, finalizer| marks.is_finalizer_among(&remote.finalizers, finalizer)) {
+                // One by a former name beside the present one may be another follower's.
+                let is_beside = is_by(|marks, _, finalizer| marks.is_finalizer_name(finalizer));
                 let was_ours = !is_beside && wanted.was_held(remote, finalizer);
                 found.add("remote", finalizer.clone(), was_ours, &remote.key);
             }

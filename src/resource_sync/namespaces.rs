@@ -242,7 +242,7 @@ impl Section {
     }
 
     /// Whether a local object must not go with its namespace: it is paused, or it is ours and its remote object is not
-    /// known to be going, or came from another remote cluster. What was never ours goes with a namespace that is.
+    /// known to be going, or came from another remote cluster. What was never ours is deleted with a namespace of ours.
     pub(super) fn must_be_kept(&self, local_key: &ObjectKey) -> bool {
         let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);
         let Some(remote_key) = self.mapping.remote_of(local_key) else { return false };

@@ -172,7 +172,7 @@ impl Section {
     pub(super) fn change_suspects<T>(&self, change: impl FnOnce() -> Option<T>) -> Option<T> {
         self.run.write().changes += 1;
         let changed = change();
-        // What is not listed yet is looked at when it is.
+        // A list that has not ended yet is looked at when it ends.
         if changed.is_some() && self.is_listed() {
             *self.counted.lock() = None;
             self.look_for_suspects();

@@ -6,15 +6,12 @@ use std::time::Duration;
 
 use crate::config::fault::{Fault, Problem};
 use crate::config::fields::Fields;
-use crate::config::names::NamespaceName;
+use crate::config::names::{NamespaceName, STATUS_SYNC};
 use crate::config::setting::{PositiveDuration, Setting, Unfit, one_of};
 use crate::config::source::Node;
 use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT, SectionName};
 use crate::db::{DatabaseSource, DatabaseUrl, InvalidUrl};
 use crate::state::Owner;
-
-/// Name of the section in reports and commands; there is one.
-const NAME: &str = "status-sync";
 
 /// Status that is rolled up from a database: `[status_sync]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,7 +151,7 @@ impl StatusSyncConfig {
     /// A section with the default of everything that has one.
     pub fn new(cluster: ClusterName, database: DatabaseSource) -> Self {
         Self {
-            name: SectionName::of_table(NAME),
+            name: SectionName::of_table(STATUS_SYNC),
             cluster,
             database,
             interval: Duration::from_secs(5),

@@ -331,7 +331,7 @@ fn a_finalizer_of_a_former_name_beside_the_present_one_is_somebody_elses_to_the_
         let again = after.after(&step, &Written::default(), &scene.policy);
         assert!(has(&again, FORMER) && has(&again, FINALIZER));
     }
-    // Who notes nothing has only the name to go by.
+    // Without a note only the name decides.
     let mut silent = renamed("east", &[FORMER], "write_back = false");
     silent.remote["metadata"]["annotations"].as_object_mut().expect("annotations").remove(HOLDER);
     terminating(&mut silent.remote);
