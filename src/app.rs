@@ -53,7 +53,7 @@ pub enum StartError {
 /// Runs the daemon until a signal or a crash loop ends it.
 pub fn run(config: Config) -> Result<Exit, StartError> {
     telemetry::install_log(&config.daemon.log).map_err(StartError::Log)?;
-    let metrics = telemetry::install_metrics().map_err(StartError::Metrics)?;
+    let metrics = telemetry::install_metrics(jobs::metrics()).map_err(StartError::Metrics)?;
     let address = config.daemon.listen;
     let listener = StdListener::bind(address)
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))

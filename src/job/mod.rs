@@ -21,7 +21,7 @@ use crate::config::source::Node;
 use crate::config::{ClusterName, ElectionConfig, SectionName};
 use crate::election::Election;
 use crate::state::Keeping;
-use crate::telemetry::Section;
+use crate::telemetry::{Metric, Section};
 
 /// A job that the daemon can do.
 pub trait Job: Send + Sync {
@@ -33,6 +33,9 @@ pub trait Job: Send + Sync {
 
     /// Reads its sections, and records what is wrong with them.
     fn read(&self, node: Option<Node>, reading: &mut Reading<'_>) -> Arc<dyn Sections>;
+
+    /// Its metrics, as they are described to Prometheus.
+    fn metrics(&self) -> &'static [Metric];
 
     /// The roles of its actors: each is the first word of their names.
     fn roles(&self) -> &'static [&'static str];

@@ -10,6 +10,7 @@ use crate::job::{Config, Job};
 use crate::lease::LeaseJob;
 use crate::resource_sync::SyncJob;
 use crate::status_sync::StatusSyncJob;
+use crate::telemetry::Metric;
 
 /// Every job, in the order in which its sections are wired and shown.
 pub static JOBS: [&dyn Job; 3] = [&SyncJob, &LeaseJob, &StatusSyncJob];
@@ -22,6 +23,11 @@ pub fn load(path: &Path) -> Result<Config, Error> {
 /// Reads a TOML text with the given variables over it.
 pub fn parse(text: &str, environment: impl IntoIterator<Item = (String, String)>) -> Result<Config, Error> {
     Config::parse(text, environment, &JOBS)
+}
+
+/// The metrics of every job.
+pub fn metrics() -> impl Iterator<Item = &'static Metric> {
+    JOBS.iter().flat_map(|job| job.metrics())
 }
 
 /// The message for a configuration without sections.

@@ -8,12 +8,14 @@ use futures::future::BoxFuture;
 
 use super::check::check;
 use super::config::LeaseConfig;
+use super::metrics;
 use super::wiring::wire;
 use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterConfig, ClusterName, SectionName, same_cluster};
 use crate::job::check::{Surroundings, say};
 use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
+use crate::telemetry::Metric;
 
 /// `[[lease]]`.
 #[derive(Debug)]
@@ -51,6 +53,10 @@ impl Job for LeaseJob {
         let read = reading.list(self.key(), &["cluster"], node, LeaseConfig::read);
         let (indices, sections) = read.into_iter().unzip();
         Arc::new(LeaseSections { sections, indices })
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::ALL
     }
 
     fn roles(&self) -> &'static [&'static str] {

@@ -12,6 +12,7 @@ pub mod config;
 mod credentials;
 mod hub;
 mod job;
+mod metrics;
 mod plan;
 mod readiness;
 mod renewal;
@@ -22,5 +23,6 @@ mod turn;
 mod wiring;
 
 pub use job::{LeaseJob, sections};
+pub use metrics::LeaseMetrics;
 pub use report::LeaseReport;
 pub use side_car::LeaseFlags;

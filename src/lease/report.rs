@@ -8,11 +8,12 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::metrics::LeaseMetrics;
 use super::readiness::Offer;
 use super::renewal::Target;
 use crate::cluster::{Error, Listed, Watch};
 use crate::config::SectionName;
-use crate::telemetry::{self, ClusterStanding, Condition, Facts, LeaseMetrics, NotReady, Overview, Readiness, Refused};
+use crate::telemetry::{self, ClusterStanding, Condition, Facts, NotReady, Overview, Readiness, Refused};
 
 /// What stands in the way of renewing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 use super::awaited::Side;
 use super::contention::{Contended, Effect};
 use super::former::Place;
+use super::metrics::Direction;
 use super::plan::{Namespace, Observed, Remote, Step};
 use super::reconcile::{End, PairReconciler};
 use super::section::Section;
 use crate::cluster::{ObjectKey, Written};
-use crate::telemetry::Direction;
 
 impl PairReconciler {
     /// Folds the reply of a step into what is known; an end: nothing more can be decided now.

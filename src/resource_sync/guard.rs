@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn every_harm_is_a_kind_of_the_gauge() {
-        assert_eq!(Harm::ALL.map(Harm::as_str), crate::telemetry::HELD_KINDS);
+        assert_eq!(Harm::ALL.map(Harm::as_str), super::super::metrics::HELD_KINDS);
     }
 
     fn own(own: usize) -> Bounds {

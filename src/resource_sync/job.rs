@@ -8,12 +8,14 @@ use futures::future::BoxFuture;
 
 use super::check;
 use super::config::{Scope, SyncConfig, conflicts};
+use super::metrics;
 use super::wiring;
 use crate::config::fault::{Fault, Faults, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, SectionName};
 use crate::job::check::{Surroundings, say};
 use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
+use crate::telemetry::Metric;
 
 /// `[[sync]]`.
 #[derive(Debug)]
@@ -44,6 +46,10 @@ impl Job for SyncJob {
         let read = reading.list(self.key(), &["remote", "local"], node, SyncConfig::read);
         let (indices, sections) = read.into_iter().unzip();
         Arc::new(SyncSections { sections, indices })
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::ALL
     }
 
     fn roles(&self) -> &'static [&'static str] {

@@ -42,6 +42,7 @@ mod left_behind;
 mod left_fields;
 mod left_secrets;
 pub mod marks;
+mod metrics;
 mod missing;
 pub mod names;
 mod namespace_use;
@@ -76,3 +77,4 @@ pub mod waits;
 pub mod wiring;
 
 pub use job::{SyncJob, sections};
+pub use metrics::{Direction, HELD_KINDS, SyncMetrics};

@@ -15,6 +15,7 @@ use super::contention::{Contended, Contests, effects};
 use super::events::PairEvent;
 use super::execute::execute;
 use super::former::Place;
+use super::metrics::SyncMetrics;
 use super::missing::{GUARD_LOOK, LISTING_LOOK, is_selected};
 use super::ownership::Unproven;
 use super::plan::{self, Absence, Namespace, Next, Observed, Policy, Remote, Rest, Step, UPLOAD_SECRET};
@@ -24,7 +25,7 @@ use super::table::Failure;
 use super::waits::Waits;
 use crate::actor::{Outcome, Reconciler, ReconcilerFactory};
 use crate::cluster::{Error, ObjectKey, Retry};
-use crate::telemetry::{ObjectState as PairState, SyncMetrics};
+use crate::telemetry::ObjectState as PairState;
 
 /// A cache that has not shown our write after this is asked about: a live GET.
 pub(super) const CATCH_UP: Duration = Duration::from_secs(5);

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::elsewhere::Elsewhere;
 use super::left_behind::LeftBehind;
+use super::metrics::{Direction, SyncMetrics};
 use super::observe::QueueMetrics;
 use super::plan::Harm;
 use super::protection::NAMED;
@@ -23,8 +24,8 @@ use crate::cluster::ObjectKey;
 use crate::config::{ClusterName, SectionName};
 use crate::state::StateReport;
 use crate::telemetry::{
-    self, ClusterStanding, Condition, Direction, Facts, Held, HeldObject, NotReady, ObjectState, Overview, Purpose,
-    Readiness, Refused, SyncMetrics,
+    self, ClusterStanding, Condition, Facts, Held, HeldObject, NotReady, ObjectState, Overview, Purpose, Readiness,
+    Refused,
 };
 
 /// So many objects are listed by name.

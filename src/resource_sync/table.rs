@@ -9,12 +9,13 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::contention::Contended;
+use super::metrics::Direction;
 use super::pairs::Pairs;
 use super::settled::Settled;
 use super::unkept::Unkept;
 use super::waits::Waits;
 use crate::cluster::ObjectKey;
-use crate::telemetry::{Direction, ObjectState as PairState};
+use crate::telemetry::ObjectState as PairState;
 
 /// As many failures are kept for the report.
 const FAILURES: usize = 20;

@@ -4,12 +4,12 @@ use tokio::time::Instant;
 
 use super::events::PairEvent;
 use super::marks::Pause;
+use super::metrics::Direction;
 use super::plan::{Namespace, Observed};
 use super::reconcile::PairReconciler;
 use super::section::Section;
 use super::table::Failure;
 use crate::config::ClusterName;
-use crate::telemetry::Direction;
 
 impl Section {
     /// Whose API server takes what is written in this direction.

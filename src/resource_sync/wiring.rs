@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::attendant::attend;
 use super::config::SyncConfig;
 use super::events::{EVENT_CAPACITY, write_events};
+use super::metrics::SyncMetrics;
 use super::observe::QueueMetrics;
 use super::reconcile::PairReconcilers;
 use super::report::{SyncDispatcher, SyncReport};
@@ -15,7 +16,6 @@ use crate::cluster::{Fence, ObjectKey, WatchId, WatchRegistry};
 use crate::config::{ClusterName, ResourceId, SectionName};
 use crate::job::Wiring;
 use crate::state::{Keeping, keep};
-use crate::telemetry::SyncMetrics;
 
 /// Keys that wait for the mailbox's reader. While it is full the watch is not read, and so does not show our own writes, which
 /// are then asked for one by one (with 1,024 keys: 0.7 reads an object while 9,000 or more are made at once). A key is small

@@ -7,12 +7,14 @@ use futures::future::BoxFuture;
 
 use super::check::check;
 use super::config::StatusSyncConfig;
+use super::metrics;
 use super::wiring::wire;
 use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, ElectionConfig, SectionName};
 use crate::job::check::{Surroundings, check_identity, check_state, say};
 use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
+use crate::telemetry::Metric;
 
 /// `[status_sync]`.
 #[derive(Debug)]
@@ -38,6 +40,10 @@ impl Job for StatusSyncJob {
 
     fn read(&self, node: Option<Node>, reading: &mut Reading<'_>) -> Arc<dyn Sections> {
         Arc::new(StatusSyncSection(reading.table(self.key(), &["cluster"], node, StatusSyncConfig::read)))
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::ALL
     }
 
     fn roles(&self) -> &'static [&'static str] {

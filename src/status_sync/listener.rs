@@ -15,11 +15,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::config::StatusFamily;
+use super::metrics::ListenerMetrics;
 use super::poller::Poller;
 use super::triggers::{self, CHANNEL};
 use crate::actor::{Backoff, BoxError, Scope};
 use crate::db::{self, Database, Messages, Session};
-use crate::telemetry::ListenerMetrics;
 
 /// Back-off of making the connection anew.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));

@@ -23,6 +23,7 @@ pub mod guard;
 mod job;
 pub mod listener;
 mod made;
+mod metrics;
 pub mod pace;
 mod pass;
 pub mod plan;
@@ -40,3 +41,4 @@ mod write;
 
 pub use alone::alone;
 pub use job::{StatusSyncJob, section};
+pub use metrics::{ListenerMetrics, StatusSyncMetrics, WriteOutcome};

@@ -20,6 +20,7 @@ use self::reporting::Term;
 use super::config::StatusFamily;
 use super::family::{Facts, facts};
 use super::guard::Guard;
+use super::metrics::StatusSyncMetrics;
 use super::pace::{GATHER, Pace};
 use super::pass::Stopped;
 use super::plan;
@@ -30,7 +31,6 @@ use super::table::Table;
 use crate::actor::{Backoff, BoxError, KeyInbox, Scope};
 use crate::cluster::{Availability, Cluster, Demand, Fence, Identity, Listed, ObjectKey, Watch};
 use crate::db::Database;
-use crate::telemetry::StatusSyncMetrics;
 
 /// Back-off of a pass that failed; a pass that works is never waited for longer than the interval.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));

@@ -14,6 +14,7 @@ use super::entry::Entry;
 use super::families::{Fields, RollUp, StatusRow};
 use super::family::{Home, Shape, begin};
 use super::made::Made;
+use super::metrics::WriteOutcome;
 use super::pass::{Stopped, answer};
 use super::plan::{self, Change, Observed, Planned};
 use super::poller::{Life, Poller};
@@ -23,7 +24,6 @@ use super::write::{self, Written};
 use crate::actor::Scope;
 use crate::cluster::{Kind, Object, ObjectKey, Retry, Verb};
 use crate::db::Param;
-use crate::telemetry::WriteOutcome;
 
 /// A pass may be long: so often its report follows what is written. It looks at every entry.
 const SHOW_EVERY: Duration = Duration::from_secs(1);

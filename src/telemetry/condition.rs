@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::recorders::ObjectState;
+use super::object_state::ObjectState;
 use super::section::Readiness;
 use crate::config::ClusterName;
 

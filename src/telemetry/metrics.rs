@@ -1,4 +1,4 @@
-//! Metrics: every name with what it means, and where the values are kept.
+//! Metrics: the names that belong to no job, with what they mean, and where all values are kept. Each job has its own.
 //!
 //! The names that controller-runtime uses are used as it uses them, so that its dashboards and alerts work. Labels are
 //! closed sets: sections and clusters of the configuration, roles of actors, and the enums of `recorders`.
@@ -29,56 +29,6 @@ pub(super) const LEADER_ELECTION_MASTER_STATUS: &str = "leader_election_master_s
 pub(super) const CLUSTER_AVAILABLE: &str = "towline_cluster_available";
 /// Whether a section does well, by `section`.
 pub(super) const SECTION_WELL: &str = "towline_section_well";
-/// Objects, by `section` and `state`.
-pub(super) const SYNC_OBJECTS: &str = "towline_sync_objects";
-/// From a remote change's arrival to the acknowledged local write, by `section`.
-pub(super) const SYNC_SPEC_LAG_SECONDS: &str = "towline_sync_spec_lag_seconds";
-/// From a local change's arrival to the acknowledged remote write, by `section`.
-pub(super) const SYNC_STATUS_LAG_SECONDS: &str = "towline_sync_status_lag_seconds";
-/// Age of the oldest change that is not written yet, by `section` and `direction`.
-pub(super) const SYNC_OLDEST_PENDING_SECONDS: &str = "towline_sync_oldest_pending_seconds";
-/// Fields that were taken back from another manager, by `section`.
-pub(super) const SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_sync_contended_fields_total";
-/// Whether a section only plans, by `section`.
-pub(super) const SYNC_DRY_RUN: &str = "towline_sync_dry_run";
-/// Fields that an API server does not keep as they were written, by `section` and `direction`.
-pub(super) const SYNC_UNKEPT_FIELDS: &str = "towline_sync_unkept_fields";
-/// Objects that were taken over, by `section`.
-pub(super) const SYNC_ADOPTED_OBJECTS_TOTAL: &str = "towline_sync_adopted_objects_total";
-/// Objects that the guard against mass changes holds, by `section` and `kind`.
-pub(super) const SYNC_HELD_OBJECTS: &str = "towline_sync_held_objects";
-/// Objects with finalizers or marks of ours that no section owns, by `section`.
-pub(super) const SYNC_LEFT_BEHIND_OBJECTS: &str = "towline_sync_left_behind_objects";
-/// Whether a lease is held, by `section`.
-pub(super) const LEASE_HELD: &str = "towline_lease_held";
-/// When a lease's last renewal was acknowledged, in seconds since 1970, by `section`.
-pub(super) const LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS: &str = "towline_lease_last_renewal_timestamp_seconds";
-/// Renewals of a lease, by `section` and `outcome`.
-pub(super) const LEASE_RENEWALS_TOTAL: &str = "towline_lease_renewals_total";
-/// How long a whole pass took, by `family`.
-pub(super) const STATUS_SYNC_PASS_SECONDS: &str = "towline_status_sync_pass_seconds";
-/// Passes that failed, by `family`.
-pub(super) const STATUS_SYNC_FAILED_PASSES_TOTAL: &str = "towline_status_sync_failed_passes_total";
-/// Reported rows at the last pass, by `family`.
-pub(super) const STATUS_SYNC_ROWS: &str = "towline_status_sync_rows";
-/// Hub objects at the last pass, by `family`.
-pub(super) const STATUS_SYNC_OBJECTS: &str = "towline_status_sync_objects";
-/// Writes, by `family` and `outcome`.
-pub(super) const STATUS_SYNC_WRITES_TOTAL: &str = "towline_status_sync_writes_total";
-/// Rows of the last pass that count for nothing, or not for all that they say, by `family`.
-pub(super) const STATUS_SYNC_BAD_ROWS: &str = "towline_status_sync_bad_rows";
-/// Age of the oldest change of the database that is not written yet, by `family`.
-pub(super) const STATUS_SYNC_FRESHNESS_SECONDS: &str = "towline_status_sync_freshness_seconds";
-/// Hub objects that are not served, by `family` and `reason`.
-pub(super) const STATUS_SYNC_WAITING: &str = "towline_status_sync_waiting";
-/// Fields that were taken back from another manager, by `family`.
-pub(super) const STATUS_SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_status_sync_contended_fields_total";
-/// Whether the database is listened to, where `notify = true`.
-pub(super) const STATUS_SYNC_LISTENING: &str = "towline_status_sync_listening";
-/// Tables that don't tell of changes, where `notify = true`.
-pub(super) const STATUS_SYNC_MISSING_TRIGGERS: &str = "towline_status_sync_missing_triggers";
-/// Notifications of the database, where `notify = true`.
-pub(super) const STATUS_SYNC_NOTIFICATIONS_TOTAL: &str = "towline_status_sync_notifications_total";
 /// Connections of the pool, by `state`.
 pub(super) const DB_POOL_CONNECTIONS: &str = "towline_db_pool_connections";
 /// From a statement's sending to its last row, by `query`.
@@ -105,105 +55,73 @@ const SECONDS: [f64; 17] =
 
 /// What a metric's values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum MetricKind {
+    /// A number that only grows.
     Counter,
+    /// A number that changes.
     Gauge,
+    /// Durations, counted in buckets.
     Histogram,
 }
 
 /// A metric as it is described to Prometheus.
-#[derive(Debug)]
-pub(super) struct Metric {
-    pub(super) name: &'static str,
-    pub(super) kind: Kind,
-    pub(super) help: &'static str,
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// What its values are.
+    pub kind: MetricKind,
+    /// What it says, without a full stop.
+    pub help: &'static str,
 }
 
-const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
-    Metric { name, kind, help }
+impl Metric {
+    /// A number that only grows. Its name ends with `_total`.
+    pub const fn counter(name: &'static str, help: &'static str) -> Self {
+        Self { name, kind: MetricKind::Counter, help }
+    }
+
+    /// A number that changes.
+    pub const fn gauge(name: &'static str, help: &'static str) -> Self {
+        Self { name, kind: MetricKind::Gauge, help }
+    }
+
+    /// Durations, in seconds. Its name ends with `_seconds`.
+    pub const fn histogram(name: &'static str, help: &'static str) -> Self {
+        Self { name, kind: MetricKind::Histogram, help }
+    }
+
+    fn describe(self) {
+        let Self { name, kind, help } = self;
+        match kind {
+            MetricKind::Counter => metrics::describe_counter!(name, help),
+            MetricKind::Gauge => metrics::describe_gauge!(name, help),
+            MetricKind::Histogram => metrics::describe_histogram!(name, help),
+        }
+    }
 }
 
-/// Every metric of the recorder; those of the process are written by `process`.
-pub(super) const ALL: [Metric; 43] = {
-    use Kind::{Counter, Gauge, Histogram};
-    [
-        metric(RECONCILE_TOTAL, Counter, "Reconciles by section and result"),
-        metric(RECONCILE_TIME_SECONDS, Histogram, "Length of time per reconcile by section"),
-        metric(ACTIVE_WORKERS, Gauge, "Running reconciles by section"),
-        metric(WORKQUEUE_DEPTH, Gauge, "Keys that wait to be reconciled"),
-        metric(WORKQUEUE_ADDS_TOTAL, Counter, "Keys that were added, merged requests not counted"),
-        metric(WORKQUEUE_QUEUE_DURATION_SECONDS, Histogram, "How long a key waits before it is reconciled"),
-        metric(WORKQUEUE_WORK_DURATION_SECONDS, Histogram, "How long reconciling a key takes"),
-        metric(WORKQUEUE_RETRIES_TOTAL, Counter, "Keys that were put back after a failure"),
-        metric(REST_CLIENT_REQUESTS_TOTAL, Counter, "Requests to API servers by status code, method and host"),
-        metric(LEADER_ELECTION_MASTER_STATUS, Gauge, "1 where the section runs in this process, 0 where it does not"),
-        metric(
-            CLUSTER_AVAILABLE,
-            Gauge,
-            "1 where the cluster answers, 0 where it does not or has no usable credentials",
-        ),
-        metric(SECTION_WELL, Gauge, "1 where nobody has to look after the section, 0 where towline status tells why"),
-        metric(SYNC_OBJECTS, Gauge, "Objects by section and state"),
-        metric(SYNC_LEFT_BEHIND_OBJECTS, Gauge, "Objects with marks of earlier settings that no section owns"),
-        metric(SYNC_SPEC_LAG_SECONDS, Histogram, "From the arrival of a remote change to the acknowledged local write"),
-        metric(
-            SYNC_STATUS_LAG_SECONDS,
-            Histogram,
-            "From the arrival of a local change to the acknowledged remote write",
-        ),
-        metric(SYNC_OLDEST_PENDING_SECONDS, Gauge, "Age of the oldest change that is not written yet"),
-        metric(
-            SYNC_CONTENDED_FIELDS_TOTAL,
-            Counter,
-            "Fields that another field manager keeps setting and that were taken back",
-        ),
-        metric(SYNC_DRY_RUN, Gauge, "1 where the section only plans and writes nothing"),
-        metric(SYNC_UNKEPT_FIELDS, Gauge, "Fields that an API server does not keep as they were written"),
-        metric(
-            SYNC_ADOPTED_OBJECTS_TOTAL,
-            Counter,
-            "Objects that were on the local cluster before their remote one and were taken over",
-        ),
-        metric(
-            SYNC_HELD_OBJECTS,
-            Gauge,
-            "Objects that the guard against mass changes holds, by what would be done to them",
-        ),
-        metric(LEASE_HELD, Gauge, "1 where the lease is held, 0 where it is not"),
-        metric(
-            LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS,
-            Gauge,
-            "When the last renewal was acknowledged, in seconds since 1970; 0 before the first",
-        ),
-        metric(LEASE_RENEWALS_TOTAL, Counter, "Renewals of a lease by outcome"),
-        metric(STATUS_SYNC_PASS_SECONDS, Histogram, "Length of a whole pass over a family"),
-        metric(STATUS_SYNC_FAILED_PASSES_TOTAL, Counter, "Passes over a family that failed"),
-        metric(STATUS_SYNC_ROWS, Gauge, "Reported rows of a family at the last pass"),
-        metric(STATUS_SYNC_OBJECTS, Gauge, "Hub objects of a family at the last pass"),
-        metric(STATUS_SYNC_WRITES_TOTAL, Counter, "Writes to the hub by family and outcome"),
-        metric(STATUS_SYNC_BAD_ROWS, Gauge, "Rows of the last pass that could not be read, in whole or in part"),
-        metric(
-            STATUS_SYNC_FRESHNESS_SECONDS,
-            Gauge,
-            "Age of the oldest change that is not written yet, or of the question that the database does not answer",
-        ),
-        metric(STATUS_SYNC_WAITING, Gauge, "Hub objects that are not served, by family and reason"),
-        metric(
-            STATUS_SYNC_CONTENDED_FIELDS_TOTAL,
-            Counter,
-            "Fields that another field manager keeps setting and that were taken back",
-        ),
-        metric(STATUS_SYNC_LISTENING, Gauge, "1 where changes of the database are listened for, 0 where they are not"),
-        metric(STATUS_SYNC_MISSING_TRIGGERS, Gauge, "Tables without the trigger that tells of changes"),
-        metric(STATUS_SYNC_NOTIFICATIONS_TOTAL, Counter, "Notifications of changes by the database"),
-        metric(DB_POOL_CONNECTIONS, Gauge, "Connections of the database pool by state"),
-        metric(DB_QUERY_SECONDS, Histogram, "From the sending of a statement to its last row"),
-        metric(ACTOR_RESTARTS_TOTAL, Counter, "Restarts of actors by role"),
-        metric(MAILBOX_DEPTH, Gauge, "Messages that wait in the mailboxes of a role"),
-        metric(MAILBOX_CAPACITY, Gauge, "Messages that may wait in the mailboxes of a role"),
-        metric(BUILD_INFO, Gauge, "The running version; always 1"),
-    ]
-};
+/// The metrics that belong to no job. Those of the process are written by `process`.
+const COMMON: &[Metric] = &[
+    Metric::counter(RECONCILE_TOTAL, "Reconciles by section and result"),
+    Metric::histogram(RECONCILE_TIME_SECONDS, "Length of time per reconcile by section"),
+    Metric::gauge(ACTIVE_WORKERS, "Running reconciles by section"),
+    Metric::gauge(WORKQUEUE_DEPTH, "Keys that wait to be reconciled"),
+    Metric::counter(WORKQUEUE_ADDS_TOTAL, "Keys that were added, merged requests not counted"),
+    Metric::histogram(WORKQUEUE_QUEUE_DURATION_SECONDS, "How long a key waits before it is reconciled"),
+    Metric::histogram(WORKQUEUE_WORK_DURATION_SECONDS, "How long reconciling a key takes"),
+    Metric::counter(WORKQUEUE_RETRIES_TOTAL, "Keys that were put back after a failure"),
+    Metric::counter(REST_CLIENT_REQUESTS_TOTAL, "Requests to API servers by status code, method and host"),
+    Metric::gauge(LEADER_ELECTION_MASTER_STATUS, "1 where the section runs in this process, 0 where it does not"),
+    Metric::gauge(CLUSTER_AVAILABLE, "1 where the cluster answers, 0 where it does not or has no usable credentials"),
+    Metric::gauge(SECTION_WELL, "1 where nobody has to look after the section, 0 where towline status tells why"),
+    Metric::gauge(DB_POOL_CONNECTIONS, "Connections of the database pool by state"),
+    Metric::histogram(DB_QUERY_SECONDS, "From the sending of a statement to its last row"),
+    Metric::counter(ACTOR_RESTARTS_TOTAL, "Restarts of actors by role"),
+    Metric::gauge(MAILBOX_DEPTH, "Messages that wait in the mailboxes of a role"),
+    Metric::gauge(MAILBOX_CAPACITY, "Messages that may wait in the mailboxes of a role"),
+    Metric::gauge(BUILD_INFO, "The running version; always 1"),
+];
 
 /// Why there are no metrics.
 #[derive(Debug, thiserror::Error)]
@@ -215,31 +133,27 @@ pub enum InstallMetrics {
     Installed(#[source] metrics::SetRecorderError<PrometheusRecorder>),
 }
 
-/// Makes the process's recorder, describes every metric to it, and returns what renders them. Once per process.
-pub fn install() -> Result<PrometheusHandle, InstallMetrics> {
+/// Makes the process's recorder, describes every metric to it, those of the jobs included, and returns what renders them.
+/// Once per process.
+pub fn install(of_jobs: impl IntoIterator<Item = &'static Metric>) -> Result<PrometheusHandle, InstallMetrics> {
     let recorder = recorder().map_err(InstallMetrics::Buckets)?;
     let handle = recorder.handle();
     metrics::set_global_recorder(recorder).map_err(InstallMetrics::Installed)?;
-    describe();
+    describe(of_jobs);
     Ok(handle)
 }
 
 /// A recorder that is not installed, so that tests can each have one.
-pub(super) fn recorder() -> Result<PrometheusRecorder, BuildError> {
+pub(crate) fn recorder() -> Result<PrometheusRecorder, BuildError> {
     Ok(PrometheusBuilder::new().set_buckets(&SECONDS)?.build_recorder())
 }
 
-/// Describes every metric to the current recorder, and records the version.
-pub(super) fn describe() {
-    for Metric { name, kind, help } in ALL {
-        match kind {
-            Kind::Counter => metrics::describe_counter!(name, help),
-            Kind::Gauge => metrics::describe_gauge!(name, help),
-            Kind::Histogram => metrics::describe_histogram!(name, help),
-        }
+/// Describes every metric to the current recorder, and records the version. Returns what was described.
+pub(crate) fn describe(of_jobs: impl IntoIterator<Item = &'static Metric>) -> Vec<Metric> {
+    let all: Vec<Metric> = COMMON.iter().chain(of_jobs).copied().collect();
+    for metric in &all {
+        metric.describe();
     }
     metrics::gauge!(BUILD_INFO, "version" => super::VERSION).set(1.0);
+    all
 }
-
-#[cfg(test)]
-mod tests;

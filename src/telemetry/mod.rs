@@ -9,25 +9,29 @@ mod admin;
 mod condition;
 mod logging;
 mod metrics;
+mod object_state;
 mod process;
 mod recorders;
 mod section;
 mod server;
-mod status_sync;
 
 pub use access::ReadToken;
 pub(crate) use access::read_token;
 pub use admin::Admin;
 pub use condition::{ClusterStanding, ClusterState, Condition, Facts, NotReady, Purpose, SectionState, brief};
 pub use logging::{InstallLog, install as install_log};
-pub use metrics::{InstallMetrics, install as install_metrics};
+pub use metrics::{InstallMetrics, Metric, MetricKind, install as install_metrics};
+#[cfg(test)]
+pub(crate) use metrics::{describe, recorder};
+pub use object_state::ObjectState;
+#[cfg(test)]
+pub(crate) use process::render as render_process;
 pub use recorders::{
-    Direction, HELD_KINDS, LeaseMetrics, ObjectState, ReconcileResult, RestClientMetrics, SyncMetrics,
-    WorkqueueMetrics, actors, cluster_available, leader_election_master_status, section_well,
+    ReconcileResult, RestClientMetrics, WorkqueueMetrics, actors, cluster_available, count, db_pool_connections,
+    db_query, leader_election_master_status, section_well,
 };
 pub use section::{Held, HeldObject, Overview, Readiness, Refused, Section, Tree};
 pub use server::serve;
-pub use status_sync::{ListenerMetrics, StatusSyncMetrics, WriteOutcome, db_pool_connections, db_query};
 
 /// The running version, as in `Cargo.toml`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

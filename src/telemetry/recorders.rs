@@ -2,7 +2,7 @@
 //!
 //! Handles belong to the recorder that is installed when they are made, so [`install`](super::install) comes first.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use parking_lot::Mutex;
@@ -98,240 +98,6 @@ impl WorkqueueMetrics {
     }
 }
 
-/// What a pair of objects is in. A state is added here and nowhere else: metrics, reports and tests go by
-/// [`ObjectState::ALL`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ObjectState {
-    /// Both sides agree.
-    InStep,
-    /// A change is on its way.
-    Pending,
-    /// Someone paused it.
-    Paused,
-    /// The last reconcile failed.
-    Failing,
-    /// One side is being deleted.
-    Deleting,
-    /// What would be done to it waits for an approval.
-    Held,
-    /// A local object bears our marks and is not proved to be ours: it is kept.
-    Unclaimed,
-    /// Another local cluster holds the remote object by the same finalizer.
-    OtherCluster,
-    /// A local object was there before its remote one and is not to be taken over.
-    Stranger,
-    /// The remote object that the local one came from lives under another key: the local one is an orphan.
-    MappingChanged,
-    /// The remote object was itself made from the local one: nothing is done.
-    Circle,
-}
-
-impl ObjectState {
-    /// Every state, in the order of a report.
-    pub const ALL: [Self; 11] = [
-        Self::InStep,
-        Self::Pending,
-        Self::Paused,
-        Self::Failing,
-        Self::Deleting,
-        Self::Held,
-        Self::Unclaimed,
-        Self::Stranger,
-        Self::MappingChanged,
-        Self::Circle,
-        Self::OtherCluster,
-    ];
-
-    /// The label's value, and the key in a report.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InStep => "in_step",
-            Self::Pending => "pending",
-            Self::Paused => "paused",
-            Self::Failing => "failing",
-            Self::Deleting => "deleting",
-            Self::Held => "held",
-            Self::Unclaimed => "unclaimed",
-            Self::Stranger => "stranger",
-            Self::MappingChanged => "mapping_changed",
-            Self::Circle => "circle",
-            Self::OtherCluster => "other_cluster",
-        }
-    }
-
-    /// From when on an object in this state is listed by name, the most urgent states first; `None`: never.
-    pub fn listed_after(self) -> Option<(u8, Duration)> {
-        match self {
-            Self::Held => Some((0, Duration::ZERO)),
-            Self::Failing => Some((1, Duration::ZERO)),
-            // Finalizers of healthy controllers are done sooner.
-            Self::Deleting => Some((2, Duration::from_mins(1))),
-            // Longer than a change takes on its way through clusters that are well.
-            Self::Pending => Some((3, Duration::from_secs(10))),
-            // Nothing happens to them before somebody looks.
-            Self::Circle | Self::OtherCluster | Self::MappingChanged | Self::Unclaimed | Self::Stranger => {
-                Some((4, Duration::ZERO))
-            }
-            Self::InStep | Self::Paused => None,
-        }
-    }
-}
-
-/// Which way a change goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From the remote to the local cluster.
-    Spec,
-    /// From the local to the remote cluster.
-    Status,
-}
-
-/// A resource sync section: `towline_sync_*`.
-#[derive(Debug)]
-pub struct SyncMetrics {
-    objects: [(ObjectState, Gauge); ObjectState::ALL.len()],
-    spec_lag: Histogram,
-    status_lag: Histogram,
-    oldest_pending_spec: Gauge,
-    oldest_pending_status: Gauge,
-    unkept_spec: Gauge,
-    unkept_status: Gauge,
-    contended_fields: Counter,
-    dry_run: Gauge,
-    adopted: Counter,
-    held: [(&'static str, Gauge); HELD_KINDS.len()],
-    left_behind: Gauge,
-}
-
-/// What the guard against mass changes holds objects from, as a label.
-pub const HELD_KINDS: [&str; 4] = ["delete", "let_go", "overwrite", "clear_status"];
-
-impl SyncMetrics {
-    /// Makes the series of a section. All of them exist from here on, with the value 0.
-    pub fn new(section: &SectionName) -> Self {
-        let name = section.to_string();
-        let labels = [("section", name.clone())];
-        let oldest_pending = |direction: &'static str| gauge!(names::SYNC_OLDEST_PENDING_SECONDS, "section" => name.clone(), "direction" => direction);
-        let unkept = |direction: &'static str| gauge!(names::SYNC_UNKEPT_FIELDS, "section" => name.clone(), "direction" => direction);
-        Self {
-            objects: ObjectState::ALL.map(|state| {
-                (state, gauge!(names::SYNC_OBJECTS, "section" => name.clone(), "state" => state.as_str()))
-            }),
-            spec_lag: histogram!(names::SYNC_SPEC_LAG_SECONDS, &labels),
-            status_lag: histogram!(names::SYNC_STATUS_LAG_SECONDS, &labels),
-            oldest_pending_spec: oldest_pending("spec"),
-            oldest_pending_status: oldest_pending("status"),
-            unkept_spec: unkept("spec"),
-            unkept_status: unkept("status"),
-            contended_fields: counter!(names::SYNC_CONTENDED_FIELDS_TOTAL, &labels),
-            dry_run: gauge!(names::SYNC_DRY_RUN, &labels),
-            adopted: counter!(names::SYNC_ADOPTED_OBJECTS_TOTAL, &labels),
-            held: HELD_KINDS
-                .map(|kind| (kind, gauge!(names::SYNC_HELD_OBJECTS, "section" => name.clone(), "kind" => kind))),
-            left_behind: gauge!(names::SYNC_LEFT_BEHIND_OBJECTS, &labels),
-        }
-    }
-
-    /// Whether the section only plans.
-    pub fn set_dry_run(&self, dry_run: bool) {
-        self.dry_run.set(if dry_run { 1.0 } else { 0.0 });
-    }
-
-    /// How many objects are in each state, at the time of a scrape.
-    pub fn set_objects(&self, objects_in: impl Fn(ObjectState) -> usize) {
-        for (state, gauge) in &self.objects {
-            gauge.set(count(objects_in(*state)));
-        }
-    }
-
-    /// How many objects bear marks that no section owns, at the time of a scrape.
-    pub fn set_left_behind(&self, objects: usize) {
-        self.left_behind.set(count(objects));
-    }
-
-    /// Age of the oldest change that is not written yet; zero where there is none. At the time of a scrape.
-    pub fn set_oldest_pending(&self, direction: Direction, age: Duration) {
-        match direction {
-            Direction::Spec => self.oldest_pending_spec.set(age),
-            Direction::Status => self.oldest_pending_status.set(age),
-        }
-    }
-
-    /// How many fields an API server does not keep as they were written, at the time of a scrape.
-    pub fn set_unkept(&self, direction: Direction, fields: usize) {
-        match direction {
-            Direction::Spec => self.unkept_spec.set(count(fields)),
-            Direction::Status => self.unkept_status.set(count(fields)),
-        }
-    }
-
-    /// A change was acknowledged by the other side, this long after it arrived in the watch.
-    pub fn written(&self, direction: Direction, lag: Duration) {
-        match direction {
-            Direction::Spec => self.spec_lag.record(lag),
-            Direction::Status => self.status_lag.record(lag),
-        }
-    }
-
-    /// A field was taken back from another manager.
-    pub fn contended_field(&self) {
-        self.contended_fields.increment(1);
-    }
-
-    /// The write that takes an object over was acknowledged.
-    pub fn adopted(&self) {
-        self.adopted.increment(1);
-    }
-
-    /// How many objects the guard against mass changes holds of each of [`HELD_KINDS`], at the time of a scrape.
-    pub fn set_held(&self, held_of: impl Fn(&str) -> usize) {
-        for (kind, gauge) in &self.held {
-            gauge.set(count(held_of(kind)));
-        }
-    }
-}
-
-/// A lease section: `towline_lease_*`.
-#[derive(Debug)]
-pub struct LeaseMetrics {
-    held: Gauge,
-    last_renewal: Gauge,
-    success: Counter,
-    failure: Counter,
-}
-
-impl LeaseMetrics {
-    /// Makes the series of a section. All of them exist from here on, with the value 0.
-    pub fn new(section: &SectionName) -> Self {
-        let name = section.to_string();
-        let labels = [("section", name.clone())];
-        let renewals = |outcome: &'static str| counter!(names::LEASE_RENEWALS_TOTAL, "section" => name.clone(), "outcome" => outcome);
-        Self {
-            held: gauge!(names::LEASE_HELD, &labels),
-            last_renewal: gauge!(names::LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS, &labels),
-            success: renewals("success"),
-            failure: renewals("failure"),
-        }
-    }
-
-    /// A renewal was acknowledged, just now.
-    pub fn renewed(&self) {
-        self.success.increment(1);
-        // A clock before 1970 is not worth more than a wrong value.
-        self.last_renewal.set(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
-    }
-
-    /// A renewal has failed, and is tried again.
-    pub fn failed(&self) {
-        self.failure.increment(1);
-    }
-
-    /// Whether the lease is held, at the time of a scrape.
-    pub fn set_held(&self, held: bool) {
-        self.held.set(if held { 1.0 } else { 0.0 });
-    }
-}
-
 /// The requests to one API server: `rest_client_requests_total`.
 #[derive(Debug)]
 pub struct RestClientMetrics {
@@ -391,7 +157,19 @@ pub fn actors(role: &'static str, restarts: u64, mailbox_depth: usize, mailbox_c
     gauge!(names::MAILBOX_CAPACITY, "actor" => role).set(count(mailbox_capacity));
 }
 
-/// Counts are far below 2^32, up to where the conversion is exact.
-fn count(number: usize) -> f64 {
+/// A statement has been read to its end.
+pub fn db_query(query: &'static str, took: Duration) {
+    histogram!(names::DB_QUERY_SECONDS, "query" => query).record(took);
+}
+
+/// The pool's connections, at the time of a scrape.
+pub fn db_pool_connections(idle: u32, in_use: u32, max: u32) {
+    for (state, number) in [("idle", idle), ("in_use", in_use), ("max", max)] {
+        gauge!(names::DB_POOL_CONNECTIONS, "state" => state).set(f64::from(number));
+    }
+}
+
+/// A number of things as the value of a gauge. Counts are far below 2^32, up to where the conversion is exact.
+pub fn count(number: usize) -> f64 {
     f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use towline::telemetry;
 
 use super::promql::{self, Query, Selector};
 use super::scrape::SERIES;
@@ -113,7 +112,7 @@ fn what_the_guard_holds_and_what_was_adopted_is_on_the_dashboard() {
         assert!(shown.contains(name), "no panel asks for {name}");
     }
     let kinds: BTreeSet<&str> = SERIES["towline_sync_held_objects"].iter().map(|labels| &*labels["kind"]).collect();
-    assert_eq!(kinds, BTreeSet::from(telemetry::HELD_KINDS));
+    assert_eq!(kinds, BTreeSet::from(towline::resource_sync::HELD_KINDS));
 }
 
 #[test]

@@ -11,10 +11,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use towline::jobs;
+use towline::lease::LeaseMetrics;
+use towline::resource_sync::{Direction, SyncMetrics};
+use towline::status_sync::{ListenerMetrics, StatusSyncMetrics};
 use towline::telemetry::{
-    self, Admin, Direction, LeaseMetrics, ListenerMetrics, ReconcileResult, RestClientMetrics, StatusSyncMetrics,
-    SyncMetrics, Tree, WorkqueueMetrics, actors, cluster_available, db_query, leader_election_master_status,
-    section_well,
+    self, Admin, ReconcileResult, RestClientMetrics, Tree, WorkqueueMetrics, actors, cluster_available, db_query,
+    leader_election_master_status, section_well,
 };
 
 /// The labels of one series, with their values.
@@ -48,7 +51,7 @@ impl Tree for Bare {
 }
 
 async fn scrape() -> String {
-    let metrics = telemetry::install_metrics().expect("the only recorder");
+    let metrics = telemetry::install_metrics(jobs::metrics()).expect("the only recorder");
     record_everything_once();
     let admin = Admin {
         started: Instant::now(),

@@ -1,6 +1,7 @@
 //! Tests of whole files: the checked-in ones, and what is told about faulty ones.
 
 mod election;
+mod metrics;
 
 use std::collections::BTreeMap;
 use std::path::Path;

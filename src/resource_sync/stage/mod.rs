@@ -17,6 +17,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::events::PairEvent;
+use super::metrics::SyncMetrics;
 use super::reconcile::{PairReconciler, PairReconcilers};
 use super::run::Running;
 use super::section::{Section, Watches};
@@ -27,7 +28,6 @@ use crate::config::ResourceId;
 use crate::resource_sync::config::SyncConfig;
 use crate::resource_sync::config::parsed;
 use crate::state::Keeping;
-use crate::telemetry::SyncMetrics;
 
 const FINALIZER: &str = "cloud.teleport.dev/sync-local";
 const LOCAL_NAME: &str = "cloud.teleport.dev/sync-local-name";

@@ -1,0 +1,165 @@
+//! The metrics of resource sync: `towline_sync_*`, each with its description, and how they are recorded.
+
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+use crate::config::SectionName;
+use crate::telemetry::{self, Metric, ObjectState};
+
+/// Objects, by `section` and `state`.
+const SYNC_OBJECTS: &str = "towline_sync_objects";
+/// From a remote change's arrival to the acknowledged local write, by `section`.
+const SYNC_SPEC_LAG_SECONDS: &str = "towline_sync_spec_lag_seconds";
+/// From a local change's arrival to the acknowledged remote write, by `section`.
+const SYNC_STATUS_LAG_SECONDS: &str = "towline_sync_status_lag_seconds";
+/// Age of the oldest change that is not written yet, by `section` and `direction`.
+const SYNC_OLDEST_PENDING_SECONDS: &str = "towline_sync_oldest_pending_seconds";
+/// Fields that were taken back from another manager, by `section`.
+const SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_sync_contended_fields_total";
+/// Whether a section only plans, by `section`.
+const SYNC_DRY_RUN: &str = "towline_sync_dry_run";
+/// Fields that an API server does not keep as they were written, by `section` and `direction`.
+const SYNC_UNKEPT_FIELDS: &str = "towline_sync_unkept_fields";
+/// Objects that were taken over, by `section`.
+const SYNC_ADOPTED_OBJECTS_TOTAL: &str = "towline_sync_adopted_objects_total";
+/// Objects that the guard against mass changes holds, by `section` and `kind`.
+const SYNC_HELD_OBJECTS: &str = "towline_sync_held_objects";
+/// Objects with finalizers or marks of ours that no section owns, by `section`.
+const SYNC_LEFT_BEHIND_OBJECTS: &str = "towline_sync_left_behind_objects";
+
+/// Every one of them, as it is described to Prometheus.
+pub(super) const ALL: &[Metric] = &[
+    Metric::gauge(SYNC_OBJECTS, "Objects by section and state"),
+    Metric::gauge(SYNC_LEFT_BEHIND_OBJECTS, "Objects with marks of earlier settings that no section owns"),
+    Metric::histogram(SYNC_SPEC_LAG_SECONDS, "From the arrival of a remote change to the acknowledged local write"),
+    Metric::histogram(SYNC_STATUS_LAG_SECONDS, "From the arrival of a local change to the acknowledged remote write"),
+    Metric::gauge(SYNC_OLDEST_PENDING_SECONDS, "Age of the oldest change that is not written yet"),
+    Metric::counter(
+        SYNC_CONTENDED_FIELDS_TOTAL,
+        "Fields that another field manager keeps setting and that were taken back",
+    ),
+    Metric::gauge(SYNC_DRY_RUN, "1 where the section only plans and writes nothing"),
+    Metric::gauge(SYNC_UNKEPT_FIELDS, "Fields that an API server does not keep as they were written"),
+    Metric::counter(
+        SYNC_ADOPTED_OBJECTS_TOTAL,
+        "Objects that were on the local cluster before their remote one and were taken over",
+    ),
+    Metric::gauge(
+        SYNC_HELD_OBJECTS,
+        "Objects that the guard against mass changes holds, by what would be done to them",
+    ),
+];
+
+/// Which way a change goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the remote to the local cluster.
+    Spec,
+    /// From the local to the remote cluster.
+    Status,
+}
+
+/// A resource sync section: `towline_sync_*`.
+#[derive(Debug)]
+pub struct SyncMetrics {
+    objects: [(ObjectState, Gauge); ObjectState::ALL.len()],
+    spec_lag: Histogram,
+    status_lag: Histogram,
+    oldest_pending_spec: Gauge,
+    oldest_pending_status: Gauge,
+    unkept_spec: Gauge,
+    unkept_status: Gauge,
+    contended_fields: Counter,
+    dry_run: Gauge,
+    adopted: Counter,
+    held: [(&'static str, Gauge); HELD_KINDS.len()],
+    left_behind: Gauge,
+}
+
+/// What the guard against mass changes holds objects from, as a label.
+pub const HELD_KINDS: [&str; 4] = ["delete", "let_go", "overwrite", "clear_status"];
+
+impl SyncMetrics {
+    /// Makes the series of a section. All of them exist from here on, with the value 0.
+    pub fn new(section: &SectionName) -> Self {
+        let name = section.to_string();
+        let labels = [("section", name.clone())];
+        let oldest_pending = |direction: &'static str| gauge!(SYNC_OLDEST_PENDING_SECONDS, "section" => name.clone(), "direction" => direction);
+        let unkept =
+            |direction: &'static str| gauge!(SYNC_UNKEPT_FIELDS, "section" => name.clone(), "direction" => direction);
+        Self {
+            objects: ObjectState::ALL
+                .map(|state| (state, gauge!(SYNC_OBJECTS, "section" => name.clone(), "state" => state.as_str()))),
+            spec_lag: histogram!(SYNC_SPEC_LAG_SECONDS, &labels),
+            status_lag: histogram!(SYNC_STATUS_LAG_SECONDS, &labels),
+            oldest_pending_spec: oldest_pending("spec"),
+            oldest_pending_status: oldest_pending("status"),
+            unkept_spec: unkept("spec"),
+            unkept_status: unkept("status"),
+            contended_fields: counter!(SYNC_CONTENDED_FIELDS_TOTAL, &labels),
+            dry_run: gauge!(SYNC_DRY_RUN, &labels),
+            adopted: counter!(SYNC_ADOPTED_OBJECTS_TOTAL, &labels),
+            held: HELD_KINDS.map(|kind| (kind, gauge!(SYNC_HELD_OBJECTS, "section" => name.clone(), "kind" => kind))),
+            left_behind: gauge!(SYNC_LEFT_BEHIND_OBJECTS, &labels),
+        }
+    }
+
+    /// Whether the section only plans.
+    pub fn set_dry_run(&self, dry_run: bool) {
+        self.dry_run.set(if dry_run { 1.0 } else { 0.0 });
+    }
+
+    /// How many objects are in each state, at the time of a scrape.
+    pub fn set_objects(&self, objects_in: impl Fn(ObjectState) -> usize) {
+        for (state, gauge) in &self.objects {
+            gauge.set(telemetry::count(objects_in(*state)));
+        }
+    }
+
+    /// How many objects bear marks that no section owns, at the time of a scrape.
+    pub fn set_left_behind(&self, objects: usize) {
+        self.left_behind.set(telemetry::count(objects));
+    }
+
+    /// Age of the oldest change that is not written yet; zero where there is none. At the time of a scrape.
+    pub fn set_oldest_pending(&self, direction: Direction, age: Duration) {
+        match direction {
+            Direction::Spec => self.oldest_pending_spec.set(age),
+            Direction::Status => self.oldest_pending_status.set(age),
+        }
+    }
+
+    /// How many fields an API server does not keep as they were written, at the time of a scrape.
+    pub fn set_unkept(&self, direction: Direction, fields: usize) {
+        match direction {
+            Direction::Spec => self.unkept_spec.set(telemetry::count(fields)),
+            Direction::Status => self.unkept_status.set(telemetry::count(fields)),
+        }
+    }
+
+    /// A change was acknowledged by the other side, this long after it arrived in the watch.
+    pub fn written(&self, direction: Direction, lag: Duration) {
+        match direction {
+            Direction::Spec => self.spec_lag.record(lag),
+            Direction::Status => self.status_lag.record(lag),
+        }
+    }
+
+    /// A field was taken back from another manager.
+    pub fn contended_field(&self) {
+        self.contended_fields.increment(1);
+    }
+
+    /// The write that takes an object over was acknowledged.
+    pub fn adopted(&self) {
+        self.adopted.increment(1);
+    }
+
+    /// How many objects the guard against mass changes holds of each of [`HELD_KINDS`], at the time of a scrape.
+    pub fn set_held(&self, held_of: impl Fn(&str) -> usize) {
+        for (kind, gauge) in &self.held {
+            gauge.set(telemetry::count(held_of(kind)));
+        }
+    }
+}

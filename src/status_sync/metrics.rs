@@ -1,0 +1,183 @@
+//! The metrics of status sync: `towline_status_sync_*`, each with its description, and how they are recorded.
+
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+use crate::telemetry::{self, Metric};
+
+/// How long a whole pass took, by `family`.
+const STATUS_SYNC_PASS_SECONDS: &str = "towline_status_sync_pass_seconds";
+/// Passes that failed, by `family`.
+const STATUS_SYNC_FAILED_PASSES_TOTAL: &str = "towline_status_sync_failed_passes_total";
+/// Reported rows at the last pass, by `family`.
+const STATUS_SYNC_ROWS: &str = "towline_status_sync_rows";
+/// Hub objects at the last pass, by `family`.
+const STATUS_SYNC_OBJECTS: &str = "towline_status_sync_objects";
+/// Writes, by `family` and `outcome`.
+const STATUS_SYNC_WRITES_TOTAL: &str = "towline_status_sync_writes_total";
+/// Rows of the last pass that count for nothing, or not for all that they say, by `family`.
+const STATUS_SYNC_BAD_ROWS: &str = "towline_status_sync_bad_rows";
+/// Age of the oldest change of the database that is not written yet, by `family`.
+const STATUS_SYNC_FRESHNESS_SECONDS: &str = "towline_status_sync_freshness_seconds";
+/// Hub objects that are not served, by `family` and `reason`.
+const STATUS_SYNC_WAITING: &str = "towline_status_sync_waiting";
+/// Fields that were taken back from another manager, by `family`.
+const STATUS_SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_status_sync_contended_fields_total";
+/// Whether the database is listened to, where `notify = true`.
+const STATUS_SYNC_LISTENING: &str = "towline_status_sync_listening";
+/// Tables that don't tell of changes, where `notify = true`.
+const STATUS_SYNC_MISSING_TRIGGERS: &str = "towline_status_sync_missing_triggers";
+/// Notifications of the database, where `notify = true`.
+const STATUS_SYNC_NOTIFICATIONS_TOTAL: &str = "towline_status_sync_notifications_total";
+
+/// Every one of them, as it is described to Prometheus.
+pub(super) const ALL: &[Metric] = &[
+    Metric::histogram(STATUS_SYNC_PASS_SECONDS, "Length of a whole pass over a family"),
+    Metric::counter(STATUS_SYNC_FAILED_PASSES_TOTAL, "Passes over a family that failed"),
+    Metric::gauge(STATUS_SYNC_ROWS, "Reported rows of a family at the last pass"),
+    Metric::gauge(STATUS_SYNC_OBJECTS, "Hub objects of a family at the last pass"),
+    Metric::counter(STATUS_SYNC_WRITES_TOTAL, "Writes to the hub by family and outcome"),
+    Metric::gauge(STATUS_SYNC_BAD_ROWS, "Rows of the last pass that could not be read, in whole or in part"),
+    Metric::gauge(
+        STATUS_SYNC_FRESHNESS_SECONDS,
+        "Age of the oldest change that is not written yet, or of the question that the database does not answer",
+    ),
+    Metric::gauge(STATUS_SYNC_WAITING, "Hub objects that are not served, by family and reason"),
+    Metric::counter(
+        STATUS_SYNC_CONTENDED_FIELDS_TOTAL,
+        "Fields that another field manager keeps setting and that were taken back",
+    ),
+    Metric::gauge(STATUS_SYNC_LISTENING, "1 where changes of the database are listened for, 0 where they are not"),
+    Metric::gauge(STATUS_SYNC_MISSING_TRIGGERS, "Tables without the trigger that tells of changes"),
+    Metric::counter(STATUS_SYNC_NOTIFICATIONS_TOTAL, "Notifications of changes by the database"),
+];
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteOutcome {
+    /// A new object.
+    Created,
+    /// Fields of an object.
+    Patched,
+    /// An object of ours that nobody needs any more.
+    Deleted,
+    /// None of these.
+    Failed,
+}
+
+/// A family of status sync: `towline_status_sync_*`.
+#[derive(Debug)]
+pub struct StatusSyncMetrics {
+    pass_seconds: Histogram,
+    failed_passes: Counter,
+    rows: Gauge,
+    objects: Gauge,
+    bad_rows: Gauge,
+    freshness: Gauge,
+    created: Counter,
+    patched: Counter,
+    deleted: Counter,
+    failed: Counter,
+    contended_fields: Counter,
+    waiting: Vec<(&'static str, Gauge)>,
+}
+
+impl StatusSyncMetrics {
+    /// Makes the series of a family. All of them exist from here on, with the value 0. `reasons` are those for which an
+    /// object may wait.
+    pub fn new(family: &'static str, reasons: &[&'static str]) -> Self {
+        let labels = [("family", family)];
+        let writes =
+            |outcome: &'static str| counter!(STATUS_SYNC_WRITES_TOTAL, "family" => family, "outcome" => outcome);
+        Self {
+            pass_seconds: histogram!(STATUS_SYNC_PASS_SECONDS, &labels),
+            failed_passes: counter!(STATUS_SYNC_FAILED_PASSES_TOTAL, &labels),
+            rows: gauge!(STATUS_SYNC_ROWS, &labels),
+            objects: gauge!(STATUS_SYNC_OBJECTS, &labels),
+            bad_rows: gauge!(STATUS_SYNC_BAD_ROWS, &labels),
+            freshness: gauge!(STATUS_SYNC_FRESHNESS_SECONDS, &labels),
+            created: writes("created"),
+            patched: writes("patched"),
+            deleted: writes("deleted"),
+            failed: writes("failed"),
+            contended_fields: counter!(STATUS_SYNC_CONTENDED_FIELDS_TOTAL, &labels),
+            waiting: reasons
+                .iter()
+                .map(|reason| (*reason, gauge!(STATUS_SYNC_WAITING, "family" => family, "reason" => *reason)))
+                .collect(),
+        }
+    }
+
+    /// A whole pass has ended well.
+    pub fn pass(&self, took: Duration) {
+        self.pass_seconds.record(took);
+    }
+
+    /// A pass has failed.
+    pub fn failed(&self) {
+        self.failed_passes.increment(1);
+    }
+
+    /// A write has ended.
+    pub fn written(&self, outcome: WriteOutcome) {
+        let counter = match outcome {
+            WriteOutcome::Created => &self.created,
+            WriteOutcome::Patched => &self.patched,
+            WriteOutcome::Deleted => &self.deleted,
+            WriteOutcome::Failed => &self.failed,
+        };
+        counter.increment(1);
+    }
+
+    /// A field was taken back from another manager.
+    pub fn contended_field(&self) {
+        self.contended_fields.increment(1);
+    }
+
+    /// How many hub objects wait for each reason, at the time of a scrape.
+    pub fn set_waiting(&self, waiting_for: impl Fn(&str) -> usize) {
+        for (reason, gauge) in &self.waiting {
+            gauge.set(telemetry::count(waiting_for(reason)));
+        }
+    }
+
+    /// What the last pass found, and the age of the oldest change that is not written; at the time of a scrape.
+    pub fn set(&self, rows: i64, objects: usize, bad_rows: usize, freshness: Duration) {
+        self.rows.set(telemetry::count(usize::try_from(rows).unwrap_or_default()));
+        self.objects.set(telemetry::count(objects));
+        self.bad_rows.set(telemetry::count(bad_rows));
+        self.freshness.set(freshness);
+    }
+}
+
+/// The listener of status sync: `towline_status_sync_listening` and its like.
+#[derive(Debug)]
+pub struct ListenerMetrics {
+    listening: Gauge,
+    missing_triggers: Gauge,
+    notifications: Counter,
+}
+
+impl ListenerMetrics {
+    /// Makes the series. All of them exist from here on, with the value 0.
+    #[expect(clippy::new_without_default, reason = "it makes series, which a default does not say")]
+    pub fn new() -> Self {
+        Self {
+            listening: gauge!(STATUS_SYNC_LISTENING),
+            missing_triggers: gauge!(STATUS_SYNC_MISSING_TRIGGERS),
+            notifications: counter!(STATUS_SYNC_NOTIFICATIONS_TOTAL),
+        }
+    }
+
+    /// The database has told of a change.
+    pub fn notified(&self) {
+        self.notifications.increment(1);
+    }
+
+    /// Whether it listens, and how many tables don't tell; at the time of a scrape.
+    pub fn set(&self, listening: bool, missing_triggers: usize) {
+        self.listening.set(if listening { 1.0 } else { 0.0 });
+        self.missing_triggers.set(telemetry::count(missing_triggers));
+    }
+}
