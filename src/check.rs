@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::{AccessRequest, Cluster};
+use crate::cluster::Cluster;
 use crate::config::ClusterName;
 use crate::election;
 use crate::job::Config;
-use crate::job::check::{Surroundings, check_access, reach, say};
+use crate::job::check::{Surroundings, reach, say};
 use crate::job::command::Exit;
+use crate::job::permission::{Permission, Place, Reviewer};
 use crate::jobs;
 use crate::state::Keeping;
 
@@ -50,8 +51,9 @@ pub async fn connect(config: &Config) -> Exit {
     if let Some(election) = &config.election
         && let Some(cluster) = surroundings.cluster(&election.cluster)
     {
-        let needed = election::VERBS.map(|verb| AccessRequest::new(verb, election::RESOURCE, &election.namespace, ""));
-        let missing = check_access("election", cluster, &needed).await;
+        let place = Place::Cluster(cluster.name().clone());
+        let needed = Permission::each(&place, &election::VERBS, election::RESOURCE, &election.namespace, "");
+        let missing = Reviewer::Cluster(cluster).check("election", &needed).await;
         faults += missing;
         if missing == 0
             && let Err(error) = election::try_lease(election, cluster).await

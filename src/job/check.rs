@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::permission::{Permission, Place, Reviewer};
 use crate::actor::Scope;
-use crate::cluster::{AccessRequest, Availability, Cluster, Identity, session};
+use crate::cluster::{Availability, Cluster, Identity, session};
 use crate::config::{ClusterConfig, ClusterName};
 use crate::state;
 
@@ -64,7 +65,10 @@ pub async fn check_state(who: &str, owner: state::Owner, cluster: &Cluster, keep
     let section = owner.section.clone();
     let keeper = state::Keeper::new(owner, cluster.clone(), keeping);
     let Some(namespace) = keeper.namespace() else { return 0 };
-    let faults = check_access(&who, cluster, &state::needed_access(&section, &namespace)).await;
+    let place = Place::Cluster(cluster.name().clone());
+    let needed = state::needed_access(&section, &namespace).into_iter();
+    let needed: Vec<_> = needed.map(|request| Permission::required(&place, request)).collect();
+    let faults = Reviewer::Cluster(cluster).check(&who, &needed).await;
     if faults > 0 {
         return faults;
     }
@@ -75,21 +79,6 @@ pub async fn check_state(who: &str, owner: state::Owner, cluster: &Cluster, keep
             1
         }
     }
-}
-
-/// Asks for each of the permissions and says which are missing.
-pub async fn check_access(who: &str, cluster: &Cluster, needed: &[AccessRequest]) -> usize {
-    let mut faults = 0;
-    for request in needed {
-        let problem = match cluster.review_access(request).await {
-            Ok(decision) if decision.allowed => continue,
-            Ok(decision) => request.denied(&decision.reason),
-            Err(error) => error.to_string(),
-        };
-        faults += 1;
-        say(&format!("{who}: cluster {}: {problem}", cluster.name()));
-    }
-    faults
 }
 
 /// Says a line.

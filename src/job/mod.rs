@@ -6,6 +6,7 @@
 pub mod check;
 pub mod command;
 mod config;
+pub mod permission;
 
 use std::any::Any;
 use std::fmt;
@@ -14,11 +15,12 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 pub use self::config::{Config, Reading, Whole};
+use self::permission::{Kinds, Permission};
 use crate::actor::ChildSpec;
 use crate::cluster::{Fence, WatchRegistry};
 use crate::config::fault::Fault;
 use crate::config::source::Node;
-use crate::config::{ClusterName, ElectionConfig, SectionName};
+use crate::config::{ClusterName, ElectionConfig, ResourceId, SectionName};
 use crate::election::Election;
 use crate::state::Keeping;
 use crate::telemetry::{Metric, Section};
@@ -64,6 +66,15 @@ pub trait Sections: Any + fmt::Debug + Send + Sync {
 
     /// Says in the log what everybody has to know of them when the daemon starts.
     fn announce(&self) {}
+
+    /// The kinds that they work with, in which cluster, and that are not known before the clusters are asked.
+    fn kinds(&self) -> Vec<(ClusterName, ResourceId)> {
+        Vec::new()
+    }
+
+    /// The permissions that they need, on kinds of which it is known how they are served. The check asks for them, and
+    /// `deploy/` grants them.
+    fn permissions(&self, kinds: &Kinds) -> Vec<Permission>;
 
     /// Asks the clusters and databases whether everything that they need is there, and says what is not. Returns the number
     /// of faults.

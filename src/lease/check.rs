@@ -3,33 +3,30 @@
 use std::time::Duration;
 
 use super::config::LeaseConfig;
-use super::credentials;
-use crate::cluster::{AccessRequest, Cluster, Connection, Kind, ObjectKey, Verb};
+use super::{credentials, permissions};
+use crate::cluster::{Cluster, Connection, Kind, ObjectKey};
+use crate::job::check::say;
+use crate::job::permission::Reviewer;
 
 /// An answer of the hub that has not come by then does not come.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// The verbs on the Secret and the pod.
-const READ: [Verb; 3] = [Verb::Get, Verb::List, Verb::Watch];
 
-/// Everything that is missing for a section whose managed cluster answers, one sentence each.
-pub(super) async fn check(config: &LeaseConfig, cluster: &Cluster) -> Vec<String> {
-    let name = cluster.name();
-    let mut faults = Vec::new();
-    for request in on_the_managed_cluster(config) {
-        match cluster.review_access(&request).await {
-            Ok(decision) if decision.allowed => {}
-            Ok(decision) => faults.push(format!("cluster {name}: {}", request.denied(&decision.reason))),
-            Err(error) => faults.push(format!("cluster {name}: {error}")),
-        }
-    }
-    if !faults.is_empty() {
+/// Says what is missing for a section whose managed cluster answers. Returns the number of faults.
+pub(super) async fn check_section(config: &LeaseConfig, cluster: &Cluster) -> usize {
+    let who = format!("lease {}", config.name);
+    let faults = Reviewer::Cluster(cluster).check(&who, &permissions::on_the_managed_cluster(config)).await;
+    if faults > 0 {
         return faults;
     }
     match hub(config, cluster).await {
-        Ok(connection) => faults.extend(on_the_hub(config, &connection).await),
-        Err(fault) => faults.push(fault),
+        Ok(connection) => {
+            Reviewer::Connection(&connection, "hub", ANSWER_WITHIN).check(&who, &permissions::on_the_hub(config)).await
+        }
+        Err(fault) => {
+            say(&format!("{who}: {fault}"));
+            1
+        }
     }
-    faults
 }
 
 /// The hub by the Secret's credentials.
@@ -41,37 +38,4 @@ async fn hub(config: &LeaseConfig, cluster: &Cluster) -> Result<Connection, Stri
     let credentials = credentials::read(secret.content.as_str()).map_err(|error| fault(&error))?;
     let name = super::hub::hub_name();
     Connection::connect(name, credentials.config, ANSWER_WITHIN).map_err(|_| fault(&credentials::Error::Unusable))
-}
-
-async fn on_the_hub(config: &LeaseConfig, hub: &Connection) -> Vec<String> {
-    let mut faults = Vec::new();
-    let mut renews = None;
-    for verb in [Verb::Get, Verb::Create, Verb::Patch, Verb::Update] {
-        // A name can't be granted for what is not there yet.
-        let name = if verb == Verb::Create { "" } else { &config.lease_name };
-        let request = AccessRequest::new(verb, &Kind::lease().full_resource(), &config.lease_namespace, name);
-        let allowed = match hub.review_access(&request, ANSWER_WITHIN).await {
-            Ok(decision) => decision.allowed,
-            Err(error) => return vec![format!("hub: {error}")],
-        };
-        match (verb, allowed) {
-            (Verb::Patch | Verb::Update, true) => renews = Some(verb),
-            (Verb::Patch | Verb::Update, false) | (_, true) => {}
-            (_, false) => faults.push(format!("hub: {}", request.denied(""))),
-        }
-    }
-    if renews.is_none() {
-        let namespace = &config.lease_namespace;
-        faults.push(format!("hub: not allowed to patch or update leases.coordination.k8s.io in namespace {namespace}"));
-    }
-    faults
-}
-
-fn on_the_managed_cluster(config: &LeaseConfig) -> Vec<AccessRequest> {
-    let secret = ("secrets", &config.secret_namespace, &config.secret_name);
-    let pod = config.pod.as_ref().map(|pod| ("pods", &pod.namespace, &pod.name));
-    let read = |(resource, namespace, name): (&str, &String, &String)| {
-        READ.map(|verb| AccessRequest::new(verb, resource, namespace, name))
-    };
-    std::iter::once(secret).chain(pod).flat_map(read).collect()
 }

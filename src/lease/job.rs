@@ -6,14 +6,15 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::check::check;
+use super::check::check_section;
 use super::config::LeaseConfig;
-use super::metrics;
 use super::wiring::wire;
+use super::{metrics, permissions};
 use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterConfig, ClusterName, SectionName, same_cluster};
-use crate::job::check::{Surroundings, say};
+use crate::job::check::Surroundings;
+use crate::job::permission::{Kinds, Permission};
 use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
 
@@ -78,15 +79,17 @@ impl Sections for LeaseSections {
         check_leases(&placed, whole.clusters, faults);
     }
 
+    fn permissions(&self, _kinds: &Kinds) -> Vec<Permission> {
+        let of = |section| [permissions::on_the_managed_cluster(section), permissions::on_the_hub(section)];
+        self.sections.iter().flat_map(of).flatten().collect()
+    }
+
     fn connect<'c>(&'c self, surroundings: &'c Surroundings<'c>) -> BoxFuture<'c, usize> {
         async move {
             let mut faults = 0;
             for section in &self.sections {
                 let Some(cluster) = surroundings.cluster(&section.cluster) else { continue };
-                for fault in check(section, cluster).await {
-                    faults += 1;
-                    say(&format!("lease {}: {fault}", section.name));
-                }
+                faults += check_section(section, cluster).await;
             }
             faults
         }

@@ -13,6 +13,7 @@ mod credentials;
 mod hub;
 mod job;
 mod metrics;
+mod permissions;
 mod plan;
 mod readiness;
 mod renewal;

@@ -1,43 +1,31 @@
 //! `towline check --connect`: what a section needs of both clusters, and whether it is there.
 
-use std::collections::BTreeMap;
-
-use super::config::{Scope, SyncConfig};
+use super::config::SyncConfig;
+use super::permissions;
 use super::standing::Objection;
-use crate::cluster::{AccessRequest, Cluster, Kind, Verb};
-use crate::job::check::{Surroundings, check_access, check_identity, check_state, say};
+use crate::job::check::{Surroundings, check_identity, check_state, say};
+use crate::job::permission::{Kinds, Place, Reviewer};
 
-/// Says what is missing for a section, and notes whether its kind has namespaces. Returns the number of faults.
-pub(super) async fn check_section(
-    section: &SyncConfig,
-    surroundings: &Surroundings<'_>,
-    scopes: &mut BTreeMap<String, Scope>,
-) -> usize {
+/// Says what is missing for a section, and notes how its kind is served. Returns the number of faults.
+pub(super) async fn check_section(section: &SyncConfig, surroundings: &Surroundings<'_>, kinds: &mut Kinds) -> usize {
+    let who = format!("sync {}", section.name);
+    let clusters = || [&section.remote, &section.local].into_iter().filter_map(|name| surroundings.cluster(name));
     let mut faults = 0;
-    for (name, is_remote) in [(&section.remote, true), (&section.local, false)] {
-        let Some(cluster) = surroundings.cluster(name) else { continue };
-        let kind = match Kind::discover(cluster, &section.resource).await {
-            Ok(kind) => kind,
-            Err(error) => {
-                faults += 1;
-                let text = error.to_string();
-                say(&format!("sync {}: cluster {name}: kind {}: {}", section.name, section.resource, text.trim_end()));
-                continue;
-            }
-        };
-        let scope = if kind.namespaced { Scope::Namespaced } else { Scope::Cluster };
-        scopes.insert(section.resource.to_string(), scope);
-        faults += check_access(&format!("sync {}", section.name), cluster, &needed(section, &kind, is_remote)).await;
-        if is_remote && section.write_back {
-            offer_events(section, cluster).await;
-        }
+    for cluster in clusters() {
+        faults += kinds.discover(&who, cluster, &section.resource).await;
+    }
+    let permissions = permissions::of_section(section, kinds);
+    for cluster in clusters() {
+        let place = Place::Cluster(cluster.name().clone());
+        let here: Vec<_> = permissions.iter().filter(|permission| permission.place == place).cloned().collect();
+        faults += Reviewer::Cluster(cluster).check(&who, &here).await;
     }
     faults += check_identities(section, surroundings);
     // A dry run writes no state.
     if let Some(cluster) = surroundings.cluster(&section.local)
         && !section.dry_run
     {
-        faults += check_state(&format!("sync {}", section.name), section.into(), cluster, &surroundings.keeping).await;
+        faults += check_state(&who, section.into(), cluster, &surroundings.keeping).await;
     }
     faults
 }
@@ -57,55 +45,4 @@ fn check_identities(section: &SyncConfig, surroundings: &Surroundings<'_>) -> us
         say(&format!("sync {}: {}", section.name, Objection::OneCluster { remote, local }));
     }
     faults
-}
-
-/// Events on the remote are optional: what is missing is said, and is no fault.
-async fn offer_events(section: &SyncConfig, cluster: &Cluster) {
-    for verb in [Verb::Create, Verb::Patch] {
-        let request = AccessRequest::new(verb, "events.events.k8s.io", "", "");
-        if let Ok(decision) = cluster.review_access(&request).await
-            && !decision.allowed
-        {
-            let missing = request.denied(&decision.reason);
-            say(&format!(
-                "sync {}: cluster {}: optional, for Events on objects that {} rejects: {missing}",
-                section.name,
-                cluster.name(),
-                section.local
-            ));
-        }
-    }
-}
-
-/// The permissions that a section needs, as the specification lists them.
-fn needed(section: &SyncConfig, kind: &Kind, is_remote: bool) -> Vec<AccessRequest> {
-    let resource = kind.full_resource();
-    let mut requests = Vec::new();
-    let mut need = |verbs: &[Verb], resource: &str, name: &str| {
-        requests.extend(verbs.iter().map(|verb| AccessRequest::new(*verb, resource, "", name)));
-    };
-    if is_remote {
-        need(&[Verb::Get, Verb::List, Verb::Watch, Verb::Patch], &resource, "");
-        if section.write_back {
-            if kind.status_subresource {
-                need(&[Verb::Patch], &format!("{resource}/status"), "");
-            }
-            for name in &section.secret_names {
-                need(&[Verb::Update], "secrets", &format!("{name}{}", section.remote_resource_suffix));
-            }
-        }
-    } else {
-        need(&[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete], &resource, "");
-        if kind.namespaced {
-            // Patch: to take our marks off when the section is detached or an object leaves the selector.
-            need(&[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete], "namespaces", "");
-        }
-        if section.write_back {
-            for name in &section.secret_names {
-                need(&[Verb::Get, Verb::List, Verb::Watch, Verb::Patch], "secrets", name);
-            }
-        }
-        need(&[Verb::Create, Verb::Patch], "events.events.k8s.io", "");
-    }
-    requests
 }

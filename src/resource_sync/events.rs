@@ -18,6 +18,7 @@ use super::unkept::Unkept;
 use crate::actor::{BoxError, Inbox, Mailbox, Scope};
 use crate::cluster::{AccessRequest, Cluster, FIELD_MANAGER, Kind, Object, ObjectKey, Verb, Watch, other_managers};
 use crate::config::ClusterName;
+use crate::job::permission::EVENTS;
 
 /// Events that wait to be written; a section that fails as a whole needs no more of them to be understood.
 pub const EVENT_CAPACITY: usize = 256;
@@ -27,8 +28,6 @@ const LOOKS: usize = 5;
 /// ... with this in between.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
-/// Events, as RBAC calls them.
-const EVENTS: &str = "events.events.k8s.io";
 /// An optional permission may be granted at any time: a denial is asked about again after this.
 const ASK_AGAIN: Duration = Duration::from_mins(5);
 /// The answers for so many namespaces are kept; with more, all are asked for again.

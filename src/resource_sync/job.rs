@@ -8,12 +8,13 @@ use futures::future::BoxFuture;
 
 use super::check;
 use super::config::{Scope, SyncConfig, conflicts};
-use super::metrics;
 use super::wiring;
+use super::{metrics, permissions};
 use crate::config::fault::{Fault, Faults, Problem};
 use crate::config::source::Node;
-use crate::config::{ClusterName, SectionName};
+use crate::config::{ClusterName, ResourceId, SectionName};
 use crate::job::check::{Surroundings, say};
+use crate::job::permission::{Kinds, Permission};
 use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
 
@@ -87,15 +88,28 @@ impl Sections for SyncSections {
         }
     }
 
+    fn kinds(&self) -> Vec<(ClusterName, ResourceId)> {
+        let of =
+            |section: &SyncConfig| [&section.remote, &section.local].map(|at| (at.clone(), section.resource.clone()));
+        self.sections.iter().flat_map(of).collect()
+    }
+
+    fn permissions(&self, kinds: &Kinds) -> Vec<Permission> {
+        self.sections.iter().flat_map(|section| permissions::of_section(section, kinds)).collect()
+    }
+
     fn connect<'c>(&'c self, surroundings: &'c Surroundings<'c>) -> BoxFuture<'c, usize> {
         async move {
             let mut faults = 0;
-            let mut scopes: BTreeMap<String, Scope> = BTreeMap::new();
+            let mut kinds = Kinds::default();
             for section in &self.sections {
-                faults += check::check_section(section, surroundings, &mut scopes).await;
+                faults += check::check_section(section, surroundings, &mut kinds).await;
             }
-            let scope =
-                |section: &SyncConfig| scopes.get(&section.resource.to_string()).copied().unwrap_or(Scope::Namespaced);
+            let scope = |section: &SyncConfig| {
+                let kind =
+                    [&section.local, &section.remote].into_iter().find_map(|name| kinds.get(name, &section.resource));
+                if kind.is_none_or(|kind| kind.namespaced) { Scope::Namespaced } else { Scope::Cluster }
+            };
             let between = Faults::new(conflicts(&self.placed().collect::<Vec<_>>(), surroundings.configured, scope));
             if !between.is_empty() {
                 faults += between.as_slice().len();

@@ -56,6 +56,7 @@ mod owed;
 pub mod ownership;
 mod pairs;
 pub mod patch;
+mod permissions;
 pub mod plan;
 mod protection;
 pub mod reconcile;

@@ -1,78 +1,31 @@
 //! `towline check --connect`: what status sync needs of the hub and of its database, and whether it is there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::config::StatusSyncConfig;
-use super::family::{Facts, Home, Shape, facts};
-use super::triggers;
-use crate::cluster::{AccessRequest, Cluster, Kind, Verb, full_text};
+use super::family::facts;
+use super::{permissions, triggers};
+use crate::cluster::{Cluster, full_text};
 use crate::db::{self, Database, Messages, Param, Session, column};
+use crate::job::check::say;
+use crate::job::permission::{Kinds, Reviewer};
 
-/// Everything that is missing, one sentence each. `cluster` is the hub, where it answers.
-pub(super) async fn check(config: &StatusSyncConfig, cluster: Option<&Cluster>) -> Vec<String> {
-    let mut faults = Vec::new();
+/// Says what is missing for the section. `cluster` is the hub, where it answers. Returns the number of faults.
+pub(super) async fn check_section(config: &StatusSyncConfig, cluster: Option<&Cluster>) -> usize {
+    let who = config.name.to_string();
+    let mut faults = 0;
     if let Some(cluster) = cluster {
-        faults.extend(check_hub(config, cluster).await);
-    }
-    faults.extend(check_database(config).await);
-    faults
-}
-
-async fn check_hub(config: &StatusSyncConfig, cluster: &Cluster) -> Vec<String> {
-    let name = cluster.name();
-    let mut faults = Vec::new();
-    let mut needed = Vec::new();
-    let mut unserved = BTreeSet::new();
-    for family in &config.families {
-        let facts = facts(*family);
-        for (resource, is_target) in
-            std::iter::once((facts.target(), true)).chain(facts.owner().map(|owner| (owner, false)))
-        {
-            match Kind::discover(cluster, &resource).await {
-                Ok(kind) => add_needed(&mut needed, &facts, &kind, is_target, &config.watch_namespace),
-                Err(error) => {
-                    if unserved.insert(resource.to_string()) {
-                        faults.push(format!("cluster {name}: kind {resource}: {}", error.to_string().trim_end()));
-                    }
-                }
-            }
+        let mut kinds = Kinds::default();
+        for id in permissions::kinds(config) {
+            faults += kinds.discover(&who, cluster, &id).await;
         }
+        faults += Reviewer::Cluster(cluster).check(&who, &permissions::of_section(config, &kinds)).await;
     }
-    for request in needed {
-        match cluster.review_access(&request).await {
-            Ok(decision) if decision.allowed => {}
-            Ok(decision) => faults.push(format!("cluster {name}: {}", request.denied(&decision.reason))),
-            Err(error) => faults.push(format!("cluster {name}: {error}")),
-        }
+    for fault in check_database(config).await {
+        faults += 1;
+        say(&format!("{who}: {fault}"));
     }
     faults
-}
-
-/// The permissions on one kind of a family, as the specification lists them.
-fn add_needed(needed: &mut Vec<AccessRequest>, facts: &Facts, kind: &Kind, is_target: bool, namespace: &str) {
-    let resource = kind.full_resource();
-    let mut need = |verbs: &[Verb], resource: &str| {
-        for verb in verbs {
-            let request = AccessRequest::new(*verb, resource, namespace, "");
-            if !needed.contains(&request) {
-                needed.push(request);
-            }
-        }
-    };
-    need(&[Verb::Get, Verb::List, Verb::Watch], &resource);
-    if !is_target {
-        // What is made blocks the deletion of its owner.
-        need(&[Verb::Update], &format!("{resource}/finalizers"));
-        return;
-    }
-    if facts.home == Home::Status && kind.status_subresource {
-        need(&[Verb::Patch], &format!("{resource}/status"));
-    } else {
-        need(&[Verb::Patch], &resource);
-    }
-    if facts.shape != Shape::Itself {
-        need(&[Verb::Create, Verb::Delete], &resource);
-    }
 }
 
 async fn check_database(config: &StatusSyncConfig) -> Vec<String> {

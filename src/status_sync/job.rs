@@ -5,14 +5,15 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::check::check;
+use super::check::check_section;
 use super::config::StatusSyncConfig;
-use super::metrics;
 use super::wiring::wire;
+use super::{metrics, permissions};
 use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
-use crate::config::{ClusterName, ElectionConfig, SectionName};
-use crate::job::check::{Surroundings, check_identity, check_state, say};
+use crate::config::{ClusterName, ElectionConfig, ResourceId, SectionName};
+use crate::job::check::{Surroundings, check_identity, check_state};
+use crate::job::permission::{Kinds, Permission};
 use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
 
@@ -76,15 +77,22 @@ impl Sections for StatusSyncSection {
         Some(ElectionConfig::new(section.cluster.clone(), section.election_namespace.as_ref()?))
     }
 
+    fn kinds(&self) -> Vec<(ClusterName, ResourceId)> {
+        let of = |section: &StatusSyncConfig| {
+            permissions::kinds(section).into_iter().map(|id| (section.cluster.clone(), id)).collect::<Vec<_>>()
+        };
+        self.0.iter().flat_map(of).collect()
+    }
+
+    fn permissions(&self, kinds: &Kinds) -> Vec<Permission> {
+        self.0.iter().flat_map(|section| permissions::of_section(section, kinds)).collect()
+    }
+
     fn connect<'c>(&'c self, surroundings: &'c Surroundings<'c>) -> BoxFuture<'c, usize> {
         async move {
             let Some(section) = &self.0 else { return 0 };
             let cluster = surroundings.cluster(&section.cluster);
-            let mut faults = 0;
-            for fault in check(section, cluster).await {
-                faults += 1;
-                say(&format!("{}: {fault}", section.name));
-            }
+            let mut faults = check_section(section, cluster).await;
             if let Some(cluster) = cluster {
                 let who = section.name.to_string();
                 faults += check_identity(&who, cluster);

@@ -26,6 +26,7 @@ mod made;
 mod metrics;
 pub mod pace;
 mod pass;
+mod permissions;
 pub mod plan;
 pub mod poller;
 pub mod report;

@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use towline::cluster::Kind;
+use towline::job::Config;
+use towline::job::permission::{Kinds, Place};
 
 use super::daemon::configuration;
 use super::{document, documents, elements, texts};
@@ -14,8 +17,9 @@ const READ: &[&str] = &["get", "list", "watch"];
 
 /// What a role grants, rule by rule taken apart.
 fn granted(file: &str) -> BTreeSet<Permission> {
-    let role = document(file);
-    assert!(role["kind"] == "ClusterRole" || role["kind"] == "Role", "{file}");
+    let is_role = |document: &Value| document["kind"] == "ClusterRole" || document["kind"] == "Role";
+    let roles: Vec<Value> = documents(file).into_iter().filter(is_role).collect();
+    let [role] = roles.as_slice() else { panic!("{file} has one role") };
     let mut granted = BTreeSet::new();
     for rule in elements(&role["rules"]) {
         let keys: BTreeSet<&str> = rule.as_object().expect("a rule").keys().map(String::as_str).collect();
@@ -68,9 +72,53 @@ fn the_role_of_the_state_grants_what_the_check_asks_for() {
     assert_eq!(binding["subjects"], document("deploy/base/rbac-binding.yaml")["subjects"]);
 }
 
+/// Every shape in which a cluster can serve a kind. A role is for all of them.
+const SHAPES: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
+
+/// What the sections of a configuration need in a place, whichever way their kinds are served.
+fn needed(config: &Config, place: &Place) -> BTreeSet<Permission> {
+    let mut needed = BTreeSet::new();
+    for (namespaced, status_subresource) in SHAPES {
+        let mut kinds = Kinds::default();
+        for (cluster, id) in config.jobs.iter().flat_map(|job| job.kinds()) {
+            let mut kind = Kind::core("Any", &id.plural, namespaced);
+            kind.resource.group.clone_from(&id.group);
+            kind.status_subresource = status_subresource;
+            kinds.insert(&cluster, &id, kind);
+        }
+        for permission in config.jobs.iter().flat_map(|job| job.permissions(&kinds)) {
+            // Of several that would do, the first is granted.
+            let request = permission.any_of[0].clone();
+            if permission.place == *place {
+                let resource = [request.resource, request.subresource].join("/");
+                let resource = resource.trim_end_matches('/').to_owned();
+                needed.insert((request.verb.as_str().to_owned(), request.group, resource, request.name));
+            }
+        }
+    }
+    needed
+}
+
+fn cluster(name: &str) -> Place {
+    Place::Cluster(name.parse().expect("a name"))
+}
+
 #[test]
-fn the_local_role_grants_what_the_specification_lists_and_what_detach_needs() {
-    let expected = table(&[
+fn the_roles_of_resource_sync_grant_what_the_check_asks_for() {
+    let config = configuration("deploy/base/towline.toml");
+    let sections = towline::resource_sync::sections(&config);
+    assert!(sections.iter().all(|section| section.write_back && !section.secret_names.is_empty()), "all of it is used");
+    let (remote, local) = (sections[0].remote.as_str(), sections[0].local.as_str());
+    assert_eq!(granted("deploy/base/rbac/resource-sync-local.yaml"), needed(&config, &cluster(local)));
+    assert_eq!(granted("deploy/base/rbac/resource-sync-remote.yaml"), needed(&config, &cluster(remote)));
+}
+
+/// The specification lists what Teleport's sync-controller has been granted, and nothing beyond.
+#[test]
+fn what_resource_sync_asks_for_is_what_the_specification_lists() {
+    let config = configuration("deploy/base/towline.toml");
+    let section = &towline::resource_sync::sections(&config)[0];
+    let local = table(&[
         (READ, "demo.towline.dev", "databases", ""),
         (&["create", "patch", "delete"], "demo.towline.dev", "databases", ""),
         (&["get"], "", "namespaces", "kube-system"),
@@ -82,12 +130,8 @@ fn the_local_role_grants_what_the_specification_lists_and_what_detach_needs() {
         (&["patch"], "", "secrets", "database-credentials"),
         (&["create", "patch"], "events.k8s.io", "events", ""),
     ]);
-    assert_eq!(granted("deploy/base/rbac/resource-sync-local.yaml"), expected);
-}
-
-#[test]
-fn the_remote_role_grants_what_the_specification_lists() {
-    let expected = table(&[
+    assert_eq!(needed(&config, &cluster(section.local.as_str())), local);
+    let remote = table(&[
         (READ, "demo.towline.dev", "databases", ""),
         (&["patch"], "demo.towline.dev", "databases", ""),
         (&["patch"], "demo.towline.dev", "databases/status", ""),
@@ -96,31 +140,46 @@ fn the_remote_role_grants_what_the_specification_lists() {
         // Optional.
         (&["create", "patch"], "events.k8s.io", "events", ""),
     ]);
-    assert_eq!(granted("deploy/base/rbac/resource-sync-remote.yaml"), expected);
+    assert_eq!(needed(&config, &cluster(section.remote.as_str())), remote);
 }
 
 #[test]
-fn the_role_of_status_sync_grants_what_the_specification_lists() {
-    let (policy, apps, cluster) =
-        ("policy.open-cluster-management.io", "apps.open-cluster-management.io", "cluster.open-cluster-management.io");
-    let made = [(cluster, "placementdecisions"), (apps, "subscriptionstatuses"), (apps, "subscriptionreports")];
-    let there = [(policy, "policies"), (apps, "placementrules"), (cluster, "placements")];
-    let mut expected = table(&[
-        (READ, apps, "subscriptions", ""),
-        (&["update"], cluster, "placements/finalizers", ""),
-        (&["update"], apps, "subscriptions/finalizers", ""),
-        (&["get"], "", "namespaces", "kube-system"),
-        (&["create", "patch"], "events.k8s.io", "events", ""),
-    ]);
-    for (group, plural) in there.into_iter().chain(made) {
-        let status = format!("{plural}/status");
-        expected.extend(table(&[(READ, group, plural, ""), (&["patch"], group, plural, "")]));
-        expected.extend(table(&[(&["get", "patch"], group, &status, "")]));
+fn the_role_of_status_sync_grants_what_the_check_asks_for_and_what_the_specification_lists() {
+    let config = configuration("config/status-sync.toml");
+    let section = towline::status_sync::section(&config).expect("status sync");
+    assert_eq!(section.families.len(), 6, "all of it is used");
+    let needed = needed(&config, &cluster(section.cluster.as_str()));
+    let granted = granted("deploy/base/rbac/status-sync.yaml");
+    let missing: Vec<&Permission> = needed.difference(&granted).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    // The specification lists `/status` of all six kinds, and their reading.
+    let beyond: BTreeSet<&Permission> = granted.difference(&needed).collect();
+    let kinds = [
+        "policies",
+        "placementrules",
+        "placements",
+        "placementdecisions",
+        "subscriptionstatuses",
+        "subscriptionreports",
+    ];
+    for (verb, _, resource, name) in beyond {
+        let kind = resource.strip_suffix("/status").unwrap_or_else(|| panic!("nobody needs {verb} on {resource}"));
+        assert!(
+            kinds.contains(&kind) && ["get", "patch"].contains(&verb.as_str()) && name.is_empty(),
+            "{verb} {resource}"
+        );
     }
-    for (group, plural) in made {
-        expected.extend(table(&[(&["create", "delete"], group, plural, "")]));
-    }
-    assert_eq!(granted("deploy/base/rbac/status-sync.yaml"), expected);
+}
+
+#[test]
+fn the_roles_of_the_side_car_grant_what_the_check_asks_for() {
+    let config = configuration("config/lease.toml");
+    let section = &towline::lease::sections(&config)[0];
+    assert_eq!(granted("deploy/side-car/rbac.yaml"), needed(&config, &cluster(section.cluster.as_str())));
+    // A Lease's name can't be granted before it is made; reading and renewing are granted for all of its namespace.
+    let on_the_hub = needed(&config, &Place::HubOfSecret).into_iter();
+    let on_the_hub = on_the_hub.map(|(verb, group, resource, _)| (verb, group, resource, String::new())).collect();
+    assert_eq!(granted("deploy/side-car/hub/rbac.yaml"), on_the_hub);
 }
 
 #[test]
