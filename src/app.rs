@@ -1,7 +1,8 @@
 //! `towline run`: mailboxes, watches and sections first, then the tree that runs them, until a signal ends it.
 
+use std::collections::BTreeSet;
 use std::net::TcpListener as StdListener;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, OptionFuture};
@@ -19,7 +20,7 @@ use crate::cluster::{Cluster, WatchRegistry};
 use crate::config::{DaemonConfig, SectionName};
 use crate::election::{Elected, Election};
 use crate::job::command::Exit;
-use crate::job::{Config, Wiring};
+use crate::job::{Config, Role, Wiring};
 use crate::jobs;
 use crate::state::Keeping;
 use crate::telemetry::{self, Admin, Section, Tree, VERSION};
@@ -79,34 +80,8 @@ async fn supervise(
         job.announce();
     }
 
-    let mut watches = WatchRegistry::new(&config.clusters);
-    let names: Vec<SectionName> = config.sections().cloned().collect();
-    let election = config.election.as_ref().map(|election| Election::new(election, &names, &mut watches));
-    let keeping = Keeping::new(&config.daemon, config.election.as_ref());
-    let mut wiring = Wiring::new(&mut watches, &keeping, election.as_deref());
-    for job in &config.jobs {
-        job.wire(&mut wiring);
-    }
-    let (sections, runs) = wiring.into_parts();
     let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
-    let admin = AdminChild {
-        daemon: config.daemon.clone(),
-        started: Instant::now(),
-        metrics,
-        sections,
-        clusters: watches.clusters(),
-        election: election.clone(),
-        tree: Arc::clone(&tree),
-        listener: Arc::new(listener),
-    };
-    // The admin server first, so that it is there to watch the others start, and the last to be drained.
-    let mut children = vec![admin.into_child()];
-    children.extend(watches.into_children());
-    // Drained in reverse: first this replica stops to count, then sections end, and each one's Lease is given up as soon
-    // as it has.
-    children.extend(election.iter().flat_map(|election| election.electors()));
-    children.extend(runs);
-    children.extend(election.iter().map(|election| election.membership()));
+    let children = children(&config, metrics, listener, &tree);
     let root = Supervisor::start("towline", children, RestartPolicy::SUBTREE);
     // Set once, here.
     let _ = tree.handle.set(root.clone());
@@ -119,6 +94,38 @@ async fn supervise(
         () = signals.end() => {}
     }
     Ok(shut_down(&root, config.daemon.shutdown_grace, &mut signals).await)
+}
+
+/// What runs below the root: mailboxes, watches and sections are made here, and nothing of it has started.
+fn children(config: &Config, metrics: PrometheusHandle, listener: StdListener, tree: &Arc<LiveTree>) -> Vec<ChildSpec> {
+    let mut watches = WatchRegistry::new(&config.clusters);
+    let names: Vec<SectionName> = config.sections().cloned().collect();
+    let election = config.election.as_ref().map(|election| Election::new(election, &names, &mut watches));
+    let keeping = Keeping::new(&config.daemon, config.election.as_ref());
+    let mut wiring = Wiring::new(&mut watches, &keeping, election.as_deref());
+    for job in &config.jobs {
+        job.wire(&mut wiring);
+    }
+    let (sections, runs) = wiring.into_parts();
+    let admin = AdminChild {
+        daemon: config.daemon.clone(),
+        started: Instant::now(),
+        metrics,
+        sections,
+        clusters: watches.clusters(),
+        election: election.clone(),
+        tree: Arc::clone(tree),
+        listener: Arc::new(listener),
+    };
+    // The admin server first, so that it is there to watch the others start, and the last to be drained.
+    let mut children = vec![admin.into_child()];
+    children.extend(watches.into_children());
+    // Drained in reverse: first this replica stops to count, then sections end, and each one's Lease is given up as soon
+    // as it has.
+    children.extend(election.iter().flat_map(|election| election.electors()));
+    children.extend(runs);
+    children.extend(election.iter().map(|election| election.membership()));
+    children
 }
 
 /// The signals that end the daemon.
@@ -273,18 +280,43 @@ impl AdminChild {
     }
 }
 
-/// The roles of actors that belong to no job, as metrics label them.
-const ROLES: [&str; 8] = ["admin", "cluster", "session", "watcher", "roll", "election", "membership", "state"];
-
-/// The roles of all actors.
-fn roles() -> impl Iterator<Item = &'static str> {
-    ROLES.into_iter().chain(jobs::JOBS.iter().flat_map(|job| job.roles().iter().copied()))
+/// The roles of all actors, from the root downwards: the tree that ARCHITECTURE.md and the documentation of the crate show.
+pub fn roles() -> Vec<Role> {
+    const BELOW_A_CLUSTER: &[Role] = &[
+        Role::new("session", "", "credentials (reloaded when their files change), availability, denied permissions"),
+        Role::new(
+            "watcher",
+            "<kind> [selector]",
+            "list + watch -> cache (Store); tells its followers the keys that changed",
+        ),
+    ];
+    let mut roles = vec![
+        Role::new("admin", "", "HTTP: /metrics /healthz /readyz /status /held, POST /approve /detach /attach"),
+        Role::new("cluster", "<name>", "one for each cluster").over(BELOW_A_CLUSTER),
+        Role::new("roll", "", "evaluates the watched Leases once for all electors"),
+        Role::new(
+            "election",
+            "<section>",
+            "one Lease for each section: acquires and renews it, opens the section's gate and fence",
+        ),
+    ];
+    roles.extend(jobs::JOBS.iter().flat_map(|job| job.roles()));
+    roles.push(Role::new("membership", "", "one Lease for each replica: says that it lives, and for which sections"));
+    roles
 }
+
+/// The names of all roles, as metrics label them.
+static ROLE_NAMES: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
+    fn names(role: &Role) -> Vec<&'static str> {
+        std::iter::once(role.name).chain(role.children.iter().flat_map(names)).collect()
+    }
+    roles().iter().flat_map(names).collect()
+});
 
 async fn count_actors(tree: &LiveTree) {
     let Some(handle) = tree.handle.get() else { return };
     let report = handle.report().await;
-    for role in roles() {
+    for role in ROLE_NAMES.iter().copied() {
         let mut sum = (0, 0, 0);
         add_up(&report, role, &mut sum);
         telemetry::actors(role, sum.0, sum.1, sum.2);
@@ -314,6 +346,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
+    use crate::job;
 
     /// Many times what the health check allows the lane to be silent for.
     const LIMIT: Duration = Duration::from_mins(1);
@@ -324,6 +357,73 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
         Ok(answer)
+    }
+
+    /// Every job, and everything that a section can have. Nothing of it answers.
+    const EVERYTHING: &str = r#"
+        [daemon]
+        listen = "127.0.0.1:0"
+        state_namespace = "towline"
+        [clusters.hub]
+        kubeconfig = "/nonexistent/hub"
+        [clusters.edge]
+        kubeconfig = "/nonexistent/edge"
+        [[sync]]
+        name = "databases"
+        remote = "hub"
+        local = "edge"
+        resource = "databases.v1.demo.towline.dev"
+        [[lease]]
+        name = "heartbeat"
+        cluster = "edge"
+        lease_name = "add-on"
+        lease_namespace = "edge"
+        secret_name = "hub"
+        secret_namespace = "add-on"
+        [status_sync]
+        cluster = "hub"
+        database_url = "postgres://nobody@127.0.0.1:1/none"
+        notify = true
+    "#;
+
+    fn names(report: &ActorReport, found: &mut BTreeSet<String>) {
+        for child in &report.children {
+            found.insert(child.name.split(' ').next().unwrap_or_default().to_owned());
+            names(child, found);
+        }
+    }
+
+    #[test]
+    fn every_actor_has_a_role_and_every_role_an_actor() {
+        let election = "[election]\ncluster = \"edge\"\nnamespace = \"towline\"\n";
+        let mut found = BTreeSet::new();
+        for text in [EVERYTHING.to_owned(), EVERYTHING.to_owned() + election] {
+            let config = jobs::parse(&text, []).unwrap_or_else(|error| panic!("{error:?}"));
+            let listener = StdListener::bind("127.0.0.1:0").unwrap();
+            listener.set_nonblocking(true).unwrap();
+            let report = actor::run(Some(WORKER_THREADS), |heartbeat| async move {
+                let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
+                let metrics = PrometheusBuilder::new().build_recorder().handle();
+                let root =
+                    Supervisor::start("towline", children(&config, metrics, listener, &tree), RestartPolicy::SUBTREE);
+                let report = root.report().await;
+                root.drain(LIMIT).await;
+                report
+            });
+            names(&report.unwrap(), &mut found);
+        }
+        let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
+        assert_eq!(found, *ROLE_NAMES);
+    }
+
+    #[test]
+    fn the_documents_draw_the_tree_that_there_is() {
+        let does = "restarts its children with back-off; budget spent -> the process exits with 1";
+        let drawn = job::draw("towline", does, &roles());
+        let read = |file: &str| std::fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        assert!(read("ARCHITECTURE.md").contains(&drawn), "ARCHITECTURE.md should have\n{drawn}");
+        let of_crate: String = drawn.lines().flat_map(|line| ["//! ", line, "\n"]).collect();
+        assert!(read("src/lib.rs").contains(&of_crate), "src/lib.rs should have\n{of_crate}");
     }
 
     /// Asks until an answer has this status; an error with the last answer where none has.

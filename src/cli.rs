@@ -1,21 +1,21 @@
-//! The command line: what `towline` can be told, and the commands that only ask a running daemon.
+//! The command line: the daemon's own commands, those of the jobs, and those that only ask a running daemon.
 //!
-//! `run`, `lease` and `check` are carried out by the application; [`Remote`] carries itself out against the admin server.
+//! `main` carries out `run` and `check`, each job its own commands, and [`Remote`] itself, against the admin server.
 
 mod client;
 mod table;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use http::Method;
 use serde_json::Value;
 
 use crate::config::{InvalidName, SectionName};
-use crate::job::command::{ConfigFile, Exit};
-use crate::lease::command::{self as lease, LeaseCommand};
-use crate::resource_sync::release::ReleaseCommand;
+use crate::job::command::{ConfigFile, Exit, JobCommand};
+use crate::jobs;
 pub use client::{AdminUrl, Error, InvalidUrl};
 
 /// The command line of `towline`.
@@ -26,10 +26,10 @@ pub use client::{AdminUrl, Error, InvalidUrl};
     about = "Keeps many Kubernetes clusters and a hub in step: syncs resources between clusters, renews leases on a hub, \
              rolls up status from a hub's database"
 )]
-pub struct Cli {
+struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    command: Command,
 }
 
 /// What `towline` does.
@@ -39,32 +39,10 @@ pub enum Command {
     Run(ConfigFile),
     /// Report all faults of a configuration
     Check(CheckCommand),
-    /// Take a finalizer off that no section of a configuration owns any more
-    Release(ReleaseCommand),
-    /// Run status sync alone, told by the environment
-    #[command(after_help = STATUS_SYNC_VARIABLES)]
-    StatusSync(StatusSyncCommand),
-    /// Renew one lease while a pod is ready, as a side-car told by flags and the environment
-    #[command(after_help = lease::VARIABLES)]
-    Lease(LeaseCommand),
     /// A command for a running daemon.
     #[command(flatten)]
     Remote(Remote),
 }
-
-/// What `towline status-sync --help` says of the environment.
-const STATUS_SYNC_VARIABLES: &str = "\
-Required variable:
-  DATABASE_URL              postgres://user:password@host:5432/database?sslmode=verify-full&pool_max_conns=8
-
-Further variables:
-  HOH_STATUS_SYNC_INTERVAL  Between passes, as Go writes durations [default: 5s]
-  WATCH_NAMESPACE           Only hub objects of this namespace [default: of all]
-  POD_NAMESPACE             Namespace of the Lease by which replicas elect one [default: no election]
-  TOWLINE__STATUS_SYNC__*   Further keys of the section: TOWLINE__STATUS_SYNC__NOTIFY=true
-  TOWLINE__DAEMON__*        Keys of [daemon]: TOWLINE__DAEMON__LISTEN [default: 0.0.0.0:8384]
-
-The hub is the cluster that it runs in, else what kubectl would use.";
 
 /// `towline check`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -77,20 +55,33 @@ pub struct CheckCommand {
     pub connect: bool,
 }
 
-/// `towline status-sync`.
-#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
-pub struct StatusSyncCommand {
-    /// Remove the triggers that `notify` makes, and their function, from the database and end. A daemon that still runs
-    /// with `notify` makes them again
-    #[arg(long)]
-    pub remove_triggers: bool,
+/// A command that was given.
+pub enum Given {
+    /// One of the daemon's own.
+    Own(Command),
+    /// One of a job, with its arguments.
+    OfJob(Box<JobCommand>, ArgMatches),
 }
 
-impl Cli {
-    /// The command line of this process. A wrong one ends it, with code 2.
-    pub fn from_process() -> Self {
-        Self::parse_from(lease::with_two_dashes(std::env::args_os()))
+/// The command line of this process. A wrong one ends it, with code 2.
+pub fn from_process() -> Given {
+    parse(std::env::args_os().collect()).unwrap_or_else(|error| error.exit())
+}
+
+/// Everything that `towline` can be told.
+fn command_line() -> clap::Command {
+    Cli::command().subcommands(jobs::commands().map(|command| command.arguments))
+}
+
+fn parse(arguments: Vec<OsString>) -> Result<Given, clap::Error> {
+    let arguments = jobs::commands().fold(arguments, |arguments, command| command.with_two_dashes(arguments));
+    let mut matches = command_line().try_get_matches_from(arguments)?;
+    if let Some((name, of_command)) = matches.subcommand()
+        && let Some(command) = jobs::commands().find(|command| command.arguments.get_name() == name)
+    {
+        return Ok(Given::OfJob(Box::new(command), of_command.clone()));
     }
+    Ok(Given::Own(Cli::from_arg_matches_mut(&mut matches)?.command))
 }
 
 /// A command for a running daemon, sent to its admin server.
@@ -216,7 +207,6 @@ fn indented(document: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
     use clap::error::ErrorKind;
 
     use std::path::Path;
@@ -225,12 +215,15 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Command, clap::Error> {
-        Cli::try_parse_from(line.split(' ')).map(|cli| cli.command)
+        match super::parse(line.split(' ').map(OsString::from).collect())? {
+            Given::Own(command) => Ok(command),
+            Given::OfJob(command, _) => panic!("{line}: {}", command.arguments.get_name()),
+        }
     }
 
     #[test]
     fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
+        command_line().debug_assert();
     }
 
     #[test]
@@ -243,7 +236,7 @@ mod tests {
             let Ok(Command::Check(command)) = parse(line) else { panic!("{line}") };
             assert_eq!((command.file.path(), command.connect), (Path::new("a.toml"), true), "{line}");
         }
-        let config = Cli::command()
+        let config = command_line()
             .find_subcommand("run")
             .and_then(|run| run.get_arguments().find(|argument| argument.get_id() == "config").cloned())
             .expect("an argument");
@@ -253,7 +246,7 @@ mod tests {
     #[test]
     fn the_help_of_the_single_jobs_says_what_they_require() {
         let help =
-            |name: &str| Cli::command().find_subcommand_mut(name).expect("a command").render_long_help().to_string();
+            |name: &str| command_line().find_subcommand_mut(name).expect("a command").render_long_help().to_string();
         for required in ["--lease-name", "--lease-namespace", "--hub-kubeconfig-secret", "WATCH_NAMESPACE"] {
             let help = help("lease");
             let (_, told) = help.split_once("Required:").expect("what is required");
@@ -306,6 +299,20 @@ mod tests {
         assert_eq!(kind("towline approve"), ErrorKind::MissingRequiredArgument);
         assert_eq!(kind("towline approve Data_Bases"), ErrorKind::ValueValidation);
         assert_eq!(kind("towline approve a --admin https://edge:1"), ErrorKind::ValueValidation);
+    }
+
+    #[test]
+    fn a_command_of_a_job_is_given_with_its_arguments() {
+        for (line, expected) in [
+            ("towline lease -lease-name add-on", "lease"),
+            ("towline status-sync --remove-triggers", "status-sync"),
+            ("towline release a.toml --finalizer example.com/edge --list", "release"),
+        ] {
+            let Ok(Given::OfJob(command, _)) = super::parse(line.split(' ').map(OsString::from).collect()) else {
+                panic!("{line}")
+            };
+            assert_eq!(command.arguments.get_name(), expected);
+        }
     }
 
     #[test]

@@ -4,21 +4,21 @@
 //! towline                              restarts its children with back-off; budget spent -> the process exits with 1
 //! ├─ admin                             HTTP: /metrics /healthz /readyz /status /held, POST /approve /detach /attach
 //! ├─ cluster <name>                    one for each cluster
-//! │  ├─ session                        credentials, availability, denied permissions
-//! │  └─ watcher <kind> [selector]      list + watch -> cache; tells its followers the keys that changed
-//! ├─ roll                              looks at the Leases for all electors at once
-//! ├─ election <section>                one Lease for each section: takes it, renews it, opens the section's gate meanwhile
-//! ├─ lease <name>                      one for each [[lease]] section: renews its Lease while its pod is ready
-//! ├─ status_sync                       where there is `[status_sync]`
-//! │  ├─ state                          reads and writes what outlives the process
-//! │  ├─ poller <family>                reads what changed in the database, rolls it up, writes differences
-//! │  └─ listener                       where `notify = true`: the database tells of changes, it tells the pollers
+//! │  ├─ session                        credentials (reloaded when their files change), availability, denied permissions
+//! │  └─ watcher <kind> [selector]      list + watch -> cache (Store); tells its followers the keys that changed
+//! ├─ roll                              evaluates the watched Leases once for all electors
+//! ├─ election <section>                one Lease for each section: acquires and renews it, opens the section's gate and fence
 //! ├─ sync <name>                       one for each [[sync]] section
-//! │  ├─ dispatcher ── reconciler <key> one run at a time for a key, many keys at once, passivated when idle
-//! │  ├─ attendant                      wakes what waits for a cluster or a permission
-//! │  ├─ state                          reads and writes what outlives the process
-//! │  └─ events                         writes Events
-//! └─ membership                        says that this replica lives
+//! │  ├─ events                         writes Events to the local cluster, and where they are granted to the remote one
+//! │  ├─ state                          reads and writes what the section remembers beyond its process
+//! │  ├─ dispatcher                     reconciles: one run at a time for a key, many keys at once
+//! │  └─ attendant                      wakes pairs that wait for a cluster, a permission or the refresh of a secret
+//! ├─ lease <name>                      one for each [[lease]] section: renews its Lease while its pod is ready
+//! ├─ status_sync                       where there is [status_sync]
+//! │  ├─ state                          reads and writes what the section remembers beyond its process
+//! │  ├─ poller <family>                reads what changed in the database, rolls it up, writes the differences
+//! │  └─ listener                       with notify = true: listens on a connection of its own, and wakes the pollers concerned
+//! └─ membership                        one Lease for each replica: says that it lives, and for which sections
 //! ```
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies

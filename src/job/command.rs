@@ -1,7 +1,91 @@
-//! What commands share: the configuration file that they take, and how the process ends.
+//! The commands that jobs have of their own, and what all commands share: the configuration file and the exit codes.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use clap::{ArgMatches, Args, FromArgMatches};
+use futures::future::BoxFuture;
+
+use super::Config;
+use crate::config::Error;
+
+/// A command that belongs to one job: `towline lease`.
+pub struct JobCommand {
+    /// Its name, help and arguments.
+    pub arguments: clap::Command,
+    /// Whether its long options may be written with one dash, too, as Go's `flag` package has them.
+    pub takes_single_dashes: bool,
+    execute: Box<Execute>,
+}
+
+/// Carries a command out.
+type Execute = dyn Fn(&ArgMatches, &Load) -> Result<Order, Error> + Send + Sync;
+
+/// Reads a configuration file, of all jobs.
+pub type Load = dyn Fn(&Path) -> Result<Config, Error>;
+
+/// What a command comes to.
+pub enum Order {
+    /// To run the daemon with this configuration.
+    Run(Box<Config>),
+    /// Something that ends by itself.
+    Task(BoxFuture<'static, Exit>),
+}
+
+impl JobCommand {
+    /// A command with the arguments of `A`; `about` is its line in the list of commands.
+    pub fn new<A: Args + FromArgMatches>(
+        name: &'static str,
+        about: &'static str,
+        execute: impl Fn(A, &Load) -> Result<Order, Error> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            arguments: A::augment_args(clap::Command::new(name).about(about)),
+            takes_single_dashes: false,
+            execute: Box::new(move |matches, load| {
+                // The arguments were parsed by the command that `A` has defined.
+                execute(A::from_arg_matches(matches).unwrap_or_else(|error| error.exit()), load)
+            }),
+        }
+    }
+
+    /// With a text below the help.
+    #[must_use]
+    pub fn after_help(mut self, text: &'static str) -> Self {
+        self.arguments = self.arguments.after_help(text);
+        self
+    }
+
+    /// Its options may be written with one dash, too.
+    #[must_use]
+    pub fn with_single_dashes(mut self) -> Self {
+        self.takes_single_dashes = true;
+        self
+    }
+
+    /// What is to be done now that its arguments are parsed.
+    pub fn execute(&self, matches: &ArgMatches, load: &Load) -> Result<Order, Error> {
+        (self.execute)(matches, load)
+    }
+
+    /// The command line with two dashes where this command's options may have one. What is not an option is left alone: a
+    /// number with its sign, or a single letter.
+    pub fn with_two_dashes(&self, mut arguments: Vec<OsString>) -> Vec<OsString> {
+        let is_this = arguments.get(1).is_some_and(|command| command == self.arguments.get_name());
+        if self.takes_single_dashes && is_this {
+            for argument in arguments.iter_mut().skip(2) {
+                let flag = argument.to_str().and_then(|text| text.strip_prefix('-'));
+                let is_long =
+                    |name: &&str| name.len() > 1 && name.starts_with(|first: char| first.is_ascii_lowercase());
+                if let Some(name) = flag.filter(is_long) {
+                    *argument = OsString::from(format!("--{name}"));
+                }
+            }
+        }
+        arguments
+    }
+}
 
 /// The configuration file of a command.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -41,4 +125,10 @@ impl From<Exit> for ExitCode {
             Exit::Usage => Self::from(2),
         }
     }
+}
+
+/// Says on standard error why the process ends.
+#[expect(clippy::print_stderr, reason = "this is where the process tells why it ends")]
+pub fn complain(text: &str) {
+    eprintln!("towline: {text}");
 }

@@ -7,6 +7,7 @@ pub mod check;
 pub mod command;
 mod config;
 pub mod permission;
+mod role;
 
 use std::any::Any;
 use std::fmt;
@@ -14,8 +15,10 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+use self::command::JobCommand;
 pub use self::config::{Config, Reading, Whole};
 use self::permission::{Kinds, Permission};
+pub use self::role::{Role, STATE, draw};
 use crate::actor::ChildSpec;
 use crate::cluster::{Fence, WatchRegistry};
 use crate::config::fault::Fault;
@@ -39,8 +42,13 @@ pub trait Job: Send + Sync {
     /// Its metrics, as they are described to Prometheus.
     fn metrics(&self) -> &'static [Metric];
 
-    /// The roles of its actors: each is the first word of their names.
-    fn roles(&self) -> &'static [&'static str];
+    /// The commands of its own.
+    fn commands(&self) -> Vec<JobCommand> {
+        Vec::new()
+    }
+
+    /// The roles of its actors.
+    fn roles(&self) -> &'static [Role];
 }
 
 /// The sections of one job.

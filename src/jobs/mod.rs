@@ -6,6 +6,7 @@ mod tests;
 use std::path::Path;
 
 use crate::config::Error;
+use crate::job::command::JobCommand;
 use crate::job::{Config, Job};
 use crate::lease::LeaseJob;
 use crate::resource_sync::SyncJob;
@@ -28,6 +29,11 @@ pub fn parse(text: &str, environment: impl IntoIterator<Item = (String, String)>
 /// The metrics of every job.
 pub fn metrics() -> impl Iterator<Item = &'static Metric> {
     JOBS.iter().flat_map(|job| job.metrics())
+}
+
+/// The commands of every job.
+pub fn commands() -> impl Iterator<Item = JobCommand> {
+    JOBS.iter().flat_map(|job| job.commands())
 }
 
 /// The message for a configuration without sections.

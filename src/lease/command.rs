@@ -4,20 +4,19 @@
 //! with or without a value, and three variables without a prefix. Values are taken as text here and checked where the
 //! configuration is, so that all faults are told at once, each by the name that the user wrote.
 
-use std::ffi::OsString;
-
 use clap::Args;
 
 use super::side_car::LeaseFlags;
 use crate::config::Error;
 use crate::job::Config;
+use crate::job::command::{JobCommand, Load, Order};
 
 /// What a switch may say, as Go's flags do.
 const YES: [&str; 6] = ["1", "t", "T", "true", "TRUE", "True"];
 const NO: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 
 /// What `towline lease --help` says of what it needs.
-pub const VARIABLES: &str = "\
+const VARIABLES: &str = "\
 Required: --lease-name, --lease-namespace, --hub-kubeconfig-secret, and the variable WATCH_NAMESPACE.
 
 Variables:
@@ -27,7 +26,7 @@ Variables:
 
 /// The flags and variables of `towline lease`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
-pub struct LeaseCommand {
+struct LeaseCommand {
     /// Lease on the hub
     #[arg(long, value_name = "NAME")]
     lease_name: Option<String>,
@@ -74,7 +73,7 @@ fn switch(text: &str) -> Result<bool, String> {
 
 impl LeaseCommand {
     /// The configuration that it stands for, with the variables of `environment`.
-    pub fn config(self, environment: impl Fn(&str) -> Option<String>) -> Result<Config, Error> {
+    fn config(self, environment: impl Fn(&str) -> Option<String>) -> Result<Config, Error> {
         LeaseFlags {
             lease_name: self.lease_name,
             lease_namespace: self.lease_namespace,
@@ -92,35 +91,30 @@ impl LeaseCommand {
     }
 }
 
-/// The command line with two dashes where `towline lease` may have one. Other commands' lines are left alone, and so is
-/// what is not a flag: a number with its sign, or a single letter.
-pub fn with_two_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    if arguments.get(1).is_some_and(|command| command == "lease") {
-        for argument in arguments.iter_mut().skip(2) {
-            let flag = argument.to_str().and_then(|text| text.strip_prefix('-'));
-            let name = flag.filter(|name| name.len() > 1 && name.starts_with(|first: char| first.is_ascii_lowercase()));
-            if let Some(name) = name {
-                *argument = OsString::from(format!("--{name}"));
-            }
-        }
-    }
-    arguments
+/// The command, for the list of the job.
+pub(super) fn command() -> JobCommand {
+    let execute = |command: LeaseCommand, _: &Load| {
+        let environment = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        Ok(Order::Run(Box::new(command.config(environment)?)))
+    };
+    let about = "Renew one lease while a pod is ready, as a side-car told by flags and the environment";
+    JobCommand::new("lease", about, execute).after_help(VARIABLES).with_single_dashes()
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use std::ffi::OsString;
+
+    use clap::FromArgMatches;
 
     use super::*;
-    use crate::cli::{Cli, Command};
 
     fn parse(line: &str) -> Result<LeaseCommand, clap::Error> {
-        let arguments = with_two_dashes(line.split(' ').map(OsString::from));
-        match Cli::try_parse_from(arguments)?.command {
-            Command::Lease(command) => Ok(command),
-            other => panic!("{other:?}"),
-        }
+        let command = command();
+        let arguments = command.with_two_dashes(line.split(' ').map(OsString::from).collect());
+        let towline = clap::Command::new("towline").subcommand(command.arguments);
+        let matches = towline.try_get_matches_from(arguments)?;
+        LeaseCommand::from_arg_matches(matches.subcommand_matches("lease").expect("the command"))
     }
 
     fn environment(name: &str) -> Option<String> {
@@ -167,6 +161,6 @@ mod tests {
     #[test]
     fn other_commands_keep_their_dashes() {
         let line = ["towline", "status", "-o", "json", "-output"].map(OsString::from);
-        assert_eq!(with_two_dashes(line.clone()), line);
+        assert_eq!(command().with_two_dashes(line.to_vec()), line);
     }
 }

@@ -9,13 +9,14 @@ use futures::future::BoxFuture;
 use super::check::check_section;
 use super::config::LeaseConfig;
 use super::wiring::wire;
-use super::{metrics, permissions};
+use super::{command, metrics, permissions};
 use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterConfig, ClusterName, SectionName, same_cluster};
 use crate::job::check::Surroundings;
+use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Permission};
-use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
+use crate::job::{Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
 
 /// `[[lease]]`.
@@ -60,8 +61,14 @@ impl Job for LeaseJob {
         metrics::ALL
     }
 
-    fn roles(&self) -> &'static [&'static str] {
-        &["lease"]
+    fn commands(&self) -> Vec<JobCommand> {
+        vec![command::command()]
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        const ROLES: &[Role] =
+            &[Role::new("lease", "<name>", "one for each [[lease]] section: renews its Lease while its pod is ready")];
+        ROLES
     }
 }
 

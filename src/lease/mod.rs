@@ -7,7 +7,7 @@
 //! `wiring` puts the parts together, and `report` tells operators about them.
 
 mod check;
-pub mod command;
+mod command;
 pub mod config;
 mod credentials;
 mod hub;

@@ -9,13 +9,14 @@ use futures::future::BoxFuture;
 use super::check;
 use super::config::{Scope, SyncConfig, conflicts};
 use super::wiring;
-use super::{metrics, permissions};
+use super::{metrics, permissions, release};
 use crate::config::fault::{Fault, Faults, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, ResourceId, SectionName};
 use crate::job::check::{Surroundings, say};
+use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Permission};
-use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
+use crate::job::{self, Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
 
 /// `[[sync]]`.
@@ -53,8 +54,19 @@ impl Job for SyncJob {
         metrics::ALL
     }
 
-    fn roles(&self) -> &'static [&'static str] {
-        &["sync", "dispatcher", "attendant", "events"]
+    fn commands(&self) -> Vec<JobCommand> {
+        vec![release::command()]
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        const BELOW: &[Role] = &[
+            Role::new("events", "", "writes Events to the local cluster, and where they are granted to the remote one"),
+            job::STATE,
+            Role::new("dispatcher", "", "reconciles: one run at a time for a key, many keys at once"),
+            Role::new("attendant", "", "wakes pairs that wait for a cluster, a permission or the refresh of a secret"),
+        ];
+        const ROLES: &[Role] = &[Role::new("sync", "<name>", "one for each [[sync]] section").over(BELOW)];
+        ROLES
     }
 }
 

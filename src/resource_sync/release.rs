@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::json;
 
@@ -22,12 +23,12 @@ use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, Object, Object
 use crate::config::{ClusterName, ResourceId};
 use crate::job::Config;
 use crate::job::check::{reach, say};
-use crate::job::command::{ConfigFile, Exit};
+use crate::job::command::{ConfigFile, Exit, JobCommand, Load, Order};
 
 /// `towline release`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 #[command(group = clap::ArgGroup::new("action").required(true).args(["list", "yes"]))]
-pub struct ReleaseCommand {
+pub(super) struct ReleaseCommand {
     /// What says which sections and clusters there are.
     #[command(flatten)]
     pub file: ConfigFile,
@@ -57,6 +58,15 @@ pub struct ReleaseCommand {
     pub yes: bool,
 }
 
+/// The command, for the list of the job.
+pub(super) fn command() -> JobCommand {
+    let execute = |command: ReleaseCommand, load: &Load| {
+        let config = load(command.file.path())?;
+        Ok(Order::Task(async move { release(&config, &command).await }.boxed()))
+    };
+    JobCommand::new("release", "Take a finalizer off that no section of a configuration owns any more", execute)
+}
+
 /// As often an object may have changed since it was read.
 const ATTEMPTS: usize = 5;
 
@@ -68,7 +78,7 @@ struct Place {
 }
 
 /// Lists or releases.
-pub async fn release(config: &Config, command: &ReleaseCommand) -> Exit {
+async fn release(config: &Config, command: &ReleaseCommand) -> Exit {
     let finalizer = command.finalizer.as_str();
     let places = match places(config, command) {
         Ok(places) => places,

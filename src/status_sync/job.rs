@@ -8,13 +8,14 @@ use futures::future::BoxFuture;
 use super::check::check_section;
 use super::config::StatusSyncConfig;
 use super::wiring::wire;
-use super::{metrics, permissions};
+use super::{command, metrics, permissions};
 use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, ElectionConfig, ResourceId, SectionName};
 use crate::job::check::{Surroundings, check_identity, check_state};
+use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Permission};
-use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
+use crate::job::{self, Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
 
 /// `[status_sync]`.
@@ -47,8 +48,22 @@ impl Job for StatusSyncJob {
         metrics::ALL
     }
 
-    fn roles(&self) -> &'static [&'static str] {
-        &["status_sync", "poller", "listener"]
+    fn commands(&self) -> Vec<JobCommand> {
+        vec![command::command()]
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        const BELOW: &[Role] = &[
+            job::STATE,
+            Role::new("poller", "<family>", "reads what changed in the database, rolls it up, writes the differences"),
+            Role::new(
+                "listener",
+                "",
+                "with notify = true: listens on a connection of its own, and wakes the pollers concerned",
+            ),
+        ];
+        const ROLES: &[Role] = &[Role::new("status_sync", "", "where there is [status_sync]").over(BELOW)];
+        ROLES
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod alone;
 mod check;
+mod command;
 pub mod config;
 mod contention;
 pub mod contest;

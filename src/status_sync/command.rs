@@ -1,0 +1,62 @@
+//! `towline status-sync`: status sync alone, told by the environment, and the removal of what `notify` has made.
+
+use futures::FutureExt;
+
+use super::alone::alone;
+use super::config::StatusSyncConfig;
+use super::job::section;
+use super::triggers;
+use crate::cluster::full_text;
+use crate::config;
+use crate::job::check::say;
+use crate::job::command::{Exit, JobCommand, Load, Order, complain};
+
+/// What `towline status-sync --help` says of the environment.
+const VARIABLES: &str = "\
+Required variable:
+  DATABASE_URL              postgres://user:password@host:5432/database?sslmode=verify-full&pool_max_conns=8
+
+Further variables:
+  HOH_STATUS_SYNC_INTERVAL  Between passes, as Go writes durations [default: 5s]
+  WATCH_NAMESPACE           Only hub objects of this namespace [default: of all]
+  POD_NAMESPACE             Namespace of the Lease by which replicas elect one [default: no election]
+  TOWLINE__STATUS_SYNC__*   Further keys of the section: TOWLINE__STATUS_SYNC__NOTIFY=true
+  TOWLINE__DAEMON__*        Keys of [daemon]: TOWLINE__DAEMON__LISTEN [default: 0.0.0.0:8384]
+
+The hub is the cluster that it runs in, else what kubectl would use.";
+
+/// `towline status-sync`.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+struct StatusSyncCommand {
+    /// Remove the triggers that `notify` makes, and their function, from the database and end. A daemon that still runs
+    /// with `notify` makes them again
+    #[arg(long)]
+    remove_triggers: bool,
+}
+
+/// The command, for the list of the job.
+pub(super) fn command() -> JobCommand {
+    let execute = |command: StatusSyncCommand, _: &Load| {
+        let config = alone(config::environment())?;
+        let section = section(&config).filter(|_| command.remove_triggers).cloned();
+        Ok(match section {
+            Some(section) => Order::Task(remove_triggers(section).boxed()),
+            None => Order::Run(Box::new(config)),
+        })
+    };
+    JobCommand::new("status-sync", "Run status sync alone, told by the environment", execute).after_help(VARIABLES)
+}
+
+/// `towline status-sync --remove-triggers`.
+async fn remove_triggers(section: StatusSyncConfig) -> Exit {
+    match triggers::remove_by(section.database).await {
+        Ok(removed) => {
+            say(&removed.to_string());
+            Exit::Done
+        }
+        Err(error) => {
+            complain(&full_text(&error));
+            Exit::Failed
+        }
+    }
+}
