@@ -8,7 +8,7 @@ WORKDIR /src
 ENV CARGO_PROFILE_RELEASE_STRIP=debuginfo
 
 # The dependencies are a layer of their own, built around empty sources: it is made anew when a manifest changes only.
-COPY Cargo.toml Cargo.lock build.rs ./
+COPY Cargo.toml Cargo.lock ./
 COPY integration/Cargo.toml integration/
 RUN mkdir -p src integration/src \
     && echo 'fn main() {}' > src/main.rs \
@@ -32,6 +32,8 @@ RUN mkdir -p rootfs/usr/bin rootfs/etc/ssl/certs \
 FROM scratch
 COPY --from=build /src/rootfs/ /
 ENV PATH=/usr/bin
+# Where the system has huge pages for everybody, the allocator would take twice the memory of a small daemon.
+ENV MIMALLOC_ALLOW_THP=0
 # Goes over the file's: an address of loopback can't be reached from outside the container.
 ENV TOWLINE__DAEMON__LISTEN=0.0.0.0:8384
 USER 65532:65532

@@ -2,12 +2,18 @@
 
 use std::process::ExitCode;
 
+use mimalloc::MiMalloc;
 use towline::cli::{self, Command, Given};
 use towline::cluster::full_text;
 use towline::config;
 use towline::job::Config;
 use towline::job::command::{Exit, Order, complain};
 use towline::{app, check, jobs};
+
+/// With the C library's allocator, a burst of changes among 20,000 objects takes a third more CPU time for one object than among
+/// 1,000.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     // kube's TLS takes the process's default provider; fails only where one is installed already.
