@@ -21,6 +21,7 @@ use self::plugin::Plugin;
 use super::error::full_text;
 use super::proxy;
 use crate::config::{ClusterAccess, ClusterConfig};
+use crate::http::{Proxy, of_environment};
 
 /// Where Kubernetes mounts a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -61,9 +62,9 @@ pub async fn configured(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> 
         return Err(Unusable::Password);
     }
     if !is_named {
-        config.proxy_url = proxy::of_environment(&config.cluster_url, |name| std::env::var(name).ok());
+        config.proxy_url = of_environment(&config.cluster_url, |name| std::env::var(name).ok());
     }
-    if config.proxy_url.as_ref().is_some_and(|proxy| proxy::taken_apart(proxy).is_none()) {
+    if config.proxy_url.as_ref().is_some_and(|proxy| Proxy::of_url(proxy).is_none()) {
         return Err(Unusable::Proxy(if is_named { "proxy-url" } else { "HTTPS_PROXY" }));
     }
     Ok(config)
