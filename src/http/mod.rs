@@ -5,10 +5,14 @@
 
 mod alive;
 mod connector;
+mod files;
 mod proxy;
 #[cfg(test)]
 pub(crate) mod scripted;
+mod token;
 
 pub use alive::{Alive, Answers, Counted, Heard};
 pub use connector::{Connector, Socket, Stream, Tcp, direct};
+pub use files::Files;
 pub use proxy::{Proxy, of_environment};
+pub use token::{BearerToken, NotAToken};
