@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use rcgen::CertifiedKey;
 use rustls::ServerConfig;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -31,14 +32,34 @@ pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> St
     arrived
 }
 
+/// A certificate that vouches for itself, and its key, as PEM.
+pub(crate) struct Pair {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl Pair {
+    pub(crate) fn named(name: &str) -> Self {
+        let CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+        Self { certificate: cert.pem(), key: signing_key.serialize_pem() }
+    }
+}
+
 /// Who proves to be of this name, and the certificate that says so.
 pub(crate) fn proven(name: &str) -> (TlsAcceptor, Vec<u8>) {
-    let CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(signing_key.serialize_der()));
+    let (acceptor, pem) = proven_by(name);
+    (acceptor, CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec())
+}
+
+/// The same with the certificate as PEM.
+pub(crate) fn proven_by(name: &str) -> (TlsAcceptor, String) {
+    let Pair { certificate, key } = Pair::named(name);
+    let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
     let provider = rustls::crypto::ring::default_provider().into();
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = config.with_no_client_auth().with_single_cert(vec![cert.der().clone()], key).unwrap();
-    (TlsAcceptor::from(Arc::new(config)), cert.der().to_vec())
+    let config = config.with_no_client_auth().with_single_cert(chain, key).unwrap();
+    (TlsAcceptor::from(Arc::new(config)), certificate)
 }
 
 /// As many bytes.
@@ -93,4 +114,20 @@ pub(crate) async fn proxy() -> (String, oneshot::Sender<()>, oneshot::Receiver<S
         serve(stream).await
     });
     (address, open, was_asked, server)
+}
+
+/// Keeps a paused clock from moving on, as it does when all tasks wait, if only for the kernel.
+pub(crate) fn hold_the_clock() -> impl Drop {
+    struct Hold(Option<std::sync::mpsc::SyncSender<()>>);
+    impl Drop for Hold {
+        fn drop(&mut self) {
+            drop(self.0.take());
+        }
+    }
+    // It stands still while something blocks.
+    let (sender, receiver) = std::sync::mpsc::sync_channel::<()>(1);
+    tokio::task::spawn_blocking(move || {
+        let _ = receiver.recv();
+    });
+    Hold(Some(sender))
 }
