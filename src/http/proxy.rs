@@ -65,11 +65,11 @@ impl Proxy {
         let address = proxy.uri().clone();
         Ok(match address.scheme_str() {
             Some("http") => {
-                let tunnel = self.authorized(Tunnel::new(address, tcp()));
+                let tunnel = self.authorized(Tunnel::new(address, tcp())).map_request(with_port);
                 BoxCloneSyncService::new(tunnel.map_response(MaybeHttpsStream::Http).map_err(Into::into))
             }
             Some("https") => {
-                let tunnel = self.authorized(Tunnel::new(address, secured(tcp())?));
+                let tunnel = self.authorized(Tunnel::new(address, secured(tcp())?)).map_request(with_port);
                 BoxCloneSyncService::new(tunnel.map_err(Into::into))
             }
             _ => {
@@ -77,6 +77,7 @@ impl Proxy {
                 if let Some((user, password)) = proxy.raw_auth() {
                     socks = socks.with_auth(user.to_owned(), password.to_owned());
                 }
+                let socks = socks.map_request(with_port);
                 BoxCloneSyncService::new(socks.map_response(MaybeHttpsStream::Http).map_err(Into::into))
             }
         })
@@ -88,6 +89,15 @@ impl Proxy {
             None => tunnel,
         }
     }
+}
+
+/// A server's URL with its port, which hyper's tunnels take for 443 where a URL names none, whatever its scheme.
+fn with_port(server: Uri) -> Uri {
+    let (Some("http"), None, Some(host)) = (server.scheme_str(), server.port(), server.host()) else { return server };
+    let Ok(authority) = format!("{host}:80").parse() else { return server };
+    let mut parts = server.clone().into_parts();
+    parts.authority = Some(authority);
+    Uri::from_parts(parts).unwrap_or(server)
 }
 
 #[cfg(test)]
@@ -152,5 +162,20 @@ mod tests {
         let apart = Proxy::of_url(&Uri::from_static("socks5://me:word@proxy.test:1080")).unwrap().0;
         assert_eq!((apart.uri().host(), apart.raw_auth()), (Some("proxy.test"), Some(("me", "word"))));
         assert!(Proxy::of_url(&Uri::from_static("ftp://proxy.test")).is_none());
+    }
+
+    #[test]
+    fn a_tunnel_to_a_server_without_tls_and_without_a_port_leads_to_port_80() {
+        for (server, expected) in [
+            ("http://hub.test/api", Some(80)),
+            ("http://[fd00::1]", Some(80)),
+            ("http://hub.test:8080", Some(8080)),
+            ("https://hub.test", None),
+            ("https://hub.test:6443", Some(6443)),
+        ] {
+            let server: Uri = server.parse().unwrap();
+            let with = with_port(server.clone());
+            assert_eq!((with.port_u16(), with.host(), with.path()), (expected, server.host(), server.path()));
+        }
     }
 }
