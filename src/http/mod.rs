@@ -4,10 +4,11 @@
 //! given a certificate ([`ServerTls`]). The admin server is one.
 //!
 //! Outwards there is one way of making connections: [`direct`], or through a [`Proxy`]. The HTTP stack under kube's client
-//! stands on it.
+//! stands on it, and so does a [`Client`], which posts JSON to an API.
 
 mod alive;
 mod arrival;
+mod client;
 mod connector;
 mod files;
 mod limits;
@@ -20,8 +21,10 @@ mod server;
 mod standing;
 mod tls;
 mod token;
+mod trust;
 
 pub use alive::{Alive, Answers, Counted, Heard};
+pub use client::{Answer, Client, ClientSettings, Error, Post, Retry};
 pub use connector::{Connector, Socket, Stream, Tcp, direct};
 pub use files::Files;
 pub use limits::{AnswerWithin, KeepAlive, Limits, Refusal, Reserved, begins_with};
@@ -29,3 +32,4 @@ pub use proxy::{Proxy, of_environment};
 pub use server::{Peer, Server};
 pub use tls::{CertificateError, CertificateFiles, ServerTls};
 pub use token::{BearerToken, NotAToken};
+pub use trust::TrustError;
