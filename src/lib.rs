@@ -23,7 +23,7 @@
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
 //! point one way: [`app`] → [`jobs`] → the jobs ([`resource_sync`], [`lease`], [`status_sync`]) → [`job`] → [`election`], [`state`]
-//! → [`cluster`], [`db`] → [`telemetry`] → [`config`], [`actor`]; a job never imports another job.
+//! → [`cluster`], [`db`] → [`telemetry`] → [`config`], [`http`], [`actor`]; a job never imports another job.
 
 pub mod actor;
 pub mod app;
@@ -33,6 +33,7 @@ pub mod cluster;
 pub mod config;
 pub mod db;
 pub mod election;
+pub mod http;
 pub mod job;
 pub mod jobs;
 pub mod lease;

@@ -18,13 +18,14 @@ use tokio::time::Instant;
 use tower::{BoxError, ServiceExt};
 
 use super::Verb;
-use super::bearer::{Bearer, Token};
+use super::bearer::Bearer;
 use super::error::{Asked, Error, NO_STATUS};
 use super::fence::{Claim, Expired, Guard};
 use super::kind::Kind;
 use super::object::ObjectKey;
 use super::stack::{self, Answer, LARGEST_REFUSAL, Settings, Transport};
 use crate::config::ClusterName;
+use crate::http::BearerToken;
 
 /// A reply without the body of the object: identity, version and generation are enough to go on after a write.
 pub const PARTIAL_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
@@ -191,7 +192,7 @@ impl Connection {
 
     /// Asks for the API server's version, which every server has and nearly everybody may read; with this token in the
     /// place of the current one, where one is given.
-    pub(super) async fn probe_as(&self, token: Option<&Token>, deadline: Duration) -> Result<(), Error> {
+    pub(super) async fn probe_as(&self, token: Option<&BearerToken>, deadline: Duration) -> Result<(), Error> {
         let asked = Asked { cluster: &self.name, verb: Verb::Get, resource: "/version", name: None };
         let mut request = http::Request::get("/version").header(ACCEPT, "application/json").body(Body::empty());
         if let (Ok(request), Some(token)) = (&mut request, token) {

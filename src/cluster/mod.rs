@@ -13,7 +13,6 @@
 //! Requests under a [`Fence`] are sent only while the election has it open, which is looked at right above the connection.
 
 mod access;
-mod alive;
 mod bearer;
 mod certificate;
 mod client;

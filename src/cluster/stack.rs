@@ -1,9 +1,9 @@
 //! The HTTP stack under a cluster's client.
 //!
-//! Not kube's default one, for four reasons: no retries below us (a retried write would hide an unknown outcome), no
-//! delay of small packets (`TCP_NODELAY`), dead peers are noticed (`TCP_USER_TIMEOUT`, keep-alive, and behind what stays up
-//! on the way, [`Alive`]), and every request is counted by the names that controller-runtime uses. Through a proxy it is the same stack, on a tunnel: what was given
-//! up is dropped there, too, and the claim is looked at when the tunnel is there.
+//! Not kube's default one, for three reasons: no retries below us (a retried write would hide an unknown outcome), dead
+//! peers are noticed (by the connections of `http::connector`, and behind what stays up on the way by [`Alive`]), and every
+//! request is counted by the names that controller-runtime uses. Through a proxy it is the same stack, on a tunnel: what was
+//! given up is dropped there, too, and the claim is looked at when the tunnel is there.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,32 +15,18 @@ use http::{Request, Response, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Bytes;
-use hyper::rt::{Read, Write};
 use hyper_util::client::legacy::Client as HyperClient;
-use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
-use hyper_util::client::legacy::connect::{Connection, HttpConnector};
-use hyper_util::client::proxy::matcher::Intercept;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
-use tokio::net::TcpStream;
 use tower::util::{BoxCloneSyncService, MapRequestLayer};
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
-use super::alive::{Alive, Answers, Counted, Heard};
 use super::bearer::Bearer;
 use super::fenced::{FenceLayer, FencedBody};
-use super::proxy::taken_apart;
+use crate::http::{Alive, Answers, Proxy, direct};
 use crate::telemetry::RestClientMetrics;
 
-/// A TCP connection is made within this or not at all.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// An idle connection (a watch without events) is probed after this, then every [`KEEPALIVE_INTERVAL`].
-const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
-/// Between keep-alive probes; three unanswered ones end the connection.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
-/// Data that stays unacknowledged for this long ends the connection.
-const USER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Idle connections are closed after this: a burst opens up to `max_in_flight` of them, each with its TLS buffers.
 pub(super) const POOL_IDLE: Duration = Duration::from_secs(20);
 /// The same for requests that are few and come again and again: longer than their usual period, as long as Go's clients.
@@ -92,73 +78,18 @@ pub(super) struct Settings {
 }
 
 /// A transport for one set of credentials, and a client over it for what kube does itself.
-pub(super) fn connect(config: Config, settings: Settings) -> Result<(Transport, Client), kube::Error> {
-    let Some(proxy) = &config.proxy_url else { return over(tcp(), config, settings) };
-    let Some(proxy) = taken_apart(proxy) else {
-        // Without its URL, which may have a password.
-        return Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::default() });
-    };
-    let address = proxy.uri().clone();
-    match address.scheme_str() {
-        Some("http") => over(authorized(Tunnel::new(address, tcp()), &proxy), config, settings),
-        Some("https") => {
-            let secured = config.rustls_https_connector_with_connector(tcp())?;
-            over(authorized(Tunnel::new(address, secured), &proxy), config, settings)
-        }
-        _ => {
-            let mut socks = SocksV5::new(address, tcp());
-            if let Some((user, password)) = proxy.raw_auth() {
-                socks = socks.with_auth(user.to_owned(), password.to_owned());
-            }
-            over(socks, config, settings)
-        }
-    }
-}
-
-fn authorized<C>(tunnel: Tunnel<C>, proxy: &Intercept) -> Tunnel<C> {
-    match proxy.basic_auth() {
-        Some(authorization) => tunnel.with_auth(authorization.clone()),
-        None => tunnel,
-    }
-}
-
-/// Connections to the API server itself, or to a proxy.
-fn tcp()
--> impl Service<Uri, Response = Counted<TokioIo<TcpStream>>, Error: std::error::Error + Send + Sync, Future: Send>
-+ Clone
-+ Send
-+ Sync {
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
-    connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    connector.set_keepalive(Some(KEEPALIVE_AFTER));
-    connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
-    connector.set_keepalive_retries(Some(3));
-    connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
-    // A request that was given up is not to arrive later: closing drops what the peer has not acknowledged yet, where the
-    // kernel would go on sending it, for minutes and perhaps into the next holder's term.
-    connector.map_response(|stream: TokioIo<TcpStream>| {
-        if let Err(error) = stream.inner().set_zero_linger() {
-            tracing::debug!(%error, "linger could not be set");
-        }
-        Counted::new(stream)
-    })
-}
-
-/// The stack on connections that are made so.
-fn over<C>(
-    connector: C,
+pub(super) fn connect(
     config: Config,
     Settings { headers_within, pool_idle, bearer }: Settings,
-) -> Result<(Transport, Client), kube::Error>
-where
-    C: Service<Uri, Response: Read + Write + Connection + Heard + Unpin + Send, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-{
+) -> Result<(Transport, Client), kube::Error> {
+    let connector = match &config.proxy_url {
+        None => direct(),
+        Some(url) => match Proxy::of_url(url) {
+            Some(proxy) => proxy.connector(|tcp| config.rustls_https_connector_with_connector(tcp))?,
+            // Without its URL, which may have a password.
+            None => return Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::default() }),
+        },
+    };
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let answers = Answers::of(&host);
     let count = CountLayer { requests: Arc::new(RestClientMetrics::new(host)), headers_within };

@@ -16,7 +16,6 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +34,7 @@ use tokio::time::Instant;
 
 use super::access::{Denied, authorize};
 use super::{ClusterStanding, Condition, Held, Readiness, Refused, Section, Tree, VERSION, process};
+use crate::http::Peer;
 
 /// A tree that has shown no progress for this long is dead: its heartbeat is many times more frequent.
 const OLDEST_HEARTBEAT: Duration = Duration::from_secs(10);
@@ -69,10 +69,6 @@ impl Admin {
         })
     }
 }
-
-/// Who has made a request; the server puts it beside each.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) SocketAddr);
 
 /// An answer that is not the one that was asked for.
 struct Problem {

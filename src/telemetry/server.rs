@@ -1,43 +1,27 @@
-//! The admin server's connections, all of which are bounded: how many there are, how long a request's head may take,
-//! how large head and body may be, how long an answer may take to be read, and how long a connection may last.
+//! The admin server: the admin routes on a bounded [`Server`], with little to give away.
 //!
-//! One request a connection: whoever asks does so every few seconds at most, and an idle connection would hold a place.
-//!
-//! Slow clients never keep the kubelet out. A connection that has not sent its head holds one of [`MOST_ARRIVING`] places
-//! and is closed when a newer one needs it, oldest first. With the head it takes one of [`MOST_CONNECTIONS`] places, and is
-//! answered 503 where there is none; probes (`/healthz`, `/readyz`) have [`MOST_PROBES`] of their own.
+//! One request a connection: whoever asks does so every few seconds at most, and an idle connection would only hold a socket.
+//! Slow clients never keep the kubelet out: probes (`/healthz`, `/readyz`) have [`MOST_PROBES`] places of their own.
 
-use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::response::IntoResponse;
-use http::{Request, Response, StatusCode};
-use hyper::body::{Body as _, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::Mutex;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::net::TcpListener;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
 
-use super::admin::{Admin, Peer, router};
+use super::admin::{Admin, router};
+use crate::http::{AnswerWithin, Limits, Refusal, Reserved, Server, begins_with};
 
 /// Requests at the same time that are no probes. A scraper or two and a person need a handful.
-const MOST_CONNECTIONS: usize = 64;
+const MOST_REQUESTS: usize = 64;
 /// Probes at the same time. The kubelet needs two.
 const MOST_PROBES: usize = 16;
 /// Connections at the same time whose head is not complete. That of an honest client is there within a round trip.
 const MOST_ARRIVING: usize = 64;
-/// Time for a request's head. It is a few hundred bytes.
+/// Connections at the same time, whatever they do: there is always room beside those that have a place.
+const MOST_CONNECTIONS: usize = 256;
+/// Time for a request's head, and for its body. The head is a few hundred bytes.
 const LONGEST_HEAD: Duration = Duration::from_secs(5);
 /// Bytes for a request's head, hyper's least.
 const LARGEST_HEAD: usize = 8192;
@@ -49,157 +33,59 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(30);
 const LONGEST_CONNECTION: Duration = Duration::from_mins(10);
 /// How often the metrics' recorder is tidied, so that histograms don't grow where nobody scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// Pause after a connection could not be accepted: the process is out of file descriptors, most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time for answers that have begun, at the end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// The places of requests whose head is there.
-#[derive(Clone)]
-struct Places {
-    probes: Arc<Semaphore>,
-    others: Arc<Semaphore>,
-}
-
-impl Places {
-    fn take(&self, path: &str) -> Option<OwnedSemaphorePermit> {
-        let is_probe = ["/healthz", "/readyz"]
-            .iter()
-            .any(|probe| path.strip_prefix(probe).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
-        let places = if is_probe { &self.probes } else { &self.others };
-        Arc::clone(places).try_acquire_owned().ok()
-    }
-}
-
-/// Connections whose head is not complete, the oldest first.
-#[derive(Default)]
-struct Arriving {
-    last: u64,
-    by_number: BTreeMap<u64, AbortHandle>,
-}
-
-impl Arriving {
-    /// Makes room for one more.
-    fn make_room(&mut self) {
-        while self.by_number.len() >= MOST_ARRIVING
-            && let Some((_, oldest)) = self.by_number.pop_first()
-        {
-            oldest.abort();
-        }
-    }
-}
-
-/// A connection's place among those that arrive, until its head is there or it ends.
-struct Arrival {
-    number: u64,
-    arriving: Arc<Mutex<Arriving>>,
-}
-
-impl Drop for Arrival {
-    fn drop(&mut self) {
-        self.arriving.lock().by_number.remove(&self.number);
+fn limits() -> Limits {
+    let probes = Reserved {
+        serves: |request| ["/healthz", "/readyz"].iter().any(|probe| begins_with(request.uri.path(), probe)),
+        most: MOST_PROBES,
+        answer_within: AnswerWithin::Whole(LONGEST_ANSWER),
+    };
+    Limits {
+        most_connections: MOST_CONNECTIONS,
+        most_arriving: MOST_ARRIVING,
+        most_requests: MOST_REQUESTS,
+        answer_within: AnswerWithin::Whole(LONGEST_ANSWER),
+        reserved: vec![probes],
+        longest_head: LONGEST_HEAD,
+        largest_head: LARGEST_HEAD,
+        largest_body: LARGEST_BODY,
+        largest_bodies: Vec::new(),
+        longest_body: LONGEST_HEAD,
+        keep_alive: None,
+        longest_connection: LONGEST_CONNECTION,
+        farewell: FAREWELL,
     }
 }
 
 /// Serves the admin routes on a listener until it is told to stop.
 pub async fn serve(listener: TcpListener, admin: Admin, stop: CancellationToken) {
     let metrics = admin.metrics.clone();
-    let router = router(Arc::new(admin));
-    let places =
-        Places { probes: Arc::new(Semaphore::new(MOST_PROBES)), others: Arc::new(Semaphore::new(MOST_CONNECTIONS)) };
-    let arriving: Arc<Mutex<Arriving>> = Arc::default();
-    let mut connections = JoinSet::new();
-    let mut upkeep = tokio::time::interval(UPKEEP);
-    upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    let mut list = arriving.lock();
-                    list.make_room();
-                    list.last += 1;
-                    let number = list.last;
-                    let arrival = Arrival { number, arriving: Arc::clone(&arriving) };
-                    let task = connections.spawn(converse(stream, peer, arrival, places.clone(), router.clone()));
-                    // It has not run yet: this is the one thread, or the list is locked.
-                    list.by_number.insert(number, task);
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "admin connection not accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
-            Some(_) = connections.join_next() => {}
-            _ = upkeep.tick() => metrics.run_upkeep(),
+    let upkeep = async move {
+        let mut upkeep = tokio::time::interval(UPKEEP);
+        upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            upkeep.tick().await;
+            metrics.run_upkeep();
         }
-    }
-    drop(listener);
-    let all_ended = async { while connections.join_next().await.is_some() {} };
-    // Whoever is not done by then is cut off: the set aborts its tasks when it is dropped.
-    let _ = tokio::time::timeout(FAREWELL, all_ended).await;
-}
-
-/// One request and its answer.
-async fn converse(stream: TcpStream, peer: SocketAddr, arrival: Arrival, places: Places, router: Router) {
-    let answered = Arc::new(Notify::new());
-    let held = Arc::new(Mutex::new((Some(arrival), None)));
-    let (tell, place) = (Arc::clone(&answered), Arc::clone(&held));
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (router, tell, place) = (router.clone(), Arc::clone(&tell), Arc::clone(&place));
-        let taken = places.take(request.uri().path());
-        async move {
-            let has_place = taken.is_some();
-            // Held until the connection ends, since its answer takes as long to be read as its peer likes.
-            *place.lock() = (None, taken);
-            let answer = if has_place { answer(router, peer, request).await } else { busy() };
-            tell.notify_one();
-            Ok::<_, Infallible>(answer)
-        }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(LONGEST_HEAD)
-        .keep_alive(false)
-        .max_buf_size(LARGEST_HEAD)
-        .serve_connection(TokioIo::new(stream), service);
-    let read_too_slowly = async {
-        answered.notified().await;
-        tokio::time::sleep(LONGEST_ANSWER).await;
     };
+    let server = Server::new("admin", limits(), Refusal::into_json);
     tokio::select! {
-        ended = connection => if let Err(error) = ended {
-            tracing::debug!(%peer, %error, "admin connection failed");
-        },
-        () = read_too_slowly => tracing::debug!(%peer, "admin connection cut off: its answer was not read in time"),
-        () = tokio::time::sleep(LONGEST_CONNECTION) => tracing::debug!(%peer, "admin connection cut off"),
-    }
-    drop(held);
-}
-
-fn busy() -> Response<Body> {
-    let body = axum::Json(serde_json::json!({ "error": "too many requests at the same time" }));
-    (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
-}
-
-async fn answer(router: Router, peer: SocketAddr, mut request: Request<Incoming>) -> Response<Body> {
-    if request.body().size_hint().lower() > LARGEST_BODY {
-        let body = axum::Json(serde_json::json!({ "error": "the body is too large" }));
-        return (StatusCode::PAYLOAD_TOO_LARGE, body).into_response();
-    }
-    request.extensions_mut().insert(Peer(peer));
-    match router.oneshot(request.map(Body::new)).await {
-        Ok(answer) => answer,
-        Err(never) => match never {},
+        () = server.serve(listener, router(Arc::new(admin)), stop) => {}
+        () = upkeep => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use futures::FutureExt;
     use futures::future::BoxFuture;
     use serde_json::{Value, json};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
     use tokio::task::JoinHandle;
     use tokio::time::Instant;
 
@@ -354,7 +240,7 @@ mod tests {
     #[tokio::test]
     async fn probes_have_places_of_their_own_and_who_comes_beyond_the_limit_is_told() {
         let running = start_with(Arc::new(Silent)).await;
-        let _held = others(&running, MOST_CONNECTIONS).await;
+        let _held = others(&running, MOST_REQUESTS).await;
         let metrics = "GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n";
         let deadline = Instant::now() + Duration::from_secs(4);
         let refused = loop {

@@ -12,11 +12,12 @@ use tokio::sync::Semaphore;
 
 use super::plugin::{Issued, PluginError};
 use super::{LoadError, Loaded, Source, load};
-use crate::cluster::bearer::{Bearer, NotAToken, Token};
+use crate::cluster::bearer::Bearer;
 use crate::cluster::certificate::Validity;
 use crate::cluster::connection::Connection;
 use crate::cluster::error::{Error, full_text};
 use crate::config::{ClusterConfig, ClusterName};
+use crate::http::{BearerToken, NotAToken};
 
 /// An API server that does not answer `GET /version` within this counts as away.
 pub(in crate::cluster) const PROBE_DEADLINE: Duration = Duration::from_secs(5);
@@ -59,7 +60,7 @@ pub(super) struct Candidate {
 
 /// A new token for the connection in use.
 pub(super) struct NewToken {
-    pub(super) token: Token,
+    pub(super) token: BearerToken,
     pub(super) expires: Option<SystemTime>,
     /// The API server has accepted it.
     pub(super) proven: bool,
@@ -96,7 +97,7 @@ impl Workshop {
         let (Some(_), Some(token), None) = (&used.bearer, &issued.token, &issued.certificate) else {
             return self.connect(used.loaded, issued, prove).await;
         };
-        let token = Token::new(token)?;
+        let token = BearerToken::new(token)?;
         if prove {
             check(used.connection.probe_as(Some(&token), PROBE_DEADLINE).await)?;
         }
@@ -119,7 +120,7 @@ impl Workshop {
     }
 
     async fn connect(&self, loaded: Arc<Loaded>, issued: Issued, prove: bool) -> Result<Found, Refused> {
-        let bearer = issued.token.as_ref().map(Token::new).transpose()?.map(Bearer::new);
+        let bearer = issued.token.as_ref().map(BearerToken::new).transpose()?.map(Bearer::new);
         let mut config = loaded.config.clone();
         if let Some((certificate, key)) = issued.certificate {
             config.auth_info.client_certificate_data = Some(base64(certificate.as_bytes()));

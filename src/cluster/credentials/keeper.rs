@@ -12,11 +12,12 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::candidate::{Candidate, Found, NewToken, Refused, Used, Workshop};
-use super::{Files, files_of};
+use super::files_of;
 use crate::actor::Backoff;
 use crate::cluster::certificate::Validity;
 use crate::cluster::client::Cluster;
 use crate::cluster::connection::Connection;
+use crate::http::Files;
 
 /// Back-off of another try at credentials. A change of a file does not wait for it. The cap bounds how late a plugin that
 /// works again is noticed, and how often one that does not is run.

@@ -9,7 +9,6 @@ mod keeper;
 mod plugin;
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use kube::Config;
 use kube::config::{AuthInfo, AuthProviderConfig, KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -21,6 +20,7 @@ use self::plugin::Plugin;
 use super::error::full_text;
 use super::proxy;
 use crate::config::{ClusterAccess, ClusterConfig};
+use crate::http::{Files, Proxy, of_environment};
 
 /// Where Kubernetes mounts a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -61,9 +61,9 @@ pub async fn configured(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> 
         return Err(Unusable::Password);
     }
     if !is_named {
-        config.proxy_url = proxy::of_environment(&config.cluster_url, |name| std::env::var(name).ok());
+        config.proxy_url = of_environment(&config.cluster_url, |name| std::env::var(name).ok());
     }
-    if config.proxy_url.as_ref().is_some_and(|proxy| proxy::taken_apart(proxy).is_none()) {
+    if config.proxy_url.as_ref().is_some_and(|proxy| Proxy::of_url(proxy).is_none()) {
         return Err(Unusable::Proxy(if is_named { "proxy-url" } else { "HTTPS_PROXY" }));
     }
     Ok(config)
@@ -136,47 +136,6 @@ impl Source {
     }
 }
 
-/// Files and how they looked: a cheap test for change that follows symbolic links, so that the atomic swap of a
-/// mounted secret is seen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Files(Vec<(PathBuf, Option<Stamp>)>);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    length: u64,
-    inode: u64,
-    target: Option<PathBuf>,
-}
-
-impl Files {
-    /// Files that look like this now.
-    fn of(paths: Vec<PathBuf>) -> Self {
-        Self(paths.into_iter().map(|path| (path.clone(), stamp(&path))).collect())
-    }
-
-    /// The same files as they look now.
-    fn seen_now(&self) -> Self {
-        Self::of(self.0.iter().map(|(path, _)| path.clone()).collect())
-    }
-
-    /// Whether any of them looks different now.
-    pub(super) fn changed(&self) -> bool {
-        self.0.iter().any(|(path, seen)| stamp(path) != *seen)
-    }
-}
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    use std::os::unix::fs::MetadataExt;
-    let metadata = std::fs::metadata(path).ok()?;
-    Some(Stamp {
-        modified: metadata.modified().ok(),
-        length: metadata.len(),
-        inode: metadata.ino(),
-        target: std::fs::canonicalize(path).ok(),
-    })
-}
-
 /// The files that matter even when loading fails: they are looked at for the change that mends it.
 pub(super) fn files_of(config: &ClusterConfig) -> Files {
     match &config.access {
@@ -228,8 +187,7 @@ async fn load_merged(paths: Vec<PathBuf>) -> Result<Loaded, LoadError> {
     }
     let kubeconfig = merged.ok_or_else(|| failed("not in a pod, and no kubeconfig is there".into()))?;
     let chosen = kubeconfig.current_context.clone();
-    let mut files = before;
-    files.0.extend(Files::of(referred(&kubeconfig, chosen.as_deref())).0);
+    let files = before.and(referred(&kubeconfig, chosen.as_deref()));
     let configured = configured(kubeconfig, &KubeConfigOptions::default()).await;
     let config = configured.map_err(|source| failed(source.to_string()))?;
     Ok(Loaded::new(config, files))
@@ -259,14 +217,9 @@ pub(super) async fn load(config: &ClusterConfig) -> Result<Loaded, LoadError> {
                 return Err(failed("the file is empty".into()));
             }
             let kubeconfig = Kubeconfig::read_from(path).map_err(|source| failed(full_text(&source)))?;
-            let mut paths = vec![path.clone()];
             let chosen = context.clone().or_else(|| kubeconfig.current_context.clone());
-            paths.extend(referred(&kubeconfig, chosen.as_deref()));
             // The stamp of the kubeconfig itself is from before it was read: a change in between is seen as one.
-            let mut files = Files::of(paths);
-            if let (Some(first), Some(seen)) = (files.0.first_mut(), before.0.into_iter().next()) {
-                *first = seen;
-            }
+            let files = before.and(referred(&kubeconfig, chosen.as_deref()));
             let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
             let configured = configured(kubeconfig, &options).await;
             let config = configured.map_err(|source| failed(source.to_string()))?;
@@ -307,23 +260,6 @@ fn referred(kubeconfig: &Kubeconfig, chosen: Option<&str>) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_atomic_swap_of_a_symbolic_link_is_a_change() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = |name: &str| directory.path().join(name);
-        std::fs::create_dir(path("one")).unwrap();
-        std::fs::create_dir(path("two")).unwrap();
-        std::fs::write(path("one/kubeconfig"), "same").unwrap();
-        std::fs::write(path("two/kubeconfig"), "same").unwrap();
-        std::os::unix::fs::symlink("one", path("..data")).unwrap();
-        std::os::unix::fs::symlink("..data/kubeconfig", path("kubeconfig")).unwrap();
-        let files = Files::of(vec![path("kubeconfig")]);
-        assert!(!files.changed());
-        std::os::unix::fs::symlink("two", path("next")).unwrap();
-        std::fs::rename(path("next"), path("..data")).unwrap();
-        assert!(files.changed());
-    }
 
     #[tokio::test]
     async fn a_broken_kubeconfig_is_named_with_its_reason() {

@@ -2,102 +2,16 @@
 
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, Uri};
 use kube::Config;
 use kube::client::Body;
-use rcgen::CertifiedKey;
-use rustls::ServerConfig;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
 use tower::{BoxError, ServiceExt};
 
-use super::*;
 use crate::cluster::{Clock, Expired, Fence, stack};
-
-const OPENED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
-
-/// Reads up to a text that comes at the end of something, or to the connection's end.
-async fn up_to(stream: &mut (impl AsyncRead + Unpin), end: &str) -> String {
-    let mut read = Vec::new();
-    while !read.ends_with(end.as_bytes()) && stream.read_buf(&mut read).await.unwrap_or(0) > 0 {}
-    String::from_utf8(read).unwrap()
-}
-
-/// The server: what arrives at it, which it answers.
-async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> String {
-    let arrived = up_to(&mut stream, "content").await;
-    if !arrived.is_empty() {
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
-        stream.flush().await.unwrap();
-    }
-    arrived
-}
-
-/// Who proves to be of this name, and the certificate that says so.
-fn proven(name: &str) -> (TlsAcceptor, Vec<u8>) {
-    let CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(signing_key.serialize_der()));
-    let provider = rustls::crypto::ring::default_provider().into();
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = config.with_no_client_auth().with_single_cert(vec![cert.der().clone()], key).unwrap();
-    (TlsAcceptor::from(std::sync::Arc::new(config)), cert.der().to_vec())
-}
-
-/// As many bytes.
-async fn bytes<const COUNT: usize>(stream: &mut (impl AsyncRead + Unpin)) -> [u8; COUNT] {
-    let mut bytes = [0; COUNT];
-    stream.read_exact(&mut bytes).await.unwrap();
-    bytes
-}
-
-/// A text with its length before it.
-async fn text(stream: &mut (impl AsyncRead + Unpin)) -> String {
-    let length = stream.read_u8().await.unwrap();
-    let mut text = vec![0; length.into()];
-    stream.read_exact(&mut text).await.unwrap();
-    String::from_utf8(text).unwrap()
-}
-
-/// A proxy's part of RFC 1928 and 1929, up to the open tunnel: who asked, by user and password, and for which server.
-async fn socks(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> (Option<(String, String)>, String, u16) {
-    let [version, methods] = bytes(stream).await;
-    assert_eq!((version, methods), (5, 1));
-    let [method] = bytes(stream).await;
-    stream.write_all(&[5, method]).await.unwrap();
-    let who = if method == 2 {
-        assert_eq!(bytes(stream).await, [1]);
-        let who = (text(stream).await, text(stream).await);
-        stream.write_all(&[1, 0]).await.unwrap();
-        Some(who)
-    } else {
-        assert_eq!(method, 0);
-        None
-    };
-    assert_eq!(bytes(stream).await, [5, 1, 0, 3], "to connect, to a name");
-    let (server, port) = (text(stream).await, stream.read_u16().await.unwrap());
-    stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
-    (who, server, port)
-}
-
-/// A proxy that opens its one tunnel when it is told to, with the server behind it: what the proxy is asked, and what
-/// arrives at the server, which answers.
-async fn proxy() -> (String, oneshot::Sender<()>, oneshot::Receiver<String>, JoinHandle<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let ((open, opened), (asked, was_asked)) = (oneshot::channel(), oneshot::channel());
-    let server = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        asked.send(up_to(&mut stream, "\r\n\r\n").await).unwrap();
-        opened.await.unwrap();
-        stream.write_all(OPENED).await.unwrap();
-        serve(stream).await
-    });
-    (address, open, was_asked, server)
-}
+use crate::http::scripted::{OPENED, proven, proxy, serve, socks, up_to};
 
 /// A request, under a claim, to a server whose name only the proxy knows.
 fn post(proxy: &str, fence: &Fence) -> JoinHandle<Result<u16, BoxError>> {
@@ -212,63 +126,4 @@ async fn a_socks_proxy_finds_the_server_by_its_name_and_hears_a_password_where_t
         assert_eq!(asked, (expected, "hub.invalid".to_owned(), 6443));
         assert!(arrived.starts_with("POST /things HTTP/1.1\r\n") && arrived.ends_with("content"), "{arrived}");
     }
-}
-
-#[test]
-fn a_socks_proxy_without_a_port_is_at_1080_and_any_other_where_its_scheme_is() {
-    for (proxy, expected) in [
-        ("socks5://proxy.test", Some(1080)),
-        ("socks5h://me:word@proxy.test", Some(1080)),
-        ("socks5://proxy.test:", Some(1080)),
-        ("socks5://[fd00::1]", Some(1080)),
-        ("socks5://me:word@[fd00::1]:1081", Some(1081)),
-        ("socks5://proxy.test:80", Some(80)),
-        ("http://proxy.test", None),
-        ("https://proxy.test", None),
-        ("https://proxy.test:1080", Some(1080)),
-    ] {
-        let apart = taken_apart(&proxy.parse().unwrap()).unwrap();
-        assert_eq!(apart.uri().port_u16(), expected, "{proxy}");
-        assert_eq!(apart.raw_auth().is_some(), proxy.starts_with("socks") && proxy.contains("me:word"), "{proxy}");
-    }
-    assert_eq!(taken("https://hub.test", &[("HTTPS_PROXY", "socks5://p")]), Some("socks5://p/".into()));
-}
-
-fn taken(server: &str, environment: &[(&str, &str)]) -> Option<String> {
-    let variable =
-        |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-    of_environment(&server.parse().unwrap(), variable).map(|proxy| proxy.to_string())
-}
-
-#[test]
-fn the_environments_proxy_is_taken_but_for_whom_no_proxy_names() {
-    let set = [("HTTPS_PROXY", "http://me:word@proxy.test:3128"), ("NO_PROXY", "10.0.0.0/8, .inside.test,edge.test")];
-    let proxy = Some("http://me:word@proxy.test:3128/".to_owned());
-    for (server, expected) in [
-        ("https://hub.test:6443", proxy.clone()),
-        ("https://11.0.0.1:6443", proxy),
-        ("https://10.0.0.1:6443", None),
-        ("https://a.inside.test", None),
-        ("https://edge.test:6443", None),
-        ("https://localhost:6443", None),
-        ("https://127.0.0.1:6443", None),
-        ("https://[::1]:6443", None),
-        ("http://hub.test:8080", None),
-    ] {
-        assert_eq!(taken(server, &set), expected, "{server}");
-    }
-    assert_eq!(taken("https://hub.test", &[("https_proxy", "proxy.test:1")]), Some("http://proxy.test:1/".into()));
-    assert_eq!(taken("http://hub.test", &[("HTTP_PROXY", "http://proxy.test")]), Some("http://proxy.test/".into()));
-    assert_eq!(taken("https://hub.test", &[("HTTPS_PROXY", "http://p"), ("NO_PROXY", "*")]), None);
-    assert_eq!(taken("https://hub.test", &[("HTTPS_PROXY", "")]), None);
-}
-
-#[test]
-fn a_password_is_told_to_the_proxy_and_is_not_part_of_its_address() {
-    let apart = taken_apart(&Uri::from_static("http://me:word@proxy.test:3128")).unwrap();
-    assert_eq!((apart.uri().to_string().as_str(), apart.raw_auth()), ("http://proxy.test:3128/", None));
-    assert_eq!(apart.basic_auth().unwrap(), "Basic bWU6d29yZA==");
-    let apart = taken_apart(&Uri::from_static("socks5://me:word@proxy.test:1080")).unwrap();
-    assert_eq!((apart.uri().host(), apart.raw_auth()), (Some("proxy.test"), Some(("me", "word"))));
-    assert!(taken_apart(&Uri::from_static("ftp://proxy.test")).is_none());
 }

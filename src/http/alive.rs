@@ -36,7 +36,7 @@ const PROOF: u32 = 2;
 
 /// How often the servers behind a transport's connections have answered.
 #[derive(Clone, Debug)]
-pub(super) struct Answers {
+pub struct Answers {
     /// The server's host and port.
     server: Arc<str>,
     count: Arc<AtomicU32>,
@@ -44,7 +44,7 @@ pub(super) struct Answers {
 
 impl Answers {
     /// None so far, of this host and port.
-    pub(super) fn of(server: &str) -> Self {
+    pub fn of(server: &str) -> Self {
         Self { server: server.into(), count: Arc::default() }
     }
 
@@ -59,19 +59,21 @@ impl Answers {
     }
 }
 
-/// How many bytes have been read of a connection, below TLS.
-pub(super) trait Heard {
+/// How much has come over a connection, below TLS.
+pub trait Heard {
+    /// How often something came.
     fn heard(&self) -> u64;
 }
 
 /// A connection that counts what is read of it.
-pub(super) struct Counted<T> {
+pub struct Counted<T> {
     inner: T,
     heard: u64,
 }
 
 impl<T> Counted<T> {
-    pub(super) fn new(inner: T) -> Self {
+    /// Nothing has been read of it so far.
+    pub fn new(inner: T) -> Self {
         Self { inner, heard: 0 }
     }
 }
@@ -102,7 +104,7 @@ impl<T: Read + Unpin> Read for Counted<T> {
 }
 
 /// A connection to a server that is asked for a sign of life when it is silent.
-pub(super) struct Alive<T> {
+pub struct Alive<T> {
     inner: MaybeHttpsStream<T>,
     answers: Answers,
     /// What was heard when anything was heard last, and when that was.
@@ -124,7 +126,8 @@ enum Asked {
 }
 
 impl<T: Heard> Alive<T> {
-    pub(super) fn new(inner: MaybeHttpsStream<T>, answers: Answers) -> Self {
+    /// Around a connection to the server whose answers these are.
+    pub fn new(inner: MaybeHttpsStream<T>, answers: Answers) -> Self {
         let is_current = match &inner {
             MaybeHttpsStream::Http(_) => false,
             MaybeHttpsStream::Https(stream) => {

@@ -1,0 +1,84 @@
+//! Files that are read again when they change: keys, certificates, kubeconfigs.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Files and how they looked: a cheap test for change that follows symbolic links, so that the atomic swap of a
+/// mounted secret is seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files(Vec<(PathBuf, Option<Stamp>)>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    length: u64,
+    inode: u64,
+    target: Option<PathBuf>,
+}
+
+impl Files {
+    /// Files that look like this now.
+    pub fn of(paths: Vec<PathBuf>) -> Self {
+        Self(paths.into_iter().map(|path| (path.clone(), stamp(&path))).collect())
+    }
+
+    /// These files as they looked, and further ones as they look now.
+    #[must_use]
+    pub fn and(mut self, paths: Vec<PathBuf>) -> Self {
+        self.0.extend(Self::of(paths).0);
+        self
+    }
+
+    /// The same files as they look now.
+    #[must_use]
+    pub fn seen_now(&self) -> Self {
+        Self::of(self.0.iter().map(|(path, _)| path.clone()).collect())
+    }
+
+    /// Whether any of them looks different now.
+    pub fn changed(&self) -> bool {
+        self.0.iter().any(|(path, seen)| stamp(path) != *seen)
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path).ok()?;
+    Some(Stamp {
+        modified: metadata.modified().ok(),
+        length: metadata.len(),
+        inode: metadata.ino(),
+        target: std::fs::canonicalize(path).ok(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_atomic_swap_of_a_symbolic_link_is_a_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        std::fs::create_dir(path("one")).unwrap();
+        std::fs::create_dir(path("two")).unwrap();
+        std::fs::write(path("one/kubeconfig"), "same").unwrap();
+        std::fs::write(path("two/kubeconfig"), "same").unwrap();
+        std::os::unix::fs::symlink("one", path("..data")).unwrap();
+        std::os::unix::fs::symlink("..data/kubeconfig", path("kubeconfig")).unwrap();
+        let files = Files::of(vec![path("kubeconfig")]);
+        assert!(!files.changed());
+        std::os::unix::fs::symlink("two", path("next")).unwrap();
+        std::fs::rename(path("next"), path("..data")).unwrap();
+        assert!(files.changed());
+    }
+
+    #[test]
+    fn further_files_do_not_renew_how_the_first_ones_looked() {
+        let directory = tempfile::tempdir().unwrap();
+        let (first, second) = (directory.path().join("first"), directory.path().join("second"));
+        let files = Files::of(vec![first.clone()]);
+        std::fs::write(first, "new").unwrap();
+        assert!(files.and(vec![second]).changed());
+    }
+}

@@ -1,0 +1,248 @@
+//! A server for the routes of any [`Router`], all of whose connections and requests are bounded ([`Limits`]).
+//!
+//! Slow clients never keep others out. A connection arrives until the head of its first request is complete, its TLS handshake
+//! included; so many may, and the oldest of them is closed for a newer one. With its head a request takes one of the places
+//! of its kind, or is refused, and gives it back when its answer has been written; so an idle connection has no place, and is
+//! closed when a newer one needs the room. An answer that is not read in time ends its connection.
+//!
+//! One task has all of a connection: it is accepted here, spoken with here, and its [`Standing`](super::standing) says what
+//! it is doing.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::DefaultBodyLimit;
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use super::arrival::{Arrival, Outcome};
+use super::limits::{Limits, Places, Refusal};
+use super::observed::{Answer, Observed, Socket, Transport};
+use super::registry::{Entry, Registry};
+use super::standing::{Cut, Shared, Watchdog};
+use super::tls::ServerTls;
+
+/// Pause after a connection could not be accepted: the process is out of file descriptors, most likely.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Who has made a request; the server puts it beside each, as an extension.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
+
+/// A bounded server.
+pub struct Server {
+    /// What the log calls it.
+    name: &'static str,
+    limits: Limits,
+    refuse: fn(Refusal) -> Response<Body>,
+    tls: Option<ServerTls>,
+}
+
+impl Server {
+    /// A server without TLS. `refuse` words what the server itself answers.
+    pub fn new(name: &'static str, limits: Limits, refuse: fn(Refusal) -> Response<Body>) -> Self {
+        Self { name, limits, refuse, tls: None }
+    }
+
+    /// The same with TLS.
+    #[must_use]
+    pub fn with_tls(self, tls: ServerTls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
+    /// Serves the routes on a listener until it is told to stop, and then what is under way for as long as the limits say.
+    ///
+    /// A stream should end when it is told to stop, too; it is cut off otherwise.
+    pub async fn serve(self, listener: TcpListener, router: Router, stop: CancellationToken) {
+        let Self { name, limits, refuse, mut tls } = self;
+        let acceptor = tls.as_ref().map(ServerTls::acceptor);
+        let reloading = async {
+            match &mut tls {
+                Some(tls) => tls.keep_up_to_date().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(reloading);
+        let registry = Registry::new(limits.most_connections, limits.most_arriving);
+        let (farewell, places) = (limits.farewell, Places::of(&limits));
+        // The bound of the route is the only one: axum's own would cut off what a route may take.
+        let router = router.layer(DefaultBodyLimit::disable());
+        let service = Arc::new(Service { name, limits, refuse, acceptor, places, router, stop: stop.clone() });
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => if let Some(entry) = registry.admit() {
+                        connections.spawn(Arc::clone(&service).converse(stream, peer, entry));
+                    } else {
+                        tracing::debug!(server = name, %peer, "connection closed: all others have requests");
+                    },
+                    Err(error) => {
+                        tracing::warn!(server = name, %error, "connection not accepted");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                Some(_) = connections.join_next() => {}
+                never = &mut reloading => match never {},
+            }
+        }
+        drop(listener);
+        let all_ended = async { while connections.join_next().await.is_some() {} };
+        // Whoever is not done by then is cut off: the set aborts its tasks when it is dropped.
+        let _ = tokio::time::timeout(farewell, all_ended).await;
+    }
+}
+
+/// A running server, as its connections share it.
+struct Service {
+    name: &'static str,
+    limits: Limits,
+    refuse: fn(Refusal) -> Response<Body>,
+    acceptor: Option<TlsAcceptor>,
+    places: Places,
+    router: Router,
+    stop: CancellationToken,
+}
+
+/// Why a connection has ended before its time.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error(transparent)]
+    Cut(#[from] Cut),
+    #[error("a newer one needed its room")]
+    Evicted,
+    #[error("failed to agree on TLS")]
+    Tls(#[source] std::io::Error),
+    #[error("failed to speak HTTP")]
+    Http(#[source] hyper::Error),
+}
+
+impl Service {
+    async fn converse(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, entry: Entry) {
+        let evicted = entry.evicted();
+        let standing = Shared::new(entry, &self.limits);
+        let mut watchdog = standing.watchdog();
+        let ended = tokio::select! {
+            biased;
+            ended = self.speak(stream, peer, &standing, &mut watchdog) => ended,
+            () = evicted.notified() => Err(Ended::Evicted),
+        };
+        if let Err(reason) = ended {
+            let source = std::error::Error::source(&reason);
+            tracing::debug!(server = self.name, %peer, %reason, source, "connection ended");
+        }
+    }
+
+    /// All requests of a connection, and their answers.
+    async fn speak(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        standing: &Shared,
+        watchdog: &mut Watchdog,
+    ) -> Result<(), Ended> {
+        if self.limits.keep_alive.is_some() {
+            // The small pieces of a stream would wait for the acknowledgement of the ones before.
+            let _ = stream.set_nodelay(true);
+        }
+        let socket = Socket::new(stream, standing.clone());
+        let transport = match &self.acceptor {
+            None => Transport::Plain(socket),
+            Some(acceptor) => tokio::select! {
+                biased;
+                agreed = acceptor.accept(socket) => Transport::Tls(Box::new(agreed.map_err(Ended::Tls)?)),
+                cut = watchdog.barks() => return Err(cut.into()),
+            },
+        };
+        let service = service_fn(|request| self.answer_in_its_place(peer, standing, request));
+        let connection = http1::Builder::new()
+            // The watchdog has the deadlines of heads and of idle connections: hyper knows one for both.
+            .header_read_timeout(None)
+            .keep_alive(self.limits.keep_alive.is_some())
+            .max_buf_size(self.limits.largest_head)
+            .serve_connection(TokioIo::new(Observed::new(transport, standing.clone())), service);
+        tokio::pin!(connection);
+        let (mut is_told, mut is_ending) = (false, false);
+        loop {
+            tokio::select! {
+                biased;
+                ended = connection.as_mut() => return ended.map_err(Ended::Http),
+                cut = watchdog.barks() => match cut {
+                    Cut::Idle if !is_ending => {}
+                    cut => return Err(cut.into()),
+                },
+                () = self.stop.cancelled(), if !is_told => {
+                    is_told = true;
+                    if standing.is_arriving() {
+                        // The head is waited for. The answer says that it is the last.
+                        continue;
+                    }
+                }
+            }
+            // What is under way goes on, and says that it is the last.
+            is_ending = true;
+            connection.as_mut().graceful_shutdown();
+        }
+    }
+
+    /// Answers a request if there is a place for it.
+    async fn answer_in_its_place(
+        &self,
+        peer: SocketAddr,
+        standing: &Shared,
+        request: Request<Incoming>,
+    ) -> Result<Response<Answer>, Infallible> {
+        let (parts, body) = request.into_parts();
+        let (place, answer_within) = self.places.take(&parts);
+        let has_place = place.is_some();
+        standing.works(place);
+        let request = Request::from_parts(parts, body);
+        let mut answer = if has_place { self.answer(peer, request).await } else { (self.refuse)(Refusal::Busy) };
+        let may_be_kept = standing.answers(answer_within) && !self.stop.is_cancelled();
+        if self.limits.keep_alive.is_some() && !may_be_kept {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(answer.map(|body| Answer::new(body, standing.clone())))
+    }
+
+    async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Response<Body> {
+        let largest = self.limits.largest_body_of(request.uri().path());
+        if request.body().size_hint().lower() > largest {
+            return (self.refuse)(Refusal::BodyTooLarge(largest));
+        }
+        let outcome = Outcome::default();
+        let (mut parts, body) = request.into_parts();
+        parts.extensions.insert(Peer(peer));
+        let body = if body.is_end_stream() {
+            Body::empty()
+        } else {
+            Body::new(Arrival::new(body, largest, self.limits.longest_body, Arc::clone(&outcome)))
+        };
+        let answer = match self.router.clone().oneshot(Request::from_parts(parts, body)).await {
+            Ok(answer) => answer,
+            Err(never) => match never {},
+        };
+        match outcome.get() {
+            None => answer,
+            Some(refusal) => (self.refuse)(*refusal),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Whom a client trusts to prove who a server is.
+
+use std::path::{Path, PathBuf};
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::{ClientConfig, RootCertStore};
+
+/// Why nobody can be trusted.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// The file of authorities could not be read, or has none.
+    #[error("failed to read the certificate authorities in {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        source: pem::Error,
+    },
+    /// A certificate in the file is none of an authority.
+    #[error("failed to use the certificate authorities in {}", path.display())]
+    Use {
+        /// The file.
+        path: PathBuf,
+        /// What rustls said.
+        source: rustls::Error,
+    },
+    /// There is no file, and the system has none.
+    #[error("the system has no certificate authorities")]
+    Nobody,
+    /// TLS itself could not be set up.
+    #[error("failed to set up TLS")]
+    SetUp(#[source] rustls::Error),
+}
+
+/// TLS 1.2 and 1.3 to servers that the system's authorities vouch for, or those in the file. Blocks: it reads files.
+pub(super) fn client_config(authorities: Option<&Path>) -> Result<ClientConfig, TrustError> {
+    let mut roots = RootCertStore::empty();
+    // Those that can't be read are no use.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if let Some(path) = authorities {
+        let unread = |source| TrustError::Read { path: path.to_owned(), source };
+        let certificates: Vec<_> =
+            CertificateDer::pem_file_iter(path).map_err(unread)?.collect::<Result<_, _>>().map_err(unread)?;
+        if certificates.is_empty() {
+            return Err(unread(pem::Error::NoItemsFound));
+        }
+        for certificate in certificates {
+            roots.add(certificate).map_err(|source| TrustError::Use { path: path.to_owned(), source })?;
+        }
+    }
+    if roots.is_empty() {
+        return Err(TrustError::Nobody);
+    }
+    let provider = rustls::crypto::ring::default_provider().into();
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    Ok(builder.map_err(TrustError::SetUp)?.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_authorities_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ca.crt");
+        for content in [None, Some(""), Some("-----BEGIN CERTIFICATE-----\nAAAA\n")] {
+            if let Some(content) = content {
+                std::fs::write(&path, content).unwrap();
+            }
+            let error = client_config(Some(&path)).expect_err("refused");
+            assert_eq!(error.to_string(), format!("failed to read the certificate authorities in {}", path.display()));
+        }
+        let certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        std::fs::write(&path, certificate).unwrap();
+        let error = client_config(Some(&path)).expect_err("refused");
+        assert_eq!(error.to_string(), format!("failed to use the certificate authorities in {}", path.display()));
+    }
+}
