@@ -12,6 +12,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
 
 use super::Error;
+use super::error::ConnectError;
 use super::session::{Messages, Session};
 use super::source::Current;
 use super::tls::Tls;
@@ -106,21 +107,18 @@ impl Access {
         &self,
         connect: impl Fn(&Way) -> BoxFuture<'_, Result<C, tokio_postgres::Error>> + Sync,
     ) -> Result<C, Error> {
-        let mut last = Error::Connect { reason: "there is no way to connect".to_owned() };
+        let mut last = Error::unconnected(ConnectError::NoWay);
         for way in &self.ways {
             match tokio::time::timeout(self.limit, connect(way)).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(error)) => {
                     let other_way_may_do = is_about_transport(&error);
-                    last = Error::of_connecting(&error);
+                    last = Error::of_connecting(error);
                     if !other_way_may_do {
                         break;
                     }
                 }
-                Err(_) => {
-                    let limit = humantime::format_duration(self.limit);
-                    return Err(Error::Connect { reason: format!("no answer within {limit}") });
-                }
+                Err(_) => return Err(Error::unconnected(ConnectError::Silent(self.limit))),
             }
         }
         Err(last)
@@ -134,18 +132,17 @@ impl Manager {
 
     /// Reads the URL and the certificates that it names. They may have been rotated, and lie on a disk that hangs.
     async fn access(&self) -> Result<Access, Error> {
-        let not_in_time =
-            |_| Error::Connect { reason: "the database's URL or certificates were not read in time".into() };
+        let not_in_time = |_| Error::unconnected(ConnectError::NotRead);
         let reading = Arc::clone(&self.reading).lock_owned();
         let reading = tokio::time::timeout(READ_WITHIN, reading).await.map_err(not_in_time)?;
         let current = self.current.clone();
         let read = tokio::task::spawn_blocking(move || {
             let _reading = reading;
-            let (changes, url) = current.read().map_err(|error| Error::Connect { reason: error.to_string() })?;
+            let (changes, url) = current.read().map_err(Error::unconnected)?;
             Access::new(&url, changes)
         });
         let read = tokio::time::timeout(READ_WITHIN, read).await.map_err(not_in_time)?;
-        read.map_err(|error| Error::Connect { reason: error.to_string() })?
+        read.map_err(Error::unconnected)?
     }
 
     /// Whether a connection has ended, or was made by an earlier URL.
@@ -195,7 +192,7 @@ impl ManageConnection for Manager {
     }
 
     async fn is_valid(&self, connection: &mut Pooled) -> Result<(), Error> {
-        connection.client.check_connection().await.map_err(|error| Error::of_statement("check", &error))
+        connection.client.check_connection().await.map_err(|error| Error::of_statement("check", error))
     }
 
     fn has_broken(&self, connection: &mut Pooled) -> bool {

@@ -16,7 +16,7 @@ mod source;
 mod tls;
 mod url;
 
-pub use error::Error;
+pub use error::{Error, ServerError, Source};
 pub use pool::{Database, Param, PoolState, Rows, column};
 pub use session::{Messages, Session};
 pub use source::{DatabaseSource, UnusableUrl};

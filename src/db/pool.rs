@@ -1,6 +1,7 @@
 //! The pool of connections, and the one way to run a statement.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bb8::{ErrorSink, Pool, PooledConnection, RunError};
@@ -107,7 +108,7 @@ impl Database {
             connection.cancel();
             return Err(Error::Silent { query, within });
         };
-        let stream = stream.map_err(|error| Error::of_statement(query, &error))?;
+        let stream = stream.map_err(|error| Error::of_statement(query, error))?;
         Ok(Rows { query, begun, within, stream: Box::pin(stream), connection })
     }
 
@@ -181,7 +182,7 @@ impl Rows {
         };
         match next {
             Some(Ok(row)) => Ok(Some(row)),
-            Some(Err(error)) => Err(Error::of_statement(self.query, &error)),
+            Some(Err(error)) => Err(Error::of_statement(self.query, error)),
             None => {
                 telemetry::db_query(self.query, self.begun.elapsed());
                 Ok(None)
@@ -197,7 +198,7 @@ impl Rows {
 
 /// A column of a row of the statement `query`.
 pub fn column<'r, T: FromSql<'r>>(query: &'static str, row: &'r Row, index: usize) -> Result<T, Error> {
-    row.try_get(index).map_err(|error| Error::Decode { query, reason: error.to_string() })
+    row.try_get(index).map_err(|error| Error::Decode { query, source: Arc::new(error) })
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 //! Its two halves are a [`Session`], which is asked, and [`Messages`], which must be read for anything to be answered.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, Stream, StreamExt};
 use tokio_postgres::tls::TlsStream;
 use tokio_postgres::{AsyncMessage, Client, Connection, Row, Socket};
 
+use super::error::ConnectError;
 use super::pool::typed;
 use super::{Error, Param};
 
@@ -46,8 +48,7 @@ impl Session {
 
     /// Runs statements, one after the other, without their results. `query` names them in errors.
     pub async fn run(&self, query: &'static str, text: &str) -> Result<(), Error> {
-        let answer =
-            async { self.client.batch_execute(text).await.map_err(|error| Error::of_statement(query, &error)) };
+        let answer = async { self.client.batch_execute(text).await.map_err(|error| Error::of_statement(query, error)) };
         self.in_time(query, answer).await
     }
 
@@ -55,11 +56,11 @@ impl Session {
     pub async fn rows(&self, query: &'static str, text: &str, params: &[Param]) -> Result<Vec<Row>, Error> {
         let answer = async {
             let rows = self.client.query_typed_raw(text, typed(params)).await;
-            let rows = rows.map_err(|error| Error::of_statement(query, &error))?;
+            let rows = rows.map_err(|error| Error::of_statement(query, error))?;
             let mut rows = Box::pin(rows);
             let mut all = Vec::new();
             while let Some(row) = rows.next().await {
-                all.push(row.map_err(|error| Error::of_statement(query, &error))?);
+                all.push(row.map_err(|error| Error::of_statement(query, error))?);
             }
             Ok(all)
         };
@@ -93,11 +94,8 @@ impl Messages {
                 Some(Ok(AsyncMessage::Notification(notification))) => return Ok(notification.payload().to_owned()),
                 Some(Ok(AsyncMessage::Notice(notice))) => tracing::debug!(%notice, "notice of the database"),
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(Error::of_statement("listen", &error)),
-                None => {
-                    let reason = "the server has closed it".to_owned();
-                    return Err(Error::Lost { query: "listen", reason });
-                }
+                Some(Err(error)) => return Err(Error::of_statement("listen", error)),
+                None => return Err(Error::Lost { query: "listen", source: Arc::new(ConnectError::Closed) }),
             }
         }
     }

@@ -81,7 +81,7 @@ async fn check_database(config: &StatusSyncConfig) -> Vec<String> {
         Err(error) => return vec![full_text(&error)],
     };
     let place = url.place();
-    let fault = |error: db::Error| vec![format!("database {place}: {error}")];
+    let fault = |error: db::Error| vec![format!("database {place}: {}", full_text(&error))];
     let (session, mut messages) = match Database::new(config.database.clone()).session("check").await {
         Ok(halves) => halves,
         Err(error) => return fault(error),

@@ -18,6 +18,7 @@ use super::config::StatusFamily;
 use super::poller::Poller;
 use super::triggers::{self, CHANNEL};
 use crate::actor::{Backoff, BoxError, Scope};
+use crate::cluster::full_text;
 use crate::db::{self, Database, Messages, Session};
 use crate::telemetry::ListenerMetrics;
 
@@ -197,12 +198,13 @@ impl Listener {
     }
 
     fn failed(&self, error: &db::Error, failures: u32) {
+        let (kind, text) = (error.kind(), full_text(error));
         if failures == 0 {
-            tracing::warn!(kind = error.kind(), %error, "not listening for changes, trying on");
+            tracing::warn!(kind, error = %text, "not listening for changes, trying on");
         } else {
-            tracing::debug!(kind = error.kind(), %error, "still not listening for changes");
+            tracing::debug!(kind, error = %text, "still not listening for changes");
         }
-        let failure = Some((error.kind(), error.to_string()));
+        let failure = Some((kind, text));
         self.report.send_modify(|report| report.failure = failure);
     }
 }

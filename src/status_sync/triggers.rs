@@ -9,6 +9,7 @@ use std::fmt;
 
 use super::config::StatusFamily;
 use super::family::facts;
+use crate::cluster::full_text;
 use crate::db::{self, Database, DatabaseSource, Param, Session, column};
 
 /// Channel of the notifications, whose text is the changed table: `status.compliance`.
@@ -122,7 +123,7 @@ pub async fn make(session: &Session, wanted: &[String]) -> Result<BTreeMap<Strin
         );
         if let Err(error) = alone(session, "make_function", &function).await {
             lost(&error)?;
-            let reason = error.to_string();
+            let reason = full_text(&error);
             faults.extend(plan.tables.iter().map(|table| (table.clone(), reason.clone())));
             return Ok(faults);
         }
@@ -135,7 +136,7 @@ pub async fn make(session: &Session, wanted: &[String]) -> Result<BTreeMap<Strin
         );
         if let Err(error) = alone(session, "make_trigger", &trigger).await {
             lost(&error)?;
-            faults.insert(table, error.to_string());
+            faults.insert(table, full_text(&error));
         }
     }
     Ok(faults)
