@@ -1,7 +1,7 @@
 //! Access to a PostgreSQL database.
 //!
-//! A [`DatabaseUrl`] is what the configuration names, with everything that libpq's URL can say about TLS; its
-//! [`DatabaseSource`] is the configuration itself or a file. A [`Database`] is the pool behind it: every statement goes through it, is named for metrics, and every error is sorted
+//! A [`DatabaseUrl`] is the connection string that the configuration names, a `postgres://` URL or libpq's keywords, with
+//! everything that libpq can say about TLS; its [`DatabaseSource`] is the configuration itself or a file. A [`Database`] is the pool behind it: every statement goes through it, is named for metrics, and every error is sorted
 //! once ([`Error`]). What lasts as long as a connection does has one of its own, beside the pool ([`Session`]).
 //! Statements are sent unprepared with typed parameters, and their columns are of built-in types: nothing is looked up
 //! in the catalogue.
@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 mod error;
+mod keywords;
 mod manager;
 mod pool;
 mod session;

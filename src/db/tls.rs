@@ -11,7 +11,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
@@ -179,10 +179,11 @@ impl ServerCertVerifier for AnyName {
 impl MakeTlsConnect<Socket> for Tls {
     type Stream = Stream;
     type TlsConnect = Handshake;
-    type Error = rustls::pki_types::InvalidDnsNameError;
+    type Error = InvalidDnsNameError;
 
     fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, Self::Error> {
-        let name = ServerName::try_from(host)?.to_owned();
+        // The driver asks for each connection, also over a socket, which has no name and never gets to a handshake.
+        let name = if host.is_empty() { None } else { Some(ServerName::try_from(host)?.to_owned()) };
         Ok(Handshake { connector: TlsConnector::from(Arc::clone(&self.config)), name })
     }
 }
@@ -190,7 +191,7 @@ impl MakeTlsConnect<Socket> for Tls {
 /// One handshake to be.
 pub(super) struct Handshake {
     connector: TlsConnector,
-    name: ServerName<'static>,
+    name: Option<ServerName<'static>>,
 }
 
 impl TlsConnect<Socket> for Handshake {
@@ -199,7 +200,11 @@ impl TlsConnect<Socket> for Handshake {
     type Future = BoxFuture<'static, io::Result<Stream>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
-        Box::pin(async move { Ok(Stream(Box::new(self.connector.connect(self.name, socket).await?))) })
+        Box::pin(async move {
+            let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "no host's name to verify");
+            let name = self.name.ok_or_else(nameless)?;
+            Ok(Stream(Box::new(self.connector.connect(name, socket).await?)))
+        })
     }
 }
 
