@@ -29,6 +29,12 @@ pub enum Error {
         /// The server's answer.
         source: Arc<ServerError>,
     },
+    /// The server refused what every new connection runs first.
+    #[error("the database connection can't be set up")]
+    SetUp {
+        /// The server's answer.
+        source: Arc<ServerError>,
+    },
     /// No connection of the pool became free in time.
     #[error("no database connection became free within {seconds} s")]
     PoolExhausted {
@@ -83,6 +89,13 @@ pub enum Error {
         /// The server's answer.
         source: Arc<ServerError>,
     },
+    /// A transaction was committed though one of its statements had failed, or used though it had ended. Nothing of it was
+    /// written.
+    #[error("transaction {name} was rolled back: one of its statements had failed")]
+    RolledBack {
+        /// The transaction's name.
+        name: &'static str,
+    },
     /// A parameter is not of the type that it is sent as. Nothing was sent.
     #[error("failed to encode a parameter of statement {query}")]
     Encode {
@@ -107,6 +120,7 @@ impl Error {
         match self {
             Self::Connect { .. } => "connect",
             Self::Unauthorized { .. } => "unauthorized",
+            Self::SetUp { .. } => "set_up",
             Self::PoolExhausted { .. } => "pool_exhausted",
             Self::Lost { .. } => "lost",
             Self::Cancelled { .. } => "cancelled",
@@ -114,6 +128,7 @@ impl Error {
             Self::Forbidden { .. } => "forbidden",
             Self::Missing { .. } => "missing",
             Self::Statement { .. } => "statement",
+            Self::RolledBack { .. } => "rolled_back",
             Self::Encode { .. } => "encode",
             Self::Decode { .. } => "decode",
         }
@@ -128,12 +143,17 @@ impl Error {
     pub fn server(&self) -> Option<&ServerError> {
         match self {
             Self::Unauthorized { source }
+            | Self::SetUp { source }
             | Self::Cancelled { source, .. }
             | Self::Forbidden { source, .. }
             | Self::Missing { source, .. }
             | Self::Statement { source, .. } => Some(source),
             Self::Connect { source } | Self::Lost { source, .. } => source.downcast_ref(),
-            Self::PoolExhausted { .. } | Self::Silent { .. } | Self::Encode { .. } | Self::Decode { .. } => None,
+            Self::PoolExhausted { .. }
+            | Self::Silent { .. }
+            | Self::RolledBack { .. }
+            | Self::Encode { .. }
+            | Self::Decode { .. } => None,
         }
     }
 
@@ -147,6 +167,14 @@ impl Error {
         match ServerError::of(&error) {
             Some(refused) if refused.is_account() => Self::Unauthorized { source: Arc::new(refused) },
             Some(refused) => Self::unconnected(refused),
+            None => Self::unconnected(error),
+        }
+    }
+
+    /// Sorts an error of what every new connection runs first.
+    pub(super) fn of_set_up(error: tokio_postgres::Error) -> Self {
+        match ServerError::of(&error) {
+            Some(refused) => Self::SetUp { source: Arc::new(refused) },
             None => Self::unconnected(error),
         }
     }
@@ -245,6 +273,9 @@ pub(super) enum ConnectError {
     /// The list of ways to connect is empty.
     #[error("there is no way to connect")]
     NoWay,
+    /// A statement was not answered in time, and may still run.
+    #[error("an earlier statement was not answered in time")]
+    Spent,
     /// The server has closed the connection between two messages.
     #[error("the server has closed it")]
     Closed,

@@ -6,7 +6,7 @@ use super::config::StatusSyncConfig;
 use super::family::{Facts, Home, Shape, facts};
 use super::triggers;
 use crate::cluster::{AccessRequest, Cluster, Kind, Verb, full_text};
-use crate::db::{self, Database, Messages, Param, Session, column};
+use crate::db::{self, Database, Session, Type, column};
 
 /// Everything that is missing, one sentence each. `cluster` is the hub, where it answers.
 pub(super) async fn check(config: &StatusSyncConfig, cluster: Option<&Cluster>) -> Vec<String> {
@@ -88,19 +88,11 @@ async fn check_database(config: &StatusSyncConfig) -> Vec<String> {
     };
     let outcome = tokio::select! {
         outcome = ask(config, &session) => outcome,
-        lost = until_lost(&mut messages) => Err(lost),
+        lost = messages.until_lost() => Err(lost),
     };
     match outcome {
         Ok(faults) => faults.into_iter().map(|text| format!("database {place}: {text}")).collect(),
         Err(error) => fault(error),
-    }
-}
-
-async fn until_lost(messages: &mut Messages) -> db::Error {
-    loop {
-        if let Err(error) = messages.notification().await {
-            return error;
-        }
     }
 }
 
@@ -136,7 +128,7 @@ async fn columns(session: &Session, tables: &[String]) -> Result<Columns, db::Er
          JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
          WHERE n.nspname || '.' || c.relname = ANY ($1) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')";
     let mut found = Columns::new();
-    for row in session.rows(QUERY, TEXT, &[Param::Texts(tables.to_vec())]).await? {
+    for row in session.rows(QUERY, TEXT, &[(&tables, Type::TEXT_ARRAY)]).await? {
         let (table, name): (String, String) = (column(QUERY, &row, 0)?, column(QUERY, &row, 1)?);
         let (of_type, readable) = (column(QUERY, &row, 2)?, column(QUERY, &row, 3)?);
         found.entry(table).or_default().insert(name, Column { of_type, readable });
@@ -184,7 +176,7 @@ async fn missing_triggers(session: &Session, tables: &[String]) -> Result<Vec<St
     let plan = triggers::plan(tables, &triggers::look(session, tables).await?);
     let mut faults: Vec<String> =
         plan.faults.iter().map(|(table, reason)| format!("notify: table {table}: {reason}")).collect();
-    for row in session.rows(QUERY, TEXT, &[Param::Texts(plan.tables.clone())]).await? {
+    for row in session.rows(QUERY, TEXT, &[(&plan.tables, Type::TEXT_ARRAY)]).await? {
         let (table, allowed): (String, bool) = (column(QUERY, &row, 0)?, column(QUERY, &row, 1)?);
         match (allowed, table.as_str()) {
             (false, "") if plan.function => {

@@ -141,10 +141,10 @@ impl Listener {
     /// Passes on what the database tells.
     async fn hear(&self, messages: &mut Messages) -> Result<Infallible, db::Error> {
         loop {
-            let table = messages.notification().await?;
+            let notification = messages.notification().await?;
             self.report.send_modify(|report| report.notifications += 1);
             self.metrics.notified();
-            self.hint(&table);
+            self.hint(notification.payload());
         }
     }
 

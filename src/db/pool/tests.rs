@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 
 use super::*;
 
@@ -41,7 +42,7 @@ async fn answer(stream: &mut TcpStream) {
 
 /// A statement, read to its end.
 async fn ask(database: &Database) -> Result<(), Error> {
-    let mut rows = database.rows("test", "SELECT", Vec::new()).await?;
+    let mut rows = database.rows("test", "SELECT", &[]).await?;
     while rows.next().await?.is_some() {}
     Ok(())
 }
