@@ -4,7 +4,7 @@
 //! everything that libpq can say about TLS; its [`DatabaseSource`] is the configuration itself or a file.
 //! A [`Database`] is the pool behind it: every statement is named for metrics, has a deadline, and every error is sorted
 //! once ([`Error`]). A [`Transaction`] has a deadline of its own. Beside the pool, a [`Connection`] is for what must not
-//! wait for others, and a [`Session`] for LISTEN. Statements are sent unprepared with typed parameters ([`Param`]), and
+//! wait for others, and a [`Session`] for LISTEN, of which a [`Listener`] makes another one whenever it is lost. Statements are sent unprepared with typed parameters ([`Param`]), and
 //! their columns are of built-in types: nothing is looked up in the catalogue.
 
 use std::time::Duration;
@@ -12,6 +12,7 @@ use std::time::Duration;
 mod connection;
 mod error;
 mod keywords;
+mod listener;
 mod manager;
 mod pool;
 mod session;
@@ -23,6 +24,7 @@ mod url;
 
 pub use connection::Connection;
 pub use error::{Error, ServerError, Source};
+pub use listener::{Listener, Subscriber};
 pub use pool::{Database, PoolState};
 pub use session::{Messages, Session};
 pub use source::{DatabaseSource, UnusableUrl};

@@ -11,6 +11,7 @@
 )]
 
 mod connections;
+mod listening;
 mod parameters;
 mod transactions;
 mod world;
