@@ -12,6 +12,7 @@
 
 mod connections;
 mod listening;
+mod migrations;
 mod parameters;
 mod transactions;
 mod world;
