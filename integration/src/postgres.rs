@@ -298,6 +298,17 @@ impl Database {
         format!("postgres://{user}:{password}@{address}/{}", self.name)
     }
 
+    /// libpq's keywords by which a user reaches it, without a password. `host` is a name or the
+    /// [directory of sockets](Self::socket_directory).
+    pub fn keywords(&self, user: &str, host: &str) -> String {
+        format!("host={host} port={} dbname={} user={user}", self.port, self.name)
+    }
+
+    /// Where the server's socket is.
+    pub fn socket_directory(&self) -> &Path {
+        &self.host
+    }
+
     /// Where the server listens.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))

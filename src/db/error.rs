@@ -1,23 +1,39 @@
 //! Every error of the database, sorted once.
+//!
+//! An error's own text does not repeat its source's: whoever shows it shows the whole chain.
 
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::types::WrongType;
 
-/// Why the database did not do what it was asked to. What is asked again later, with back-off, may succeed in each case.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// Where an error comes from. It is shared, since everyone who waits for a connection gets the same failure.
+pub type Source = Arc<dyn std::error::Error + Send + Sync>;
+
+/// Why the database did not do what it was asked to. What is asked again later, with back-off, may succeed in each case
+/// but `Encode`.
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// No connection could be made.
-    #[error("failed to connect to the database: {reason}")]
+    #[error("failed to connect to the database")]
     Connect {
-        /// The driver's or the server's words.
-        reason: String,
+        /// The driver's error, the server's, or what the connection string could not be used for.
+        source: Source,
     },
     /// The account is not accepted.
-    #[error("the database does not accept the account: {message}")]
+    #[error("the database does not accept the account")]
     Unauthorized {
-        /// The server's message.
-        message: String,
+        /// The server's answer.
+        source: Arc<ServerError>,
+    },
+    /// The server refused what every new connection runs first.
+    #[error("the database connection can't be set up")]
+    SetUp {
+        /// The server's answer.
+        source: Arc<ServerError>,
     },
     /// No connection of the pool became free in time.
     #[error("no database connection became free within {seconds} s")]
@@ -26,20 +42,20 @@ pub enum Error {
         seconds: u64,
     },
     /// The connection broke, or the server ended it: what was read before the end does not count.
-    #[error("the database connection was lost in statement {query}: {reason}")]
+    #[error("the database connection was lost in statement {query}")]
     Lost {
         /// The statement's name.
         query: &'static str,
         /// What broke.
-        reason: String,
+        source: Source,
     },
     /// The server cancelled the statement (`statement_timeout`, an administrator).
-    #[error("statement {query} was cancelled: {message}")]
+    #[error("statement {query} was cancelled")]
     Cancelled {
         /// The statement's name.
         query: &'static str,
-        /// The server's message.
-        message: String,
+        /// The server's answer.
+        source: Arc<ServerError>,
     },
     /// The next row did not come in time: the statement was cancelled and its connection closed.
     #[error("statement {query} was cancelled: no answer within {}", humantime::format_duration(*.within))]
@@ -50,38 +66,51 @@ pub enum Error {
         within: Duration,
     },
     /// The account lacks a right.
-    #[error("not allowed to run statement {query}: {message}")]
+    #[error("not allowed to run statement {query}")]
     Forbidden {
         /// The statement's name.
         query: &'static str,
-        /// The server's message, which names the table.
-        message: String,
+        /// The server's answer, which names the table.
+        source: Arc<ServerError>,
     },
     /// A table, column or type is not there.
-    #[error("statement {query} names what the database does not have: {message}")]
+    #[error("statement {query} names what the database does not have")]
     Missing {
         /// The statement's name.
         query: &'static str,
-        /// The server's message, which names it.
-        message: String,
+        /// The server's answer, which names it.
+        source: Arc<ServerError>,
     },
     /// The server refused the statement for another reason.
-    #[error("statement {query} failed ({code}): {message}")]
+    #[error("statement {query} failed ({})", source.code())]
     Statement {
         /// The statement's name.
         query: &'static str,
-        /// SQLSTATE.
-        code: String,
-        /// The server's message.
-        message: String,
+        /// The server's answer.
+        source: Arc<ServerError>,
+    },
+    /// A transaction was committed though one of its statements had failed, or used though it had ended. Nothing of it was
+    /// written.
+    #[error("transaction {name} was rolled back: one of its statements had failed")]
+    RolledBack {
+        /// The transaction's name.
+        name: &'static str,
+    },
+    /// A parameter is not of the type that it is sent as. Nothing was sent.
+    #[error("failed to encode a parameter of statement {query}")]
+    Encode {
+        /// The statement's name.
+        query: &'static str,
+        /// The encoder's error.
+        source: Source,
     },
     /// A row is not of the statement's shape.
-    #[error("failed to decode a row of statement {query}: {reason}")]
+    #[error("failed to decode a row of statement {query}")]
     Decode {
         /// The statement's name.
         query: &'static str,
-        /// The decoder's words.
-        reason: String,
+        /// The decoder's error.
+        source: Source,
     },
 }
 
@@ -91,6 +120,7 @@ impl Error {
         match self {
             Self::Connect { .. } => "connect",
             Self::Unauthorized { .. } => "unauthorized",
+            Self::SetUp { .. } => "set_up",
             Self::PoolExhausted { .. } => "pool_exhausted",
             Self::Lost { .. } => "lost",
             Self::Cancelled { .. } => "cancelled",
@@ -98,6 +128,8 @@ impl Error {
             Self::Forbidden { .. } => "forbidden",
             Self::Missing { .. } => "missing",
             Self::Statement { .. } => "statement",
+            Self::RolledBack { .. } => "rolled_back",
+            Self::Encode { .. } => "encode",
             Self::Decode { .. } => "decode",
         }
     }
@@ -107,48 +139,144 @@ impl Error {
         matches!(self, Self::Connect { .. } | Self::Lost { .. } | Self::Silent { .. })
     }
 
+    /// What the server answered, where it did.
+    pub fn server(&self) -> Option<&ServerError> {
+        match self {
+            Self::Unauthorized { source }
+            | Self::SetUp { source }
+            | Self::Cancelled { source, .. }
+            | Self::Forbidden { source, .. }
+            | Self::Missing { source, .. }
+            | Self::Statement { source, .. } => Some(source),
+            Self::Connect { source } | Self::Lost { source, .. } => source.downcast_ref(),
+            Self::PoolExhausted { .. }
+            | Self::Silent { .. }
+            | Self::RolledBack { .. }
+            | Self::Encode { .. }
+            | Self::Decode { .. } => None,
+        }
+    }
+
+    /// No connection, for a reason.
+    pub(super) fn unconnected(source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Connect { source: Arc::new(source) }
+    }
+
     /// Sorts an error of connecting.
-    pub(super) fn of_connecting(error: &tokio_postgres::Error) -> Self {
-        match error.as_db_error() {
-            Some(refused) if is_account(refused.code()) => Self::Unauthorized { message: refused.message().to_owned() },
-            Some(refused) => Self::Connect { reason: refused.message().to_owned() },
-            None => Self::Connect { reason: chain(error) },
+    pub(super) fn of_connecting(error: tokio_postgres::Error) -> Self {
+        match ServerError::of(&error) {
+            Some(refused) if refused.is_account() => Self::Unauthorized { source: Arc::new(refused) },
+            Some(refused) => Self::unconnected(refused),
+            None => Self::unconnected(error),
+        }
+    }
+
+    /// Sorts an error of what every new connection runs first.
+    pub(super) fn of_set_up(error: tokio_postgres::Error) -> Self {
+        match ServerError::of(&error) {
+            Some(refused) => Self::SetUp { source: Arc::new(refused) },
+            None => Self::unconnected(error),
         }
     }
 
     /// Sorts an error of a statement.
-    pub(super) fn of_statement(query: &'static str, error: &tokio_postgres::Error) -> Self {
-        let Some(refused) = error.as_db_error() else {
-            return Self::Lost { query, reason: chain(error) };
+    pub(super) fn of_statement(query: &'static str, error: tokio_postgres::Error) -> Self {
+        let Some(refused) = ServerError::of(&error) else {
+            let inner = std::error::Error::source(&error);
+            let is_of_parameter = inner.and_then(|inner| inner.downcast_ref::<WrongType>()).is_some();
+            let source: Source = Arc::new(error);
+            return if is_of_parameter { Self::Encode { query, source } } else { Self::Lost { query, source } };
         };
-        let message = refused.message().to_owned();
-        let code = refused.code();
-        match code.code() {
-            "57014" => Self::Cancelled { query, message },
-            "42501" => Self::Forbidden { query, message },
+        let source = Arc::new(refused);
+        match source.code() {
+            "57014" => Self::Cancelled { query, source },
+            "42501" => Self::Forbidden { query, source },
             // Undefined table, schema, column, function, object.
-            "42P01" | "3F000" | "42703" | "42883" | "42704" => Self::Missing { query, message },
+            "42P01" | "3F000" | "42703" | "42883" | "42704" => Self::Missing { query, source },
             // Shutdown, crash, and what an administrator ended.
-            "57P01" | "57P02" | "57P03" | "57P05" => Self::Lost { query, reason: message },
-            code if code.starts_with("08") => Self::Lost { query, reason: message },
-            code => Self::Statement { query, code: code.to_owned(), message },
+            "57P01" | "57P02" | "57P03" | "57P05" => Self::Lost { query, source },
+            code if code.starts_with("08") => Self::Lost { query, source },
+            _ => Self::Statement { query, source },
         }
     }
 }
 
-/// `invalid_authorization_specification` and `invalid_password`.
-fn is_account(code: &SqlState) -> bool {
-    *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION || *code == SqlState::INVALID_PASSWORD
+/// What the server answered in the place of a result. `Display` and `Debug` give its message and code alone: the further
+/// fields may quote rows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ServerError(Box<DbError>);
+
+impl ServerError {
+    fn of(error: &tokio_postgres::Error) -> Option<Self> {
+        error.as_db_error().map(|refused| Self(Box::new(refused.clone())))
+    }
+
+    /// SQLSTATE.
+    pub fn code(&self) -> &str {
+        self.0.code().code()
+    }
+
+    /// The message.
+    pub fn message(&self) -> &str {
+        self.0.message()
+    }
+
+    /// The violated constraint.
+    pub fn constraint(&self) -> Option<&str> {
+        self.0.constraint()
+    }
+
+    /// `invalid_authorization_specification` and `invalid_password`.
+    fn is_account(&self) -> bool {
+        let code = self.0.code();
+        *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION || *code == SqlState::INVALID_PASSWORD
+    }
 }
 
-/// An error with its sources, joined by `: `.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        source = inner.source();
+impl fmt::Display for ServerError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.message())
     }
-    text
+}
+
+impl fmt::Debug for ServerError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "ServerError({}: {})", self.code(), self.message())
+    }
+}
+
+impl std::error::Error for ServerError {}
+
+/// Why there was no connection, where neither the driver nor the server says so.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    /// The server accepted the connection, or did not even do that, and then said nothing.
+    #[error("no answer within {}", humantime::format_duration(*.0))]
+    Silent(Duration),
+    /// The disk hangs.
+    #[error("the database's URL or certificates were not read in time")]
+    NotRead,
+    /// A certificate or key.
+    #[error("failed to read {}", path.display())]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// The certificates and keys do not make a configuration.
+    #[error("failed to set up TLS")]
+    Tls {
+        /// Why not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The list of ways to connect is empty.
+    #[error("there is no way to connect")]
+    NoWay,
+    /// A statement was not answered in time, and may still run.
+    #[error("an earlier statement was not answered in time")]
+    Spent,
+    /// The server has closed the connection between two messages.
+    #[error("the server has closed it")]
+    Closed,
 }

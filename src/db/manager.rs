@@ -6,15 +6,16 @@ use std::time::Duration;
 use bb8::ManageConnection;
 use futures::future::BoxFuture;
 use tokio::sync::Mutex;
-use tokio::task::AbortHandle;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{Client, Config, Connection, Socket};
 
 use super::Error;
+use super::connection::RawConnection;
+use super::error::ConnectError;
 use super::session::{Messages, Session};
 use super::source::Current;
-use super::tls::Tls;
+use super::tls::{Stream, Tls};
 use super::url::{DatabaseUrl, TlsMode};
 
 /// Makes connections by the URL as it is then, and closes those by an earlier one.
@@ -23,49 +24,12 @@ pub(super) struct Manager {
     current: Current,
     /// At most one read at a time: one that hangs is not ended.
     reading: Arc<Mutex<()>>,
+    /// Statements that every new connection runs first.
+    set_up: Option<Arc<str>>,
 }
 
 /// How long reading the URL and certificates may take.
 const READ_WITHIN: Duration = Duration::from_secs(10);
-
-/// How long the server is asked to cancel a statement.
-const CANCEL_WITHIN: Duration = Duration::from_secs(5);
-
-/// A connection of the pool.
-pub(super) struct Pooled {
-    pub(super) client: Client,
-    tls: Tls,
-    /// The task that reads and writes.
-    task: AbortHandle,
-    is_spent: bool,
-    /// How often the URL had changed when it was made.
-    changes: u64,
-}
-
-impl Pooled {
-    /// Ends the statement that runs, on the server too, and with it the connection: an answer that comes all the same would
-    /// be the next statement's. The server is asked on a connection of its own, and nobody waits for that.
-    pub(super) fn cancel(&mut self) {
-        self.is_spent = true;
-        let (token, tls) = (self.client.cancel_token(), self.tls.clone());
-        tokio::spawn(async move {
-            match tokio::time::timeout(CANCEL_WITHIN, token.cancel_query(tls)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "statement was not cancelled"),
-                Err(_) => tracing::debug!("statement was not cancelled: no answer"),
-            }
-        });
-    }
-}
-
-impl Drop for Pooled {
-    fn drop(&mut self) {
-        // Else the task would wait for the answer, and keep the connection open, for as long as the server does.
-        if self.is_spent {
-            self.task.abort();
-        }
-    }
-}
 
 /// How to connect: by the first way that works, of which `allow` and `prefer` have two.
 struct Access {
@@ -106,21 +70,18 @@ impl Access {
         &self,
         connect: impl Fn(&Way) -> BoxFuture<'_, Result<C, tokio_postgres::Error>> + Sync,
     ) -> Result<C, Error> {
-        let mut last = Error::Connect { reason: "there is no way to connect".to_owned() };
+        let mut last = Error::unconnected(ConnectError::NoWay);
         for way in &self.ways {
             match tokio::time::timeout(self.limit, connect(way)).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(error)) => {
                     let other_way_may_do = is_about_transport(&error);
-                    last = Error::of_connecting(&error);
+                    last = Error::of_connecting(error);
                     if !other_way_may_do {
                         break;
                     }
                 }
-                Err(_) => {
-                    let limit = humantime::format_duration(self.limit);
-                    return Err(Error::Connect { reason: format!("no answer within {limit}") });
-                }
+                Err(_) => return Err(Error::unconnected(ConnectError::Silent(self.limit))),
             }
         }
         Err(last)
@@ -128,78 +89,104 @@ impl Access {
 }
 
 impl Manager {
-    pub(super) fn new(current: Current) -> Self {
-        Self { current, reading: Arc::default() }
+    pub(super) fn new(current: Current, set_up: Option<Arc<str>>) -> Self {
+        Self { current, reading: Arc::default(), set_up }
     }
 
     /// Reads the URL and the certificates that it names. They may have been rotated, and lie on a disk that hangs.
     async fn access(&self) -> Result<Access, Error> {
-        let not_in_time =
-            |_| Error::Connect { reason: "the database's URL or certificates were not read in time".into() };
+        let not_in_time = |_| Error::unconnected(ConnectError::NotRead);
         let reading = Arc::clone(&self.reading).lock_owned();
         let reading = tokio::time::timeout(READ_WITHIN, reading).await.map_err(not_in_time)?;
         let current = self.current.clone();
         let read = tokio::task::spawn_blocking(move || {
             let _reading = reading;
-            let (changes, url) = current.read().map_err(|error| Error::Connect { reason: error.to_string() })?;
+            let (changes, url) = current.read().map_err(Error::unconnected)?;
             Access::new(&url, changes)
         });
         let read = tokio::time::timeout(READ_WITHIN, read).await.map_err(not_in_time)?;
-        read.map_err(|error| Error::Connect { reason: error.to_string() })?
+        read.map_err(Error::unconnected)?
     }
 
     /// Whether a connection has ended, or was made by an earlier URL.
-    pub(super) fn is_past(&self, connection: &Pooled) -> bool {
-        connection.client.is_closed() || connection.changes != self.current.changes()
+    pub(super) fn is_past(&self, connection: &RawConnection) -> bool {
+        connection.client().is_closed() || connection.changes() != self.current.changes()
     }
 
-    /// A connection outside of the pool.
+    /// A connection that a task of its own reads and writes.
+    pub(super) async fn connect_as(&self, purpose: Option<&str>) -> Result<RawConnection, Error> {
+        let (access, (client, connection, tls)) = self.reach(purpose).await?;
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "database connection ended");
+            }
+        });
+        let raw = RawConnection::new(client, tls, task.abort_handle(), access.changes);
+        if let Some(text) = &self.set_up {
+            // Whatever ends this ends the connection: the driver's task ends with its client.
+            set_up(raw.client(), text, access.limit).await?;
+        }
+        Ok(raw)
+    }
+
+    /// A connection that its owner reads and writes.
     pub(super) async fn open(&self, purpose: &str) -> Result<(Session, Messages), Error> {
+        let (access, (client, connection, _)) = self.reach(Some(purpose)).await?;
+        let mut messages = Messages::new(connection);
+        if let Some(text) = &self.set_up {
+            tokio::select! {
+                done = set_up(&client, text, access.limit) => done?,
+                lost = messages.until_lost() => return Err(lost),
+            }
+        }
+        Ok((Session::new(client), messages))
+    }
+
+    /// Connects by the first way that works. `purpose` stands behind the application's name.
+    async fn reach(&self, purpose: Option<&str>) -> Result<(Access, Reached), Error> {
         let access = self.access().await?;
-        access
+        let reached = access
             .by_first_way(|way| {
-                let mut config = way.config.clone();
-                let name = format!("{} {purpose}", config.get_application_name().unwrap_or_default());
-                config.application_name(name);
-                let tls = way.tls.clone();
+                let (mut config, tls) = (way.config.clone(), way.tls.clone());
+                if let Some(purpose) = purpose {
+                    let name = format!("{} {purpose}", config.get_application_name().unwrap_or_default());
+                    config.application_name(name);
+                }
                 Box::pin(async move {
-                    let (client, connection) = config.connect(tls).await?;
-                    Ok((Session::new(client), Messages::new(connection)))
+                    let (client, connection) = config.connect(tls.clone()).await?;
+                    Ok((client, connection, tls))
                 })
             })
-            .await
+            .await?;
+        Ok((access, reached))
+    }
+}
+
+/// The halves of a new connection, and how to reach its server again.
+type Reached = (Client, Connection<Socket, Stream>, Tls);
+
+/// Runs what every new connection runs first.
+async fn set_up(client: &Client, text: &str, limit: Duration) -> Result<(), Error> {
+    match tokio::time::timeout(limit, client.batch_execute(text)).await {
+        Ok(outcome) => outcome.map_err(Error::of_set_up),
+        Err(_) => Err(Error::unconnected(ConnectError::Silent(limit))),
     }
 }
 
 impl ManageConnection for Manager {
-    type Connection = Pooled;
+    type Connection = RawConnection;
     type Error = Error;
 
-    async fn connect(&self) -> Result<Pooled, Error> {
-        let access = self.access().await?;
-        let changes = access.changes;
-        access
-            .by_first_way(|way| {
-                let (config, tls) = (way.config.clone(), way.tls.clone());
-                Box::pin(async move {
-                    let (client, connection) = config.connect(tls.clone()).await?;
-                    let task = tokio::spawn(async move {
-                        if let Err(error) = connection.await {
-                            tracing::debug!(%error, "database connection ended");
-                        }
-                    });
-                    Ok(Pooled { client, tls, task: task.abort_handle(), is_spent: false, changes })
-                })
-            })
-            .await
+    async fn connect(&self) -> Result<RawConnection, Error> {
+        self.connect_as(None).await
     }
 
-    async fn is_valid(&self, connection: &mut Pooled) -> Result<(), Error> {
-        connection.client.check_connection().await.map_err(|error| Error::of_statement("check", &error))
+    async fn is_valid(&self, connection: &mut RawConnection) -> Result<(), Error> {
+        connection.client().check_connection().await.map_err(|error| Error::of_statement("check", error))
     }
 
-    fn has_broken(&self, connection: &mut Pooled) -> bool {
-        connection.is_spent || self.is_past(connection)
+    fn has_broken(&self, connection: &mut RawConnection) -> bool {
+        connection.is_spent() || self.is_past(connection)
     }
 }
 

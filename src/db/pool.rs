@@ -1,21 +1,20 @@
-//! The pool of connections, and the one way to run a statement.
+//! The pool of connections, and the connections beside it.
 
-use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bb8::{ErrorSink, Pool, PooledConnection, RunError};
-use futures::StreamExt;
 use tokio::sync::watch;
-use tokio::time::Instant;
-use tokio_postgres::types::{FromSql, ToSql, Type};
-use tokio_postgres::{Row, RowStream};
+use tokio_postgres::Row;
 
 use super::Error;
+use super::connection::{Connection, Held};
 use super::manager::Manager;
 use super::session::{Messages, Session};
 use super::source::{Current, DatabaseSource};
+use super::statement::{Deadline, Param, Rows};
+use super::transaction::Transaction;
 use super::url::DEFAULT_MAX_CONNECTIONS;
-use crate::telemetry;
 
 /// A connection is waited for so long; whoever has one may need it for as long as a pass takes, and the next try is
 /// only a back-off away.
@@ -33,6 +32,8 @@ pub struct Database {
     max: u32,
     /// A statement whose next row does not come within this is cancelled.
     answer_within: Duration,
+    /// Longest wait for a connection of the pool.
+    patience: Duration,
     /// The last failure to connect: who waits for a connection is told of it, since the pool itself would only let the
     /// time run out.
     failed: watch::Sender<Option<Error>>,
@@ -49,20 +50,21 @@ pub struct PoolState {
     pub in_use: u32,
 }
 
-/// A parameter of a statement. Text is cast in the statement where it needs another type, so that no type is looked up.
-#[derive(Debug)]
-pub enum Param {
-    /// `text`.
-    Text(String),
-    /// `text[]`.
-    Texts(Vec<String>),
-}
-
 impl Database {
     /// The pool behind a URL; connects when it is first asked. Its size is what the URL says now, where that can be read.
     pub fn new(source: DatabaseSource) -> Self {
+        Self::make(source, None)
+    }
+
+    /// The same where every new connection, of the pool or not, first runs these statements, in one round trip. Where they
+    /// fail there is no connection: so they can refuse a server, too.
+    pub fn with_set_up(source: DatabaseSource, statements: &str) -> Self {
+        Self::make(source, Some(statements.into()))
+    }
+
+    fn make(source: DatabaseSource, set_up: Option<Arc<str>>) -> Self {
         let current = Current::new(source);
-        let manager = Manager::new(current.clone());
+        let manager = Manager::new(current.clone(), set_up);
         let max = current.last().map_or(DEFAULT_MAX_CONNECTIONS, |url| url.max_connections);
         let failed = watch::Sender::new(None);
         let pool = Pool::builder()
@@ -76,7 +78,7 @@ impl Database {
             .retry_connection(false)
             .error_sink(Box::new(Failures(failed.clone())))
             .build_unchecked(manager.clone());
-        Self { pool, manager, current, max, answer_within: super::ANSWER_WITHIN, failed }
+        Self { pool, manager, current, max, answer_within: super::ANSWER_WITHIN, patience: PATIENCE, failed }
     }
 
     /// The same with another deadline for the next row of a statement.
@@ -97,22 +99,41 @@ impl Database {
         PoolState { max: self.max, idle: state.idle_connections, in_use }
     }
 
-    /// Sends a statement and gives its rows as they come. `query` names it in metrics and errors.
-    pub async fn rows(&self, query: &'static str, text: &str, params: Vec<Param>) -> Result<Rows, Error> {
-        let mut connection = self.connection().await?;
-        let begun = Instant::now();
-        let within = self.answer_within;
-        let asked = tokio::time::timeout(within, connection.client.query_typed_raw(text, typed(&params))).await;
-        let Ok(stream) = asked else {
-            connection.cancel();
-            return Err(Error::Silent { query, within });
-        };
-        let stream = stream.map_err(|error| Error::of_statement(query, &error))?;
-        Ok(Rows { query, begun, within, stream: Box::pin(stream), connection })
+    /// The same with another limit to the wait for a connection of the pool, at most half a minute.
+    #[must_use]
+    pub fn waiting_at_most(self, patience: Duration) -> Self {
+        Self { patience: patience.min(PATIENCE), ..self }
     }
 
-    /// Opens a connection outside of the pool, for what lasts as long as a connection does. `purpose` stands behind the
-    /// application's name, where the database shows its connections.
+    /// Sends a statement and gives its rows as they come. `query` names it in metrics and errors.
+    pub async fn rows(&self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Rows<'static>, Error> {
+        let held = Held::Pool(Box::new(self.connection().await?));
+        Rows::ask(held, Deadline::of_rows(self.answer_within), query, text, params).await
+    }
+
+    /// All rows of a statement.
+    pub async fn all(&self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+        self.rows(query, text, params).await?.rest().await
+    }
+
+    /// Runs a statement, and returns how many rows it has changed or given.
+    pub async fn execute(&self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<u64, Error> {
+        self.rows(query, text, params).await?.finish().await
+    }
+
+    /// Begins a transaction on a connection of the pool. It must have ended within `limit`.
+    pub async fn begin(&self, name: &'static str, limit: Duration) -> Result<Transaction<'static>, Error> {
+        let held = Held::Pool(Box::new(self.connection().await?));
+        Transaction::begin(held, name, limit).await
+    }
+
+    /// Opens a connection outside of the pool. `purpose` stands behind the application's name, where the database shows its
+    /// connections.
+    pub async fn connect(&self, purpose: &str) -> Result<Connection, Error> {
+        Ok(Connection::new(self.manager.connect_as(Some(purpose)).await?, self.answer_within))
+    }
+
+    /// Opens a connection outside of the pool that the caller reads and writes, for LISTEN.
     pub async fn session(&self, purpose: &str) -> Result<(Session, Messages), Error> {
         let (session, messages) = self.manager.open(purpose).await?;
         Ok((session.answering_within(self.answer_within), messages))
@@ -122,10 +143,12 @@ impl Database {
     async fn connection(&self) -> Result<PooledConnection<'static, Manager>, Error> {
         let mut failed = self.failed.subscribe();
         failed.mark_unchanged();
+        let mut impatient = std::pin::pin!(tokio::time::sleep(self.patience));
         loop {
             let taken = tokio::select! {
                 biased;
                 taken = self.pool.get_owned() => taken,
+                () = &mut impatient => Err(RunError::TimedOut),
                 Ok(()) = failed.changed() => match failed.borrow_and_update().clone() {
                     Some(error) => return Err(error),
                     None => continue,
@@ -135,18 +158,10 @@ impl Database {
                 Ok(connection) if self.manager.is_past(&connection) => drop(connection),
                 Ok(connection) => return Ok(connection),
                 Err(RunError::User(error)) => return Err(error),
-                Err(RunError::TimedOut) => return Err(Error::PoolExhausted { seconds: PATIENCE.as_secs() }),
+                Err(RunError::TimedOut) => return Err(Error::PoolExhausted { seconds: self.patience.as_secs() }),
             }
         }
     }
-}
-
-/// Parameters with their types.
-pub(super) fn typed(params: &[Param]) -> impl ExactSizeIterator<Item = (&(dyn ToSql + Sync), Type)> {
-    params.iter().map(|param| match param {
-        Param::Text(text) => (text as &(dyn ToSql + Sync), Type::TEXT),
-        Param::Texts(texts) => (texts as &(dyn ToSql + Sync), Type::TEXT_ARRAY),
-    })
 }
 
 /// Takes the pool's failures to connect.
@@ -161,43 +176,6 @@ impl ErrorSink<Error> for Failures {
     fn boxed_clone(&self) -> Box<dyn ErrorSink<Error>> {
         Box::new(Self(self.0.clone()))
     }
-}
-
-/// The rows of a running statement. The connection is the statement's until this is dropped.
-pub struct Rows {
-    query: &'static str,
-    begun: Instant,
-    within: Duration,
-    stream: Pin<Box<RowStream>>,
-    connection: PooledConnection<'static, Manager>,
-}
-
-impl Rows {
-    /// The next row; `None` at the end, which alone says that all rows were read.
-    pub async fn next(&mut self) -> Result<Option<Row>, Error> {
-        let Ok(next) = tokio::time::timeout(self.within, self.stream.next()).await else {
-            self.connection.cancel();
-            return Err(Error::Silent { query: self.query, within: self.within });
-        };
-        match next {
-            Some(Ok(row)) => Ok(Some(row)),
-            Some(Err(error)) => Err(Error::of_statement(self.query, &error)),
-            None => {
-                telemetry::db_query(self.query, self.begun.elapsed());
-                Ok(None)
-            }
-        }
-    }
-
-    /// A column of a row.
-    pub fn column<'r, T: FromSql<'r>>(&self, row: &'r Row, index: usize) -> Result<T, Error> {
-        column(self.query, row, index)
-    }
-}
-
-/// A column of a row of the statement `query`.
-pub fn column<'r, T: FromSql<'r>>(query: &'static str, row: &'r Row, index: usize) -> Result<T, Error> {
-    row.try_get(index).map_err(|error| Error::Decode { query, reason: error.to_string() })
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub enum DatabaseSource {
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableUrl {
     /// The file can't be read.
-    #[error("failed to read the database's URL from {}: {source}", path.display())]
+    #[error("failed to read the database's URL from {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -28,7 +28,7 @@ pub enum UnusableUrl {
         source: std::io::Error,
     },
     /// What stands in the file is no URL.
-    #[error("failed to understand the database's URL in {}: {source}", path.display())]
+    #[error("failed to understand the database's URL in {}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,

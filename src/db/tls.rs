@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream as RustlsStream;
 
 use super::Error;
+use super::error::ConnectError;
 use super::url::{DatabaseUrl, Roots, TlsMode};
 
 /// Makes TLS connections by one URL's rules.
@@ -45,7 +46,7 @@ impl Tls {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let chain = certificates(certificate)?;
-                let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, &error))?;
+                let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, error))?;
                 builder.with_client_auth_cert(chain, key).map_err(failed)?
             }
         };
@@ -70,16 +71,16 @@ fn web_pki(url: &DatabaseUrl, provider: Arc<CryptoProvider>) -> Result<Arc<WebPk
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let unreadable = |error| unreadable(path, &error);
+    let unreadable = |error| unreadable(path, error);
     CertificateDer::pem_file_iter(path).map_err(unreadable)?.collect::<Result<_, _>>().map_err(unreadable)
 }
 
-fn unreadable(path: &Path, error: &dyn std::error::Error) -> Error {
-    Error::Connect { reason: format!("failed to read {}: {error}", path.display()) }
+fn unreadable(path: &Path, source: pem::Error) -> Error {
+    Error::unconnected(ConnectError::Certificate { path: path.to_owned(), source })
 }
 
-fn failed(error: impl std::error::Error) -> Error {
-    Error::Connect { reason: format!("failed to set up TLS: {error}") }
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::unconnected(ConnectError::Tls { source: Box::new(error) })
 }
 
 /// Verifies that the server has the certificate's key, and nothing of the certificate.
@@ -178,10 +179,11 @@ impl ServerCertVerifier for AnyName {
 impl MakeTlsConnect<Socket> for Tls {
     type Stream = Stream;
     type TlsConnect = Handshake;
-    type Error = rustls::pki_types::InvalidDnsNameError;
+    type Error = InvalidDnsNameError;
 
     fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, Self::Error> {
-        let name = ServerName::try_from(host)?.to_owned();
+        // The driver asks for each connection, also over a socket, which has no name and never gets to a handshake.
+        let name = if host.is_empty() { None } else { Some(ServerName::try_from(host)?.to_owned()) };
         Ok(Handshake { connector: TlsConnector::from(Arc::clone(&self.config)), name })
     }
 }
@@ -189,7 +191,7 @@ impl MakeTlsConnect<Socket> for Tls {
 /// One handshake to be.
 pub(super) struct Handshake {
     connector: TlsConnector,
-    name: ServerName<'static>,
+    name: Option<ServerName<'static>>,
 }
 
 impl TlsConnect<Socket> for Handshake {
@@ -198,7 +200,11 @@ impl TlsConnect<Socket> for Handshake {
     type Future = BoxFuture<'static, io::Result<Stream>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
-        Box::pin(async move { Ok(Stream(Box::new(self.connector.connect(self.name, socket).await?))) })
+        Box::pin(async move {
+            let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "no host's name to verify");
+            let name = self.name.ok_or_else(nameless)?;
+            Ok(Stream(Box::new(self.connector.connect(name, socket).await?)))
+        })
     }
 }
 

@@ -1,18 +1,20 @@
-//! The URL of a database, as libpq and pgx write it.
+//! The connection string of a database, as libpq and pgx write it: a URL, or keywords and values.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
-/// Connections of the pool where the URL does not say: one for each family of status sync, and two to spare.
+use super::keywords::{Parameters, Reader, quoted, words};
+
+/// Connections of the pool where the connection string does not say: one for each family of status sync, and two to spare.
 pub(super) const DEFAULT_MAX_CONNECTIONS: u32 = 8;
-/// More than any server takes is a slip of the pen.
-const MOST_CONNECTIONS: u32 = 10_000;
-/// Where the URL does not say; longer only keeps a report of an outage waiting.
+/// Where the connection string does not say; longer only keeps a report of an outage waiting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle connections are probed after this, so that a database that vanished without a word is noticed.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
@@ -37,7 +39,7 @@ pub enum TlsMode {
 }
 
 impl TlsMode {
-    const ALL: [(&'static str, Self); 6] = [
+    pub(super) const ALL: [(&'static str, Self); 6] = [
         ("disable", Self::Disable),
         ("allow", Self::Allow),
         ("prefer", Self::Prefer),
@@ -56,7 +58,7 @@ pub(super) enum Roots {
     File(PathBuf),
 }
 
-/// Where a database is and who asks. It holds a password: `Debug` and `Display` tell the place only.
+/// Where a database is and who asks: a `postgres://` URL, or libpq's keywords. It holds a password: `Debug` and `Display` tell the place only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl {
     pub(super) config: Config,
@@ -67,15 +69,41 @@ pub struct DatabaseUrl {
     pub(super) max_connections: u32,
 }
 
-/// Why a text is no URL of a database. Nothing of the text is repeated: it may hold a password.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a text is no connection string. Nothing of the text is repeated: it may hold a password.
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum InvalidUrl {
-    /// Another scheme, or none.
-    #[error("it does not begin with postgres:// or postgresql://")]
+    /// A URL with another scheme, or neither a URL nor keywords.
+    #[error("it does not begin with postgres:// or postgresql://, nor consist of keywords such as host=db user=me")]
     Scheme,
-    /// A parameter that is not `name=value`, or badly escaped.
+    /// The user name, the password or the database's name has a character that a URL gives another meaning.
+    #[error(
+        "its user name, password or database has a character that must be percent-encoded \
+         (@ is %40, / is %2F, ? is %3F, # is %23, % is %25)"
+    )]
+    Unencoded,
+    /// A parameter of a URL that is not `name=value`, or badly escaped.
     #[error("its parameters, behind the ?, are not all of the form name=value, or one is badly escaped (% is %25)")]
     Parameters,
+    /// Keywords that are not `keyword=value`.
+    #[error(
+        "its keywords are not all of the form keyword=value, or a quote is not closed (a value with blanks stands in single \
+         quotes, and \\ before ' or \\)"
+    )]
+    Keywords,
+    /// A parameter that libpq does not have.
+    #[error("the name of its parameter {position} is not known{}", hint(suggestion.as_deref()))]
+    Unknown {
+        /// Which one, from 1. Its name is not repeated.
+        position: usize,
+        /// What was probably meant.
+        suggestion: Option<String>,
+    },
+    /// A parameter that libpq has.
+    #[error("its parameter {parameter} is not supported")]
+    Unsupported {
+        /// The parameter's name.
+        parameter: &'static str,
+    },
     /// A parameter with a value that it can't have.
     #[error("its parameter {parameter} is not {allowed}")]
     Value {
@@ -85,11 +113,18 @@ pub enum InvalidUrl {
         allowed: &'static str,
     },
     /// No host.
-    #[error("it names no host between // and the database")]
+    #[error("it names no host")]
     NoHost,
-    /// The driver's objection.
-    #[error("{0}")]
-    Driver(String),
+    /// The driver's objection, which names the parameter at most.
+    #[error("it can't be used")]
+    Driver {
+        /// The objection.
+        source: Arc<tokio_postgres::Error>,
+    },
+}
+
+fn hint(suggestion: Option<&str>) -> String {
+    suggestion.map_or_else(String::new, |suggestion| format!("; did you mean `{suggestion}`?"))
 }
 
 impl DatabaseUrl {
@@ -140,23 +175,25 @@ impl FromStr for DatabaseUrl {
     type Err = InvalidUrl;
 
     fn from_str(text: &str) -> Result<Self, InvalidUrl> {
-        if !text.starts_with("postgres://") && !text.starts_with("postgresql://") {
-            return Err(InvalidUrl::Scheme);
-        }
-        let (base, query) = text.split_once('?').unwrap_or((text, ""));
         let mut ours = Parameters::default();
-        let mut theirs = Vec::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').ok_or(InvalidUrl::Parameters)?;
-            if !ours.take(name, &unescape(value)?)? {
-                theirs.push(pair);
+        let text = match text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://")) {
+            Some(rest) => url_for_driver(rest, &mut ours)?,
+            None => keywords_for_driver(text, &mut ours)?,
+        };
+        let config = text.parse().map_err(|source| InvalidUrl::Driver { source: Arc::new(source) })?;
+        Self::new(config, ours)
+    }
+}
+
+impl DatabaseUrl {
+    /// Sets what is the same for every connection.
+    fn new(mut config: Config, ours: Parameters) -> Result<Self, InvalidUrl> {
+        if config.get_hosts().is_empty() {
+            // An address alone is also the name that a certificate must have.
+            for address in config.get_hostaddrs().to_vec() {
+                config.host(address.to_string());
             }
         }
-        let kept = if theirs.is_empty() { base.to_owned() } else { format!("{base}?{}", theirs.join("&")) };
-        let mut config: Config = kept.parse().map_err(|error: tokio_postgres::Error| {
-            let reason = std::error::Error::source(&error).map(ToString::to_string);
-            InvalidUrl::Driver(reason.unwrap_or_else(|| error.to_string()))
-        })?;
         if config.get_hosts().is_empty() {
             return Err(InvalidUrl::NoHost);
         }
@@ -172,15 +209,18 @@ impl FromStr for DatabaseUrl {
                 let allowed = "verify-full, which alone goes with sslrootcert=system";
                 return Err(InvalidUrl::Value { parameter: "sslmode", allowed });
             }
+            // libpq's: with a root file, `require` verifies like `verify-ca`.
+            (Some(Roots::File(_)), Some(TlsMode::Require)) => TlsMode::VerifyCa,
             (_, tls) => tls.unwrap_or(TlsMode::Prefer),
         };
+        // libpq's: a socket of this machine has no TLS.
+        let is_local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
+        let tls = if is_local && config.get_hostaddrs().is_empty() { TlsMode::Disable } else { tls };
         config.ssl_mode(match tls {
             TlsMode::Disable | TlsMode::Allow => SslMode::Disable,
             TlsMode::Prefer => SslMode::Prefer,
             TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull => SslMode::Require,
         });
-        // libpq's: with a root file, `require` verifies like `verify-ca`.
-        let verified = tls == TlsMode::Require && matches!(ours.roots, Some(Roots::File(_)));
         let client = match (ours.certificate, ours.key) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
@@ -188,7 +228,7 @@ impl FromStr for DatabaseUrl {
         };
         Ok(Self {
             config,
-            tls: if verified { TlsMode::VerifyCa } else { tls },
+            tls,
             roots: ours.roots.unwrap_or(Roots::System),
             client,
             max_connections: ours.max_connections.unwrap_or(DEFAULT_MAX_CONNECTIONS),
@@ -196,118 +236,62 @@ impl FromStr for DatabaseUrl {
     }
 }
 
-/// The parameters that the driver does not know, or knows too few words of.
-#[derive(Default)]
-struct Parameters {
-    tls: Option<TlsMode>,
-    roots: Option<Roots>,
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
-    max_connections: Option<u32>,
+/// A URL without the parameters that are ours; `rest` is what stands behind the scheme.
+fn url_for_driver(rest: &str, ours: &mut Parameters) -> Result<String, InvalidUrl> {
+    let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
+    // The driver ends the user and password at the first @, and would look the rest of a password up as a host.
+    let place = base.split_once('@').map_or(base, |(_, place)| place);
+    if place.contains('@') {
+        return Err(InvalidUrl::Unencoded);
+    }
+    let mut theirs = Vec::new();
+    for (index, pair) in query.split('&').filter(|pair| !pair.is_empty()).enumerate() {
+        let (name, value) = match pair.split_once('=') {
+            Some((name, value)) if !name.contains('@') => (name, value),
+            // A ? in a password, which ends before the host.
+            _ if pair.contains('@') => return Err(InvalidUrl::Unencoded),
+            _ => return Err(InvalidUrl::Parameters),
+        };
+        if let Reader::Driver(name) = ours.take(index + 1, &decoded(name)?, &decoded(value)?)? {
+            // The driver takes the first @ of the whole text for the end of the user and password.
+            theirs.push(format!("{name}={}", value.replace('@', "%40")));
+        }
+    }
+    let mark = if theirs.is_empty() { "" } else { "?" };
+    Ok(format!("postgres://{base}{mark}{}", theirs.join("&")))
 }
 
-impl Parameters {
-    /// Returns whether the parameter is one of ours.
-    fn take(&mut self, name: &str, value: &str) -> Result<bool, InvalidUrl> {
-        match name {
-            "sslmode" => {
-                let found = TlsMode::ALL.iter().find(|(word, _)| *word == value).map(|(_, mode)| *mode);
-                let allowed = "disable, allow, prefer, require, verify-ca or verify-full";
-                self.tls = Some(found.ok_or(InvalidUrl::Value { parameter: "sslmode", allowed })?);
-            }
-            "sslrootcert" if value == "system" => self.roots = Some(Roots::System),
-            "sslrootcert" => self.roots = Some(Roots::File(value.into())),
-            "sslcert" => self.certificate = Some(value.into()),
-            "sslkey" => self.key = Some(value.into()),
-            "pool_max_conns" => {
-                let number = value.parse().ok().filter(|number| (1..=MOST_CONNECTIONS).contains(number));
-                let allowed = "a whole number from 1 to 10000";
-                self.max_connections = Some(number.ok_or(InvalidUrl::Value { parameter: "pool_max_conns", allowed })?);
-            }
-            // What pgx's pool takes beyond that has no counterpart that matters here: idle connections are closed and
-            // broken ones replaced without being told.
-            "pool_min_conns"
-            | "pool_min_idle_conns"
-            | "pool_max_conn_lifetime"
-            | "pool_max_conn_lifetime_jitter"
-            | "pool_max_conn_idle_time"
-            | "pool_health_check_period" => {}
-            _ => return Ok(false),
-        }
-        Ok(true)
+/// Keywords and values without those that are ours. An empty value is the default.
+fn keywords_for_driver(text: &str, ours: &mut Parameters) -> Result<String, InvalidUrl> {
+    // Another scheme, or a password and nothing else.
+    let first = text.split('=').next().unwrap_or_default();
+    if first.contains("://") || first.len() == text.len() {
+        return Err(InvalidUrl::Scheme);
     }
+    let mut theirs = Vec::new();
+    for (index, (name, value)) in words(text)?.into_iter().enumerate() {
+        if value.is_empty() {
+            // Its name must be known all the same, whatever the value.
+            Parameters::default().take(index + 1, &name, "").or_else(|error| match error {
+                InvalidUrl::Value { .. } => Ok(Reader::Ours),
+                error => Err(error),
+            })?;
+        } else if let Reader::Driver(name) = ours.take(index + 1, &name, &value)? {
+            theirs.push(quoted(name, &value));
+        }
+    }
+    Ok(theirs.join(" "))
 }
 
-/// Takes `%xx` back.
-fn unescape(text: &str) -> Result<String, InvalidUrl> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
-        let (Some(high), Some(low)) = (digit(), digit()) else { return Err(InvalidUrl::Parameters) };
-        bytes.push(u8::try_from(high * 16 + low).map_err(|_| InvalidUrl::Parameters)?);
+/// Takes `%xx` back; a `%` without two digits behind it is a fault.
+fn decoded(text: &str) -> Result<String, InvalidUrl> {
+    let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    if !text.split('%').skip(1).all(is_escape) {
+        return Err(InvalidUrl::Parameters);
     }
-    String::from_utf8(bytes).map_err(|_| InvalidUrl::Parameters)
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| InvalidUrl::Parameters)?;
+    Ok(decoded.into_owned())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn url(query: &str) -> Result<DatabaseUrl, InvalidUrl> {
-        format!("postgres://hoh:se%2Fcret@db.example:5433/hub{query}").parse()
-    }
-
-    #[test]
-    fn every_sslmode_is_known_and_prefer_is_the_default() {
-        assert_eq!(url("").unwrap().tls, TlsMode::Prefer);
-        for (word, mode) in TlsMode::ALL {
-            assert_eq!(url(&format!("?sslmode={word}&application_name=x")).unwrap().tls, mode);
-        }
-        assert!(matches!(url("?sslmode=perhaps"), Err(InvalidUrl::Value { parameter: "sslmode", .. })));
-    }
-
-    #[test]
-    fn require_verifies_where_it_is_told_by_whom() {
-        let url = url("?sslmode=require&sslrootcert=%2Fa%20b.pem").unwrap();
-        assert_eq!((url.tls, url.roots), (TlsMode::VerifyCa, Roots::File("/a b.pem".into())));
-    }
-
-    #[test]
-    fn the_roots_of_the_system_go_with_a_verified_name_and_with_nothing_less() {
-        for query in ["?sslrootcert=system", "?sslmode=verify-full&sslrootcert=system"] {
-            let url = url(query).unwrap();
-            assert_eq!((url.tls, url.roots), (TlsMode::VerifyFull, Roots::System), "{query}");
-        }
-        for (word, mode) in TlsMode::ALL.into_iter().filter(|(_, mode)| *mode != TlsMode::VerifyFull) {
-            let outcome = url(&format!("?sslrootcert=system&sslmode={word}"));
-            assert!(matches!(outcome, Err(InvalidUrl::Value { parameter: "sslmode", .. })), "{mode:?}: {outcome:?}");
-        }
-        assert_eq!(url("?sslmode=verify-ca").unwrap().roots, Roots::System, "where nothing is said of roots");
-    }
-
-    #[test]
-    fn the_pool_is_bounded_by_the_url() {
-        assert_eq!(url("?pool_max_conns=50&pool_max_conn_lifetime=1h").unwrap().max_connections, 50);
-        assert_eq!(url("").unwrap().max_connections, DEFAULT_MAX_CONNECTIONS);
-        for wrong in ["0", "-1", "many", "10001"] {
-            assert!(url(&format!("?pool_max_conns={wrong}")).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn no_secret_is_shown() {
-        let shown = url("?pool_max_conns=2").unwrap();
-        assert_eq!(format!("{shown} {shown:?}"), "db.example:5433/hub DatabaseUrl(db.example:5433/hub)");
-        assert_eq!(shown.config.get_password(), Some(b"se/cret".as_slice()));
-        for wrong in ["mysql://u:hunter2@h/d", "postgres://u:hunter2@h:port/d", "postgres://u:hunter2@h/d?x=hunter2"] {
-            let error = wrong.parse::<DatabaseUrl>().unwrap_err().to_string();
-            assert!(!error.contains("hunter2"), "{error}");
-        }
-        assert_eq!("postgres://".parse::<DatabaseUrl>(), Err(InvalidUrl::NoHost));
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use super::config::StatusSyncConfig;
 use super::family::facts;
 use super::{permissions, triggers};
 use crate::cluster::{Cluster, full_text};
-use crate::db::{self, Database, Messages, Param, Session, column};
+use crate::db::{self, Database, Session, Type, column};
 use crate::job::check::say;
 use crate::job::permission::{Kinds, Reviewer};
 
@@ -34,26 +34,18 @@ async fn check_database(config: &StatusSyncConfig) -> Vec<String> {
         Err(error) => return vec![full_text(&error)],
     };
     let place = url.place();
-    let fault = |error: db::Error| vec![format!("database {place}: {error}")];
+    let fault = |error: db::Error| vec![format!("database {place}: {}", full_text(&error))];
     let (session, mut messages) = match Database::new(config.database.clone()).session("check").await {
         Ok(halves) => halves,
         Err(error) => return fault(error),
     };
     let outcome = tokio::select! {
         outcome = ask(config, &session) => outcome,
-        lost = until_lost(&mut messages) => Err(lost),
+        lost = messages.until_lost() => Err(lost),
     };
     match outcome {
         Ok(faults) => faults.into_iter().map(|text| format!("database {place}: {text}")).collect(),
         Err(error) => fault(error),
-    }
-}
-
-async fn until_lost(messages: &mut Messages) -> db::Error {
-    loop {
-        if let Err(error) = messages.notification().await {
-            return error;
-        }
     }
 }
 
@@ -89,7 +81,7 @@ async fn columns(session: &Session, tables: &[String]) -> Result<Columns, db::Er
          JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
          WHERE n.nspname || '.' || c.relname = ANY ($1) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')";
     let mut found = Columns::new();
-    for row in session.rows(QUERY, TEXT, &[Param::Texts(tables.to_vec())]).await? {
+    for row in session.rows(QUERY, TEXT, &[(&tables, Type::TEXT_ARRAY)]).await? {
         let (table, name): (String, String) = (column(QUERY, &row, 0)?, column(QUERY, &row, 1)?);
         let (of_type, readable) = (column(QUERY, &row, 2)?, column(QUERY, &row, 3)?);
         found.entry(table).or_default().insert(name, Column { of_type, readable });
@@ -137,7 +129,7 @@ async fn missing_triggers(session: &Session, tables: &[String]) -> Result<Vec<St
     let plan = triggers::plan(tables, &triggers::look(session, tables).await?);
     let mut faults: Vec<String> =
         plan.faults.iter().map(|(table, reason)| format!("notify: table {table}: {reason}")).collect();
-    for row in session.rows(QUERY, TEXT, &[Param::Texts(plan.tables.clone())]).await? {
+    for row in session.rows(QUERY, TEXT, &[(&plan.tables, Type::TEXT_ARRAY)]).await? {
         let (table, allowed): (String, bool) = (column(QUERY, &row, 0)?, column(QUERY, &row, 1)?);
         match (allowed, table.as_str()) {
             (false, "") if plan.function => {

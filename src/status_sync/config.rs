@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::cluster::full_text;
 use crate::config::fault::{Fault, Problem};
 use crate::config::fields::Fields;
 use crate::config::names::{NamespaceName, STATUS_SYNC};
@@ -118,12 +119,13 @@ impl Setting for StatusFamily {
     }
 }
 
-/// A URL holds a password: what was found is never repeated.
+/// A connection string holds a password: what was found is never repeated.
 impl Setting for DatabaseUrl {
-    const ALLOWED: &'static str = "a URL such as postgres://user:password@host:5432/database?sslmode=verify-full";
+    const ALLOWED: &'static str = "a URL such as postgres://user:password@host:5432/database?sslmode=verify-full, \
+         or libpq's keywords such as host=db dbname=hub user=me";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
-        text.parse().map_err(|error: InvalidUrl| Unfit::because(error.to_string()))
+        text.parse().map_err(|error: InvalidUrl| Unfit::because(full_text(&error)))
     }
 
     fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {

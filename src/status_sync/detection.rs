@@ -7,7 +7,7 @@ use super::poller::{Life, Poller};
 use super::tally::Tally;
 use crate::actor::Scope;
 use crate::cluster::ObjectKey;
-use crate::db::Param;
+use crate::db::{Param, Type};
 
 /// What change detection tells.
 #[derive(Default)]
@@ -23,8 +23,8 @@ pub(super) struct Detected {
 impl Poller {
     /// Asks the database. What it tells is complete, or an error.
     pub(super) async fn detect(&self, scope: &Scope, life: &mut Life) -> Result<Detected, Stopped> {
-        let params = vec![Param::Text(self.shared.namespace.clone())];
-        let asked = self.shared.database.rows(self.family.detection_name(), &self.detection, params);
+        let params: [Param<'_>; 1] = [(&self.shared.namespace, Type::TEXT)];
+        let asked = self.shared.database.rows(self.family.detection_name(), &self.detection, &params);
         let mut rows = answer(scope, life, asked).await?;
         let mut detected = Detected::default();
         while let Some(row) = answer(scope, life, rows.next()).await? {

@@ -12,19 +12,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use super::config::StatusFamily;
 use super::metrics::ListenerMetrics;
 use super::poller::Poller;
 use super::triggers::{self, CHANNEL};
 use crate::actor::{Backoff, BoxError, Scope};
-use crate::db::{self, Database, Messages, Session};
+use crate::cluster::full_text;
+use crate::db::{self, Database, Session, Subscriber};
 
-/// Back-off of making the connection anew.
-const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
-/// A connection that lasted for so long was a good one: the back-off begins anew.
-const GOOD: Duration = Duration::from_secs(30);
 /// How long until the triggers are looked at again while some are missing: each try is an error in the database's log.
 const MAKE_AGAIN: Backoff = Backoff::new(Duration::from_secs(30), LOOK_AGAIN);
 /// The same while all are there: a table may be dropped and made anew.
@@ -98,59 +94,16 @@ impl Listener {
 
     /// Runs until it is drained.
     pub async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
-        let mut failures = 0;
-        loop {
-            scope.set_state("connecting");
-            let begun = Instant::now();
-            let error = tokio::select! {
-                () = scope.draining() => return Ok(()),
-                error = self.listen(&scope) => error,
-            };
-            if begun.elapsed() >= GOOD {
-                failures = 0;
-            }
-            self.failed(&error, failures);
-            scope.set_state("waiting");
-            let delay = RETRY.next_delay(failures);
-            failures = failures.saturating_add(1);
-            tokio::select! {
-                () = scope.draining() => return Ok(()),
-                () = tokio::time::sleep(delay) => {}
-            }
+        let listener = db::Listener::new(self.database.clone(), "listener", &[CHANNEL]);
+        let hearing = Hearing { listener: &self, scope: &scope };
+        tokio::select! {
+            () = scope.draining() => Ok(()),
+            never = listener.run(&hearing) => match never {},
         }
     }
 
-    /// One connection, until it ends.
-    async fn listen(&self, scope: &Scope) -> db::Error {
-        let (session, mut messages) = match self.database.session("listener").await {
-            Ok(halves) => halves,
-            Err(error) => return error,
-        };
-        let _listening = Listening(&self.report);
-        let outcome = tokio::select! {
-            outcome = self.hear(&mut messages) => outcome,
-            outcome = self.tend(&session, scope) => outcome,
-        };
-        match outcome {
-            Err(error) => error,
-            Ok(never) => match never {},
-        }
-    }
-
-    /// Passes on what the database tells.
-    async fn hear(&self, messages: &mut Messages) -> Result<Infallible, db::Error> {
-        loop {
-            let table = messages.notification().await?;
-            self.report.send_modify(|report| report.notifications += 1);
-            self.metrics.notified();
-            self.hint(&table);
-        }
-    }
-
-    /// Begins to listen, sees to the triggers, and lets every poller look at what changed before.
+    /// Sees to the triggers, and lets every poller look at what changed before.
     async fn tend(&self, session: &Session, scope: &Scope) -> Result<Infallible, db::Error> {
-        session.limit().await?;
-        session.run("listen", &format!("LISTEN {CHANNEL}")).await?;
         let mut before: Option<BTreeMap<String, String>> = None;
         let mut tries = 0;
         loop {
@@ -197,13 +150,42 @@ impl Listener {
     }
 
     fn failed(&self, error: &db::Error, failures: u32) {
+        let (kind, text) = (error.kind(), full_text(error));
         if failures == 0 {
-            tracing::warn!(kind = error.kind(), %error, "not listening for changes, trying on");
+            tracing::warn!(kind, error = %text, "not listening for changes, trying on");
         } else {
-            tracing::debug!(kind = error.kind(), %error, "still not listening for changes");
+            tracing::debug!(kind, error = %text, "still not listening for changes");
         }
-        let failure = Some((error.kind(), error.to_string()));
+        let failure = Some((kind, text));
         self.report.send_modify(|report| report.failure = failure);
+    }
+}
+
+/// What the connection tells while the listener runs.
+struct Hearing<'l> {
+    listener: &'l Listener,
+    scope: &'l Scope,
+}
+
+impl Subscriber for Hearing<'_> {
+    fn connecting(&self) {
+        self.scope.set_state("connecting");
+    }
+
+    async fn listening(&self, session: &Session) -> Result<(), db::Error> {
+        let _listening = Listening(&self.listener.report);
+        match self.listener.tend(session, self.scope).await? {}
+    }
+
+    fn notified(&self, _channel: &str, table: &str) {
+        self.listener.report.send_modify(|report| report.notifications += 1);
+        self.listener.metrics.notified();
+        self.listener.hint(table);
+    }
+
+    fn failed(&self, error: &db::Error, failures: u32) {
+        self.listener.failed(error, failures);
+        self.scope.set_state("waiting");
     }
 }
 

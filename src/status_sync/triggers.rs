@@ -9,7 +9,8 @@ use std::fmt;
 
 use super::config::StatusFamily;
 use super::family::facts;
-use crate::db::{self, Database, DatabaseSource, Param, Session, column};
+use crate::cluster::full_text;
+use crate::db::{self, Database, DatabaseSource, Session, Type, column};
 
 /// Channel of the notifications, whose text is the changed table: `status.compliance`.
 pub const CHANNEL: &str = "towline_status_sync";
@@ -100,7 +101,7 @@ pub async fn look(session: &Session, wanted: &[String]) -> Result<Present, db::E
          LEFT JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid AND t.tgname = '{NAME}' AND NOT t.tgisinternal"
     );
     let mut present = Present::default();
-    for row in session.rows(QUERY, &text, &[Param::Texts(wanted.to_vec())]).await? {
+    for row in session.rows(QUERY, &text, &[(&wanted, Type::TEXT_ARRAY)]).await? {
         present.body = column(QUERY, &row, 4)?;
         let Some(table) = column::<Option<String>>(QUERY, &row, 0)? else { continue };
         let events: Option<i16> = column(QUERY, &row, 1)?;
@@ -122,7 +123,7 @@ pub async fn make(session: &Session, wanted: &[String]) -> Result<BTreeMap<Strin
         );
         if let Err(error) = alone(session, "make_function", &function).await {
             lost(&error)?;
-            let reason = error.to_string();
+            let reason = full_text(&error);
             faults.extend(plan.tables.iter().map(|table| (table.clone(), reason.clone())));
             return Ok(faults);
         }
@@ -135,7 +136,7 @@ pub async fn make(session: &Session, wanted: &[String]) -> Result<BTreeMap<Strin
         );
         if let Err(error) = alone(session, "make_trigger", &trigger).await {
             lost(&error)?;
-            faults.insert(table, error.to_string());
+            faults.insert(table, full_text(&error));
         }
     }
     Ok(faults)
@@ -168,13 +169,7 @@ pub async fn remove_by(database: DatabaseSource) -> Result<Removed, db::Error> {
     let (session, mut messages) = Database::new(database).session("triggers").await?;
     tokio::select! {
         removed = remove(&session) => removed,
-        lost = async {
-            loop {
-                if let Err(error) = messages.notification().await {
-                    return error;
-                }
-            }
-        } => Err(lost),
+        lost = messages.until_lost() => Err(lost),
     }
 }
 

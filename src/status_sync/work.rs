@@ -23,7 +23,7 @@ use super::tally::Tally;
 use super::write::{self, Written};
 use crate::actor::Scope;
 use crate::cluster::{Kind, Object, ObjectKey, Retry, Verb};
-use crate::db::Param;
+use crate::db::Type;
 
 /// A pass may be long: so often its report follows what is written. It looks at every entry.
 const SHOW_EVERY: Duration = Duration::from_secs(1);
@@ -86,9 +86,13 @@ impl<'w> Work<'w> {
     /// Reads the rows of these objects and serves each as soon as its last row is there. An object whose rows did not
     /// all arrive is not touched.
     pub(super) async fn read(&mut self, ids: Vec<RowId>) -> Result<(), Stopped> {
-        let params = vec![Param::Texts(ids.iter().map(ToString::to_string).collect())];
         let poller = self.poller;
-        let asked = poller.shared.database.rows(poller.family.rows_name(), &poller.rows, params);
+        let asked = async {
+            // They are sent, and not kept while the rows come.
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            let (database, name) = (&poller.shared.database, poller.family.rows_name());
+            database.rows(name, &poller.rows, &[(&ids, Type::TEXT_ARRAY)]).await
+        };
         let mut rows = answer(self.scope, self.life, asked).await?;
         let mut current: Option<Current> = None;
         while let Some(row) = answer(self.scope, self.life, rows.next()).await? {

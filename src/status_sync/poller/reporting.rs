@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::{Ended, Life, Poller};
-use crate::cluster::{Error as ClusterError, Retry};
+use crate::cluster::{Error as ClusterError, Retry, full_text};
 use crate::db;
 use crate::status_sync::report::FamilyReport;
 use crate::status_sync::standing::Objection;
@@ -26,14 +26,13 @@ impl Poller {
 
     /// A pass failed, after so many before it.
     pub(super) fn failed(&self, error: &db::Error, failures: u32) {
+        let (kind, text) = (error.kind(), full_text(error));
         if failures == 0 {
-            tracing::warn!(family = self.family.as_str(), kind = error.kind(), %error, "pass failed, trying on");
+            tracing::warn!(family = self.family.as_str(), kind, error = %text, "pass failed, trying on");
         } else {
-            tracing::debug!(family = self.family.as_str(), kind = error.kind(), %error, "pass failed again");
+            tracing::debug!(family = self.family.as_str(), kind, error = %text, "pass failed again");
         }
         self.metrics.failed();
-        let text = error.to_string();
-        let kind = error.kind();
         self.report.send_modify(|report| report.failure = Some((kind, text)));
     }
 

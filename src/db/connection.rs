@@ -1,0 +1,253 @@
+//! A connection: the pool's, lent for a statement or a transaction, or one of its own beside the pool.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bb8::PooledConnection;
+use futures::FutureExt;
+use tokio::task::AbortHandle;
+use tokio_postgres::{Client, Row};
+
+use super::Error;
+use super::error::ConnectError;
+use super::manager::Manager;
+use super::statement::{Deadline, Param, Rows};
+use super::tls::Tls;
+use super::transaction::Transaction;
+
+/// How long the server is asked to cancel a statement.
+const CANCEL_WITHIN: Duration = Duration::from_secs(5);
+/// How long a transaction that was dropped may take to roll back before its connection is closed instead.
+const ROLL_BACK_WITHIN: Duration = Duration::from_secs(5);
+
+/// A connection with the task that reads and writes it.
+pub(super) struct RawConnection {
+    client: Client,
+    tls: Tls,
+    task: AbortHandle,
+    /// It must not be used any more.
+    is_spent: bool,
+    /// A statement has been sent whose answer was not read to its end.
+    is_busy: bool,
+    /// A statement has failed since [`RawConnection::forget_failure`].
+    has_failed: bool,
+    /// How often the connection string had changed when the connection was made.
+    changes: u64,
+}
+
+impl RawConnection {
+    pub(super) fn new(client: Client, tls: Tls, task: AbortHandle, changes: u64) -> Self {
+        Self { client, tls, task, is_spent: false, is_busy: false, has_failed: false, changes }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn is_spent(&self) -> bool {
+        self.is_spent
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    pub(super) fn forget_failure(&mut self) {
+        self.has_failed = false;
+    }
+
+    /// Ends the statement that runs, on the server too, and with it the connection: an answer that comes all the same would
+    /// be the next statement's. The server is asked on a connection of its own, and nobody waits for that.
+    pub(super) fn cancel(&mut self) {
+        self.is_spent = true;
+        let (token, tls) = (self.client.cancel_token(), self.tls.clone());
+        // Without a runtime the connection's task has ended, too.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            match tokio::time::timeout(CANCEL_WITHIN, token.cancel_query(tls)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "statement was not cancelled"),
+                Err(_) => tracing::debug!("statement was not cancelled: no answer"),
+            }
+        });
+    }
+
+    /// An error once a statement was not answered in time: whatever is sent then would be run behind it.
+    fn check(&self, query: &'static str) -> Result<(), Error> {
+        if self.is_spent { Err(Error::Lost { query, source: Arc::new(ConnectError::Spent) }) } else { Ok(()) }
+    }
+
+    /// Runs statements, one after the other, without their results.
+    pub(super) async fn run(&mut self, query: &'static str, text: &str, deadline: Deadline) -> Result<(), Error> {
+        self.check(query)?;
+        self.is_busy = true;
+        match deadline.keep(query, self.client.batch_execute(text)).await {
+            Ok(outcome) => {
+                self.is_busy = false;
+                self.has_failed |= outcome.is_err();
+                outcome.map_err(|error| Error::of_statement(query, error))
+            }
+            Err(silent) => {
+                self.cancel();
+                Err(silent)
+            }
+        }
+    }
+}
+
+impl Drop for RawConnection {
+    fn drop(&mut self) {
+        // Else the task would wait for the answer, and keep the connection open, for as long as the server does.
+        if self.is_spent {
+            self.task.abort();
+        }
+    }
+}
+
+/// A connection for as long as a statement or a transaction needs it.
+pub(super) enum Held<'c> {
+    /// Goes back to the pool when it is dropped.
+    Pool(Box<PooledConnection<'static, Manager>>),
+    /// One beside the pool.
+    Own(&'c mut RawConnection),
+    /// One whose owner drops it when a statement was not answered.
+    Shared(&'c Client),
+}
+
+impl Held<'_> {
+    pub(super) fn client(&self) -> &Client {
+        match self {
+            Self::Pool(connection) => connection.client(),
+            Self::Own(connection) => connection.client(),
+            Self::Shared(client) => client,
+        }
+    }
+
+    pub(super) fn raw(&mut self) -> Option<&mut RawConnection> {
+        match self {
+            Self::Pool(connection) => Some(connection),
+            Self::Own(connection) => Some(connection),
+            Self::Shared(_) => None,
+        }
+    }
+
+    /// The same for a shorter time.
+    pub(super) fn lend(&mut self) -> Held<'_> {
+        match self {
+            Self::Pool(connection) => Held::Own(connection),
+            Self::Own(connection) => Held::Own(connection),
+            Self::Shared(client) => Held::Shared(client),
+        }
+    }
+
+    /// A statement is about to be sent.
+    pub(super) fn begins(&mut self, query: &'static str) -> Result<(), Error> {
+        if let Some(connection) = self.raw() {
+            connection.check(query)?;
+            connection.is_busy = true;
+        }
+        Ok(())
+    }
+
+    /// Its answer was read to the end.
+    pub(super) fn ends(&mut self) {
+        if let Some(connection) = self.raw() {
+            connection.is_busy = false;
+        }
+    }
+
+    /// Its answer was an error, behind which nothing follows.
+    pub(super) fn failed(&mut self) {
+        if let Some(connection) = self.raw() {
+            connection.is_busy = false;
+            connection.has_failed = true;
+        }
+    }
+
+    /// See [`RawConnection::cancel`].
+    pub(super) fn cancel(&mut self) {
+        if let Some(connection) = self.raw() {
+            connection.cancel();
+        }
+    }
+
+    /// Rolls a transaction back that nobody waits for. The pool gets its connection back when that has been done.
+    pub(super) fn roll_back(mut self) {
+        if self.raw().is_some_and(|connection| connection.is_busy) {
+            return self.cancel();
+        }
+        match self {
+            // The first look at the future sends the statement, and the next one waits behind it.
+            Self::Own(connection) => drop(connection.client.batch_execute("ROLLBACK").now_or_never()),
+            // It has no transactions.
+            Self::Shared(_) => {}
+            Self::Pool(mut connection) => match tokio::runtime::Handle::try_current() {
+                Err(_) => connection.is_spent = true,
+                Ok(runtime) => drop(runtime.spawn(async move {
+                    let deadline = Deadline::of_rows(ROLL_BACK_WITHIN);
+                    if let Err(error) = connection.run("roll_back", "ROLLBACK", deadline).await {
+                        tracing::debug!(%error, "transaction was not rolled back, its connection is closed");
+                        connection.is_spent = true;
+                    }
+                })),
+            },
+        }
+    }
+}
+
+/// A connection of its own, beside the pool, for what must not wait for others or be waited for. It is set up as those of
+/// the pool are. When a statement was not answered in time it is closed: [`Connection::is_closed`].
+pub struct Connection {
+    raw: RawConnection,
+    /// The deadline of a statement.
+    within: Duration,
+}
+
+impl Connection {
+    pub(super) fn new(raw: RawConnection, within: Duration) -> Self {
+        Self { raw, within }
+    }
+
+    /// Whether it has ended, and another one has to be made.
+    pub fn is_closed(&self) -> bool {
+        self.raw.is_spent || self.raw.client.is_closed()
+    }
+
+    /// Sends a statement and gives its rows as they come. `query` names it in metrics and errors.
+    pub async fn rows(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Rows<'_>, Error> {
+        Rows::ask(Held::Own(&mut self.raw), Deadline::of_rows(self.within), query, text, params).await
+    }
+
+    /// All rows of a statement.
+    pub async fn all(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+        self.rows(query, text, params).await?.rest().await
+    }
+
+    /// Runs a statement, and returns how many rows it has changed or given.
+    pub async fn execute(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<u64, Error> {
+        self.rows(query, text, params).await?.finish().await
+    }
+
+    /// Runs statements, one after the other, without parameters and results.
+    pub async fn run(&mut self, query: &'static str, text: &str) -> Result<(), Error> {
+        self.raw.run(query, text, Deadline::of_rows(self.within)).await
+    }
+
+    /// Begins a transaction that must have ended within `limit`.
+    pub async fn begin(&mut self, name: &'static str, limit: Duration) -> Result<Transaction<'_>, Error> {
+        Transaction::begin(Held::Own(&mut self.raw), name, limit).await
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Nobody waits for what may still run.
+        if self.raw.is_busy && !self.raw.is_spent {
+            self.raw.cancel();
+        }
+    }
+}

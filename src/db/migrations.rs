@@ -1,0 +1,209 @@
+//! Migrations of a schema: SQL texts that are part of the program, each applied once, in order.
+//!
+//! The number of the last one is in a table of the schema's own, with one row and a column `migration int`; the first
+//! migration makes it. A migration is one transaction together with its number, so that a failed one leaves nothing. All of
+//! it happens on a connection of its own under a session's advisory lock, so that of several processes one migrates and the
+//! others wait, and then find nothing left to do.
+
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::{Database, Type, column};
+
+/// A server that ends a statement in time has this much longer to say so.
+const GRACE: Duration = Duration::from_secs(5);
+/// SQLSTATE `lock_not_available`.
+const LOCK_TIMEOUT: &str = "55P03";
+
+/// One migration. Its number is its place in the list, from 1; a migration that was released never changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Migration {
+    /// What it does, in errors and the log.
+    pub name: &'static str,
+    /// Statements, without `BEGIN` and `COMMIT`, none of which refuses to run in a transaction.
+    pub sql: &'static str,
+}
+
+/// A schema's migrations. It is in the first schema of the search path.
+#[derive(Clone, Copy, Debug)]
+pub struct Migrations {
+    table: &'static str,
+    list: &'static [Migration],
+}
+
+/// How far a schema is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The last migration that was applied; 0 where there is no schema.
+    pub applied: i32,
+    /// The last one that this program has.
+    pub known: i32,
+}
+
+/// Why a schema was not migrated, or its status not read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A newer release has migrated the schema. This one must not use it.
+    #[error("the schema is at migration {applied}, and this release knows only {known}: a newer release is needed")]
+    Newer {
+        /// The last migration that was applied.
+        applied: i32,
+        /// The last one that this program has.
+        known: i32,
+    },
+    /// Another process holds the lock.
+    #[error("another process migrates the schema, and did not finish within {}", humantime::format_duration(*.within))]
+    Locked {
+        /// How long was waited.
+        within: Duration,
+    },
+    /// A migration failed, and left nothing. Those before it have been applied.
+    #[error("failed to apply migration {number} ({name})")]
+    Apply {
+        /// Its place in the list, from 1.
+        number: i32,
+        /// What it does.
+        name: &'static str,
+        /// Why not.
+        source: super::Error,
+    },
+    /// The table of the number does not have exactly one row.
+    #[error("table {table} has {rows} rows, and must have one with the number of the last migration")]
+    Table {
+        /// The table.
+        table: String,
+        /// Its rows, or those that were changed.
+        rows: u64,
+    },
+    /// The search path names no schema that there is.
+    #[error("the account's search path names no schema that there is")]
+    NoSchema,
+    /// The database did not answer, or not as it should.
+    #[error("failed to read how far the schema is")]
+    Read {
+        /// Why not.
+        source: super::Error,
+    },
+    /// The connection for the migrations.
+    #[error("failed to prepare the migrations")]
+    Prepare {
+        /// Why not.
+        source: super::Error,
+    },
+}
+
+impl Status {
+    /// How many migrations are still to be applied.
+    pub fn pending(&self) -> i32 {
+        (self.known - self.applied).max(0)
+    }
+
+    /// An error where the schema is newer than this program.
+    pub fn check(self) -> Result<Self, Error> {
+        let Self { applied, known } = self;
+        if applied > known { Err(Error::Newer { applied, known }) } else { Ok(self) }
+    }
+}
+
+impl Migrations {
+    /// `table` holds the number; the first migration of `list` makes it.
+    pub const fn new(table: &'static str, list: &'static [Migration]) -> Self {
+        Self { table, list }
+    }
+
+    /// How far the schema is. No error where it is newer than this program: see [`Status::check`].
+    pub async fn status(&self, database: &Database) -> Result<Status, Error> {
+        let mut connection = self.connection(database).await?;
+        self.read(&mut connection).await.map(|(_, status)| status)
+    }
+
+    /// Applies what is missing, and returns how far the schema was before. `limit` bounds the wait for another process that
+    /// migrates, and then each migration.
+    pub async fn run(&self, database: &Database, limit: Duration) -> Result<Status, Error> {
+        let mut connection = self.connection(database).await?;
+        let (table, status) = self.read(&mut connection).await?;
+        if status.check()?.pending() == 0 {
+            return Ok(status);
+        }
+        lock(&mut connection, &table, limit).await?;
+        // Another process may have been at it.
+        let (table, before) = self.read(&mut connection).await?;
+        before.check()?;
+        for (number, migration) in (1..).zip(self.list).filter(|(number, _)| *number > before.applied) {
+            apply(&mut connection, &table, number, migration, limit).await?;
+            tracing::info!(table, number, name = migration.name, "migration applied");
+        }
+        // The lock ends with the connection.
+        Ok(before)
+    }
+
+    async fn connection(&self, database: &Database) -> Result<Connection, Error> {
+        database.connect("migrations").await.map_err(|source| Error::Prepare { source })
+    }
+
+    /// The table's full name, and how far the schema is.
+    async fn read(&self, connection: &mut Connection) -> Result<(String, Status), Error> {
+        const QUERY: &str = "read_migration";
+        const TEXT: &str = "SELECT name, to_regclass(name) IS NOT NULL FROM \
+             (SELECT format('%I.%I', current_schema(), $1) AS name WHERE current_schema() IS NOT NULL) found";
+        let read = |source| Error::Read { source };
+        let known = i32::try_from(self.list.len()).unwrap_or(i32::MAX);
+        let found = connection.all(QUERY, TEXT, &[(&self.table, Type::TEXT)]).await.map_err(read)?;
+        let found = found.first().ok_or(Error::NoSchema)?;
+        let table: String = column(QUERY, found, 0).map_err(read)?;
+        if !column::<bool>(QUERY, found, 1).map_err(read)? {
+            return Ok((table, Status { applied: 0, known }));
+        }
+        let rows = connection.all(QUERY, &format!("SELECT migration FROM {table}"), &[]).await.map_err(read)?;
+        match rows.as_slice() {
+            [row] => Ok((table, Status { applied: column(QUERY, row, 0).map_err(read)?, known })),
+            rows => Err(Error::Table { table, rows: u64::try_from(rows.len()).unwrap_or(u64::MAX) }),
+        }
+    }
+}
+
+/// Takes the lock for as long as the connection lasts. The server's own timeouts would count the wait for another process
+/// like any other.
+async fn lock(connection: &mut Connection, table: &str, limit: Duration) -> Result<(), Error> {
+    const QUERY: &str = "lock_migrations";
+    let millis = milliseconds(limit);
+    let text = format!("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {millis}");
+    let locking = async {
+        let mut transaction = connection.begin(QUERY, limit + GRACE).await?;
+        transaction.run(QUERY, &text).await?;
+        let text = "SELECT pg_advisory_lock(hashtextextended('migrations of ' || $1, 0))";
+        transaction.execute(QUERY, text, &[(&table, Type::TEXT)]).await?;
+        // The lock is the session's: it stays.
+        transaction.commit().await
+    };
+    locking.await.map_err(|source| match source.server() {
+        Some(refused) if refused.code() == LOCK_TIMEOUT => Error::Locked { within: limit },
+        _ => Error::Prepare { source },
+    })
+}
+
+async fn apply(
+    connection: &mut Connection,
+    table: &str,
+    number: i32,
+    migration: &Migration,
+    limit: Duration,
+) -> Result<(), Error> {
+    const QUERY: &str = "migrate";
+    let failed = |source| Error::Apply { number, name: migration.name, source };
+    let mut transaction = connection.begin(QUERY, limit + GRACE).await.map_err(failed)?;
+    let timeout = format!("SET LOCAL statement_timeout = {}", milliseconds(limit));
+    transaction.run(QUERY, &timeout).await.map_err(failed)?;
+    transaction.run(QUERY, migration.sql).await.map_err(failed)?;
+    let text = format!("UPDATE {table} SET migration = $1");
+    let rows = transaction.execute(QUERY, &text, &[(&number, Type::INT4)]).await.map_err(failed)?;
+    if rows != 1 {
+        return Err(Error::Table { table: table.to_owned(), rows });
+    }
+    transaction.commit().await.map_err(failed)
+}
+
+/// As the server takes a timeout; zero would be none.
+fn milliseconds(limit: Duration) -> i32 {
+    i32::try_from(limit.as_millis().max(1)).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,147 @@
+//! Statements: their parameters, their rows, and how long they may take.
+//!
+//! A statement is sent unprepared, with the type of each parameter, and its columns are of built-in types: then nothing is
+//! looked up in the catalogue, and one round trip is all that it costs.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::time::Instant;
+use tokio_postgres::types::{FromSql, ToSql, Type};
+use tokio_postgres::{Client, Row, RowStream};
+
+use super::Error;
+use super::connection::Held;
+use crate::telemetry;
+
+/// A parameter of a statement, with the type that it is sent as. Text can be cast in the statement (`$1::text::uuid`) where the
+/// program has no type of its own for a value.
+pub type Param<'p> = (&'p (dyn ToSql + Sync), Type);
+
+/// How long a statement may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    /// Longest wait for the next row.
+    within: Duration,
+    /// When a whole transaction must have ended, and how long that is from its beginning.
+    whole: Option<(Instant, Duration)>,
+}
+
+impl Deadline {
+    /// For a statement: each row must come in time.
+    pub(super) fn of_rows(within: Duration) -> Self {
+        Self { within, whole: None }
+    }
+
+    /// For all statements of a transaction that begins now.
+    pub(super) fn of_transaction(limit: Duration) -> Self {
+        Self { within: limit, whole: Some((Instant::now() + limit, limit)) }
+    }
+
+    /// Waits for an answer.
+    pub(super) async fn keep<T>(&self, query: &'static str, answer: impl Future<Output = T>) -> Result<T, Error> {
+        let next = Instant::now() + self.within;
+        let (until, within) = match self.whole {
+            Some((whole, limit)) if whole < next => (whole, limit),
+            _ => (next, self.within),
+        };
+        if until <= Instant::now() {
+            // Even one look at the answer's future would send the statement.
+            return Err(Error::Silent { query, within });
+        }
+        tokio::time::timeout_at(until, answer).await.map_err(|_| Error::Silent { query, within })
+    }
+}
+
+/// Sends a statement.
+pub(super) async fn send(
+    client: &Client,
+    query: &'static str,
+    text: &str,
+    params: &[Param<'_>],
+) -> Result<RowStream, Error> {
+    let params = params.iter().map(|(value, of_type)| (*value, of_type.clone()));
+    client.query_typed_raw(text, params).await.map_err(|error| Error::of_statement(query, error))
+}
+
+/// The rows of a running statement. Its connection is the statement's until this is dropped.
+pub struct Rows<'c> {
+    query: &'static str,
+    begun: Instant,
+    deadline: Deadline,
+    stream: Pin<Box<RowStream>>,
+    held: Held<'c>,
+}
+
+impl<'c> Rows<'c> {
+    /// Sends a statement on a connection.
+    pub(super) async fn ask(
+        mut held: Held<'c>,
+        deadline: Deadline,
+        query: &'static str,
+        text: &str,
+        params: &[Param<'_>],
+    ) -> Result<Rows<'c>, Error> {
+        let begun = Instant::now();
+        held.begins(query)?;
+        let sent = deadline.keep(query, send(held.client(), query, text, params)).await;
+        match sent {
+            Ok(Ok(stream)) => Ok(Rows { query, begun, deadline, stream: Box::pin(stream), held }),
+            Ok(Err(error)) => {
+                held.failed();
+                Err(error)
+            }
+            Err(silent) => {
+                held.cancel();
+                Err(silent)
+            }
+        }
+    }
+
+    /// The next row; `None` at the end, which alone says that all rows were read.
+    pub async fn next(&mut self) -> Result<Option<Row>, Error> {
+        match self.deadline.keep(self.query, self.stream.next()).await {
+            Ok(Some(Ok(row))) => Ok(Some(row)),
+            Ok(Some(Err(error))) => {
+                self.held.failed();
+                Err(Error::of_statement(self.query, error))
+            }
+            Ok(None) => {
+                self.held.ends();
+                telemetry::db_query(self.query, self.begun.elapsed());
+                Ok(None)
+            }
+            Err(silent) => {
+                self.held.cancel();
+                Err(silent)
+            }
+        }
+    }
+
+    /// All rows that are left.
+    pub async fn rest(mut self) -> Result<Vec<Row>, Error> {
+        let mut rows = Vec::new();
+        while let Some(row) = self.next().await? {
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    /// Reads the rows that are left without keeping them, and returns how many rows the statement has changed or given.
+    pub async fn finish(mut self) -> Result<u64, Error> {
+        while self.next().await?.is_some() {}
+        Ok(self.stream.rows_affected().unwrap_or_default())
+    }
+
+    /// A column of a row.
+    pub fn column<'r, T: FromSql<'r>>(&self, row: &'r Row, index: usize) -> Result<T, Error> {
+        column(self.query, row, index)
+    }
+}
+
+/// A column of a row of the statement `query`.
+pub fn column<'r, T: FromSql<'r>>(query: &'static str, row: &'r Row, index: usize) -> Result<T, Error> {
+    row.try_get(index).map_err(|error| Error::Decode { query, source: Arc::new(error) })
+}

@@ -1,0 +1,86 @@
+//! Transactions.
+
+use std::time::Duration;
+
+use tokio_postgres::Row;
+
+use super::Error;
+use super::connection::Held;
+use super::statement::{Deadline, Param, Rows};
+
+/// A transaction, with the server's default isolation. It rolls back when it is dropped before [`Transaction::commit`]; its
+/// connection goes back to the pool only when it has ended, and is closed where that can't be known: a statement is under
+/// way, or was not answered in time.
+pub struct Transaction<'c> {
+    /// None when it has ended.
+    held: Option<Held<'c>>,
+    name: &'static str,
+    deadline: Deadline,
+}
+
+impl<'c> Transaction<'c> {
+    /// All statements, the commit included, must have ended within `limit`.
+    pub(super) async fn begin(mut held: Held<'c>, name: &'static str, limit: Duration) -> Result<Self, Error> {
+        if let Some(connection) = held.raw() {
+            connection.forget_failure();
+        }
+        let mut transaction = Self { held: Some(held), name, deadline: Deadline::of_transaction(limit) };
+        transaction.run("begin", "BEGIN").await?;
+        Ok(transaction)
+    }
+
+    /// Sends a statement and gives its rows as they come. `query` names it in metrics and errors.
+    pub async fn rows(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Rows<'_>, Error> {
+        let deadline = self.deadline;
+        let Some(held) = &mut self.held else { return Err(Error::RolledBack { name: self.name }) };
+        Rows::ask(held.lend(), deadline, query, text, params).await
+    }
+
+    /// All rows of a statement.
+    pub async fn all(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+        self.rows(query, text, params).await?.rest().await
+    }
+
+    /// Runs a statement, and returns how many rows it has changed or given.
+    pub async fn execute(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<u64, Error> {
+        self.rows(query, text, params).await?.finish().await
+    }
+
+    /// Runs statements, one after the other, without parameters and results.
+    pub async fn run(&mut self, query: &'static str, text: &str) -> Result<(), Error> {
+        let deadline = self.deadline;
+        match self.held.as_mut().and_then(Held::raw) {
+            Some(connection) => connection.run(query, text, deadline).await,
+            None => Err(Error::RolledBack { name: self.name }),
+        }
+    }
+
+    /// Makes everything that was written visible. When the answer is lost or does not come in time, nobody knows whether it
+    /// was. Where a statement had failed, the transaction is rolled back instead, and that is an error.
+    pub async fn commit(mut self) -> Result<(), Error> {
+        // To the server that is no error: it answers ROLLBACK.
+        if self.held.as_mut().and_then(Held::raw).is_some_and(|connection| connection.has_failed()) {
+            let name = self.name;
+            self.rollback().await?;
+            return Err(Error::RolledBack { name });
+        }
+        self.run("commit", "COMMIT").await?;
+        self.held = None;
+        Ok(())
+    }
+
+    /// Takes everything back that was written. Its connection can be used again at once.
+    pub async fn rollback(mut self) -> Result<(), Error> {
+        self.run("rollback", "ROLLBACK").await?;
+        self.held = None;
+        Ok(())
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            held.roll_back();
+        }
+    }
+}
