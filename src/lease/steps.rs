@@ -1,14 +1,14 @@
-//! One renewal as a conversation: which request is next, by the answer to the last one. Pure.
+//! Decides which request of a renewal is next, by the answer to the last one. Pure.
 //!
-//! | request | done | not there | there already | changed meanwhile | not allowed |
+//! | request | done | not found | already exists | conflict | forbidden |
 //! |---|---|---|---|---|---|
 //! | patch | ✓ | create | – | – | read, and update from now on |
 //! | create | ✓ | – | patch, or read | – | – |
 //! | read | update | create | – | – | – |
 //! | update | ✓ | create | – | read | patch the next time |
 //!
-//! In the steady state that is one request: a patch of two fields, or where only `update` is granted an update of what
-//! the last reply held.
+//! In the steady state a renewal is one request: a patch of two fields or, where only `update` is granted, an update of the
+//! last reply.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use super::config::LeaseConfig;
 
-/// As many requests a renewal may take: not there, made by someone else meanwhile, changed meanwhile, and again.
+/// Most requests of one renewal. It is enough for a lease that is missing, then created by another client, then changed, and
+/// once more.
 pub(super) const MOST_STEPS: usize = 6;
 
 /// How an existing lease is renewed.
@@ -24,46 +25,46 @@ pub(super) const MOST_STEPS: usize = 6;
 pub(super) enum Method {
     /// By a patch of two fields.
     Patch,
-    /// By an update of the whole, as the last reply held it; none where there was no reply.
+    /// By an update of the last reply; `None` where there is no reply.
     Update(Option<Box<Value>>),
 }
 
 /// A request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// Change the lease's fields.
+    /// Patch the lease.
     Patch,
-    /// Make it.
+    /// Create the lease.
     Create,
-    /// Read it, in order to update it.
+    /// Read the lease, in order to update it.
     Read,
-    /// Replace it.
+    /// Update this lease.
     Update(Box<Value>),
 }
 
-/// What an answer says.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Answer {
-    /// It is done. The lease as the reply shows it.
+    /// Success, with the lease in the reply.
     Done(Box<Value>),
-    /// There is no such lease.
+    /// The lease does not exist.
     Missing,
-    /// There is one already.
+    /// The lease exists already.
     Exists,
-    /// It has changed since it was read.
+    /// The lease has changed since it was read.
     Conflict,
-    /// The verb is not granted.
+    /// The verb is forbidden.
     Forbidden,
 }
 
-/// What comes after an answer.
+/// The consequence of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum After {
-    /// The lease is renewed; the next time by this method.
+    /// The lease is renewed. The next renewal uses this method.
     Renewed(Method),
-    /// Another request.
+    /// Another request follows.
     Then(Step),
-    /// It can't be renewed for now; the next time by this method.
+    /// The lease cannot be renewed now. The next attempt uses this method.
     Failed(Method),
 }
 
@@ -78,7 +79,7 @@ pub(super) fn first(method: &mut Method, is_missing: bool) -> Step {
     }
 }
 
-/// The request after this answer, or the end. `updates`: patches are known to be forbidden.
+/// The request after this answer, or the end. `updates` says that patches are known to be forbidden.
 pub(super) fn after(step: &Step, answer: Answer, updates: bool) -> After {
     let method = if updates { Method::Update(None) } else { Method::Patch };
     match (step, answer) {
@@ -88,22 +89,22 @@ pub(super) fn after(step: &Step, answer: Answer, updates: bool) -> After {
         (Step::Patch, Answer::Forbidden) | (Step::Update(_), Answer::Conflict) => After::Then(Step::Read),
         (Step::Patch | Step::Read | Step::Update(_), Answer::Missing) => After::Then(Step::Create),
         (Step::Create, Answer::Exists) => After::Then(if updates { Step::Read } else { Step::Patch }),
-        // Neither is granted: whichever is granted first is found.
+        // Both verbs are forbidden: alternating between them finds the one that is granted first.
         (Step::Update(_), Answer::Forbidden) => After::Failed(Method::Patch),
         _ => After::Failed(method),
     }
 }
 
-/// What a renewal writes.
+/// The content of a renewal.
 #[derive(Clone, Debug)]
 pub(super) struct Stamp<'a> {
-    /// Which lease, and for how long.
+    /// The lease and its duration.
     pub(super) config: &'a LeaseConfig,
-    /// Who holds it.
+    /// The holder.
     pub(super) holder: &'a str,
-    /// When, by the clock that people read.
+    /// The time of the renewal by the wall clock.
     pub(super) at: SystemTime,
-    /// Whether it is taken, not only renewed: the holder and the time of taking are written, too.
+    /// Whether the lease is acquired, not only renewed: `holderIdentity` and `acquireTime` are then written too.
     pub(super) take: bool,
 }
 
@@ -116,7 +117,7 @@ impl Stamp<'_> {
         duration.as_secs()
     }
 
-    /// The fields that are written.
+    /// The fields of `spec`.
     fn spec(&self, take: bool) -> Value {
         let mut spec = json!({"leaseDurationSeconds": Self::seconds(self.config.duration), "renewTime": self.time()});
         if take && let Some(fields) = spec.as_object_mut() {
@@ -129,7 +130,7 @@ impl Stamp<'_> {
     /// The body of a request.
     pub(super) fn body(&self, step: &Step) -> Vec<u8> {
         match step {
-            // Once a period for every lease: by hand, since both values need no escaping.
+            // This body is sent once a period for every lease. It is formatted by hand, since no value needs escaping.
             Step::Patch if !self.take => format!(
                 "{{\"spec\":{{\"leaseDurationSeconds\":{},\"renewTime\":\"{}\"}}}}",
                 Self::seconds(self.config.duration),
@@ -150,7 +151,7 @@ impl Stamp<'_> {
         }
     }
 
-    /// The lease as it was read, with our fields over it: what others wrote stays.
+    /// The lease as it was read with our fields set. Fields of other writers stay.
     fn updated(&self, lease: &Value) -> Value {
         let mut lease = lease.clone();
         if let Some(metadata) = lease.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -196,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Plays a renewal against a script and tells the requests it took.
+    /// Plays a renewal against scripted answers and returns its requests.
     fn play(mut method: Method, is_missing: bool, answers: Vec<Answer>) -> (Vec<Step>, After) {
         let mut updates = matches!(method, Method::Update(_));
         let mut step = first(&mut method, is_missing);
@@ -209,7 +210,7 @@ mod tests {
                 end => return (steps, end),
             }
         }
-        panic!("the conversation goes on with {step:?}")
+        panic!("the renewal continues with {step:?}")
     }
 
     #[test]
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_gone_is_made_in_the_same_turn() {
+    fn a_lease_that_is_gone_is_created_in_the_same_renewal() {
         let (steps, end) = play(Method::Patch, false, vec![Answer::Missing, done()]);
         assert_eq!((steps, end), (vec![Step::Patch, Step::Create], After::Renewed(Method::Patch)));
         let (steps, _) = play(Method::Patch, true, vec![Answer::Exists, done()]);
@@ -240,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn where_neither_is_granted_both_are_tried_the_next_time() {
+    fn where_neither_verb_is_granted_both_are_tried_the_next_time() {
         let (_, end) = play(Method::Patch, false, vec![Answer::Forbidden, done(), Answer::Forbidden]);
         assert_eq!(end, After::Failed(Method::Patch));
     }
 
     #[test]
-    fn a_renewal_writes_two_fields_and_taking_it_two_more() {
+    fn a_renewal_writes_two_fields_and_acquiring_two_more() {
         let config = config();
         let text = |take| String::from_utf8(stamp(&config, take).body(&Step::Patch)).expect("text");
         assert_eq!(text(false), r#"{"spec":{"leaseDurationSeconds":30,"renewTime":"2023-11-14T22:13:20.123456Z"}}"#);
