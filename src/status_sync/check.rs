@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::config::StatusSyncConfig;
-use super::family::{Facts, Home, Shape, facts};
+use super::rules::{FamilySpec as Facts, Home, Shape, family_spec as facts};
 use super::triggers;
 use crate::cluster::{AccessRequest, Cluster, Kind, Verb, full_text};
 use crate::db::{self, Database, Messages, Param, Session, column};

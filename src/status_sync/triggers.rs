@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::config::StatusFamily;
-use super::family::facts;
+use super::rules::family_spec as facts;
 use crate::db::{self, Database, DatabaseSource, Param, Session, column};
 
 /// Channel of the notifications, whose text is the changed table: `status.compliance`.
