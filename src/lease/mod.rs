@@ -1,11 +1,11 @@
 //! Leases: Towline renews a Lease on a hub, which shows that an add-on is alive, while the add-on's pod is ready.
 //!
-//! One renewer actor runs for each section (`renewer`). It owns the credentials in use and the requests under way. `plan`
-//! decides when it renews and with which credentials, and `steps` decides which requests one renewal takes; both are pure.
-//! `renewal` sends these requests. `readiness` publishes the state of the Secret and the pod on the managed cluster as latest
-//! values. `credentials` turns a Secret's data into the configuration of a client, and `hub` is such a client with its
-//! reachability, shared by all leases with equal credentials. `wiring` builds the actors, and `report` shows their state to
-//! operators.
+//! One renewer actor runs for each section (`renewer`). It owns the credentials in use and the requests under way.
+//! `plan` decides when it renews and with which credentials, and `steps` decides which requests one renewal takes; both
+//! are pure. `renewal` sends these requests. `readiness` publishes the state of the Secret and the pod on the managed
+//! cluster as latest values. `credentials` turns a Secret's data into the configuration of a client, and `hub` is such
+//! a client with its reachability, shared by all leases with equal credentials. `wiring` builds the actors, and
+//! `report` shows their state to operators.
 
 mod check;
 pub mod command;

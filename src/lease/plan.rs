@@ -1,15 +1,16 @@
-//! Decides when to renew, with which credentials, and when to look again. Pure: the observed state and the time go in, the
-//! actions come out.
+//! Decides when to renew, with which credentials, and when to look again. Pure: the observed state and the time go in,
+//! the actions come out.
 //!
-//! The renewer owns the credentials in use and the requests under way; the plan sees both in [`Observed`] and keeps only
-//! back-offs and times. [`Plan::next`] applies the specification's rules in this order:
+//! The renewer owns the credentials in use and the requests under way; the plan sees both in [`Observed`] and keeps
+//! only back-offs and times. [`Plan::next`] applies the specification's rules in this order:
 //! - Before the startup delay has passed and the Secret has been looked up, nothing is done.
 //! - Without a Secret, nothing is renewed. A Secret that cannot be used changes nothing.
-//! - New credentials are verified while renewals continue with the old ones. Once verified they take over at once, and a
-//!   renewal that is due is sent with them. Credentials that fail are tried again with back-off, and at once when the hub
-//!   refuses the old ones.
+//! - New credentials are verified while renewals continue with the old ones. Once verified they take over at once, and
+//!   a renewal that is due is sent with them. Credentials that fail are tried again with back-off, and at once when the
+//!   hub refuses the old ones.
 //! - While the pod is not ready, nothing is renewed. When it becomes ready, the lease is renewed at once.
-//! - Otherwise a renewal is due an interval with jitter after the last one, or after a short back-off if that one failed.
+//! - Otherwise a renewal is due an interval with jitter after the last one, or after a short back-off if that one
+//!   failed.
 
 use std::time::Duration;
 
@@ -52,8 +53,8 @@ impl Timing {
         Self { start_at: started + config.startup_delay, duration: config.duration, interval: config.renew_interval }
     }
 
-    /// Time from sending one renewal to sending the next; `chance` is between 0 and 1. It leaves room for an answer that
-    /// takes a second, so that no two renewals *arrive* further apart than the duration.
+    /// Time from sending one renewal to sending the next; `chance` is between 0 and 1. It leaves room for an answer
+    /// that takes a second, so that no two renewals *arrive* further apart than the duration.
     fn pause(&self, chance: f64) -> Duration {
         let room = PATIENCE.min(self.duration / 2);
         self.interval.mul_f64(1.0 + JITTER * (2.0 * chance - 1.0)).min(self.duration.saturating_sub(room))
@@ -103,8 +104,8 @@ pub(super) enum Action {
     DropCredentials,
     /// Abort the renewal under way.
     CancelRenewal,
-    /// Let the renewal under way finish on its own, because the next one is sent with new credentials. It may be the one
-    /// that arrives in time.
+    /// Let the renewal under way finish on its own, because the next one is sent with new credentials. It may be the
+    /// one that arrives in time.
     DetachRenewal,
     /// Abort the verification under way.
     CancelVerification,
@@ -165,7 +166,8 @@ pub(super) struct Plan {
     due: Option<Instant>,
     /// Failed renewals since the last one that succeeded.
     failures: u32,
-    /// How many of the latest failures in a row were refusals. A server that has just come back may not know its roles yet.
+    /// How many of the latest failures in a row were refusals. A server that has just come back may not know its roles
+    /// yet.
     refusals: u32,
     /// When the last acknowledged renewal was sent.
     acknowledged: Option<Instant>,

@@ -102,8 +102,8 @@ pub(super) struct ObjectFollower<S> {
 }
 
 impl<S: Default + PartialEq> ObjectFollower<S> {
-    /// A follower of the object with this name, which need not exist. The state is the default one until the object has been
-    /// looked up.
+    /// A follower of the object with this name, which need not exist. The state is the default one until the object has
+    /// been looked up.
     pub(super) fn new(key: ObjectKey, read: impl Fn(Option<&Object>) -> S + Send + Sync + 'static) -> Self {
         Self { key, read: Box::new(read), state: watch::Sender::new(S::default()) }
     }
@@ -134,8 +134,8 @@ impl<S: Default + PartialEq + Send + Sync> Follower for ObjectFollower<S> {
         Box::pin(async move { self.look(watch) })
     }
 
-    /// The state is updated here and not in `listed`: a section that has just acquired its lease decides as soon as the list
-    /// has ended.
+    /// The state is updated here and not in `listed`: a section that has just acquired its lease decides as soon as the
+    /// list has ended.
     fn note(&self, watch: &Watch, _: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
         self.look(watch);
         vanished
@@ -257,7 +257,7 @@ mod tests {
         drop(demand);
         let gone = states.wait_for(|state| matches!(state, SecretState::Unknown));
         drop(timeout(WITHIN, gone).await.expect("the credentials stay").unwrap());
-        assert!(hub.upgrade().is_none(), "somebody keeps the client");
+        assert!(hub.upgrade().is_none(), "the client is still in use");
         running.abort();
     }
 

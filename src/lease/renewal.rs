@@ -40,8 +40,8 @@ pub(super) struct Renewed {
 /// The end of a verification: whether the lease exists, if the credentials work.
 pub(super) type Verified = Result<bool, Error>;
 
-/// Verifies credentials by reading the lease. They work if the hub returns the lease, and also if it answers that there is
-/// none.
+/// Verifies credentials by reading the lease. They work if the hub returns the lease, and also if it answers that there
+/// is none.
 pub(super) async fn verify(target: Arc<Target>, hub: Arc<Hub>, deadline: Duration, urgency: Urgency) -> Verified {
     let request = || target.request(Verb::Get, "application/json", Vec::new());
     match hub.send::<IgnoredAny>(request, PARTIAL_METADATA, deadline, urgency, target.fence.as_ref()).await.answer {

@@ -1,9 +1,10 @@
 //! The actor of a lease: it renews the Lease while the pod is ready.
 //!
-//! It owns the credentials in use, at most one renewal and one verification under way, and the [`Plan`], which sees all three
-//! and decides. The managed cluster's state reaches it as latest values, so it has no mailbox and nothing can queue up in
-//! front of it. It wakes up when one of those values changes, when a request of its own ends, and by the clock. After a
-//! restart it verifies the credentials again and acquires the lease anew. When it is drained, the lease stays and expires.
+//! It owns the credentials in use, at most one renewal and one verification under way, and the [`Plan`], which sees all
+//! three and decides. The managed cluster's state reaches it as latest values, so it has no mailbox and nothing can
+//! queue up in front of it. It wakes up when one of those values changes, when a request of its own ends, and by the
+//! clock. After a restart it verifies the credentials again and acquires the lease anew. When it is drained, the lease
+//! stays and expires.
 
 use std::sync::Arc;
 
@@ -181,8 +182,8 @@ impl RenewerState {
         self.plan.renewed(sent, outcome.as_ref().copied().map_err(failure), Instant::now(), chance);
         match outcome {
             Ok(()) => self.shown.renewed(),
-            // The section's own lease has expired. Even if an earlier request of this renewal was sent, its effect is for
-            // the next holder to find.
+            // The section's own lease has expired. Even if an earlier request of this renewal was sent, its effect is
+            // for the next holder to find.
             Err(Error::Unclaimed(_)) => {}
             Err(error) => self.shown.failed(&error),
         }

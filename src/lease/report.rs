@@ -95,8 +95,8 @@ impl Shown {
         Self { name, state: watch::Sender::default(), metrics }
     }
 
-    /// Records what the renewer has observed. `holding` is when the last acknowledged renewal was sent, where another one
-    /// will follow.
+    /// Records what the renewer has observed. `holding` is when the last acknowledged renewal was sent, where another
+    /// one will follow.
     pub(super) fn observed(&self, obstacle: Obstacle, holding: Option<Instant>, secret: &SecretState) {
         self.state.send_modify(|state| {
             if state.obstacle != obstacle {
@@ -323,8 +323,9 @@ impl telemetry::Section for LeaseReport {
         }
     }
 
-    /// A lease that is not renewed because its pod is not ready counts as ready: the process may be a container of that pod.
-    /// For the same reason, a hub that is unreachable or refuses the credentials does not make the process unready.
+    /// A lease that is not renewed because its pod is not ready counts as ready: the process may be a container of that
+    /// pod. For the same reason, a hub that is unreachable or refuses the credentials does not make the process
+    /// unready.
     fn readiness(&self) -> Readiness {
         let facts = self.facts();
         match (facts.readiness(), facts.failing) {

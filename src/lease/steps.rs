@@ -7,8 +7,8 @@
 //! | read | update | create | – | – | – |
 //! | update | ✓ | create | – | read | patch the next time |
 //!
-//! In the steady state a renewal is one request: a patch of two fields or, where only `update` is granted, an update of the
-//! last reply.
+//! In the steady state a renewal is one request: a patch of two fields or, where only `update` is granted, an update of
+//! the last reply.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::config::LeaseConfig;
 
-/// Most requests of one renewal. It is enough for a lease that is missing, then created by another client, then changed, and
-/// once more.
+/// Most requests of one renewal. It is enough for a lease that is missing, then created by another client, then
+/// changed, and once more.
 pub(super) const MOST_STEPS: usize = 6;
 
 /// How an existing lease is renewed.
@@ -227,7 +227,7 @@ mod tests {
         let (steps, end) = play(Method::Patch, false, vec![Answer::Missing, done()]);
         assert_eq!((steps, end), (vec![Step::Patch, Step::Create], After::Renewed(Method::Patch)));
         let (steps, _) = play(Method::Patch, true, vec![Answer::Exists, done()]);
-        assert_eq!(steps, [Step::Create, Step::Patch], "somebody else made it meanwhile");
+        assert_eq!(steps, [Step::Create, Step::Patch], "another client created it meanwhile");
     }
 
     #[test]

@@ -171,7 +171,10 @@ async fn new_credentials_take_over_with_the_renewal_that_is_due() {
     let (mut plan, sent) = renewing(timing(60, 20_000));
     assert!(matches!(plan.next(SECOND, sent).actions[..], [Action::Verify { at_once: false, .. }]));
     let due = sent + millis(20_000);
-    assert!(matches!(plan.next(SECOND, due).actions[..], [Action::Renew { .. }]), "the old ones go on meanwhile");
+    assert!(
+        matches!(plan.next(SECOND, due).actions[..], [Action::Renew { .. }]),
+        "the old credentials are used meanwhile"
+    );
     assert!(plan.verified(Ok(()), due));
     let actions = plan.next(SECOND, due).actions;
     assert!(matches!(actions[..], [Action::DetachRenewal, Action::Renew { .. }]), "{actions:?}");
