@@ -107,3 +107,73 @@ fn what_is_imported_is_found_however_it_is_written() {
     let code = "use crate::config::{A, B};\nuse crate::{lease::{A, C}, status_sync::C};\nlet x = crate::db::Y;";
     assert_eq!(imports(code), ["config", "lease", "status_sync", "db"]);
 }
+
+/// The folders whose modules must not import each other in a circle.
+const WITHOUT_CIRCLES: [&str; 5] =
+    ["lease", "status_sync", "status_sync/rules", "status_sync/database", "status_sync/poller"];
+
+/// The paths of modules that a source names, resolved from the module `own`: `super::a::B`, `crate::c`.
+fn paths(code: &str, own: &[String]) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for text in code.split(|letter: char| !(letter.is_alphanumeric() || letter == '_' || letter == ':')) {
+        let parts: Vec<&str> = text.split("::").filter(|part| !part.is_empty()).collect();
+        let ups = parts.iter().take_while(|part| **part == "super").count();
+        let base = match parts.first() {
+            Some(&"crate") => &[],
+            Some(&"super") => own.get(..own.len().saturating_sub(ups)).unwrap_or_default(),
+            _ => continue,
+        };
+        found.push(base.iter().cloned().chain(parts.iter().skip(ups.max(1)).map(ToString::to_string)).collect());
+    }
+    found
+}
+
+/// Which modules of a folder import which others of it.
+fn imports_within(source: &Path, folder: &str) -> BTreeMap<String, Vec<String>> {
+    let base: Vec<String> = folder.split('/').map(str::to_owned).collect();
+    let mut all = Vec::new();
+    files(&source.join(folder), &mut all);
+    let own_path = |path: &Path| -> Vec<String> {
+        let within = path.strip_prefix(source).expect("below src").with_extension("");
+        let mut parts: Vec<String> = within.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        parts.retain(|part| part != "mod");
+        parts
+    };
+    let child = |path: &[String]| path.strip_prefix(base.as_slice())?.first().cloned();
+    let modules: Vec<String> = all.iter().filter_map(|path| child(&own_path(path))).collect();
+    let mut imports = BTreeMap::new();
+    for path in &all {
+        let own = own_path(path);
+        let Some(module) = child(&own) else { continue };
+        let of_module: &mut Vec<String> = imports.entry(module.clone()).or_default();
+        let named = paths(&without_tests(path), &own);
+        of_module.extend(named.iter().filter_map(|path| child(path)).filter(|name| *name != module));
+        of_module.retain(|name| modules.contains(name));
+    }
+    imports
+}
+
+#[test]
+fn modules_do_not_import_each_other_in_a_circle() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for folder in WITHOUT_CIRCLES {
+        let mut imports = imports_within(&source, folder);
+        assert!(imports.len() > 2 && imports.values().any(|named| !named.is_empty()), "{folder}: {imports:?}");
+        // A module that imports nothing that is left is in no circle.
+        while let Some(module) = imports.iter().find(|(_, named)| named.is_empty()).map(|(module, _)| module.clone()) {
+            imports.remove(&module);
+            for named in imports.values_mut() {
+                named.retain(|name| *name != module);
+            }
+        }
+        assert!(imports.is_empty(), "{folder} has a circle: {imports:#?}");
+    }
+}
+
+#[test]
+fn a_path_is_resolved_from_the_module_that_names_it() {
+    let own = ["lease", "plan"].map(str::to_owned);
+    let code = "use super::config::LeaseConfig; let x = super::super::db::pool(); use crate::lease::hub::{Hub, Hubs};";
+    let paths: Vec<String> = paths(code, &own).iter().map(|path| path.join("/")).collect();
+    assert_eq!(paths, ["lease/config/LeaseConfig", "db/pool", "lease/hub"]);
+}

@@ -1,9 +1,10 @@
-//! From a Secret's data to a client's configuration, with nothing on disk and nothing of it in an error.
+//! Turns a Secret's data into a client's configuration, without writing to disk and without repeating a value in an
+//! error.
 //!
-//! The keys of the Secret are what lies beside the kubeconfig: a relative path in it means a key. What is referred to is
-//! put in the place of the reference. Absolute paths and paths that lead out are refused, and so is whatever would run a
-//! command. Errors name keys and fields, never a value; the parsers' own errors may quote the document, so they are left
-//! out.
+//! The keys of the Secret act as files beside the kubeconfig: a relative path in the kubeconfig refers to a key. The
+//! value of the key replaces the reference. Absolute paths, paths that leave the directory, and everything that would
+//! run a command are refused. Errors name keys and fields, never a value. They do not contain the parsers' errors,
+//! which may quote the document.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,19 +20,19 @@ use sha2::{Digest, Sha256};
 
 use crate::cluster::{Unusable, configured};
 
-/// The key of the Secret that has to be there.
+/// The required key of the Secret.
 const KUBECONFIG: &str = "kubeconfig";
 
-/// Why a Secret's data can't be used. It changes with the Secret alone.
+/// Why a Secret's data cannot be used. This depends on the Secret alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
-    /// There is no data of the form that a Secret has.
+    /// The data does not have the form of a Secret's data.
     #[error("the secret's data can't be read")]
     Unreadable,
-    /// The required key is not there.
+    /// The required key is missing.
     #[error("the secret has no key `{KUBECONFIG}`")]
     NoKubeconfig,
-    /// It is not a kubeconfig.
+    /// The value of the key is not a kubeconfig.
     #[error("`{KUBECONFIG}` can't be parsed")]
     NotAKubeconfig,
     /// A field refers to a file that is not part of the Secret.
@@ -48,54 +49,54 @@ pub(super) enum Error {
         /// The key.
         key: String,
     },
-    /// A token file that is not text.
+    /// The token file is not text.
     #[error("the key `{key}` is not text")]
     NotText {
         /// The key.
         key: String,
     },
-    /// Credentials that come from a command or a plug-in.
+    /// The credentials come from a command or a plug-in.
     #[error("`{KUBECONFIG}` has `{field}`, which is refused: it runs a command or a plug-in")]
     Runs {
         /// The kubeconfig's field.
         field: &'static str,
     },
-    /// There is no complete context: a cluster with a server.
+    /// The kubeconfig has no complete context with a cluster and its server.
     #[error("`{KUBECONFIG}` has no usable {what}")]
     Incomplete {
-        /// What is missing or can't be read.
+        /// What is missing or cannot be read.
         what: &'static str,
     },
-    /// The keys and certificates don't make a client.
+    /// No client can be built from the keys and certificates.
     #[error("the certificates and keys of `{KUBECONFIG}` make no client")]
     Unusable,
 }
 
-/// Tells equal credentials from others without telling anything of them.
+/// A hash that distinguishes credentials without revealing anything about them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Fingerprint([u8; 32]);
 
 #[cfg(test)]
 impl Fingerprint {
-    /// One that differs from others by a digit.
+    /// A fingerprint that consists of one repeated byte.
     pub(super) const fn of_test(digit: u8) -> Self {
         Self([digit; 32])
     }
 }
 
-/// A few digits: enough to tell two apart in a log.
+/// Prints a few digits, which are enough to distinguish two fingerprints in a log.
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().take(4).try_for_each(|byte| write!(formatter, "{byte:02x}"))
     }
 }
 
-/// What a client is built from.
+/// Credentials, from which a client can be built.
 #[derive(Clone)]
 pub(super) struct Credentials {
-    /// The whole configuration; refers to no file.
+    /// The complete configuration. It refers to no file.
     pub(super) config: Config,
-    /// Of everything that is in it.
+    /// The fingerprint of everything in it.
     pub(super) fingerprint: Fingerprint,
 }
 
@@ -114,7 +115,7 @@ struct Content {
     data: Option<Data>,
 }
 
-/// The credentials in a Secret, whose content (all but its metadata) is given as JSON.
+/// Reads the credentials in a Secret. `content` is the Secret without its metadata, as JSON.
 pub(super) fn read(content: &str) -> Result<Credentials, Error> {
     let content: Content = serde_json::from_str(content).map_err(|_| Error::Unreadable)?;
     inline(&content.data.unwrap_or_default())
@@ -146,12 +147,12 @@ fn inline(data: &Data) -> Result<Credentials, Error> {
         }
         if let Some(token) = reader.follow("tokenFile", user.token_file.take())? {
             let text = std::str::from_utf8(token.bytes).map_err(|_| Error::NotText { key: token.key })?;
-            // Of the two, the file is the one that is rotated, and the one that kubectl takes.
+            // The file takes precedence over the token: it is the one that is rotated, and kubectl does the same.
             user.token = Some(SecretString::from(text.trim().to_owned()));
         }
     }
     let fingerprint = Fingerprint(reader.hash.finalize().into());
-    // A future in its form only: all that it could read is in the kubeconfig by now.
+    // The future never waits: the kubeconfig no longer refers to anything that has to be read.
     let config = configured(kubeconfig, &KubeConfigOptions::default())
         .now_or_never()
         .ok_or(Error::Unusable)?
@@ -162,7 +163,7 @@ fn inline(data: &Data) -> Result<Credentials, Error> {
     Ok(Credentials { config, fingerprint })
 }
 
-/// What stands in the way, without the text of the error, which may quote.
+/// What is missing, without the text of the error, which may quote the document.
 fn missing(error: &Unusable) -> &'static str {
     let error = match error {
         Unusable::Kubeconfig(error) => error,
@@ -191,11 +192,11 @@ struct Referred<'d> {
 }
 
 impl<'d> Reader<'d> {
-    /// A key's value, counted into the fingerprint.
+    /// A key's value, which becomes part of the fingerprint.
     fn take(&mut self, key: &str) -> Option<&'d [u8]> {
         let ByteString(bytes) = self.data.get(key)?;
         for part in [key.as_bytes(), bytes] {
-            // With its length before it, nothing can be moved from one part to the next unseen.
+            // The length comes first, so that no two different lists of parts have the same hash.
             self.hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
             self.hash.update(part);
         }
@@ -212,14 +213,14 @@ impl<'d> Reader<'d> {
     }
 }
 
-/// The key that a relative path means; none where it leads out of the Secret's directory.
+/// The key that a relative path refers to; `None` if the path leaves the Secret's directory.
 fn key_of(path: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for component in Path::new(path).components() {
         match component {
             Component::CurDir => {}
             Component::Normal(part) => parts.push(part.to_str()?),
-            // Out of it and back in is out, too: what the directory is called is not ours to know.
+            // A path that leaves the directory and comes back is refused too: the directory has no known name.
             Component::ParentDir => drop(parts.pop()?),
             Component::RootDir | Component::Prefix(_) => return None,
         }
@@ -230,7 +231,7 @@ fn key_of(path: &str) -> Option<String> {
     }
 }
 
-/// As a kubeconfig holds binary data.
+/// Binary data as a kubeconfig contains it.
 fn base64(bytes: &[u8]) -> String {
     let encoded = serde_json::to_value(ByteString(bytes.to_vec())).unwrap_or_default();
     encoded.as_str().unwrap_or_default().to_owned()
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_file_goes_before_a_token() {
+    fn a_token_file_takes_precedence_over_a_token() {
         let user = json!({"token": "old", "tokenFile": "token"});
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &user);
         let credentials = inline(&data(&[("kubeconfig", &text), ("token", "rotated")])).expect("credentials");
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kubeconfig_refers_to_is_put_in_its_place() {
+    fn references_of_the_kubeconfig_are_replaced_by_the_keys_they_name() {
         let user = json!({"client-certificate": "tls.crt", "client-key": "./tls.key", "tokenFile": "x/../token"});
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &user);
         let keys =
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fingerprint_is_of_what_is_used_and_of_nothing_else() {
+    fn the_fingerprint_depends_on_the_keys_that_are_used_and_on_no_others() {
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &json!({"tokenFile": "token"}));
         let print = |token: &str, other: &str| {
             let keys = data(&[("kubeconfig", &text), ("token", token), ("cluster-name", other)]);
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_out_or_runs_is_refused_and_named() {
+    fn a_path_that_leaves_the_secret_and_a_command_are_refused_and_named() {
         for (path, field) in
             [("/etc/shadow", "tokenFile"), ("../tls.key", "client-key"), ("a/../../tls.key", "client-certificate")]
         {
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_and_debug_tell_no_value() {
+    fn errors_and_debug_output_contain_no_value() {
         let broken = [
             "users: [{name: me, user: {token: hunter2".to_owned(),
             kubeconfig(&json!({"server": "https://me:hunter2@hub"}), &json!({"token": "hunter2"})),

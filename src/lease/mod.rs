@@ -1,10 +1,11 @@
-//! Leases: a hub is told that an add-on is alive, as long as its pod is ready.
+//! Leases: Towline renews a Lease on a hub, which shows that an add-on is alive, while the add-on's pod is ready.
 //!
-//! `plan` decides when to renew and with which credentials, `turn` which requests that takes; both are pure. `renewer` is
-//! the actor around them, one for each section, and `renewal` its requests. What the managed cluster says reaches it
-//! through `readiness`, as latest values of the Secret and the pod; `credentials` makes of a Secret's data what a client
-//! is built from, and `hub` is such a client with its reachability, shared by all leases with equal credentials.
-//! `wiring` puts the parts together, and `report` tells operators about them.
+//! One renewer actor runs for each section (`renewer`). It owns the credentials in use and the requests under way.
+//! `plan` decides when it renews and with which credentials, and `steps` decides which requests one renewal takes; both
+//! are pure. `renewal` sends these requests. `readiness` publishes the state of the Secret and the pod on the managed
+//! cluster as latest values. `credentials` turns a Secret's data into the configuration of a client, and `hub` is such
+//! a client with its reachability, shared by all leases with equal credentials. `wiring` builds the actors, and
+//! `report` shows their state to operators.
 
 mod check;
 mod command;
@@ -20,7 +21,7 @@ mod renewal;
 mod renewer;
 mod report;
 mod side_car;
-mod turn;
+mod steps;
 mod wiring;
 
 pub use job::{LeaseJob, sections};

@@ -1,14 +1,16 @@
-//! When to renew, with which credentials, and when to look again. Pure: what is observed and the time go in, what is to
-//! be done comes out.
+//! Decides when to renew, with which credentials, and when to look again. Pure: the observed state and the time go in,
+//! the actions come out.
 //!
-//! The rules of the specification, in the order in which [`Plan::next`] goes through them:
-//! - nothing before the startup delay, and nothing before the Secret was looked for;
-//! - no Secret: nothing is renewed. One that can't be used changes nothing;
-//! - new credentials are verified beside the renewals and, when they work, take over at once, with a renewal if one is
-//!   due. When they don't, the old ones go on, and the new ones are tried again with back-off, and at once when the old
-//!   ones are refused;
-//! - the pod not ready: no renewal, and again at once when it is;
-//! - else a renewal when one is due: an interval with jitter after the last, or after a short back-off where that failed.
+//! The renewer owns the credentials in use and the requests under way; the plan sees both in [`Observed`] and keeps
+//! only back-offs and times. [`Plan::next`] applies the specification's rules in this order:
+//! - Before the startup delay has passed and the Secret has been looked up, nothing is done.
+//! - Without a Secret, nothing is renewed. A Secret that cannot be used changes nothing.
+//! - New credentials are verified while renewals continue with the old ones. Once verified they take over at once, and
+//!   a renewal that is due is sent with them. Credentials that fail are tried again with back-off, and at once when the
+//!   hub refuses the old ones.
+//! - While the pod is not ready, nothing is renewed. When it becomes ready, the lease is renewed at once.
+//! - Otherwise a renewal is due an interval with jitter after the last one, or after a short back-off if that one
+//!   failed.
 
 use std::time::Duration;
 
@@ -18,48 +20,48 @@ use super::config::LeaseConfig;
 use super::credentials::Fingerprint;
 use crate::actor::Backoff;
 
-/// A pod that turns ready again and again does not make more renewals than this allows.
+/// Least time between two renewals of a pod whose readiness keeps changing.
 const LEAST_SPACING: Duration = Duration::from_millis(500);
-/// A hub that answers within this is never given up on, where the duration allows.
+/// A request is given at least this long to be answered, where the duration allows it.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A request that is lost is noticed after this at the latest, the first time.
+/// Upper bound of the first deadline: a lost request is noticed after this at the latest.
 const LONGEST_FIRST_DEADLINE: Duration = Duration::from_secs(5);
-/// However slow the hub is, no request is waited for longer.
+/// Upper bound of all deadlines, however slow the hub is.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(30);
-/// After a renewal that the hub has refused for a reason of its own; within the period.
+/// Back-off after a renewal that the hub refused for a reason of its own; never longer than the interval.
 const RENEWAL_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
-/// Between two looks whether credentials that were refused work now. Old ones go on meanwhile.
+/// Back-off of verifying refused credentials while others are in use.
 const VERIFICATION_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
-/// The same where there are no old ones.
+/// Back-off of verifying refused credentials while none are in use.
 const FIRST_VERIFICATION_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
-/// Between two looks whether there is a claim again.
-const UNCLAIMED_PAUSE: Duration = Duration::from_millis(200);
-/// How much an interval differs from the configured one, to either side.
+/// Pause before the next attempt when the section's own lease has expired.
+const SECTION_LEASE_PAUSE: Duration = Duration::from_millis(200);
+/// Largest deviation of an interval from the configured one, as a fraction, in either direction.
 const JITTER: f64 = 0.1;
 
-/// What the configuration and the start of the process say.
+/// The times that the configuration and the start of the process determine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct Timing {
     start_at: Instant,
     duration: Duration,
     interval: Duration,
 }
 
-impl Terms {
-    /// The terms of a section in a process that was started then.
+impl Timing {
+    /// The timing of a section in a process that started at `started`.
     pub(super) fn new(config: &LeaseConfig, started: Instant) -> Self {
         Self { start_at: started + config.startup_delay, duration: config.duration, interval: config.renew_interval }
     }
 
-    /// From the sending of one renewal to the sending of the next; `chance` from 0 to 1. Room for an answer that takes a
-    /// second is left, so that no two renewals *arrive* further apart than the duration.
+    /// Time from sending one renewal to sending the next; `chance` is between 0 and 1. It leaves room for an answer
+    /// that takes a second, so that no two renewals *arrive* further apart than the duration.
     fn pause(&self, chance: f64) -> Duration {
         let room = PATIENCE.min(self.duration / 2);
         self.interval.mul_f64(1.0 + JITTER * (2.0 * chance - 1.0)).min(self.duration.saturating_sub(room))
     }
 
-    /// How long a request is waited for: short at first, so that a lost one does not cost a period, longer the more have
-    /// failed, so that a slow hub is not taken for a dead one for ever.
+    /// How long a request may take. Short at first, so that a lost request does not cost a period; doubled with every
+    /// failure, so that a slow hub is not taken for a dead one.
     fn deadline(&self, failures: u32) -> Duration {
         let first = (self.interval / 2).clamp(PATIENCE, LONGEST_FIRST_DEADLINE).min(self.duration / 2);
         let longest = self.interval.clamp(first, LONGEST_DEADLINE);
@@ -67,68 +69,77 @@ impl Terms {
     }
 }
 
-/// What the Secret offers, as far as it decides something.
+/// The state of the Secret, as far as it matters for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Offered {
-    /// Nobody has looked yet.
+pub(super) enum Secret {
+    /// It has not been looked up yet.
     Unknown,
-    /// No Secret.
+    /// It does not exist.
     Missing,
-    /// One that can't be used.
-    Faulty,
-    /// Credentials.
-    Given(Fingerprint),
+    /// It cannot be used.
+    Invalid,
+    /// It has these credentials.
+    Valid(Fingerprint),
 }
 
-/// What is observed.
+/// What the renewer observes, and what it has in use and under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed {
     /// The Secret.
-    pub(super) offered: Offered,
-    /// The pod.
+    pub(super) secret: Secret,
+    /// Whether the pod is ready.
     pub(super) ready: bool,
+    /// The credentials in use.
+    pub(super) current: Option<Fingerprint>,
+    /// The credentials of the renewal under way.
+    pub(super) renewing: Option<Fingerprint>,
+    /// The credentials that are being verified.
+    pub(super) verifying: Option<Fingerprint>,
 }
 
-/// What is to be done.
+/// One action of the renewer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Action {
-    /// Give up the renewal that is under way.
+    /// Stop using the credentials in use: the Secret is gone.
+    DropCredentials,
+    /// Abort the renewal under way.
     CancelRenewal,
-    /// Leave the renewal that is under way to itself: another goes out beside it, with new credentials. It may be the
+    /// Let the renewal under way finish on its own, because the next one is sent with new credentials. It may be the
     /// one that arrives in time.
-    LeaveRenewal,
-    /// Give up the verification that is under way.
+    DetachRenewal,
+    /// Abort the verification under way.
     CancelVerification,
-    /// Find out whether the offered credentials work.
+    /// Verify the credentials in the Secret.
     Verify {
-        /// How long to wait for the answer.
+        /// How long the request may take.
         deadline: Duration,
-        /// Whether the hub's back-off is passed over.
+        /// Whether to ignore the hub's back-off.
         at_once: bool,
     },
     /// Renew with the credentials in use.
     Renew {
-        /// How long to wait for each answer.
+        /// How long each request may take.
         deadline: Duration,
-        /// Whether the lease is taken, not only renewed.
+        /// Whether to acquire the lease (holder and acquire time), not only to renew it.
         take: bool,
     },
 }
 
-/// Why something with the hub failed.
+/// Why a request to the hub failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// No answer, or one that says nothing of this lease: the hub's own back-off is pause enough.
+    /// No answer, or one that says nothing about this lease. The hub's own back-off delays the next request.
     Hub,
-    /// The credentials are not accepted.
+    /// The hub does not accept the credentials.
     Unauthorized,
-    /// The request was refused.
+    /// The hub refused the request.
     Refused,
-    /// It was not sent: the section's claim has ended, and so will this renewer, or its claim is about to be a new one.
-    Unclaimed,
+    /// The request was not sent, because the section's own lease has expired: either this renewer ends soon, or the
+    /// section's lease is about to be renewed.
+    SectionLeaseExpired,
 }
 
-/// Credentials that have not been found to work yet.
+/// Credentials that have not been verified yet.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     fingerprint: Fingerprint,
@@ -137,55 +148,35 @@ struct Candidate {
     at_once: bool,
 }
 
-/// What is to be done at a moment.
+/// What to do now, and when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Next {
-    /// What to do, in this order.
+    /// The actions, in this order. The renewer begins all of them.
     pub(super) actions: Vec<Action>,
     /// When to look again, unless something happens before.
     pub(super) until: Option<Instant>,
 }
 
-/// What a renewer knows.
+/// What decides about future renewals, apart from what is observed.
 #[derive(Debug)]
 pub(super) struct Plan {
-    terms: Terms,
-    /// The credentials in use.
-    current: Option<Fingerprint>,
+    timing: Timing,
     candidate: Option<Candidate>,
-    /// The credentials that a renewal is under way with.
-    renewing: Option<Fingerprint>,
-    /// The credentials that are being verified.
-    verifying: Option<Fingerprint>,
-    /// When the next renewal is due; none: as soon as it may be.
+    /// When the next renewal is due; `None` means as soon as possible.
     due: Option<Instant>,
-    /// Failed renewals since the last that succeeded.
+    /// Failed renewals since the last one that succeeded.
     failures: u32,
-    /// How many of them, the last ones, were refused: a server that has just come back may know of no role yet.
+    /// How many of the latest failures in a row were refusals. A server that has just come back may not know its roles
+    /// yet.
     refusals: u32,
     /// When the last acknowledged renewal was sent.
     acknowledged: Option<Instant>,
 }
 
 impl Plan {
-    /// Nothing has been done yet.
-    pub(super) fn new(terms: Terms) -> Self {
-        Self {
-            terms,
-            current: None,
-            candidate: None,
-            renewing: None,
-            verifying: None,
-            due: None,
-            failures: 0,
-            refusals: 0,
-            acknowledged: None,
-        }
-    }
-
-    /// The credentials in use.
-    pub(super) fn current(&self) -> Option<Fingerprint> {
-        self.current
+    /// The plan of a renewer that has done nothing yet.
+    pub(super) fn new(timing: Timing) -> Self {
+        Self { timing, candidate: None, due: None, failures: 0, refusals: 0, acknowledged: None }
     }
 
     /// When the last acknowledged renewal was sent.
@@ -193,29 +184,28 @@ impl Plan {
         self.acknowledged
     }
 
-    /// What is to be done now. What it says counts as begun.
-    pub(super) fn next(&mut self, observed: Observed, now: Instant) -> Next {
+    /// What to do now.
+    pub(super) fn next(&mut self, mut observed: Observed, now: Instant) -> Next {
         let mut next = Next::default();
-        if now < self.terms.start_at {
-            next.until = Some(self.terms.start_at);
+        if now < self.timing.start_at {
+            next.until = Some(self.timing.start_at);
             return next;
         }
-        self.take_offer(observed.offered, now);
-        self.plan_verification(&mut next, now);
-        self.plan_renewal(observed.ready, &mut next, now);
+        if observed.secret == Secret::Missing && observed.current.take().is_some() {
+            next.actions.push(Action::DropCredentials);
+        }
+        self.update_candidate(&observed, now);
+        self.plan_verification(observed.verifying, &mut next, now);
+        self.plan_renewal(&observed, &mut next, now);
         next
     }
 
-    fn take_offer(&mut self, offered: Offered, now: Instant) {
-        match offered {
-            Offered::Unknown => {}
-            Offered::Missing => {
-                self.current = None;
-                self.candidate = None;
-            }
-            Offered::Faulty => self.candidate = None,
-            Offered::Given(fingerprint) if self.current == Some(fingerprint) => self.candidate = None,
-            Offered::Given(fingerprint) => {
+    fn update_candidate(&mut self, observed: &Observed, now: Instant) {
+        match observed.secret {
+            Secret::Unknown => {}
+            Secret::Missing | Secret::Invalid => self.candidate = None,
+            Secret::Valid(fingerprint) if observed.current == Some(fingerprint) => self.candidate = None,
+            Secret::Valid(fingerprint) => {
                 if self.candidate.is_none_or(|candidate| candidate.fingerprint != fingerprint) {
                     self.candidate = Some(Candidate { fingerprint, failures: 0, next: now, at_once: false });
                 }
@@ -223,78 +213,76 @@ impl Plan {
         }
     }
 
-    fn plan_verification(&mut self, next: &mut Next, now: Instant) {
+    fn plan_verification(&mut self, mut verifying: Option<Fingerprint>, next: &mut Next, now: Instant) {
         let wanted = self.candidate.map(|candidate| candidate.fingerprint);
-        let overtaken = self.candidate.is_some_and(|candidate| candidate.at_once);
-        if self.verifying.is_some() && (self.verifying != wanted || overtaken) {
-            self.verifying = None;
+        let is_urgent = self.candidate.is_some_and(|candidate| candidate.at_once);
+        if verifying.is_some() && (verifying != wanted || is_urgent) {
+            verifying = None;
             next.actions.push(Action::CancelVerification);
         }
         let Some(candidate) = &mut self.candidate else { return };
-        if self.verifying.is_some() {
+        if verifying.is_some() {
             return;
         }
         if candidate.at_once || candidate.next <= now {
-            self.verifying = Some(candidate.fingerprint);
             let at_once = std::mem::take(&mut candidate.at_once);
-            next.actions.push(Action::Verify { deadline: self.terms.deadline(candidate.failures), at_once });
+            next.actions.push(Action::Verify { deadline: self.timing.deadline(candidate.failures), at_once });
         } else {
             next.look_at(candidate.next);
         }
     }
 
-    fn plan_renewal(&mut self, ready: bool, next: &mut Next, now: Instant) {
-        let holder = self.current.filter(|_| ready);
-        if self.renewing.is_some() && self.renewing != holder {
-            self.renewing = None;
-            next.actions.push(if holder.is_some() { Action::LeaveRenewal } else { Action::CancelRenewal });
+    fn plan_renewal(&mut self, observed: &Observed, next: &mut Next, now: Instant) {
+        let usable = observed.current.filter(|_| observed.ready);
+        let mut renewing = observed.renewing;
+        if renewing.is_some() && renewing != usable {
+            renewing = None;
+            next.actions.push(if usable.is_some() { Action::DetachRenewal } else { Action::CancelRenewal });
         }
-        if !ready {
-            // At once when it is ready again, but for one that keeps changing its mind.
-            self.due = self.acknowledged.map(|sent| sent + LEAST_SPACING.min(self.terms.interval));
+        if !observed.ready {
+            // A pod that becomes ready is renewed at once, but one that keeps changing only this often.
+            self.due = self.acknowledged.map(|sent| sent + LEAST_SPACING.min(self.timing.interval));
             return;
         }
-        if holder.is_none() || self.renewing.is_some() {
+        if usable.is_none() || renewing.is_some() {
             return;
         }
         if let Some(due) = self.due.filter(|due| *due > now) {
             next.look_at(due);
             return;
         }
-        self.renewing = holder;
         let take = !self.is_fresh(now);
-        next.actions.push(Action::Renew { deadline: self.terms.deadline(self.failures), take });
+        next.actions.push(Action::Renew { deadline: self.timing.deadline(self.failures), take });
     }
 
-    /// Whether the last acknowledged renewal has not run out.
-    pub(super) fn is_fresh(&self, now: Instant) -> bool {
-        self.acknowledged.is_some_and(|sent| now.saturating_duration_since(sent) < self.terms.duration)
+    /// Whether the lease is still valid by the last acknowledged renewal.
+    fn is_fresh(&self, now: Instant) -> bool {
+        self.acknowledged.is_some_and(|sent| now.saturating_duration_since(sent) < self.timing.duration)
     }
 
-    /// The verification has ended. Returns whether the credentials took over.
-    pub(super) fn verified(&mut self, outcome: Result<(), Failure>, now: Instant) -> bool {
-        self.verifying = None;
+    /// Records the end of a verification. Returns whether the renewer must use the verified credentials from now on.
+    /// `any_in_use` says whether others are in use meanwhile.
+    pub(super) fn verified(&mut self, outcome: Result<(), Failure>, any_in_use: bool, now: Instant) -> bool {
         let Some(candidate) = &mut self.candidate else { return false };
         match outcome {
             Ok(()) => {
-                self.current = Some(candidate.fingerprint);
                 self.candidate = None;
                 if self.failures > 0 {
-                    // What failed with the old ones is due with the new ones.
+                    // The renewal that failed with the old credentials is due with the new ones.
                     self.failures = 0;
                     self.refusals = 0;
                     self.due = None;
                 }
                 return true;
             }
-            // The hub's own back-off comes before the next request.
+            // The hub's own back-off delays the next request.
             Err(Failure::Hub) => candidate.next = now,
-            Err(Failure::Unclaimed) => {
-                candidate.next = now + UNCLAIMED_PAUSE;
+            Err(Failure::SectionLeaseExpired) => {
+                candidate.next = now + SECTION_LEASE_PAUSE;
                 return false;
             }
             Err(Failure::Unauthorized | Failure::Refused) => {
-                let backoff = if self.current.is_some() { VERIFICATION_BACKOFF } else { FIRST_VERIFICATION_BACKOFF };
+                let backoff = if any_in_use { VERIFICATION_BACKOFF } else { FIRST_VERIFICATION_BACKOFF };
                 candidate.next = now + backoff.next_delay(candidate.failures);
             }
         }
@@ -302,26 +290,25 @@ impl Plan {
         false
     }
 
-    /// A renewal that was left to itself has gone through.
-    pub(super) fn left_went_through(&mut self, sent: Instant) {
+    /// Records that a detached renewal succeeded.
+    pub(super) fn detached_succeeded(&mut self, sent: Instant) {
         self.acknowledged = self.acknowledged.max(Some(sent));
     }
 
-    /// The renewal has ended; `sent` is when its last request was sent, `chance` decides the jitter.
+    /// Records the end of a renewal whose last request was sent at `sent`; `chance` decides the jitter.
     pub(super) fn renewed(&mut self, sent: Instant, outcome: Result<(), Failure>, now: Instant, chance: f64) {
-        self.renewing = None;
         match outcome {
             Ok(()) => {
                 self.failures = 0;
                 self.refusals = 0;
                 self.acknowledged = Some(sent);
-                self.due = Some(sent + self.terms.pause(chance));
+                self.due = Some(sent + self.timing.pause(chance));
             }
-            // It says nothing of the hub, nor of the credentials.
-            Err(Failure::Unclaimed) => self.due = Some(now + UNCLAIMED_PAUSE),
+            // This says nothing about the hub or the credentials.
+            Err(Failure::SectionLeaseExpired) => self.due = Some(now + SECTION_LEASE_PAUSE),
             Err(failure @ (Failure::Hub | Failure::Unauthorized | Failure::Refused)) => {
                 if failure == Failure::Refused {
-                    let pause = RENEWAL_BACKOFF.next_delay(self.refusals).min(self.terms.interval);
+                    let pause = RENEWAL_BACKOFF.next_delay(self.refusals).min(self.timing.interval);
                     self.refusals = self.refusals.saturating_add(1);
                     self.due = Some(now + pause);
                 } else {

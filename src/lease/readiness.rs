@@ -1,7 +1,7 @@
-//! What the managed cluster says: the Secret's credentials, and whether the pod is ready.
+//! The state of the managed cluster: the Secret's credentials, and whether the pod is ready.
 //!
-//! Each is a follower of one watch that publishes the latest state to however many leases there are. It keeps nothing
-//! else, so whatever restarts finds the state where it was.
+//! One follower of each watch publishes the latest state to all leases that depend on it. It keeps nothing else, so a
+//! renewer that restarts finds the current state.
 
 use std::sync::Arc;
 
@@ -13,59 +13,60 @@ use super::credentials;
 use super::hub::{Hub, Hubs};
 use crate::cluster::{Follower, Object, ObjectKey, Watch};
 
-/// What the Secret offers.
+/// The state of the Secret.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Offer {
-    /// Nobody has looked yet.
+pub(super) enum SecretState {
+    /// It has not been looked up yet.
     #[default]
     Unknown,
-    /// There is no such Secret.
+    /// It does not exist.
     Missing,
-    /// There is one that can't be used.
-    Faulty(credentials::Error),
-    /// Credentials that make a client. Whether the hub takes them is another question.
-    Given(Arc<Hub>),
+    /// It exists and cannot be used.
+    Invalid(credentials::Error),
+    /// It has credentials that a client can be built from. The hub may still refuse them.
+    Valid(Arc<Hub>),
 }
 
-impl Offer {
-    /// The client of equal credentials is that of `hubs`.
+impl SecretState {
+    /// The state that a Secret shows. Equal credentials share a client in `hubs`.
     pub(super) fn of(secret: Option<&Object>, hubs: &Arc<Hubs>) -> Self {
         let Some(secret) = secret else { return Self::Missing };
         let read = credentials::read(secret.content.as_str());
         match read.and_then(|credentials| hubs.hub(credentials)) {
-            Ok(hub) => Self::Given(hub),
-            Err(fault) => Self::Faulty(fault),
+            Ok(hub) => Self::Valid(hub),
+            Err(fault) => Self::Invalid(fault),
         }
     }
 }
 
-/// Clients of equal credentials are equal.
-impl PartialEq for Offer {
+/// Clients with equal credentials are equal.
+impl PartialEq for SecretState {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Unknown, Self::Unknown) | (Self::Missing, Self::Missing) => true,
-            (Self::Faulty(one), Self::Faulty(other)) => one == other,
-            (Self::Given(one), Self::Given(other)) => one.fingerprint() == other.fingerprint(),
+            (Self::Invalid(one), Self::Invalid(other)) => one == other,
+            (Self::Valid(one), Self::Valid(other)) => one.fingerprint() == other.fingerprint(),
             _ => false,
         }
     }
 }
 
-/// What the pod says of itself.
+/// The state of the pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PodState {
-    /// Nobody has looked yet.
+    /// It has not been looked up yet.
     #[default]
     Unknown,
-    /// There is no such pod.
+    /// It does not exist.
     Missing,
     /// Its condition `Ready` is not `True`.
     NotReady,
-    /// It is.
+    /// Its condition `Ready` is `True`.
     Ready,
 }
 
 impl PodState {
+    /// The state that a pod shows.
     pub(super) fn of(pod: Option<&Object>) -> Self {
         let Some(pod) = pod else { return Self::Missing };
         let status: PodStatus =
@@ -90,10 +91,10 @@ struct Condition {
     status: String,
 }
 
-/// What an object says, where there is one.
+/// Derives the state from the object, or from its absence.
 type Read<S> = Box<dyn Fn(Option<&Object>) -> S + Send + Sync>;
 
-/// Follows one object, and publishes what it says.
+/// Follows one object, and publishes its state.
 pub(super) struct ObjectFollower<S> {
     key: ObjectKey,
     read: Read<S>,
@@ -101,13 +102,13 @@ pub(super) struct ObjectFollower<S> {
 }
 
 impl<S: Default + PartialEq> ObjectFollower<S> {
-    /// A follower of the object of this name, which may not be there. Before anybody has looked, the state is the default
-    /// one.
+    /// A follower of the object with this name, which need not exist. The state is the default one until the object has
+    /// been looked up.
     pub(super) fn new(key: ObjectKey, read: impl Fn(Option<&Object>) -> S + Send + Sync + 'static) -> Self {
         Self { key, read: Box::new(read), state: watch::Sender::new(S::default()) }
     }
 
-    /// The latest state, and each change of it.
+    /// Subscribes to the state.
     pub(super) fn states(&self) -> watch::Receiver<S> {
         self.state.subscribe()
     }
@@ -115,11 +116,11 @@ impl<S: Default + PartialEq> ObjectFollower<S> {
     fn look(&self, watch: &Watch) {
         let next = (self.read)(watch.store().get(&self.key).as_deref());
         self.state.send_if_modified(|current| {
-            let is_news = *current != next;
-            if is_news {
+            let has_changed = *current != next;
+            if has_changed {
                 *current = next;
             }
-            is_news
+            has_changed
         });
     }
 }
@@ -133,13 +134,14 @@ impl<S: Default + PartialEq + Send + Sync> Follower for ObjectFollower<S> {
         Box::pin(async move { self.look(watch) })
     }
 
-    /// Here, and not when the list is told: a section whose term has just begun decides as soon as it has ended.
+    /// The state is updated here and not in `listed`: a section that has just acquired its lease decides as soon as the
+    /// list has ended.
     fn note(&self, watch: &Watch, _: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
         self.look(watch);
         vanished
     }
 
-    /// No credentials stay in memory that nobody here is to use.
+    /// Credentials that no section here may use do not stay in memory.
     fn forget(&self) {
         self.state.send_replace(S::default());
     }
@@ -161,8 +163,8 @@ mod tests {
 
     const WITHIN: Duration = Duration::from_hours(1);
 
-    /// A watch of the Secret `hub`, which its follower looks at after `first` was told.
-    fn secret_watch(first: Option<Arc<dyn Follower>>) -> (Arc<Watch>, Arc<ObjectFollower<Offer>>, Script) {
+    /// A watch of the Secret `hub`, whose follower is called after `first`.
+    fn secret_watch(first: Option<Arc<dyn Follower>>) -> (Arc<Watch>, Arc<ObjectFollower<SecretState>>, Script) {
         let (cluster, script) = Cluster::scripted("edge");
         let id = WatchId {
             namespace: "n".into(),
@@ -175,7 +177,7 @@ mod tests {
         let watch = Watch::new(id, cluster);
         watch.assume_kind(Kind::core("Secret", "secrets", true));
         let hubs = Arc::default();
-        let follower = ObjectFollower::new(ObjectKey::new("n", "hub"), move |secret| Offer::of(secret, &hubs));
+        let follower = ObjectFollower::new(ObjectKey::new("n", "hub"), move |secret| SecretState::of(secret, &hubs));
         let follower = Arc::new(follower);
         first
             .into_iter()
@@ -197,7 +199,7 @@ mod tests {
         json!({"metadata": metadata, "data": {"kubeconfig": data}})
     }
 
-    /// Takes its time over the end of a list.
+    /// Is slow to handle the end of a list.
     struct Slow;
 
     impl Follower for Slow {
@@ -216,16 +218,19 @@ mod tests {
     async fn whoever_waits_for_a_list_finds_what_it_says_and_nothing_older() {
         let (watch, follower, _) = secret_watch(Some(Arc::new(Slow)));
         watch.list(&[secret("a")]).await;
-        let mut offers = follower.states();
-        assert!(matches!(*offers.borrow_and_update(), Offer::Given(_)), "no credentials");
+        let mut states = follower.states();
+        assert!(matches!(*states.borrow_and_update(), SecretState::Valid(_)), "no credentials");
         let demand = watch.demand(None);
         let met = tokio::spawn(async move {
             demand.met().await;
-            offers.borrow().clone()
+            states.borrow().clone()
         });
         watch.list(&[]).await;
-        let offer = met.await.unwrap();
-        assert!(matches!(offer, Offer::Missing), "it was met with what an earlier list said: {offer:?}");
+        let state = met.await.unwrap();
+        assert!(
+            matches!(state, SecretState::Missing),
+            "the demand was met with the state of an earlier list: {state:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -244,15 +249,15 @@ mod tests {
         let demand = watch.demand(None);
         timeout(WITHIN, demand.met()).await.expect("the list never ended");
         watch.show(&secret("a")).await;
-        let mut offers = follower.states();
-        let hub = match &*offers.borrow_and_update() {
-            Offer::Given(hub) => Arc::downgrade(hub),
+        let mut states = follower.states();
+        let hub = match &*states.borrow_and_update() {
+            SecretState::Valid(hub) => Arc::downgrade(hub),
             other => panic!("{other:?}"),
         };
         drop(demand);
-        let gone = offers.wait_for(|offer| matches!(offer, Offer::Unknown));
+        let gone = states.wait_for(|state| matches!(state, SecretState::Unknown));
         drop(timeout(WITHIN, gone).await.expect("the credentials stay").unwrap());
-        assert!(hub.upgrade().is_none(), "somebody keeps the client");
+        assert!(hub.upgrade().is_none(), "the client is still in use");
         running.abort();
     }
 

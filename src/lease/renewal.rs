@@ -1,4 +1,4 @@
-//! The requests of a renewal and of a verification, one after the other, against one hub.
+//! Sends the requests of a renewal or a verification to one hub, one after the other.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,38 +10,38 @@ use tokio::time::Instant;
 use super::config::LeaseConfig;
 use super::hub::{Exchange, Hub, Urgency};
 use super::plan::Failure;
-use super::turn::{self, After, Answer, MOST_STEPS, Method, Stamp, Step};
+use super::steps::{self, After, Answer, MOST_STEPS, Method, Stamp, Step};
 use crate::cluster::{Error, FIELD_MANAGER, Fence, Kind, ObjectKey, PARTIAL_METADATA, Request, Verb};
 
-/// The lease on the hub, and who holds it.
+/// The Lease on the hub, and its holder.
 pub(super) struct Target {
     /// The section.
     pub(super) config: LeaseConfig,
     /// Namespace and name on the hub.
     pub(super) key: ObjectKey,
-    /// What is written as the holder.
+    /// The value of `holderIdentity`.
     pub(super) holder: String,
-    /// The kind, in its one version: never asked for.
+    /// The kind. It has one version, so discovery is not asked.
     pub(super) kind: Kind,
-    /// Requests are only sent while it is open, where the section is elected.
+    /// Where the section is elected: requests are sent only while this fence is open.
     pub(super) fence: Option<Fence>,
 }
 
-/// How a renewal went.
+/// The end of a renewal.
 pub(super) struct Renewed {
     /// When the last request was sent.
     pub(super) sent: Instant,
-    /// The next time by this method.
+    /// The method of the next renewal.
     pub(super) method: Method,
-    /// Whether it is renewed.
+    /// Whether the lease is renewed.
     pub(super) outcome: Result<(), Error>,
 }
 
-/// How a verification went: when they work, whether the lease is there.
+/// The end of a verification: whether the lease exists, if the credentials work.
 pub(super) type Verified = Result<bool, Error>;
 
-/// Reads the lease with credentials that nobody has used yet. That it is there, or that the hub says that it is not,
-/// shows that they work.
+/// Verifies credentials by reading the lease. They work if the hub returns the lease, and also if it answers that there
+/// is none.
 pub(super) async fn verify(target: Arc<Target>, hub: Arc<Hub>, deadline: Duration, urgency: Urgency) -> Verified {
     let request = || target.request(Verb::Get, "application/json", Vec::new());
     match hub.send::<IgnoredAny>(request, PARTIAL_METADATA, deadline, urgency, target.fence.as_ref()).await.answer {
@@ -51,28 +51,28 @@ pub(super) async fn verify(target: Arc<Target>, hub: Arc<Hub>, deadline: Duratio
     }
 }
 
-/// What a renewal needs to know.
+/// The parameters of a renewal.
 pub(super) struct Order {
-    /// With which credentials.
+    /// The hub, with the credentials to use.
     pub(super) hub: Arc<Hub>,
-    /// How.
+    /// How to renew an existing lease.
     pub(super) method: Method,
-    /// The hub has just said that the lease is not there.
+    /// The hub has just answered that the lease does not exist.
     pub(super) is_missing: bool,
-    /// Whether it is taken, not only renewed.
+    /// Whether to acquire the lease, not only to renew it.
     pub(super) take: bool,
-    /// How long each request is waited for.
+    /// How long each request may take.
     pub(super) deadline: Duration,
 }
 
-/// Renews the lease: one request, unless it is not there, or not granted that way.
+/// Renews the lease. This takes one request, unless the lease does not exist or the verb is forbidden.
 pub(super) async fn renew(target: Arc<Target>, order: Order) -> Renewed {
     let Order { hub, mut method, is_missing, take, deadline } = order;
     let mut updates = matches!(method, Method::Update(_));
-    let mut step = turn::first(&mut method, is_missing);
+    let mut step = steps::first(&mut method, is_missing);
     let mut sent = Instant::now();
     for _ in 0..MOST_STEPS {
-        let exchange = target.carry_out(&hub, &step, take, updates, deadline).await;
+        let exchange = target.send(&hub, &step, take, updates, deadline).await;
         sent = exchange.sent;
         let (answer, error) = match exchange.answer {
             Ok(lease) => (Answer::Done(Box::new(lease)), None),
@@ -82,28 +82,28 @@ pub(super) async fn renew(target: Arc<Target>, order: Order) -> Renewed {
             },
         };
         updates |= step == Step::Patch && answer == Answer::Forbidden;
-        match turn::after(&step, answer, updates) {
+        match steps::after(&step, answer, updates) {
             After::Renewed(method) => return Renewed { sent, method, outcome: Ok(()) },
             After::Then(next) => step = next,
             After::Failed(method) => {
-                let outcome = Err(error.unwrap_or_else(|| contended(&target.key)));
+                let outcome = Err(error.unwrap_or_else(|| keeps_changing(&target.key)));
                 return Renewed { sent, method, outcome };
             }
         }
     }
-    Renewed { sent, method: retry_by(updates), outcome: Err(contended(&target.key)) }
+    Renewed { sent, method: retry_by(updates), outcome: Err(keeps_changing(&target.key)) }
 }
 
 fn retry_by(updates: bool) -> Method {
     if updates { Method::Update(None) } else { Method::Patch }
 }
 
-/// Somebody else makes, changes and deletes the lease faster than it can be renewed.
-fn contended(key: &ObjectKey) -> Error {
+/// The error when another client creates, changes and deletes the lease faster than it can be renewed.
+fn keeps_changing(key: &ObjectKey) -> Error {
     Error::Conflict { message: format!("lease {key} keeps changing"), exists: true }
 }
 
-/// What an error says about the lease; none where it says something else.
+/// The answer about the lease that an error stands for; `None` where it stands for something else.
 fn answer_of(error: &Error) -> Option<Answer> {
     match error {
         Error::NotFound { .. } => Some(Answer::Missing),
@@ -114,11 +114,11 @@ fn answer_of(error: &Error) -> Option<Answer> {
     }
 }
 
-/// Of which kind a failure is, for the plan.
+/// The kind of a failure, for the plan.
 pub(super) fn failure(error: &Error) -> Failure {
     match error {
         Error::Unauthorized { .. } => Failure::Unauthorized,
-        Error::Unclaimed(_) => Failure::Unclaimed,
+        Error::Unclaimed(_) => Failure::SectionLeaseExpired,
         error if error.is_unreachable() => Failure::Hub,
         Error::Throttled { .. } | Error::Server { .. } | Error::Decode { .. } => Failure::Hub,
         _ => Failure::Refused,
@@ -126,7 +126,7 @@ pub(super) fn failure(error: &Error) -> Failure {
 }
 
 impl Target {
-    /// The lease of a section.
+    /// The Lease of a section.
     pub(super) fn new(config: LeaseConfig, holder: String, fence: Option<Fence>) -> Self {
         let key = ObjectKey::new(config.lease_namespace.as_str(), config.lease_name.as_str());
         Self { config, key, holder, kind: Kind::lease(), fence }
@@ -137,21 +137,14 @@ impl Target {
         Request { verb, kind: &self.kind, key: &self.key, subresource: "", content_type, body, manager }
     }
 
-    async fn carry_out(
-        &self,
-        hub: &Hub,
-        step: &Step,
-        take: bool,
-        updates: bool,
-        deadline: Duration,
-    ) -> Exchange<Value> {
+    async fn send(&self, hub: &Hub, step: &Step, take: bool, updates: bool, deadline: Duration) -> Exchange<Value> {
         let (verb, content_type) = match step {
             Step::Patch => (Verb::Patch, "application/merge-patch+json"),
             Step::Create => (Verb::Create, "application/json"),
             Step::Read => (Verb::Get, "application/json"),
             Step::Update(_) => (Verb::Update, "application/json"),
         };
-        // An update needs the whole of the last reply; a patch needs no reply at all.
+        // An update needs the complete last reply; a patch needs no reply.
         let accept = if updates || *step == Step::Read { "application/json" } else { PARTIAL_METADATA };
         let request = || {
             let stamp = Stamp { config: &self.config, holder: &self.holder, at: SystemTime::now(), take };
@@ -167,8 +160,8 @@ mod tests {
     use crate::cluster::Expired;
 
     #[test]
-    fn what_was_not_sent_is_no_refusal() {
+    fn a_request_that_was_not_sent_is_no_refusal() {
         let expired = Expired { section: "heartbeat".into() };
-        assert_eq!(failure(&Error::Unclaimed(expired)), Failure::Unclaimed);
+        assert_eq!(failure(&Error::Unclaimed(expired)), Failure::SectionLeaseExpired);
     }
 }

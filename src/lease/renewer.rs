@@ -1,164 +1,176 @@
-//! The actor of a lease: it renews while the pod is ready.
+//! The actor of a lease: it renews the Lease while the pod is ready.
 //!
-//! It owns its [`Plan`] and at most one renewal and one verification that are under way; what the managed cluster says
-//! comes to it as latest values, so it has no mailbox and nothing can pile up before it. It is woken by those, by its
-//! own requests' ends and by the clock. Restarted, it verifies the credentials again and takes the lease anew; drained,
-//! it leaves the lease to run out by itself.
+//! It owns the credentials in use, at most one renewal and one verification under way, and the [`Plan`], which sees all
+//! three and decides. The managed cluster's state reaches it as latest values, so it has no mailbox and nothing can
+//! queue up in front of it. It wakes up when one of those values changes, when a request of its own ends, and by the
+//! clock. After a restart it verifies the credentials again and acquires the lease anew. When it is drained, the lease
+//! stays and expires.
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use rand::Rng;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::hub::{Hub, Urgency};
-use super::plan::{Action, Observed, Offered, Plan, Terms};
-use super::readiness::{Offer, PodState};
+use super::plan::{Action, Observed, Plan, Secret, Timing};
+use super::readiness::{PodState, SecretState};
 use super::renewal::{Order, Renewed, Target, Verified, failure, renew, verify};
-use super::report::{Shown, Waits};
-use super::turn::Method;
+use super::report::{Obstacle, Shown};
+use super::steps::Method;
 use crate::actor::{BoxError, Scope};
 use crate::cluster::{Demand, Error, Watch};
 
-/// What a renewer is made of, for each of its instances.
+/// A renewer: what all its runs have in common.
 pub(super) struct Renewer {
-    /// Which lease.
+    /// The Lease.
     pub(super) target: Arc<Target>,
     /// When the process started: the startup delay is not waited for again after a restart.
     pub(super) started: Instant,
-    /// The Secret.
-    pub(super) offers: watch::Receiver<Offer>,
-    /// The pod; none where the lease is not gated.
+    /// The state of the Secret.
+    pub(super) secret: watch::Receiver<SecretState>,
+    /// The state of the pod; `None` where no pod gates the lease.
     pub(super) pod: Option<watch::Receiver<PodState>>,
-    /// What is told of it.
+    /// What operators see of it.
     pub(super) shown: Arc<Shown>,
-    /// The watches behind the Secret and the pod.
+    /// The watches of the Secret and the pod.
     pub(super) sources: Vec<Arc<Watch>>,
-    /// Keeps them running where the section is not elected.
+    /// Keeps the watches running where the section is not elected.
     pub(super) _demands: Vec<Demand>,
 }
 
-/// One instance.
-struct Running {
+/// The state of one run.
+struct RenewerState {
     target: Arc<Target>,
     shown: Arc<Shown>,
-    offers: watch::Receiver<Offer>,
+    secret: watch::Receiver<SecretState>,
     pod: Option<watch::Receiver<PodState>>,
     plan: Plan,
     /// The credentials in use.
     current: Option<Arc<Hub>>,
     method: Method,
-    /// The hub has just said that there is no such lease.
+    /// The hub has just answered that the lease does not exist.
     is_missing: bool,
-    renewing: Option<BoxFuture<'static, Renewed>>,
-    /// A renewal with credentials that are no longer in use. That it went through counts, that it did not says nothing.
-    leaving: Option<BoxFuture<'static, Renewed>>,
-    verifying: Option<(Arc<Hub>, BoxFuture<'static, Verified>)>,
-    /// Where the section is elected: what was seen in an earlier term says nothing, until it has been listed again.
+    renewing: Option<UnderWay<Renewed>>,
+    /// A renewal with credentials that are no longer in use. Its success counts, its failure means nothing.
+    detached: Option<UnderWay<Renewed>>,
+    verifying: Option<UnderWay<Verified>>,
+    /// Where the section is elected: the watches list again in each run, because earlier lists prove nothing.
     demands: Vec<Demand>,
+}
+
+/// A request, or several in a row, with the credentials that it is sent with.
+struct UnderWay<T> {
+    hub: Arc<Hub>,
+    outcome: BoxFuture<'static, T>,
 }
 
 impl Renewer {
     /// The actor's body.
     pub(super) async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
-        let mut running = Running {
+        let mut state = RenewerState {
             target: Arc::clone(&self.target),
             shown: Arc::clone(&self.shown),
-            offers: self.offers.clone(),
+            secret: self.secret.clone(),
             pod: self.pod.clone(),
-            plan: Plan::new(Terms::new(&self.target.config, self.started)),
+            plan: Plan::new(Timing::new(&self.target.config, self.started)),
             current: None,
             method: Method::Patch,
             is_missing: false,
             renewing: None,
-            leaving: None,
+            detached: None,
             verifying: None,
             demands: match &self.target.fence {
                 Some(fence) => self.sources.iter().map(|watch| watch.demand(Some(fence))).collect(),
                 None => Vec::new(),
             },
         };
-        for demand in &running.demands {
+        for demand in &state.demands {
             tokio::select! {
                 () = scope.draining() => return Ok(()),
                 () = demand.met() => {}
             }
         }
         loop {
-            let until = running.turn(&scope);
+            let until = state.act(&scope);
             tokio::select! {
                 biased;
                 () = scope.draining() => return Ok(()),
-                renewed = under_way(&mut running.renewing) => running.renewed(renewed),
-                renewed = under_way(&mut running.leaving) => running.left(&renewed),
-                verified = verification(&mut running.verifying) => running.verified(verified),
-                Ok(()) = running.offers.changed() => {}
-                () = changed(&mut running.pod) => {}
+                (_, renewed) = end_of(&mut state.renewing) => state.renewed(renewed),
+                (_, renewed) = end_of(&mut state.detached) => state.detached_ended(&renewed),
+                (hub, verified) = end_of(&mut state.verifying) => state.verified(hub, verified),
+                Ok(()) = state.secret.changed() => {}
+                () = changed(&mut state.pod) => {}
                 () = sleep_until(until) => {}
             }
         }
     }
 }
 
-impl Running {
-    /// Looks, and begins what the plan says. Returns when to look again.
-    fn turn(&mut self, scope: &Scope) -> Option<Instant> {
-        let offer = self.offers.borrow_and_update().clone();
+impl RenewerState {
+    /// Observes, asks the plan, and begins its actions. Returns when to look again.
+    fn act(&mut self, scope: &Scope) -> Option<Instant> {
+        let secret = self.secret.borrow_and_update().clone();
         let pod = self.pod.as_mut().map(|pod| *pod.borrow_and_update());
         let ready = pod.is_none_or(|pod| pod == PodState::Ready);
-        let offered = match &offer {
-            Offer::Unknown => Offered::Unknown,
-            Offer::Missing => Offered::Missing,
-            Offer::Faulty(_) => Offered::Faulty,
-            Offer::Given(hub) => Offered::Given(hub.fingerprint()),
+        let observed = Observed {
+            secret: match &secret {
+                SecretState::Unknown => Secret::Unknown,
+                SecretState::Missing => Secret::Missing,
+                SecretState::Invalid(_) => Secret::Invalid,
+                SecretState::Valid(hub) => Secret::Valid(hub.fingerprint()),
+            },
+            ready,
+            current: self.current.as_ref().map(|hub| hub.fingerprint()),
+            renewing: self.renewing.as_ref().map(|renewal| renewal.hub.fingerprint()),
+            verifying: self.verifying.as_ref().map(|verification| verification.hub.fingerprint()),
         };
-        if !ready || self.current.is_none() {
-            self.leaving = None;
-        }
-        let now = Instant::now();
-        let next = self.plan.next(Observed { offered, ready }, now);
-        if self.plan.current().is_none() {
-            self.current = None;
-        }
+        let next = self.plan.next(observed, Instant::now());
         for action in next.actions {
-            self.begin(action, &offer);
+            self.begin(action, &secret);
         }
-        if self.current.as_ref().is_some_and(|hub| offered == Offered::Given(hub.fingerprint())) {
-            self.shown.uses_what_is_offered();
+        if !ready || self.current.is_none() {
+            self.detached = None;
         }
-        let waits = self.waits(&offer, pod);
-        scope.set_state(waits.state());
-        self.shown.observed(waits, self.plan.acknowledged().filter(|_| ready && self.current.is_some()), &offer);
+        if self.current.as_ref().is_some_and(|hub| observed.secret == Secret::Valid(hub.fingerprint())) {
+            self.shown.uses_the_secret();
+        }
+        let obstacle = self.obstacle(&secret, pod);
+        scope.set_state(obstacle.state());
+        self.shown.observed(obstacle, self.plan.acknowledged().filter(|_| ready && self.current.is_some()), &secret);
         next.until
     }
 
-    fn begin(&mut self, action: Action, offer: &Offer) {
+    fn begin(&mut self, action: Action, secret: &SecretState) {
         match action {
-            Action::CancelRenewal | Action::LeaveRenewal => {
-                self.leaving = self.renewing.take().filter(|_| action == Action::LeaveRenewal);
-                // What an update was to be based on went with it.
+            Action::DropCredentials => self.current = None,
+            Action::CancelRenewal | Action::DetachRenewal => {
+                self.detached = self.renewing.take().filter(|_| action == Action::DetachRenewal);
+                // The renewal took the reply that an update would be based on.
                 if matches!(self.method, Method::Update(_)) {
                     self.method = Method::Update(None);
                 }
             }
             Action::CancelVerification => self.verifying = None,
             Action::Verify { deadline, at_once } => {
-                let Offer::Given(hub) = offer else { return };
+                let SecretState::Valid(hub) = secret else { return };
                 let urgency = if at_once { Urgency::AtOnce } else { Urgency::InTurn };
-                let asking = verify(Arc::clone(&self.target), Arc::clone(hub), deadline, urgency);
-                self.verifying = Some((Arc::clone(hub), Box::pin(asking)));
+                let outcome = verify(Arc::clone(&self.target), Arc::clone(hub), deadline, urgency).boxed();
+                self.verifying = Some(UnderWay { hub: Arc::clone(hub), outcome });
             }
             Action::Renew { deadline, take } => {
                 let Some(hub) = self.current.clone() else { return };
-                let left = match &self.method {
+                let without_reply = match &self.method {
                     Method::Patch => Method::Patch,
                     Method::Update(_) => Method::Update(None),
                 };
-                let method = std::mem::replace(&mut self.method, left);
+                let method = std::mem::replace(&mut self.method, without_reply);
                 let is_missing = std::mem::take(&mut self.is_missing);
-                let order = Order { hub, method, is_missing, take, deadline };
-                self.renewing = Some(Box::pin(renew(Arc::clone(&self.target), order)));
+                let order = Order { hub: Arc::clone(&hub), method, is_missing, take, deadline };
+                let outcome = renew(Arc::clone(&self.target), order).boxed();
+                self.renewing = Some(UnderWay { hub, outcome });
             }
         }
     }
@@ -170,79 +182,64 @@ impl Running {
         self.plan.renewed(sent, outcome.as_ref().copied().map_err(failure), Instant::now(), chance);
         match outcome {
             Ok(()) => self.shown.renewed(),
-            // Its claim has ended: not before a first request, perhaps, but what came of that is the next holder's to find.
+            // The section's own lease has expired. Even if an earlier request of this renewal was sent, its effect is
+            // for the next holder to find.
             Err(Error::Unclaimed(_)) => {}
             Err(error) => self.shown.failed(&error),
         }
     }
 
-    /// A renewal that was left to itself has ended.
-    fn left(&mut self, renewed: &Renewed) {
+    fn detached_ended(&mut self, renewed: &Renewed) {
         if renewed.outcome.is_ok() {
-            self.plan.left_went_through(renewed.sent);
+            self.plan.detached_succeeded(renewed.sent);
             self.shown.renewed();
         }
     }
 
-    fn verified(&mut self, (hub, verified): (Arc<Hub>, Verified)) {
+    fn verified(&mut self, hub: Arc<Hub>, verified: Verified) {
         let outcome = verified.as_ref().map(|_| ()).map_err(failure);
-        let took_over = self.plan.verified(outcome, Instant::now());
+        let takes_over = self.plan.verified(outcome, self.current.is_some(), Instant::now());
         match verified {
-            Ok(is_there) if took_over => {
+            Ok(exists) if takes_over => {
                 tracing::info!(section = %self.target.config.name, credentials = ?hub.fingerprint(), "credentials are in use");
                 self.current = Some(hub);
                 self.method = Method::Patch;
-                self.is_missing = !is_there;
+                self.is_missing = !exists;
                 self.shown.took_over();
             }
-            // Of credentials that are no longer offered, or never sent.
+            // The Secret no longer has these credentials, or the request was not sent.
             Ok(_) | Err(Error::Unclaimed(_)) => {}
             Err(error) => self.shown.rejected(&error),
         }
     }
 
-    /// What stands in the way of a renewal.
-    fn waits(&self, offer: &Offer, pod: Option<PodState>) -> Waits {
-        match (offer, pod) {
-            (Offer::Unknown, _) | (_, Some(PodState::Unknown)) => Waits::Watch,
-            (Offer::Missing, _) => Waits::Secret,
-            _ if self.current.is_none() => Waits::Credentials,
-            (_, Some(PodState::Missing)) => Waits::PodMissing,
-            (_, Some(PodState::NotReady)) => Waits::PodNotReady,
-            _ => Waits::Nothing,
+    /// Why the lease is not renewed.
+    fn obstacle(&self, secret: &SecretState, pod: Option<PodState>) -> Obstacle {
+        match (secret, pod) {
+            (SecretState::Unknown, _) | (_, Some(PodState::Unknown)) => Obstacle::Watch,
+            (SecretState::Missing, _) => Obstacle::Secret,
+            _ if self.current.is_none() => Obstacle::Credentials,
+            (_, Some(PodState::Missing)) => Obstacle::PodMissing,
+            (_, Some(PodState::NotReady)) => Obstacle::PodNotReady,
+            _ => Obstacle::Nothing,
         }
     }
 }
 
-/// However it ends: what is not renewed here any more is not held here.
-impl Drop for Running {
+/// However a run ends, the lease is no longer held by it.
+impl Drop for RenewerState {
     fn drop(&mut self) {
         self.shown.stopped();
     }
 }
 
-/// The end of what is under way; it is taken out with it.
-async fn under_way(renewing: &mut Option<BoxFuture<'static, Renewed>>) -> Renewed {
-    match renewing {
-        Some(going_on) => {
-            let renewed = going_on.await;
-            *renewing = None;
-            renewed
-        }
-        None => std::future::pending().await,
-    }
-}
-
-async fn verification(verifying: &mut Option<(Arc<Hub>, BoxFuture<'static, Verified>)>) -> (Arc<Hub>, Verified) {
-    match verifying {
-        Some((hub, going_on)) => {
-            let verified = going_on.await;
-            let hub = Arc::clone(hub);
-            *verifying = None;
-            (hub, verified)
-        }
-        None => std::future::pending().await,
-    }
+/// Waits for the outcome, and takes it out of its place. Never ends where nothing is under way.
+async fn end_of<T>(place: &mut Option<UnderWay<T>>) -> (Arc<Hub>, T) {
+    let Some(under_way) = place else { return std::future::pending().await };
+    let outcome = (&mut under_way.outcome).await;
+    let hub = Arc::clone(&under_way.hub);
+    *place = None;
+    (hub, outcome)
 }
 
 async fn changed(pod: &mut Option<watch::Receiver<PodState>>) {
@@ -273,7 +270,7 @@ mod tests {
     use crate::lease::report::LeaseReport;
     use crate::telemetry::Section;
 
-    fn running() -> (Running, LeaseReport) {
+    fn renewer() -> (RenewerState, LeaseReport) {
         let config = LeaseConfig {
             name: "heartbeat".parse().unwrap(),
             cluster: "edge".parse().unwrap(),
@@ -287,33 +284,33 @@ mod tests {
             startup_delay: Duration::ZERO,
         };
         let shown = Arc::new(Shown::new(config.name.clone()));
-        let plan = Plan::new(Terms::new(&config, Instant::now()));
+        let plan = Plan::new(Timing::new(&config, Instant::now()));
         let target = Arc::new(Target::new(config, "host".to_owned(), None));
         let report = LeaseReport::new(Arc::clone(&target), Arc::clone(&shown), Vec::new());
-        let running = Running {
+        let state = RenewerState {
             target,
             shown,
-            offers: watch::channel(Offer::Unknown).1,
+            secret: watch::channel(SecretState::Unknown).1,
             pod: None,
             plan,
             current: None,
             method: Method::Patch,
             is_missing: false,
             renewing: None,
-            leaving: None,
+            detached: None,
             verifying: None,
             demands: Vec::new(),
         };
-        (running, report)
+        (state, report)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_is_not_held_where_its_renewer_has_ended() {
-        let (running, report) = running();
-        running.shown.renewed();
-        running.shown.observed(Waits::Nothing, Some(Instant::now()), &Offer::Unknown);
+    async fn a_lease_is_not_held_after_its_renewer_has_ended() {
+        let (state, report) = renewer();
+        state.shown.renewed();
+        state.shown.observed(Obstacle::Nothing, Some(Instant::now()), &SecretState::Unknown);
         assert_eq!(report.report()["held"], true);
-        drop(running);
+        drop(state);
         let told = report.report();
         assert_eq!((&told["held"], &told["renewals"]), (&false.into(), &1.into()), "{told}");
     }
@@ -330,35 +327,51 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_secret_that_is_put_back_to_the_credentials_in_use_is_not_told_as_broken() {
-        let (mut running, report) = running();
-        let (secret, offers) = watch::channel(Offer::Given(hub("old.invalid")));
-        running.offers = offers;
+    async fn a_secret_that_is_put_back_to_the_credentials_in_use_is_not_reported_as_broken() {
+        let (mut state, report) = renewer();
+        let (secret, states) = watch::channel(SecretState::Valid(hub("old.invalid")));
+        state.secret = states;
         let (scope, _drain) = Scope::standalone("renewer");
         let fault = || report.report().get("credentials_fault").cloned();
-        running.turn(&scope);
-        let given = hub("old.invalid");
-        running.verified((given, Ok(true)));
-        for broken in [Offer::Given(hub("new.invalid")), Offer::Faulty(Fault::NoKubeconfig)] {
+        state.act(&scope);
+        let UnderWay { hub: verified, .. } = state.verifying.take().expect("the credentials are verified");
+        state.verified(verified, Ok(true));
+        for broken in [SecretState::Valid(hub("new.invalid")), SecretState::Invalid(Fault::NoKubeconfig)] {
             secret.send_replace(broken);
-            running.turn(&scope);
-            if let Some((hub, _)) = running.verifying.take() {
-                running.verified((hub, Err(Error::Decode { reason: "it is another server".into() })));
-                running.turn(&scope);
+            state.act(&scope);
+            if let Some(UnderWay { hub, .. }) = state.verifying.take() {
+                state.verified(hub, Err(Error::Decode { reason: "it is another server".into() }));
+                state.act(&scope);
             }
-            assert!(fault().is_some(), "what is broken is not told");
-            secret.send_replace(Offer::Given(hub("old.invalid")));
-            running.turn(&scope);
-            assert_eq!(fault(), None, "what is no longer in the secret is told of it");
+            assert!(fault().is_some(), "the fault is not reported");
+            secret.send_replace(SecretState::Valid(hub("old.invalid")));
+            state.act(&scope);
+            assert_eq!(fault(), None, "the fault of an earlier secret is reported");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewal_with_the_last_credentials_counts_when_it_goes_through() {
-        let (mut running, report) = running();
+    async fn a_secret_that_is_gone_ends_the_use_of_its_credentials_and_the_renewal_under_way() {
+        let (mut state, _) = renewer();
+        let (secret, states) = watch::channel(SecretState::Valid(hub("hub.invalid")));
+        state.secret = states;
+        let (scope, _drain) = Scope::standalone("renewer");
+        state.act(&scope);
+        let UnderWay { hub, .. } = state.verifying.take().expect("the credentials are verified");
+        state.verified(hub, Ok(true));
+        state.act(&scope);
+        assert!(state.renewing.is_some(), "a renewal is due");
+        secret.send_replace(SecretState::Missing);
+        state.act(&scope);
+        assert!(state.current.is_none() && state.renewing.is_none() && state.detached.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_detached_renewal_counts_when_it_succeeds() {
+        let (mut state, report) = renewer();
         let sent = Instant::now();
         tokio::time::advance(Duration::from_secs(1)).await;
-        running.left(&Renewed { sent, method: Method::Patch, outcome: Ok(()) });
-        assert_eq!((running.plan.acknowledged(), &report.report()["renewals"]), (Some(sent), &1.into()));
+        state.detached_ended(&Renewed { sent, method: Method::Patch, outcome: Ok(()) });
+        assert_eq!((state.plan.acknowledged(), &report.report()["renewals"]), (Some(sent), &1.into()));
     }
 }

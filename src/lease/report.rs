@@ -1,40 +1,40 @@
-//! What a lease shows to operators: held or not and why, and how its renewals went.
+//! What operators see of a lease: whether it is held, why not, and how its renewals went.
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::metrics::LeaseMetrics;
-use super::readiness::Offer;
+use super::readiness::SecretState;
 use super::renewal::Target;
 use crate::cluster::{Error, Listed, Watch};
 use crate::config::SectionName;
 use crate::telemetry::{self, ClusterStanding, Condition, Facts, NotReady, Overview, Readiness, Refused};
 
-/// What stands in the way of renewing.
+/// Why the lease is not renewed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Waits {
-    /// The Secret or the pod has not been looked for yet.
+pub(super) enum Obstacle {
+    /// The Secret or the pod has not been looked up yet.
     #[default]
     Watch,
-    /// There is no Secret.
+    /// The Secret does not exist.
     Secret,
-    /// There are no credentials that were found to work.
+    /// No credentials have been verified.
     Credentials,
-    /// There is no pod.
+    /// The pod does not exist.
     PodMissing,
     /// The pod is not ready.
     PodNotReady,
-    /// Nothing.
+    /// It is renewed.
     Nothing,
 }
 
-impl Waits {
-    /// For the actor tree.
+impl Obstacle {
+    /// The renewer's state in the actor tree.
     pub(super) fn state(self) -> &'static str {
         match self {
             Self::Watch => "connecting",
@@ -58,17 +58,17 @@ impl Waits {
     }
 }
 
-/// What is known of a lease at a moment.
+/// The latest state of a lease.
 #[derive(Debug, Default)]
 struct State {
-    waits: Waits,
-    /// When the last acknowledged renewal was sent, while nothing stands in the way of the next.
+    obstacle: Obstacle,
+    /// When the last acknowledged renewal was sent, while the credentials and the pod allow the next one.
     holding: Option<Instant>,
     acknowledged: Option<Instant>,
     credentials_since: Option<Instant>,
-    /// What is wrong with the Secret's credentials; those in use before go on.
+    /// Why the Secret's credentials are not used. Earlier credentials may still be in use.
     credentials_fault: Option<String>,
-    /// What the last renewal failed with, since the last that succeeded.
+    /// The last failure since the last renewal that succeeded.
     failing: Option<Failed>,
     renewals: u64,
     failures: u64,
@@ -81,104 +81,111 @@ struct Failed {
     error: String,
 }
 
-/// What is told of a lease: written by its renewer, read by the admin server.
+/// The latest state of a lease, written by its renewer and read by the admin server.
 #[derive(Debug)]
 pub(super) struct Shown {
     name: SectionName,
-    state: Mutex<State>,
+    state: watch::Sender<State>,
     metrics: LeaseMetrics,
 }
 
 impl Shown {
-    /// Nothing has happened yet.
+    /// The state of a lease whose renewer has not started.
     pub(super) fn new(name: SectionName) -> Self {
         let metrics = LeaseMetrics::new(&name);
-        Self { name, state: Mutex::default(), metrics }
+        Self { name, state: watch::Sender::default(), metrics }
     }
 
-    /// The renewer has looked around. `holding`: when the last acknowledged renewal was sent, where the next one will be.
-    pub(super) fn observed(&self, waits: Waits, holding: Option<Instant>, offer: &Offer) {
-        let mut state = self.state.lock();
-        if state.waits != waits {
-            state.waits = waits;
-            if let Some(reason) = waits.reason() {
-                tracing::info!(section = %self.name, reason, "lease is not renewed");
-            } else {
-                tracing::info!(section = %self.name, "lease is renewed");
-            }
-            if waits != Waits::Nothing {
-                // What failed while it was renewed says nothing of now.
-                state.failing = None;
-            }
-        }
-        state.holding = holding;
-        match offer {
-            Offer::Faulty(fault) => {
-                let fault = fault.to_string();
-                if state.credentials_fault.as_ref() != Some(&fault) {
-                    tracing::warn!(section = %self.name, fault, "the secret's credentials can't be used");
-                    state.credentials_fault = Some(fault);
+    /// Records what the renewer has observed. `holding` is when the last acknowledged renewal was sent, where another
+    /// one will follow.
+    pub(super) fn observed(&self, obstacle: Obstacle, holding: Option<Instant>, secret: &SecretState) {
+        self.state.send_modify(|state| {
+            if state.obstacle != obstacle {
+                state.obstacle = obstacle;
+                if let Some(reason) = obstacle.reason() {
+                    tracing::info!(section = %self.name, reason, "lease is not renewed");
+                } else {
+                    tracing::info!(section = %self.name, "lease is renewed");
+                }
+                if obstacle != Obstacle::Nothing {
+                    // An earlier failure does not explain the current state.
+                    state.failing = None;
                 }
             }
-            Offer::Missing => {
-                state.credentials_fault = None;
-                state.credentials_since = None;
+            state.holding = holding;
+            match secret {
+                SecretState::Invalid(fault) => {
+                    let fault = fault.to_string();
+                    if state.credentials_fault.as_ref() != Some(&fault) {
+                        tracing::warn!(section = %self.name, fault, "the secret's credentials cannot be used");
+                        state.credentials_fault = Some(fault);
+                    }
+                }
+                SecretState::Missing => {
+                    state.credentials_fault = None;
+                    state.credentials_since = None;
+                }
+                SecretState::Unknown | SecretState::Valid(_) => {}
             }
-            Offer::Unknown | Offer::Given(_) => {}
-        }
+        });
     }
 
-    /// The renewer has ended: nothing is held here, and what was known is of now no more.
+    /// Records that the renewer has ended: the lease is not held here, and only the counters remain.
     pub(super) fn stopped(&self) {
-        let mut state = self.state.lock();
-        let State { acknowledged, renewals, failures, .. } = *state;
-        *state = State { acknowledged, renewals, failures, ..State::default() };
+        self.state.send_modify(|state| {
+            let State { acknowledged, renewals, failures, .. } = *state;
+            *state = State { acknowledged, renewals, failures, ..State::default() };
+        });
     }
 
-    /// New credentials are in use.
+    /// Records that new credentials are in use.
     pub(super) fn took_over(&self) {
-        let mut state = self.state.lock();
-        state.credentials_since = Some(Instant::now());
-        state.credentials_fault = None;
+        self.state.send_modify(|state| {
+            state.credentials_since = Some(Instant::now());
+            state.credentials_fault = None;
+        });
     }
 
-    /// The Secret has the credentials that are in use, perhaps again: what was wrong with others is over.
-    pub(super) fn uses_what_is_offered(&self) {
-        let fault = self.state.lock().credentials_fault.take();
-        if fault.is_some() {
+    /// Records that the Secret has the credentials in use, perhaps again: the fault of other credentials is over.
+    pub(super) fn uses_the_secret(&self) {
+        let is_over = self.state.send_if_modified(|state| state.credentials_fault.take().is_some());
+        if is_over {
             tracing::info!(section = %self.name, "the secret has the credentials in use again");
         }
     }
 
-    /// The hub does not take the Secret's credentials.
+    /// Records that the hub refused the Secret's credentials.
     pub(super) fn rejected(&self, error: &Error) {
-        let mut state = self.state.lock();
-        if state.credentials_fault.is_none() {
-            tracing::warn!(section = %self.name, %error, "the secret's credentials don't work, trying on");
-        }
-        state.credentials_fault = Some(error.to_string());
+        self.state.send_modify(|state| {
+            if state.credentials_fault.is_none() {
+                tracing::warn!(section = %self.name, %error, "the secret's credentials do not work, retrying");
+            }
+            state.credentials_fault = Some(error.to_string());
+        });
     }
 
-    /// A renewal was acknowledged.
+    /// Records an acknowledged renewal.
     pub(super) fn renewed(&self) {
         self.metrics.renewed();
-        let mut state = self.state.lock();
-        state.renewals += 1;
-        state.acknowledged = Some(Instant::now());
-        if let Some(failed) = state.failing.take() {
-            tracing::info!(section = %self.name, after = failed.kind, "lease is renewed again");
-        }
+        self.state.send_modify(|state| {
+            state.renewals += 1;
+            state.acknowledged = Some(Instant::now());
+            if let Some(failed) = state.failing.take() {
+                tracing::info!(section = %self.name, after = failed.kind, "lease is renewed again");
+            }
+        });
     }
 
-    /// A renewal failed.
+    /// Records a failed renewal.
     pub(super) fn failed(&self, error: &Error) {
         self.metrics.failed();
-        let mut state = self.state.lock();
-        state.failures += 1;
-        if state.failing.as_ref().is_none_or(|failed| failed.kind != error.kind()) {
-            tracing::warn!(section = %self.name, %error, "lease can't be renewed, trying on");
-        }
-        state.failing = Some(Failed { at: Instant::now(), kind: error.kind(), error: error.to_string() });
+        self.state.send_modify(|state| {
+            state.failures += 1;
+            if state.failing.as_ref().is_none_or(|failed| failed.kind != error.kind()) {
+                tracing::warn!(section = %self.name, %error, "failed to renew the lease, retrying");
+            }
+            state.failing = Some(Failed { at: Instant::now(), kind: error.kind(), error: error.to_string() });
+        });
     }
 }
 
@@ -186,7 +193,7 @@ impl Shown {
 pub struct LeaseReport {
     target: Arc<Target>,
     shown: Arc<Shown>,
-    /// What has to be listed before anything is decided: the Secret's and the pod's.
+    /// The watches of the Secret and the pod. Both must have listed before anything is decided.
     watches: Vec<Arc<Watch>>,
 }
 
@@ -221,18 +228,18 @@ impl LeaseReport {
         Self { target, shown, watches }
     }
 
-    /// Whether the hub holds the lease for valid, by this process's clock.
+    /// Whether the lease is valid on the hub, by this process's clock.
     fn is_held(&self, state: &State) -> bool {
         state.holding.is_some_and(|sent| sent.elapsed() < self.target.config.duration)
     }
 
     fn build(&self) -> Report {
-        let state = self.shown.state.lock();
+        let state = self.shown.state.borrow();
         let held = self.is_held(&state);
         let failing = state.failing.as_ref();
         let reason = || {
-            let waits = state.waits.reason().map(str::to_owned);
-            waits.or_else(|| failing.map(|failed| failed.error.clone())).or(Some("not renewed yet".to_owned()))
+            let obstacle = state.obstacle.reason().map(str::to_owned);
+            obstacle.or_else(|| failing.map(|failed| failed.error.clone())).or(Some("not renewed yet".to_owned()))
         };
         Report {
             lease: self.target.key.to_string(),
@@ -253,14 +260,14 @@ impl LeaseReport {
     }
 
     fn facts(&self) -> Facts {
-        let state = self.shown.state.lock();
-        let reason = || state.waits.reason().map(str::to_owned);
-        let (failing, waiting) = match (state.waits, &state.credentials_fault, &state.failing) {
-            (Waits::Credentials, Some(fault), _) => (Some(fault.clone()), None),
-            (Waits::Secret | Waits::Credentials, _, _) => (reason(), None),
-            (Waits::Nothing, _, Some(failed)) => (Some(failed.error.clone()), None),
-            (Waits::PodMissing | Waits::PodNotReady, _, _) => (None, reason()),
-            (Waits::Watch | Waits::Nothing, _, _) => (None, None),
+        let state = self.shown.state.borrow();
+        let reason = || state.obstacle.reason().map(str::to_owned);
+        let (failing, waiting) = match (state.obstacle, &state.credentials_fault, &state.failing) {
+            (Obstacle::Credentials, Some(fault), _) => (Some(fault.clone()), None),
+            (Obstacle::Secret | Obstacle::Credentials, _, _) => (reason(), None),
+            (Obstacle::Nothing, _, Some(failed)) => (Some(failed.error.clone()), None),
+            (Obstacle::PodMissing | Obstacle::PodNotReady, _, _) => (None, reason()),
+            (Obstacle::Watch | Obstacle::Nothing, _, _) => (None, None),
         };
         drop(state);
         let not_ready = self.not_listed_because();
@@ -280,7 +287,7 @@ impl LeaseReport {
         }
     }
 
-    /// Why the managed cluster has not been looked at yet, and whether it does not answer.
+    /// Why the managed cluster has not been listed yet, and whether it is unreachable.
     fn not_listed_because(&self) -> Option<(String, bool)> {
         self.watches.iter().find_map(|watch| match &*watch.store().listed().borrow() {
             Listed::Yes => None,
@@ -306,7 +313,7 @@ impl telemetry::Section for LeaseReport {
     }
 
     fn overview(&self) -> Overview {
-        let state = self.shown.state.lock();
+        let state = self.shown.state.borrow();
         let held = self.is_held(&state);
         Overview {
             flow: format!("{}→hub", self.target.config.cluster),
@@ -317,9 +324,9 @@ impl telemetry::Section for LeaseReport {
         }
     }
 
-    /// Ready while it does what it is to do, which is nothing while the pod is not ready: the process may be a container
-    /// of that pod. For the same reason a hub that can't be reached, or not with these credentials, does not make the
-    /// process unready.
+    /// A lease that is not renewed because its pod is not ready counts as ready: the process may be a container of that
+    /// pod. For the same reason, a hub that is unreachable or refuses the credentials does not make the process
+    /// unready.
     fn readiness(&self) -> Readiness {
         let facts = self.facts();
         match (facts.readiness(), facts.failing) {
@@ -334,7 +341,7 @@ impl telemetry::Section for LeaseReport {
     }
 
     fn refresh(&self) {
-        let held = self.is_held(&self.shown.state.lock());
+        let held = self.is_held(&self.shown.state.borrow());
         self.shown.metrics.set_held(held);
     }
 

@@ -1,5 +1,5 @@
-//! From the configuration to actors: leases that look at the same Secret or pod share a watch, and those with equal
-//! credentials a client.
+//! Builds the actors from the configuration. Leases with the same Secret or pod share a watch, and leases with equal
+//! credentials share a client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::config::LeaseConfig;
 use super::hub::Hubs;
-use super::readiness::{ObjectFollower, Offer, PodState};
+use super::readiness::{ObjectFollower, PodState, SecretState};
 use super::renewal::Target;
 use super::renewer::Renewer;
 use super::report::{LeaseReport, Shown};
@@ -23,10 +23,9 @@ pub(super) struct WiredLease {
     report: Arc<LeaseReport>,
 }
 
-/// Wires all sections. `holder` is written into leases that no pod gates.
-/// `fence_of` gives the fence of a section that is elected.
+/// Wires all sections.
 pub(super) fn wire(configs: &[LeaseConfig], with: &mut job::Wiring<'_>) -> Vec<WiredLease> {
-    // What leases say who holds them, where no pod is named.
+    // The holder of leases that no pod gates.
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut wiring =
         Wiring { started: Instant::now(), hubs: Arc::default(), secrets: BTreeMap::new(), pods: BTreeMap::new() };
@@ -40,7 +39,7 @@ pub(super) fn wire(configs: &[LeaseConfig], with: &mut job::Wiring<'_>) -> Vec<W
 struct Wiring {
     started: Instant,
     hubs: Arc<Hubs>,
-    secrets: BTreeMap<WatchId, Arc<ObjectFollower<Offer>>>,
+    secrets: BTreeMap<WatchId, Arc<ObjectFollower<SecretState>>>,
     pods: BTreeMap<WatchId, Arc<ObjectFollower<PodState>>>,
 }
 
@@ -62,11 +61,11 @@ impl Wiring {
         );
         let follower = self.secrets.entry(secret.id().clone()).or_insert_with(|| {
             let hubs = Arc::clone(&self.hubs);
-            let follower = Arc::new(ObjectFollower::new(secret_key, move |secret| Offer::of(secret, &hubs)));
+            let follower = Arc::new(ObjectFollower::new(secret_key, move |secret| SecretState::of(secret, &hubs)));
             secret.follow(Arc::clone(&follower) as _);
             follower
         });
-        let offers = follower.states();
+        let secret_state = follower.states();
         let mut sources = vec![secret];
         let pod = config.pod.as_ref().map(|pod| {
             let (key, watch) = watch_one(watches, &cluster, Kind::core("Pod", "pods", true), &pod.namespace, &pod.name);
@@ -83,11 +82,12 @@ impl Wiring {
         let shown = Arc::new(Shown::new(config.name.clone()));
         let report = LeaseReport::new(Arc::clone(&target), Arc::clone(&shown), sources.clone());
         let demands = match &target.fence {
-            // Demanded before anything starts, they are listed once for all.
+            // Demands that exist before anything starts share one list.
             None => sources.iter().map(|watch| watch.demand(None)).collect(),
             Some(_) => Vec::new(),
         };
-        let renewer = Renewer { target, started: self.started, offers, pod, shown, sources, _demands: demands };
+        let started = self.started;
+        let renewer = Renewer { target, started, secret: secret_state, pod, shown, sources, _demands: demands };
         WiredLease { renewer: Arc::new(renewer), report: Arc::new(report) }
     }
 }
@@ -115,12 +115,12 @@ fn watch_one(
 }
 
 impl WiredLease {
-    /// What the admin server shows of it.
+    /// The report for the admin server.
     pub(super) fn report(&self) -> Arc<LeaseReport> {
         Arc::clone(&self.report)
     }
 
-    /// The section's actor. The watches it follows belong to their clusters.
+    /// The section's actor. The watches that it follows belong to their clusters.
     pub(super) fn into_child(self) -> ChildSpec {
         let renewer = self.renewer;
         let name = format!("lease {}", renewer.target.config.name);

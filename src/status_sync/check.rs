@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::config::StatusSyncConfig;
-use super::family::facts;
+use super::rules::family_spec;
 use super::{permissions, triggers};
 use crate::cluster::{Cluster, full_text};
 use crate::db::{self, Database, Session, Type, column};
@@ -52,8 +52,8 @@ async fn check_database(config: &StatusSyncConfig) -> Vec<String> {
 async fn ask(config: &StatusSyncConfig, session: &Session) -> Result<Vec<String>, db::Error> {
     let mut wanted = BTreeMap::new();
     for family in &config.families {
-        let facts = facts(*family);
-        wanted.extend(facts.tables().into_iter().zip(facts.columns()));
+        let spec = family_spec(*family);
+        wanted.extend(spec.tables().into_iter().zip(spec.columns()));
     }
     let tables: Vec<String> = wanted.keys().cloned().collect();
     let mut faults = missing_columns(&wanted, &columns(session, &tables).await?);
@@ -150,8 +150,8 @@ mod tests {
     #[test]
     fn every_missing_column_and_right_is_named() {
         let wanted: BTreeMap<_, _> = {
-            let facts = facts(StatusFamily::Policies);
-            facts.tables().into_iter().zip(facts.columns()).collect()
+            let spec = family_spec(StatusFamily::Policies);
+            spec.tables().into_iter().zip(spec.columns()).collect()
         };
         let column = |of_type: &str, readable| Column { of_type: of_type.to_owned(), readable };
         let spec =

@@ -1,45 +1,31 @@
-//! Status sync: what leaf hubs report into the database is rolled up into the status of the hub's resources.
+//! Status sync: rolls up what leaf hubs report in the database, and writes it to the status of the hub's resources.
 //!
-//! [`families`] has the roll-ups and [`plan`] the comparison with what the cluster holds; both are pure, and with
-//! [`guard`] and [`digest`] they hold every rule of the specification. [`family`] says what a family is: its kinds, its
-//! fields, its two statements. [`poller`] is the actor, one a family, `pass` its pass, from its change `detection` to the
-//! `work` that follows, and [`pace`] when the next one is. [`table`] is what it remembers, an [`entry`] a row of `spec`,
-//! `follower` what tells it of changes on the hub, [`listener`] what tells it of changes of the database, by
-//! [`triggers`]. `made` finds what was made for a hub object, `write` is how a change becomes requests, [`contest`] and
-//! `contention` tell of other writers, [`standing`] says whether the hub is the cluster of before, by [`same_hub`], [`check()`] is for `towline check --connect`, [`report`] what operators see.
+//! - [`rules`] holds every rule of the specification, and is pure: the families and their roll-ups, the comparison with
+//!   the hub, the guard, the pace.
+//! - [`database`] reads: the two statements of a family, and the decoding of their rows.
+//! - [`poller`] is the actor, one for each family. It owns what is remembered of the family, and writes to the hub.
+//! - [`standing`] decides whether the section may write to its hub, which may have become another cluster.
+//! - [`listener`] is the actor that receives notifications of the database, which [`triggers`] send.
+//! - [`wiring`] builds the actors from [`config`], [`report`] shows them to operators, `check` serves `towline check
+//!   --connect`, `alone` is the configuration of `towline status-sync`, and `job` makes all this a job of the daemon.
+//!
+//! Imports go one way: `rules` ← `database`, `standing` ← `poller` ← `listener` ← `report` ← `wiring` ← `job`.
 
 mod alone;
 mod check;
 mod command;
 pub mod config;
-mod contention;
-pub mod contest;
-mod detection;
-pub mod digest;
-pub mod entry;
-pub mod families;
-pub mod family;
-mod follower;
-pub mod guard;
+pub mod database;
 mod job;
 pub mod listener;
-mod made;
 mod metrics;
-pub mod pace;
-mod pass;
 mod permissions;
-pub mod plan;
 pub mod poller;
 pub mod report;
-pub mod row_id;
-pub mod same_hub;
+pub mod rules;
 pub mod standing;
-pub mod table;
-pub mod tally;
 pub mod triggers;
 pub mod wiring;
-mod work;
-mod write;
 
 pub use alone::alone;
 pub use job::{StatusSyncJob, section};

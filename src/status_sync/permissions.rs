@@ -1,7 +1,7 @@
 //! The permissions that status sync needs on the hub, as the specification lists them.
 
 use super::config::StatusSyncConfig;
-use super::family::{Facts, Home, Shape, facts};
+use super::rules::{FamilySpec, Home, Shape, family_spec};
 use crate::cluster::{Kind, Verb};
 use crate::config::ResourceId;
 use crate::job::permission::{EVENTS, Kinds, Permission, Place, READ};
@@ -10,8 +10,8 @@ use crate::job::permission::{EVENTS, Kinds, Permission, Place, READ};
 pub(super) fn kinds(config: &StatusSyncConfig) -> Vec<ResourceId> {
     let mut ids = Vec::new();
     for family in &config.families {
-        let facts = facts(*family);
-        for id in std::iter::once(facts.target()).chain(facts.owner()) {
+        let spec = family_spec(*family);
+        for id in std::iter::once(spec.target()).chain(spec.owner()) {
             if !ids.contains(&id) {
                 ids.push(id);
             }
@@ -26,11 +26,11 @@ pub(super) fn of_section(config: &StatusSyncConfig, kinds: &Kinds) -> Vec<Permis
     let namespace = config.watch_namespace.as_str();
     let mut permissions: Vec<Permission> = Vec::new();
     for family in &config.families {
-        let facts = facts(*family);
-        if let Some(kind) = kinds.get(&config.cluster, &facts.target()) {
-            permissions.extend(on_the_target(&place, &facts, kind, namespace));
+        let spec = family_spec(*family);
+        if let Some(kind) = kinds.get(&config.cluster, &spec.target()) {
+            permissions.extend(on_the_target(&place, &spec, kind, namespace));
         }
-        if let Some(kind) = facts.owner().and_then(|owner| kinds.get(&config.cluster, &owner)) {
+        if let Some(kind) = spec.owner().and_then(|owner| kinds.get(&config.cluster, &owner)) {
             let resource = kind.full_resource();
             permissions.extend(Permission::each(&place, &READ, &resource, namespace, ""));
             // What is made blocks the deletion of its owner.
@@ -55,16 +55,16 @@ pub(super) fn of_section(config: &StatusSyncConfig, kinds: &Kinds) -> Vec<Permis
     seen
 }
 
-fn on_the_target(place: &Place, facts: &Facts, kind: &Kind, namespace: &str) -> Vec<Permission> {
+fn on_the_target(place: &Place, spec: &FamilySpec, kind: &Kind, namespace: &str) -> Vec<Permission> {
     let resource = kind.full_resource();
     let needs = |verbs: &[Verb], resource: &str| Permission::each(place, verbs, resource, namespace, "");
     let mut permissions = needs(&READ, &resource);
-    if facts.home == Home::Status && kind.status_subresource {
+    if spec.home == Home::Status && kind.status_subresource {
         permissions.extend(needs(&[Verb::Patch], &format!("{resource}/status")));
     } else {
         permissions.extend(needs(&[Verb::Patch], &resource));
     }
-    if facts.shape != Shape::Itself {
+    if spec.shape != Shape::Itself {
         permissions.extend(needs(&[Verb::Create, Verb::Delete], &resource));
     }
     permissions

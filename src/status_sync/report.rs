@@ -1,115 +1,21 @@
-//! What status sync shows to operators, and what they can ask of it.
+//! What operators see of status sync, and what they can order.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
-use tokio::time::Instant;
 
 use super::listener::Listener;
 use super::poller::{Poller, Shared};
 use super::standing::Standing;
-use super::tally::Tally;
-use crate::cluster::{Identity, ObjectKey};
+use crate::cluster::Identity;
 use crate::config::SectionName;
 use crate::state::remembered;
 use crate::telemetry::{
     self, ClusterStanding, Condition, Facts, Held, HeldObject, NotReady, Overview, Readiness, Refused,
 };
 
-/// An answer of the database that takes less than this is no news.
-const USUAL_ANSWER: Duration = Duration::from_secs(5);
-
-/// What a family shows.
-#[derive(Clone, Debug, Default)]
-pub struct FamilyReport {
-    /// Rows of `status` at the last pass.
-    pub rows: i64,
-    /// Rows of `spec`.
-    pub objects: usize,
-    /// Writes so far.
-    pub written: u64,
-    /// Rows of `spec` that are not served, by what they wait for.
-    pub waiting: BTreeMap<&'static str, usize>,
-    /// Rows that count for nothing, or not for all that they say, in the last pass.
-    pub bad_rows: usize,
-    /// Some of them.
-    pub bad_row_examples: Vec<String>,
-    /// Objects of others that have names which ours would have: they are left alone.
-    pub foreign: Tally,
-    /// Fields that were taken back from another writer, so far.
-    pub contended: u64,
-    /// Objects that somebody keeps editing, with who does.
-    pub contenders: Tally,
-    /// Whole passes so far.
-    pub passes: u64,
-    /// How long the last one took.
-    pub last_pass: Option<Duration>,
-    /// Since when the oldest change is not written.
-    pub oldest_pending: Option<Instant>,
-    /// Since when the database has not answered, over however many statements.
-    pub unanswered_since: Option<Instant>,
-    /// Objects whose clearing is held.
-    pub mass_clear_held: Option<usize>,
-    /// Which they are.
-    pub held: Arc<[ObjectKey]>,
-    /// Kind and text of what the last pass failed with.
-    pub failure: Option<(&'static str, String)>,
-    /// Kind and text of the last write that failed.
-    pub write_failure: Option<(&'static str, String)>,
-    /// What no pass can begin without.
-    pub waits_for: Option<String>,
-}
-
-impl FamilyReport {
-    /// The age of what the hub may not show: of the oldest change that is not written, or of the oldest question that the
-    /// database has not answered, once that is longer than answers take.
-    pub fn freshness(&self) -> Duration {
-        let age = |since: Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
-        let unanswered = age(self.unanswered_since);
-        age(self.oldest_pending).max(if unanswered >= USUAL_ANSWER { unanswered } else { Duration::ZERO })
-    }
-
-    fn to_json(&self) -> Value {
-        let mut report = json!({
-            "rows": self.rows,
-            "objects": self.objects,
-            "written": self.written,
-            "waiting": self.waiting,
-            "bad_rows": self.bad_rows,
-            "contended_fields": self.contended,
-            "passes": self.passes,
-            "last_pass_seconds": self.last_pass.map(|took| took.as_secs_f64()),
-            "oldest_unwritten_seconds": self.oldest_pending.map(|since| since.elapsed().as_secs_f64()),
-            "database_unanswered_seconds": self.unanswered_since.map(|since| since.elapsed().as_secs_f64()),
-        });
-        let Some(map) = report.as_object_mut() else { return report };
-        if !self.bad_row_examples.is_empty() {
-            map.insert("bad_row_examples".to_owned(), json!(self.bad_row_examples));
-        }
-        for (name, tally) in [("foreign", &self.foreign), ("contenders", &self.contenders)] {
-            if tally.count > 0 {
-                map.insert(name.to_owned(), json!({"objects": tally.count, "examples": tally.examples}));
-            }
-        }
-        if let Some(held) = self.mass_clear_held {
-            map.insert("mass_clear_held".to_owned(), json!(held));
-        }
-        if let Some(waits_for) = &self.waits_for {
-            map.insert("waits_for".to_owned(), json!(waits_for));
-        }
-        for (name, failure) in [("failure", &self.failure), ("write_failure", &self.write_failure)] {
-            if let Some((kind, text)) = failure {
-                map.insert(name.to_owned(), json!({"kind": kind, "error": text}));
-            }
-        }
-        report
-    }
-}
-
-/// Status sync as the admin server sees it.
+/// Status sync, for the admin server.
 pub struct StatusSyncReport {
     name: SectionName,
     shared: Arc<Shared>,
@@ -118,7 +24,7 @@ pub struct StatusSyncReport {
 }
 
 impl StatusSyncReport {
-    /// The report of these pollers, and of the listener where there is one.
+    /// The report of these pollers and of the listener, if there is one.
     pub fn new(
         name: SectionName,
         shared: Arc<Shared>,
@@ -136,7 +42,7 @@ impl StatusSyncReport {
         poller.watches().next().map(|watch| watch.cluster().standing())
     }
 
-    /// Why the section as a whole is held.
+    /// Why the whole section is held.
     fn objection(&self) -> Option<String> {
         match self.shared.standing.standing() {
             Standing::Held(objection) => Some(objection.to_string()),
@@ -161,7 +67,7 @@ impl StatusSyncReport {
             if let Some((reason, unreachable)) = poller.not_ready_because() {
                 facts.not_ready.get_or_insert(NotReady { reason, unreachable });
             } else if objection.is_none() && report.passes == 0 && report.failure.is_none() {
-                let reason = format!("the first pass of {family} goes on");
+                let reason = format!("the first pass of {family} is in progress");
                 facts.not_ready.get_or_insert(NotReady { reason, unreachable: false });
             }
         }
@@ -213,7 +119,10 @@ impl telemetry::Section for StatusSyncReport {
                 (Some((reason, false)), _) => return Readiness::NotReady(reason),
                 (None, Some((_, error))) if report.passes == 0 => return Readiness::NotReady(error.clone()),
                 (None, None) if report.passes == 0 && objection.is_none() => {
-                    return Readiness::NotReady(format!("the first pass of {} goes on", poller.family().as_str()));
+                    return Readiness::NotReady(format!(
+                        "the first pass of {} is in progress",
+                        poller.family().as_str()
+                    ));
                 }
                 (None, _) => {}
             }

@@ -1,10 +1,15 @@
 //! Whether the section may write to its hub.
 //!
-//! The hub's identity is remembered: in this process, and in the section's state, a `ConfigMap` on the hub itself. Another
-//! identity behind the same name holds the whole section until an operator approves it, or until the first one is back:
-//! passes go on, and nothing is written. Where none is remembered, or it can't be read, the rows of the database decide
-//! ([`same_hub`](super::same_hub)): all families compare theirs before any of them writes. Once decided, that is asked again
-//! only after a doubt (new credentials, a lost connection), and costs no request beside the read of the identity.
+//! The hub's identity is remembered in this process and in the section's state, a `ConfigMap` on the hub itself. If a
+//! cluster with another identity answers under the same name, the whole section is held until an operator approves the
+//! cluster or the first one is back: passes continue, and nothing is written. Where no identity is remembered, or the
+//! hub's cannot be read, the rows of the database decide ([`same_hub`](super::rules::same_hub)): all families compare
+//! their rows before any of them writes. A decision stands until the identity has to be read again (new credentials, a
+//! lost connection), and costs no request apart from that read.
+//!
+//! The pollers, the report and the wiring ask for the standing and change it, from several tasks, and a poller needs an
+//! answer for the identity that the cluster has right before a request. So the standing is behind a lock and not an
+//! actor's: an answer by message could be older than the identity.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,8 +19,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::config::StatusFamily;
-use super::family::facts;
-use super::same_hub::{Compared, Part, Progress, Verdict, judge};
+use super::rules::family_spec;
+use super::rules::same_hub::{Compared, Part, Progress, Verdict, judge};
 use crate::cluster::{Cluster, Error, Identity, Replaced};
 use crate::config::{ClusterName, SectionName};
 use crate::db::Database;
@@ -24,13 +29,13 @@ use crate::state::{Identities, Keeper};
 /// Whether the section may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// It may.
+    /// It may write.
     Clear,
-    /// The hub's identity, or what the section remembers, has not been read.
+    /// The hub's identity or the section's state has not been read.
     Unread,
     /// Families have yet to compare their rows with the hub.
     Undecided,
-    /// It may not, until an operator approves or the hub is the one of before.
+    /// It may not write until an operator approves the hub or the earlier hub is back.
     Held(Objection),
 }
 
@@ -39,11 +44,11 @@ pub enum Standing {
 pub enum Objection {
     /// The hub has another identity than before.
     AnotherCluster(Replaced),
-    /// The objects on the hub are not those that the rows are about.
+    /// The objects on the hub have other UIDs than their rows.
     OtherObjects {
         /// The hub's name.
         cluster: ClusterName,
-        /// How many are not.
+        /// How many of them.
         compared: Compared,
     },
 }
@@ -61,17 +66,18 @@ impl fmt::Display for Objection {
     }
 }
 
-/// What is known of the hub.
+/// The hub as it answers now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Seen {
-    /// Its identity.
+    /// A cluster with this identity.
     Known(Arc<str>),
-    /// It can't be read: then each reading that found so, with the credentials of that time, counts as a cluster of its own.
+    /// A cluster whose identity cannot be read. Each attempt to read it, with the credentials of that time, counts as a
+    /// cluster of its own.
     Unknown { epoch: Option<u64>, reading: u64 },
 }
 
 impl Seen {
-    /// `None` where it has not been read since there was a doubt.
+    /// `None` if the identity has to be read again.
     fn of(cluster: &Cluster) -> Option<Self> {
         match cluster.identity() {
             Identity::Unread => None,
@@ -92,23 +98,23 @@ impl Seen {
 
 #[derive(Default)]
 struct Known {
-    /// The identity that this process remembers, whatever becomes of the section's state.
+    /// The identity that this process remembers, independently of the section's state.
     identity: Option<String>,
-    /// Other replicas may have had the section since then.
+    /// Whether another replica may have run the section since then.
     is_shared: bool,
     /// The credentials for which an operator approved a hub without an identity.
     approved: Option<u64>,
     /// The hub that the section may write to.
-    accepted: Option<Seen>,
+    cleared: Option<Seen>,
     /// The hub that families compare their rows with.
     compared_with: Option<Seen>,
     progress: BTreeMap<StatusFamily, Progress>,
-    /// An objection was told.
-    is_told: bool,
+    /// Whether the objection has been logged.
+    is_logged: bool,
 }
 
 impl Known {
-    /// What was compared with another hub says nothing of this one.
+    /// Forgets comparisons with another hub.
     fn compare_with(&mut self, seen: &Seen) {
         if self.compared_with.as_ref() != Some(seen) {
             self.progress.clear();
@@ -123,17 +129,17 @@ pub struct HubStanding {
     /// Under the section's fence.
     cluster: Cluster,
     keeper: Arc<Keeper>,
-    /// Whose rows are written to the hub.
+    /// The database whose rows are written to the hub.
     database: Database,
     families: Vec<StatusFamily>,
     known: Mutex<Known>,
-    /// Counts what may have changed the standing.
+    /// Counts events that may have changed the standing.
     changes: watch::Sender<u64>,
 }
 
 impl HubStanding {
-    /// The standing of a section whose state `keeper` has. Has the hub's identity read from now on.
-    /// Writes its state only where the section may write.
+    /// The standing of a section whose state is kept by `keeper`. From now on the hub's identity is read, and the state
+    /// is written only while the section may write.
     pub fn new(
         section: SectionName,
         cluster: Cluster,
@@ -146,8 +152,9 @@ impl HubStanding {
         Self { section, cluster, keeper, database, families, known: Mutex::default(), changes: watch::Sender::new(0) }
     }
 
-    /// The section begins: its state is to be read (again), and nothing of an earlier time at work counts but the identity
-    /// that the process remembers and what was approved. `alone`: nobody else can have had the section meanwhile.
+    /// Begins a run of the section: its state has to be read again. Of an earlier run only the identity that the
+    /// process remembers and the approval count. `alone` says that no other replica can have run the section in
+    /// between.
     pub fn begin(&self, alone: bool) {
         self.keeper.forget(alone);
         self.keeper.hold(true);
@@ -163,17 +170,17 @@ impl HubStanding {
         &self.keeper
     }
 
-    /// What is known of the hub's identity.
+    /// The hub's identity.
     pub fn identity(&self) -> Identity {
         self.cluster.identity()
     }
 
-    /// Something may have changed it.
+    /// Announces that the standing may have changed.
     pub fn changed(&self) {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Follows what may have changed it, the hub's identity aside.
+    /// Follows everything that may change the standing, except for the hub's identity.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -188,35 +195,36 @@ impl HubStanding {
         self.look().0
     }
 
-    /// The same for one family, which may write only after it has compared its rows, where that is to be done.
+    /// The same for one family. Where rows have to be compared, it may write only after it has compared its own.
     pub fn of(&self, family: StatusFamily) -> Standing {
-        let (standing, is_accepted) = self.look();
-        if standing == Standing::Clear && !is_accepted && !self.has_compared(family) {
+        let (standing, is_cleared) = self.look();
+        if standing == Standing::Clear && !is_cleared && !self.has_compared(family) {
             return Standing::Undecided;
         }
         standing
     }
 
-    /// Whether comparing its rows would make a difference.
+    /// Whether families have to compare their rows.
     pub fn asks_for_rows(&self) -> bool {
-        let (standing, is_accepted) = self.look();
-        !is_accepted && standing != Standing::Unread
+        let (standing, is_cleared) = self.look();
+        !is_cleared && standing != Standing::Unread
     }
 
-    /// A family has compared its rows with the hub.
+    /// Records a family's comparison of its rows with the hub.
     pub fn compared(&self, family: StatusFamily, compared: Compared) {
         self.note(family, Progress::Done(compared));
     }
 
-    /// A family can't compare its rows, and nobody knows when it will: the others need not wait for it.
+    /// Records that a family cannot compare its rows, for an unknown time. The other families do not wait for it.
     pub fn cannot_compare(&self, family: StatusFamily) {
         if !self.has_compared(family) {
             self.note(family, Progress::Impossible);
         }
     }
 
-    /// Waits while the hub's identity is being read. An error where the family may not write; not where the hub does not
-    /// answer, since the request finds that out, and nothing is sent. To be asked right before each request.
+    /// Waits while the hub's identity is being read, and returns an error if the family may not write. If the hub does
+    /// not answer, this is no error: the request itself fails then, and nothing is sent. To be called right before each
+    /// request.
     pub async fn before_write(&self, family: StatusFamily) -> Result<(), Error> {
         let mut identities = self.cluster.identities();
         let mut availability = self.cluster.availability();
@@ -239,7 +247,7 @@ impl HubStanding {
         }
     }
 
-    /// Why it is not known, and whether that is a cluster that does not answer; `None` where it is.
+    /// Why the standing is unread, and whether the cluster is unreachable; `None` if it has been read.
     pub fn unread_because(&self) -> Option<(String, bool)> {
         if self.standing() != Standing::Unread {
             return None;
@@ -251,7 +259,7 @@ impl HubStanding {
         Some((format!("the identity of cluster {} has not been read", self.cluster.name()), unreachable))
     }
 
-    /// An operator accepts the hub as it is; the objection that this overrules, if there was one.
+    /// Approves the hub as it is, for an operator. Returns the objection that this overrules, if there was one.
     pub fn approve(&self) -> Option<Objection> {
         let Standing::Held(objection) = self.standing() else { return None };
         let seen = Seen::of(&self.cluster)?;
@@ -259,14 +267,14 @@ impl HubStanding {
         if let Seen::Unknown { epoch, .. } = seen {
             known.approved = epoch;
         }
-        self.accept(&mut known, seen);
+        self.clear(&mut known, seen);
         drop(known);
         self.changed();
         Some(objection)
     }
 
     fn note(&self, family: StatusFamily, progress: Progress) {
-        // With which hub it was compared is not known then.
+        // It is unknown with which hub the rows were compared.
         let Some(seen) = Seen::of(&self.cluster) else { return };
         let mut known = self.known.lock();
         known.compare_with(&seen);
@@ -282,15 +290,15 @@ impl HubStanding {
         matches!(self.known.lock().progress.get(&family), Some(Progress::Done(_)))
     }
 
-    /// Whether the section may write, and whether that is settled until the next doubt.
+    /// Whether the section may write, and whether that holds until the identity has to be read again.
     fn look(&self) -> (Standing, bool) {
         if !self.keeper.is_known() {
             return (Standing::Unread, false);
         }
         let Some(seen) = Seen::of(&self.cluster) else { return (Standing::Unread, false) };
         let mut known = self.known.lock();
-        if known.accepted.as_ref() == Some(&seen) {
-            known.is_told = false;
+        if known.cleared.as_ref() == Some(&seen) {
+            known.is_logged = false;
             self.keeper.hold(false);
             return (Standing::Clear, true);
         }
@@ -298,12 +306,12 @@ impl HubStanding {
         if let Seen::Unknown { epoch: Some(epoch), .. } = seen
             && known.approved == Some(epoch)
         {
-            self.accept(&mut known, seen);
+            self.clear(&mut known, seen);
             return (Standing::Clear, true);
         }
-        // What this process knows is not undone by what it finds on another cluster, unless another replica may have known
-        // better. What is found there counts for the database that it was noted for: each of two hubs that run the section
-        // has a state of its own.
+        // The state found on another cluster does not override what this process knows, unless another replica may have
+        // written it since. It counts only for the database that it was written for: each of two hubs that run the
+        // section has its own state.
         let place = self.database.place();
         let stored = || self.keeper.look(|state| state.identities.clone());
         let of_database = |identities: Identities| identities.local.filter(|_| identities.remote == Some(place));
@@ -311,7 +319,7 @@ impl HubStanding {
         let remembered =
             if known.is_shared { of_database(stored()).or(own) } else { own.or_else(|| of_database(stored())) };
         let part = |family: &StatusFamily| Part {
-            table: facts(*family).spec_table(),
+            table: family_spec(*family).spec_table,
             progress: known.progress.get(family).copied().unwrap_or_default(),
         };
         let parts: Vec<Part> = self.families.iter().map(part).collect();
@@ -319,11 +327,11 @@ impl HubStanding {
         let objection = match judge(remembered.as_deref(), seen.uid().map(AsRef::as_ref), &parts) {
             Verdict::Undecided => return (Standing::Undecided, false),
             Verdict::Same | Verdict::Fits { is_proved: true } => {
-                self.accept(&mut known, seen);
+                self.clear(&mut known, seen);
                 return (Standing::Clear, true);
             }
             Verdict::Fits { is_proved: false } => {
-                known.is_told = false;
+                known.is_logged = false;
                 return (Standing::Clear, false);
             }
             Verdict::Another => {
@@ -334,14 +342,14 @@ impl HubStanding {
             Verdict::OtherObjects(compared) => Objection::OtherObjects { cluster, compared },
         };
         self.keeper.hold(true);
-        if !std::mem::replace(&mut known.is_told, true) {
+        if !std::mem::replace(&mut known.is_logged, true) {
             tracing::warn!(section = %self.section, reason = %objection, "the section is held");
         }
         (Standing::Held(objection), false)
     }
 
-    /// The section may write to this hub, whose identity is remembered from now on.
-    fn accept(&self, known: &mut Known, seen: Seen) {
+    /// Lets the section write to this hub, and remembers its identity.
+    fn clear(&self, known: &mut Known, seen: Seen) {
         if let Some(uid) = seen.uid() {
             let uid = uid.to_string();
             known.identity = Some(uid.clone());
@@ -351,8 +359,8 @@ impl HubStanding {
             });
         }
         self.keeper.hold(false);
-        known.accepted = Some(seen);
-        known.is_told = false;
+        known.cleared = Some(seen);
+        known.is_logged = false;
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::config::StatusFamily;
-use super::family::facts;
+use super::rules::family_spec;
 use crate::cluster::full_text;
 use crate::db::{self, Database, DatabaseSource, Session, Type, column};
 
@@ -29,7 +29,7 @@ const IN_TURN: &str = "SELECT pg_advisory_xact_lock(32773656009076325)";
 pub fn tables(families: &[StatusFamily]) -> BTreeMap<String, Vec<StatusFamily>> {
     let mut tables: BTreeMap<String, Vec<StatusFamily>> = BTreeMap::new();
     for family in families {
-        for table in facts(*family).tables() {
+        for table in family_spec(*family).tables() {
             tables.entry(table).or_default().push(*family);
         }
     }

@@ -1,16 +1,14 @@
-//! From configuration to actors.
+//! Builds the actors from the configuration.
 
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, watch};
 
 use super::config::{StatusFamily, StatusSyncConfig};
-use super::digest::projection;
-use super::family::facts;
-use super::follower::KeyFollower;
 use super::listener::Listener;
-use super::poller::{Poller, Shared};
+use super::poller::{KeyFollower, Poller, Shared};
 use super::report::StatusSyncReport;
+use super::rules::{family_spec, projection};
 use super::standing::HubStanding;
 use crate::actor::{ChildSpec, KeyInbox, RestartPolicy, key_mailbox};
 use crate::cluster::{ObjectKey, Watch, WatchId, WatchRegistry};
@@ -19,10 +17,10 @@ use crate::db::Database;
 use crate::job::Wiring;
 use crate::state::{Keeper, keep};
 
-/// Keys that wait for a poller, which reads them in every pause of its pass.
+/// Capacity of a poller's mailbox, which is read in every pause of a pass.
 const KEY_CAPACITY: usize = 1024;
 
-/// Status sync, wired and not started.
+/// Status sync, wired but not started.
 pub struct WiredStatusSync {
     pollers: Vec<(Arc<Poller>, KeyInbox<ObjectKey>)>,
     listener: Option<Arc<Listener>>,
@@ -30,8 +28,7 @@ pub struct WiredStatusSync {
     shared: Arc<Shared>,
 }
 
-/// Wires the pollers and the watches that they follow.
-/// `fence` is the section's, where it is elected; `keeping` says where its state is.
+/// Wires the pollers, their watches and the listener.
 pub fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSync {
     let fence = wiring.fence(&config.name);
     let (watches, keeping) = (&mut *wiring.watches, wiring.keeping);
@@ -54,12 +51,13 @@ pub fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSy
     });
     let mut pollers = Vec::new();
     for family in &config.families {
-        let facts = facts(*family);
+        let spec = family_spec(*family);
         let namespace = &config.watch_namespace;
         let target = projected(watches, &cluster, namespace, *family);
-        let owner = facts.owner().map(|resource| {
-            // Placements are written by a family of their own; their watch has the fields of that one.
-            let written = StatusFamily::ALL.into_iter().find(|other| super::family::facts(*other).target() == resource);
+        let owner = spec.owner().map(|resource| {
+            // Another family may write the kind of the owner. The two share a watch, with the projection of that
+            // family.
+            let written = StatusFamily::ALL.into_iter().find(|other| family_spec(*other).target() == resource);
             match written {
                 Some(written) => projected(watches, &cluster, namespace, written),
                 None => watches.watch(id(&cluster, resource, namespace, true)),
@@ -77,12 +75,12 @@ pub fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSy
     WiredStatusSync { pollers, listener, report, shared }
 }
 
-/// The watch of what a family writes: of digests, and so of no use to any other job, whatever it watches.
+/// The watch of the kind that a family writes. It holds digests, so no other job can share it.
 fn projected(watches: &mut WatchRegistry, cluster: &ClusterName, namespace: &str, family: StatusFamily) -> Arc<Watch> {
-    let facts = facts(family);
-    let whole = id(cluster, facts.target(), namespace, false);
+    let spec = family_spec(family);
+    let whole = id(cluster, spec.target(), namespace, false);
     let watch = watches.watch(WatchId { projection: Some("status_sync"), ..whole });
-    watch.project(projection(facts));
+    watch.project(projection(spec));
     watch
 }
 
@@ -91,16 +89,16 @@ fn id(cluster: &ClusterName, resource: ResourceId, namespace: &str, metadata_onl
 }
 
 impl WiredStatusSync {
-    /// What the admin server shows of it.
+    /// The report for the admin server.
     pub fn report(&self) -> Arc<StatusSyncReport> {
         Arc::clone(&self.report)
     }
 
-    /// The section's branch of the tree. The watches belong to their cluster.
+    /// The section's supervisor. The watches belong to their cluster.
     pub fn into_child(self) -> ChildSpec {
         let Self { pollers, listener, shared, report: _ } = self;
         ChildSpec::supervisor("status_sync", RestartPolicy::ACTOR, move || {
-            // Where there is no election nobody else had the section meanwhile.
+            // Without an election no other replica can have run the section in between.
             shared.standing.begin(shared.fence.is_none());
             let standing = Arc::clone(&shared.standing);
             let state = ChildSpec::new("state", move |scope| {
@@ -118,7 +116,8 @@ impl WiredStatusSync {
                 })
                 .gauge(gauge)
             });
-            // Drained after whoever changes the state; and the pollers before the listener, so that there is somebody to tell.
+            // Children drain in reverse order: the listener stops first, then the pollers, and the state last, because
+            // pollers change it.
             std::iter::once(state).chain(pollers).chain(listener).collect()
         })
     }
@@ -132,7 +131,7 @@ mod tests {
     use crate::config::ResourceId;
 
     #[tokio::test]
-    async fn a_kind_that_another_job_watches_is_watched_twice_and_cut_down_for_one() {
+    async fn a_kind_that_another_job_watches_is_watched_twice_and_projected_for_one() {
         let mut watches = WatchRegistry::new(&BTreeMap::new());
         let cluster: ClusterName = "hub".parse().expect("a name");
         let resource: ResourceId = "policies.v1.policy.open-cluster-management.io".parse().expect("a kind");

@@ -93,7 +93,7 @@ impl Halfway {
         self.wrote(2 * POLICIES).await;
         let once = (0..POLICIES).map(|index| (format!("p{index:03}"), 1)).collect();
         assert_eq!(self.patches(since).await, once);
-        let failed = self.towline.log().expect("a log").matches("pass failed, trying on").count();
+        let failed = self.towline.log().expect("a log").matches("pass failed, retrying").count();
         assert_eq!(failed, 1, "reads that stopped half way");
     }
 }

@@ -123,7 +123,7 @@ fn a_manager_that_keeps_writing_a_field_of_ours_is_counted_and_named_once() {
         assert_eq!(notes.len(), 1, "{notes:?}");
         assert!(notes[0].starts_with("field manager propagator keeps changing"), "{notes:?}");
         stage.shows("policies", "fought-over", "/status/compliant", &json!("Compliant")).await;
-        let told = towline.log().expect("a log").matches("somebody keeps changing fields").count();
+        let told = towline.log().expect("a log").matches("another writer keeps changing fields").count();
         assert_eq!(told, 1, "a line of the log for each object");
     });
 }

@@ -1,32 +1,43 @@
-//! The poller against a cluster that is played, without a database.
+//! The poller with a scripted cluster and without a database.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
-use super::*;
-use crate::actor::key_mailbox;
-use crate::cluster::WatchId;
+use super::actor::wait_until_ready;
+use super::pass::look_again;
+use super::state::PollerState;
+use super::{FamilyReport, KeyFollower, Poller, Shared};
+use crate::actor::{Scope, key_mailbox};
 use crate::cluster::watch::scripted::Script;
+use crate::cluster::{Cluster, ObjectKey, Watch, WatchId};
 use crate::config::SectionName;
-use crate::db::DatabaseSource;
+use crate::db::{Database, DatabaseSource};
 use crate::state::{Keeper, Keeping, Owner};
-use crate::status_sync::digest::Fingerprint;
-use crate::status_sync::entry::Found;
-use crate::status_sync::follower::KeyFollower;
+use crate::status_sync::config::StatusFamily;
+use crate::status_sync::database::Found;
+use crate::status_sync::rules::plan::Waiting;
+use crate::status_sync::rules::{Fingerprint, RowId, family_spec};
+use crate::status_sync::standing::HubStanding;
 
 const WITHIN: Duration = Duration::from_hours(1);
 
-/// A poller of policies whose cluster is played, and whose database nobody runs.
+/// A poller of policies with a scripted cluster and no database.
 fn poller() -> (Arc<Poller>, Script) {
     poller_of(1, Duration::from_secs(5))
 }
 
-/// The same with a database at this port, and a pass so often.
+/// The same with a database at this port, and this interval.
 pub(super) fn poller_of(port: u16, interval: Duration) -> (Arc<Poller>, Script) {
     let (cluster, script) = Cluster::scripted("hub");
     let id = WatchId {
         projection: Some("status_sync"),
-        ..WatchId::all(cluster.name().clone(), facts(StatusFamily::Policies).target())
+        ..WatchId::all(cluster.name().clone(), family_spec(StatusFamily::Policies).target())
     };
     let url = format!("postgres://u:p@127.0.0.1:{port}/d?sslmode=disable").parse().expect("a URL");
     let database = Database::new(DatabaseSource::Url(Box::new(url)));
@@ -44,7 +55,7 @@ pub(super) fn poller_of(port: u16, interval: Duration) -> (Arc<Poller>, Script) 
     (Arc::new(Poller::new(StatusFamily::Policies, Arc::new(shared), Watch::new(id, cluster), None)), script)
 }
 
-/// What the section knows of its hub, where nothing outlives the test.
+/// The standing of the hub, whose state is kept in memory.
 fn standing_of(cluster: &Cluster, database: Database) -> Arc<HubStanding> {
     let section: SectionName = "status-sync".parse().expect("a name");
     let owner = Owner { section: section.clone(), former: Vec::new(), read_only: false };
@@ -54,7 +65,7 @@ fn standing_of(cluster: &Cluster, database: Database) -> Arc<HubStanding> {
     Arc::new(standing)
 }
 
-/// Begins to run, with whom nobody asks to drain.
+/// Starts the poller, which nobody drains.
 fn start(poller: &Arc<Poller>) -> JoinHandle<()> {
     start_in(poller, Scope::standalone("poller").0)
 }
@@ -67,7 +78,7 @@ fn start_in(poller: &Arc<Poller>, scope: Scope) -> JoinHandle<()> {
     })
 }
 
-/// Waits until the poller is so.
+/// Waits until the condition holds.
 async fn becomes(poller: &Poller, what: &str, mut holds: impl FnMut(&Poller) -> bool) {
     let waited = tokio::time::timeout(WITHIN, async {
         while !holds(poller) {
@@ -81,14 +92,14 @@ async fn becomes(poller: &Poller, what: &str, mut holds: impl FnMut(&Poller) -> 
 async fn a_watch_that_was_resumed_after_a_lost_connection_is_listed_again() {
     let (poller, _script) = poller();
     let running = start(&poller);
-    becomes(&poller, "it needs the watch", |poller| !poller.target.is_idle()).await;
-    poller.target.list(&[]).await;
+    becomes(&poller, "it needs the watch", |poller| !poller.context.hub.target.is_idle()).await;
+    poller.context.hub.target.list(&[]).await;
     becomes(&poller, "it has asked the database", |poller| poller.report().failure.is_some()).await;
-    poller.target.resume().await;
-    assert!(!poller.is_ready(), "what answers now may be another cluster");
-    becomes(&poller, "it asks for a list", |poller| poller.target.is_asked_to_list()).await;
-    poller.target.list(&[]).await;
-    becomes(&poller, "it goes on", |poller| poller.report().waits_for.is_none()).await;
+    poller.context.hub.target.resume().await;
+    assert!(!poller.context.hub.is_ready(), "what answers now may be another cluster");
+    becomes(&poller, "it asks for a list", |poller| poller.context.hub.target.is_asked_to_list()).await;
+    poller.context.hub.target.list(&[]).await;
+    becomes(&poller, "it continues", |poller| poller.report().waits_for.is_none()).await;
     running.abort();
 }
 
@@ -96,39 +107,39 @@ async fn a_watch_that_was_resumed_after_a_lost_connection_is_listed_again() {
 async fn what_shows_while_no_pass_can_begin_is_kept_and_noted_after_the_next_work() {
     let (poller, _script) = poller();
     let (mailbox, inbox) = key_mailbox(1);
-    let mut life = Life::new(inbox, Vec::new(), poller.report.clone());
+    let mut state = PollerState::new(inbox, Vec::new());
     let (scope, _drain) = Scope::standalone("poller");
-    // Somebody has to want the objects; what shows is told below.
+    // The watch needs a follower; the keys that it shows are requested below.
     let (nobody, _) = key_mailbox(1);
-    poller.target.follow(Arc::new(KeyFollower { namespace: String::new(), mailbox: nobody }));
+    poller.context.hub.target.follow(Arc::new(KeyFollower { namespace: String::new(), mailbox: nobody }));
     let shown = ["a", "b", "c"].map(|name| ObjectKey::new("n", name));
     let now = Instant::now();
     let found =
-        |(id, key): (u128, &ObjectKey)| Found { id: RowId(id), key: key.clone(), print: Fingerprint::new(1, 7) };
-    life.table.take((1..).zip(&shown).map(found).collect(), now);
+        |(id, key): (u128, &ObjectKey)| Found { id: RowId(id), key: key.clone(), fingerprint: Fingerprint::new(1, 7) };
+    state.table.update((1..).zip(&shown).map(found).collect(), now);
     for id in 1..=3 {
-        life.table.get_mut(RowId(id)).expect("a row").waiting = Some(plan::Waiting::Absent);
+        state.table.get_mut(RowId(id)).expect("a row").waiting = Some(Waiting::Absent);
     }
     let show = async {
         for key in &shown {
-            mailbox.request(key.clone()).await.expect("somebody reads");
+            mailbox.request(key.clone()).await.expect("the mailbox is open");
         }
         while mailbox.gauge().read().depth > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // One of them is not there any more.
+        // One of the objects does not exist any more.
         let object =
             |key: &ObjectKey| json!({"metadata": {"namespace": &*key.namespace, "name": &*key.name, "uid": "uid"}});
-        poller.target.list(&[object(&shown[0]), object(&shown[2])]).await;
+        poller.context.hub.target.list(&[object(&shown[0]), object(&shown[2])]).await;
     };
-    let both = async { tokio::join!(poller.wait_until_ready(&scope, &mut life), show) };
+    let both = async { tokio::join!(wait_until_ready(&poller.context, &scope, &mut state), show) };
     tokio::time::timeout(WITHIN, both).await.expect("the list ends the waiting");
-    assert_eq!(life.noted, HashSet::from(shown));
-    assert_eq!(life.table.next_unrest(now, Duration::ZERO), None, "nothing was decided meanwhile");
-    poller.look_again(&scope, &mut life, &HashSet::new()).await.expect("nothing to ask the database for");
-    assert!(life.noted.is_empty(), "{:?}", life.noted);
-    let unrest = life.table.take_unrest(Instant::now(), Duration::ZERO);
-    assert_eq!(unrest, HashSet::from([RowId(1), RowId(3)]), "those that wait for what has appeared");
+    assert_eq!(state.noted, HashSet::from(shown));
+    assert_eq!(state.table.next_requeue(now, Duration::ZERO), None, "nothing was decided meanwhile");
+    look_again(&poller.context, &scope, &mut state, &HashSet::new()).await.expect("nothing to ask the database for");
+    assert!(state.noted.is_empty(), "{:?}", state.noted);
+    let requeued = state.table.take_requeued(Instant::now(), Duration::ZERO);
+    assert_eq!(requeued, HashSet::from([RowId(1), RowId(3)]), "those that wait for what has appeared");
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,14 +150,15 @@ async fn what_is_reported_and_known_of_the_database_begins_and_ends_with_a_run()
         report.oldest_pending = Some(Instant::now());
     };
     let is_new = |report: &FamilyReport| report.passes == 0 && report.oldest_pending.is_none();
-    poller.report.send_modify(of_before);
-    poller.shared.any_rows.send_replace(true);
+    poller.context.reporter.sender().send_modify(of_before);
+    poller.context.shared.any_rows.send_replace(true);
     let running = start(&poller);
-    becomes(&poller, "it begins anew", |poller| is_new(&poller.report()) && !*poller.shared.any_rows.borrow()).await;
-    poller.report.send_modify(of_before);
+    becomes(&poller, "it begins anew", |poller| is_new(&poller.report()) && !*poller.context.shared.any_rows.borrow())
+        .await;
+    poller.context.reporter.sender().send_modify(of_before);
     running.abort();
     assert!(running.await.is_err_and(|error| error.is_cancelled()));
-    assert!(is_new(&poller.report()), "who stands by has no change that grows old: {:?}", poller.report());
+    assert!(is_new(&poller.report()), "a poller that does not run has a change that grows old: {:?}", poller.report());
 }
 
 #[tokio::test]
@@ -155,12 +167,12 @@ async fn a_drain_is_heard_while_the_database_says_nothing() {
     let (poller, _script) = poller_of(listener.local_addr().expect("an address").port(), Duration::from_secs(5));
     let (scope, drain) = Scope::standalone("poller");
     let running = start_in(&poller, scope);
-    becomes(&poller, "it needs the watch", |poller| !poller.target.is_idle()).await;
-    poller.target.list(&[]).await;
+    becomes(&poller, "it needs the watch", |poller| !poller.context.hub.target.is_idle()).await;
+    poller.context.hub.target.list(&[]).await;
     let _silent = listener.accept().await.expect("a connection");
     tokio::time::pause();
     drain.cancel();
-    // The clock goes on only when nothing is left to do but to wait for the database.
+    // The paused clock advances only when all tasks wait, here for the database.
     let ended = tokio::time::timeout(Duration::from_millis(1), running).await;
     ended.expect("the drain was not heard").expect("no panic");
 }

@@ -1,25 +1,30 @@
-//! The poller on a scripted cluster, and a database that is not there: when it asks, and when it waits.
+//! The poller with a scripted cluster and a database that does not answer: when it sends statements, and when it waits.
 
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::Poller;
+use super::actor::RETRY;
 use super::run_tests::poller_of;
-use super::*;
-use crate::actor::{KeyMailbox, key_mailbox};
+use crate::actor::{BoxError, KeyMailbox, Scope, key_mailbox};
+use crate::cluster::ObjectKey;
 
 const HOUR: Duration = Duration::from_hours(1);
 
-struct Stage {
+struct Harness {
     poller: Arc<Poller>,
     task: JoinHandle<Result<(), BoxError>>,
     drain: CancellationToken,
     _mailbox: KeyMailbox<ObjectKey>,
 }
 
-impl Stage {
-    /// A poller of policies that runs, with a pass an hour, on a database at this port.
+impl Harness {
+    /// A running poller of policies, with one pass an hour and a database at this port.
     fn new(port: u16) -> Self {
         let (poller, _script) = poller_of(port, HOUR);
         let (mailbox, inbox) = key_mailbox(4);
@@ -28,14 +33,14 @@ impl Stage {
         Self { poller, task, drain, _mailbox: mailbox }
     }
 
-    /// The poller ends in order.
+    /// Drains the poller.
     async fn end(self) {
         self.drain.cancel();
         self.task.await.expect("no panic").expect("it was drained");
     }
 }
 
-/// A port that refuses: somebody has it, and listens no longer.
+/// A port that refuses connections.
 fn refusing() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
 }
@@ -44,25 +49,25 @@ fn refusing() -> u16 {
 async fn nothing_is_asked_before_the_hub_is_listed() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.set_nonblocking(true).expect("a listener");
-    let stage = Stage::new(listener.local_addr().expect("an address").port());
+    let harness = Harness::new(listener.local_addr().expect("an address").port());
     for _ in 0..100 {
-        stage.poller.hint();
+        harness.poller.hint();
         tokio::time::sleep(Duration::from_mins(1)).await;
     }
     assert!(listener.accept().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "it connected");
-    let report = stage.poller.report();
+    let report = harness.poller.report();
     assert!(report.waits_for.is_some_and(|reason| reason.contains("first list")));
     assert_eq!((report.passes, report.failure), (0, None));
-    stage.end().await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_database_that_is_gone_is_asked_with_growing_pauses_whatever_it_had_told() {
-    let stage = Stage::new(refusing());
-    let mut report = stage.poller.report.subscribe();
+    let harness = Harness::new(refusing());
+    let mut report = harness.poller.context.reporter.sender().subscribe();
     tokio::task::yield_now().await;
-    stage.poller.target.list(&[]).await;
-    let poller = Arc::clone(&stage.poller);
+    harness.poller.context.hub.target.list(&[]).await;
+    let poller = Arc::clone(&harness.poller);
     let storm = tokio::spawn(async move {
         loop {
             poller.hint();
@@ -83,20 +88,20 @@ async fn a_database_that_is_gone_is_asked_with_growing_pauses_whatever_it_had_to
         let pause = times[1] - times[0];
         assert!(pause >= longest / 2, "attempt {attempt} after {pause:?}, at least half of {longest:?}");
     }
-    let report = stage.poller.report();
+    let report = harness.poller.report();
     assert_eq!(report.failure.map(|(kind, _)| kind), Some("connect"));
     assert_eq!(report.passes, 0);
-    stage.end().await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_drained_poller_ends_whatever_it_waits_for() {
-    let waits_for_the_list = Stage::new(refusing());
+    let waits_for_the_list = Harness::new(refusing());
     tokio::task::yield_now().await;
     waits_for_the_list.end().await;
-    let waits_for_the_database = Stage::new(refusing());
+    let waits_for_the_database = Harness::new(refusing());
     tokio::task::yield_now().await;
-    waits_for_the_database.poller.target.list(&[]).await;
+    waits_for_the_database.poller.context.hub.target.list(&[]).await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     waits_for_the_database.end().await;
 }

@@ -1,4 +1,4 @@
-//! The standing of a section whose hub's identity, state and rows are played.
+//! The standing of a section with a scripted hub identity, state and rows.
 
 use serde_json::{Value, json};
 
@@ -24,12 +24,12 @@ fn state_object(identity: Option<&str>, place: &str) -> Value {
     }, "data": {"state": state}})
 }
 
-/// A hub whose state object has this identity, and the section that has read it. The hub's own identity is `hub`.
+/// A hub whose state object has this identity, and a section that has read it. The hub's own identity is `hub`.
 async fn hub_that_remembers(identity: Option<&str>) -> (HubStanding, Cluster, Script) {
     hub_that_remembers_for(identity, PLACE).await
 }
 
-/// The same, where the identity was noted for another database.
+/// The same with a state object of another database.
 async fn hub_that_remembers_for(identity: Option<&str>, place: &str) -> (HubStanding, Cluster, Script) {
     let (cluster, script) = Cluster::scripted("hub");
     let name: SectionName = "status-sync".parse().expect("a name");
@@ -39,7 +39,7 @@ async fn hub_that_remembers_for(identity: Option<&str>, place: &str) -> (HubStan
     let object = state_object(identity, place);
     script.answer(move |_| (200, object.clone()));
     standing.begin(true);
-    assert_eq!(standing.standing(), Standing::Unread, "what is remembered has not been read");
+    assert_eq!(standing.standing(), Standing::Unread, "the state has not been read");
     standing.keeper().work().await.expect("the state is read");
     (standing, cluster, script)
 }
@@ -98,7 +98,7 @@ async fn a_hub_that_changes_is_held_and_its_return_is_clear_without_an_approval(
 
 #[tokio::test]
 async fn what_is_found_on_another_cluster_proves_nothing_about_this_database() {
-    // Another hub's own daemon has noted its own database.
+    // The daemon of another hub has written the name of its own database.
     let (standing, _, _) = hub_that_remembers_for(Some("hub"), "elsewhere:5432/hoh").await;
     assert_eq!(standing.standing(), Standing::Undecided, "the rows decide");
     compare(&standing, (5, 5), (5, 5));
@@ -165,7 +165,7 @@ async fn an_unknown_hub_is_compared_after_each_doubt_and_an_approval_lasts_as_lo
     assert_eq!(standing.of(POLICIES), Standing::Clear, "it is approved");
     standing.begin(true);
     standing.keeper().work().await.expect("the state is read");
-    assert_eq!(standing.of(POLICIES), Standing::Clear, "for the life of the process");
+    assert_eq!(standing.of(POLICIES), Standing::Clear, "for the state of the process");
     cluster.new_session(&script);
     unknown(&cluster);
     assert_eq!(standing.of(POLICIES), Standing::Undecided, "other credentials may lead to another cluster");
@@ -180,7 +180,7 @@ async fn without_the_right_to_store_it_the_identity_is_remembered_for_the_life_o
     compare(&standing, (5, 0), (5, 0));
     assert_eq!(standing.standing(), Standing::Clear);
     assert!(standing.keeper().work().await.is_err());
-    // Another replica may have had the section: what this one knew of the state is forgotten.
+    // Another replica may have run the section: this one forgets the state that it has read.
     standing.begin(false);
     assert!(standing.keeper().work().await.is_err());
     assert_eq!(standing.standing(), Standing::Clear);

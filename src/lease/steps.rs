@@ -1,0 +1,275 @@
+//! Decides which request of a renewal is next, by the answer to the last one. Pure.
+//!
+//! | request | done | not found | already exists | conflict | forbidden |
+//! |---|---|---|---|---|---|
+//! | patch | ✓ | create | – | – | read, and update from now on |
+//! | create | ✓ | – | patch, or read | – | – |
+//! | read | update | create | – | – | – |
+//! | update | ✓ | create | – | read | patch the next time |
+//!
+//! In the steady state a renewal is one request: a patch of two fields or, where only `update` is granted, an update of
+//! the last reply.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::config::LeaseConfig;
+
+/// Most requests of one renewal. It is enough for a lease that is missing, then created by another client, then
+/// changed, and once more.
+pub(super) const MOST_STEPS: usize = 6;
+
+/// How an existing lease is renewed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Method {
+    /// By a patch of two fields.
+    Patch,
+    /// By an update of the last reply; `None` where there is no reply.
+    Update(Option<Box<Value>>),
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// Patch the lease.
+    Patch,
+    /// Create the lease.
+    Create,
+    /// Read the lease, in order to update it.
+    Read,
+    /// Update this lease.
+    Update(Box<Value>),
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Answer {
+    /// Success, with the lease in the reply.
+    Done(Box<Value>),
+    /// The lease does not exist.
+    Missing,
+    /// The lease exists already.
+    Exists,
+    /// The lease has changed since it was read.
+    Conflict,
+    /// The verb is forbidden.
+    Forbidden,
+}
+
+/// The consequence of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum After {
+    /// The lease is renewed. The next renewal uses this method.
+    Renewed(Method),
+    /// Another request follows.
+    Then(Step),
+    /// The lease cannot be renewed now. The next attempt uses this method.
+    Failed(Method),
+}
+
+/// The first request.
+pub(super) fn first(method: &mut Method, is_missing: bool) -> Step {
+    if is_missing {
+        return Step::Create;
+    }
+    match method {
+        Method::Patch => Step::Patch,
+        Method::Update(last) => last.take().map_or(Step::Read, Step::Update),
+    }
+}
+
+/// The request after this answer, or the end. `updates` says that patches are known to be forbidden.
+pub(super) fn after(step: &Step, answer: Answer, updates: bool) -> After {
+    let method = if updates { Method::Update(None) } else { Method::Patch };
+    match (step, answer) {
+        (Step::Read, Answer::Done(lease)) => After::Then(Step::Update(lease)),
+        (_, Answer::Done(lease)) if updates => After::Renewed(Method::Update(Some(lease))),
+        (_, Answer::Done(_)) => After::Renewed(Method::Patch),
+        (Step::Patch, Answer::Forbidden) | (Step::Update(_), Answer::Conflict) => After::Then(Step::Read),
+        (Step::Patch | Step::Read | Step::Update(_), Answer::Missing) => After::Then(Step::Create),
+        (Step::Create, Answer::Exists) => After::Then(if updates { Step::Read } else { Step::Patch }),
+        // Both verbs are forbidden: alternating between them finds the one that is granted first.
+        (Step::Update(_), Answer::Forbidden) => After::Failed(Method::Patch),
+        _ => After::Failed(method),
+    }
+}
+
+/// The content of a renewal.
+#[derive(Clone, Debug)]
+pub(super) struct Stamp<'a> {
+    /// The lease and its duration.
+    pub(super) config: &'a LeaseConfig,
+    /// The holder.
+    pub(super) holder: &'a str,
+    /// The time of the renewal by the wall clock.
+    pub(super) at: SystemTime,
+    /// Whether the lease is acquired, not only renewed: `holderIdentity` and `acquireTime` are then written too.
+    pub(super) take: bool,
+}
+
+impl Stamp<'_> {
+    fn time(&self) -> String {
+        humantime::format_rfc3339_micros(self.at).to_string()
+    }
+
+    fn seconds(duration: Duration) -> u64 {
+        duration.as_secs()
+    }
+
+    /// The fields of `spec`.
+    fn spec(&self, take: bool) -> Value {
+        let mut spec = json!({"leaseDurationSeconds": Self::seconds(self.config.duration), "renewTime": self.time()});
+        if take && let Some(fields) = spec.as_object_mut() {
+            fields.insert("holderIdentity".into(), json!(self.holder));
+            fields.insert("acquireTime".into(), json!(self.time()));
+        }
+        spec
+    }
+
+    /// The body of a request.
+    pub(super) fn body(&self, step: &Step) -> Vec<u8> {
+        match step {
+            // This body is sent once a period for every lease. It is formatted by hand, since no value needs escaping.
+            Step::Patch if !self.take => format!(
+                "{{\"spec\":{{\"leaseDurationSeconds\":{},\"renewTime\":\"{}\"}}}}",
+                Self::seconds(self.config.duration),
+                self.time()
+            )
+            .into_bytes(),
+            Step::Patch => json!({"spec": self.spec(true)}).to_string().into_bytes(),
+            Step::Create => json!({
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self.config.lease_name, "namespace": self.config.lease_namespace},
+                "spec": self.spec(true),
+            })
+            .to_string()
+            .into_bytes(),
+            Step::Read => Vec::new(),
+            Step::Update(lease) => self.updated(lease).to_string().into_bytes(),
+        }
+    }
+
+    /// The lease as it was read with our fields set. Fields of other writers stay.
+    fn updated(&self, lease: &Value) -> Value {
+        let mut lease = lease.clone();
+        if let Some(metadata) = lease.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        let take = self.take || lease.pointer("/spec/holderIdentity").is_none();
+        if let (Some(lease), Value::Object(fields)) = (lease.as_object_mut(), self.spec(take)) {
+            let spec = lease.entry("spec").or_insert_with(|| json!({}));
+            match spec.as_object_mut() {
+                Some(spec) => spec.extend(fields),
+                None => *spec = Value::Object(fields),
+            }
+        }
+        lease
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done() -> Answer {
+        Answer::Done(Box::new(json!({"metadata": {"resourceVersion": "7"}})))
+    }
+
+    fn stamp(config: &LeaseConfig, take: bool) -> Stamp<'_> {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_micros(1_700_000_000_123_456);
+        Stamp { config, holder: "add-on-0", at, take }
+    }
+
+    fn config() -> LeaseConfig {
+        LeaseConfig {
+            name: "heartbeat".parse().expect("a name"),
+            cluster: "edge".parse().expect("a name"),
+            lease_name: "add-on".into(),
+            lease_namespace: "edge-west".into(),
+            secret_name: "hub".into(),
+            secret_namespace: "add-ons".into(),
+            pod: None,
+            duration: Duration::from_secs(30),
+            renew_interval: Duration::from_secs(10),
+            startup_delay: Duration::ZERO,
+        }
+    }
+
+    /// Plays a renewal against scripted answers and returns its requests.
+    fn play(mut method: Method, is_missing: bool, answers: Vec<Answer>) -> (Vec<Step>, After) {
+        let mut updates = matches!(method, Method::Update(_));
+        let mut step = first(&mut method, is_missing);
+        let mut steps = Vec::new();
+        for answer in answers {
+            updates |= step == Step::Patch && answer == Answer::Forbidden;
+            steps.push(step.clone());
+            match after(&step, answer, updates) {
+                After::Then(next) => step = next,
+                end => return (steps, end),
+            }
+        }
+        panic!("the renewal continues with {step:?}")
+    }
+
+    #[test]
+    fn the_steady_state_is_one_request() {
+        assert_eq!(play(Method::Patch, false, vec![done()]), (vec![Step::Patch], After::Renewed(Method::Patch)));
+        let Answer::Done(lease) = done() else { unreachable!() };
+        let (steps, end) = play(Method::Update(Some(lease.clone())), false, vec![done()]);
+        assert_eq!(steps, [Step::Update(lease.clone())]);
+        assert_eq!(end, After::Renewed(Method::Update(Some(lease))));
+    }
+
+    #[test]
+    fn a_lease_that_is_gone_is_created_in_the_same_renewal() {
+        let (steps, end) = play(Method::Patch, false, vec![Answer::Missing, done()]);
+        assert_eq!((steps, end), (vec![Step::Patch, Step::Create], After::Renewed(Method::Patch)));
+        let (steps, _) = play(Method::Patch, true, vec![Answer::Exists, done()]);
+        assert_eq!(steps, [Step::Create, Step::Patch], "another client created it meanwhile");
+    }
+
+    #[test]
+    fn where_patch_is_forbidden_it_is_updated_and_a_conflict_costs_one_read() {
+        let Answer::Done(lease) = done() else { unreachable!() };
+        let (steps, end) = play(Method::Patch, false, vec![Answer::Forbidden, done(), done()]);
+        assert_eq!(steps, [Step::Patch, Step::Read, Step::Update(lease.clone())]);
+        let After::Renewed(method) = end else { panic!("{end:?}") };
+        let (steps, _) = play(method, false, vec![Answer::Conflict, done(), done()]);
+        assert_eq!(steps, [Step::Update(lease.clone()), Step::Read, Step::Update(lease)]);
+    }
+
+    #[test]
+    fn where_neither_verb_is_granted_both_are_tried_the_next_time() {
+        let (_, end) = play(Method::Patch, false, vec![Answer::Forbidden, done(), Answer::Forbidden]);
+        assert_eq!(end, After::Failed(Method::Patch));
+    }
+
+    #[test]
+    fn a_renewal_writes_two_fields_and_acquiring_two_more() {
+        let config = config();
+        let text = |take| String::from_utf8(stamp(&config, take).body(&Step::Patch)).expect("text");
+        assert_eq!(text(false), r#"{"spec":{"leaseDurationSeconds":30,"renewTime":"2023-11-14T22:13:20.123456Z"}}"#);
+        let taken: Value = serde_json::from_str(&text(true)).expect("JSON");
+        assert_eq!(taken["spec"]["holderIdentity"], "add-on-0");
+        assert_eq!(taken["spec"]["acquireTime"], "2023-11-14T22:13:20.123456Z");
+        let created: Value = serde_json::from_slice(&stamp(&config, false).body(&Step::Create)).expect("JSON");
+        assert_eq!(created["spec"]["holderIdentity"], "add-on-0", "a new lease has a holder");
+    }
+
+    #[test]
+    fn an_update_keeps_what_others_wrote() {
+        let config = config();
+        let read = json!({
+            "metadata": {"resourceVersion": "7", "labels": {"a": "b"}, "managedFields": [1]},
+            "spec": {"holderIdentity": "someone", "leaseTransitions": 3, "renewTime": "old"},
+        });
+        let body: Value =
+            serde_json::from_slice(&stamp(&config, false).body(&Step::Update(Box::new(read)))).expect("JSON");
+        assert_eq!(body["metadata"], json!({"resourceVersion": "7", "labels": {"a": "b"}}));
+        assert_eq!(body["spec"]["leaseTransitions"], 3);
+        assert_eq!(body["spec"]["holderIdentity"], "someone");
+        assert_eq!(body["spec"]["renewTime"], "2023-11-14T22:13:20.123456Z");
+    }
+}

@@ -1,0 +1,260 @@
+//! What is remembered of a row of `spec`: which `status` rows were detected and read, what was written, and what the
+//! rest waits for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::actor::Backoff;
+use crate::cluster::{ListMoment, Object, ObjectKey, Store};
+use crate::status_sync::database::Found;
+use crate::status_sync::rules::plan::Waiting;
+use crate::status_sync::rules::{ConflictTracker, Digest, Fingerprint, Sample};
+
+/// Back-off of writes that the API server refused. The same content will hardly be accepted soon.
+pub(super) const REFUSED: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(5));
+
+/// An object that has the desired fields, because it was written or had them already.
+#[derive(Clone, Debug)]
+struct Part {
+    key: ObjectKey,
+    digest: Digest,
+    /// Our last write, which the cache is expected to show.
+    expected: Option<Version>,
+    /// The API server's result of our write, where it is not the desired one (defaults, pruning).
+    server_result: Option<Digest>,
+}
+
+/// The version of a write of ours, and when it was acknowledged. A later list shows the write as well, even if the
+/// cluster counts its versions from a lower number than before.
+pub(super) type Version = (Arc<str>, ListMoment);
+
+impl Part {
+    /// Whether the cache has yet to show our last write.
+    fn is_expected(&self, target: &Store) -> bool {
+        let is_unseen =
+            |(version, when): &Version| !target.has_caught_up(&self.key, version) && !target.has_listed_since(*when);
+        self.expected.as_ref().is_some_and(is_unseen)
+    }
+}
+
+/// A row of `spec`.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// The name of its hub object.
+    pub(super) key: ObjectKey,
+    /// Its rows of `status`, by the last change detection.
+    pub(super) detected: Fingerprint,
+    /// The rows that the hub shows: those that were last written, or found to be written. `None` if it has to be
+    /// compared again.
+    pub(super) applied: Option<Fingerprint>,
+    /// Why it is not written.
+    pub(super) waiting: Option<Waiting>,
+    /// Since when the database has had a change that is not written.
+    pub(super) pending: Option<Instant>,
+    /// UID of the hub object that its rows were written for.
+    hub_object: Option<Arc<str>>,
+    parts: Vec<Part>,
+    blockers: Vec<(ObjectKey, Arc<str>)>,
+    /// UIDs of the objects that we deleted, whose end the cache may have yet to show.
+    deleted: Vec<Arc<str>>,
+    /// Its rows that could not be read, or not completely, when they were last read.
+    pub(super) bad: Sample,
+    /// When it was last written without a change in the database, which corrects an edit of another writer.
+    pub(super) corrected: Option<Instant>,
+    /// Notices another writer that keeps editing it.
+    pub(super) conflict: ConflictTracker,
+    /// The objects of other owners that have the names of ours.
+    foreign: Vec<ObjectKey>,
+    refusals: u32,
+    not_before: Option<Instant>,
+    /// When its last write failed, until one succeeds.
+    failed: Option<Instant>,
+}
+
+impl Entry {
+    pub(super) fn new(found: &Found, now: Instant) -> Self {
+        Self {
+            key: found.key.clone(),
+            detected: found.fingerprint,
+            applied: None,
+            waiting: None,
+            pending: Some(now),
+            hub_object: None,
+            parts: Vec::new(),
+            blockers: Vec::new(),
+            deleted: Vec::new(),
+            bad: Sample::default(),
+            corrected: None,
+            conflict: ConflictTracker::default(),
+            foreign: Vec::new(),
+            refusals: 0,
+            not_before: None,
+            failed: None,
+        }
+    }
+
+    /// Whether the hub shows the rows that the database has.
+    pub(super) fn is_applied(&self) -> bool {
+        self.applied == Some(self.detected)
+    }
+
+    /// Whether its back-off after a refusal has not ended.
+    pub(super) fn is_backing_off(&self, now: Instant) -> bool {
+        self.not_before.is_some_and(|moment| now < moment)
+    }
+
+    /// Whether its last write failed.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// When its failed write can be retried; `None` if no write failed.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.not_before.max(self.failed)
+    }
+
+    /// The objects of other owners that have the names of ours.
+    pub(super) fn foreign(&self) -> &[ObjectKey] {
+        &self.foreign
+    }
+
+    /// Whether an edit was corrected less than an interval ago, with no change in the database since.
+    pub(super) fn was_just_corrected(&self, now: Instant, interval: Duration) -> bool {
+        let just = |corrected| now.saturating_duration_since(corrected) < interval;
+        self.pending.is_none() && self.corrected.is_some_and(just)
+    }
+
+    /// Whether it is to be compared and written now.
+    pub(super) fn is_due(&self, now: Instant, interval: Duration) -> bool {
+        !self.is_applied() && !self.is_backing_off(now) && !self.was_just_corrected(now, interval)
+    }
+
+    /// Whether we deleted the object with this UID.
+    pub(super) fn has_deleted(&self, uid: &str) -> bool {
+        self.deleted.iter().any(|deleted| **deleted == *uid)
+    }
+
+    /// The digest that counts as equal to the desired one, see
+    /// [`Observed::server_result`](crate::status_sync::rules::plan::Observed).
+    pub(super) fn server_result(&self, target: &Store, key: &ObjectKey, desired: Digest) -> Option<Digest> {
+        let part = self.parts.iter().find(|part| part.key == *key && part.digest == desired)?;
+        let held = target.get(key);
+        if part.is_expected(target) {
+            return Some(held.and_then(|held| Digest::held(&held)).unwrap_or(desired));
+        }
+        // An object that is gone has to be created again, whatever the server made of it before.
+        held.and(part.server_result)
+    }
+
+    /// Whether the cache has yet to show our last write of an object, which had another digest.
+    pub(super) fn is_outdated(&self, target: &Store, key: &ObjectKey, desired: Digest) -> bool {
+        self.parts.iter().any(|part| part.key == *key && part.digest != desired && part.is_expected(target))
+    }
+
+    /// Whether an object is marked as made for this row's hub object, by its owner and a label, and is unknown here.
+    pub(super) fn is_unexpected(&self, held: &Object) -> bool {
+        let owner = held.controller.as_ref().map(|controller| &controller.uid);
+        let is_known = self.parts.iter().any(|part| part.key == held.key)
+            || self.blockers.iter().any(|(blocker, _)| *blocker == held.key)
+            || self.has_deleted(&held.uid);
+        owner.is_some() && owner == self.hub_object.as_ref() && !held.labels.is_empty() && !held.deleting && !is_known
+    }
+
+    /// Whether the caches show the rows as applied. Remembers the API server's result of our last write, at the very
+    /// version that shows it.
+    pub(super) fn is_shown(&mut self, hub: &Store, target: &Store) -> bool {
+        if hub.get(&self.key).map(|object| Arc::clone(&object.uid)) != self.hub_object {
+            return false;
+        }
+        if self.blockers.iter().any(|(key, uid)| target.get(key).is_none_or(|held| held.uid != *uid)) {
+            return false;
+        }
+        for part in &mut self.parts {
+            if part.is_expected(target) {
+                continue;
+            }
+            let Some(held) = target.get(&part.key) else { return false };
+            let shown = Digest::held(&held);
+            if shown == Some(part.digest) || (shown.is_some() && shown == part.server_result) {
+                continue;
+            }
+            if part.expected.as_ref().is_some_and(|(version, _)| *version == held.resource_version) {
+                part.server_result = shown;
+                continue;
+            }
+            self.conflict.record_edit(&part.key);
+            return false;
+        }
+        true
+    }
+
+    /// The rows were read, and the hub shows them in `parts`. The parts that were just written have a version.
+    pub(super) fn record_applied(
+        &mut self,
+        fingerprint: Fingerprint,
+        hub_object: Arc<str>,
+        parts: Vec<(ObjectKey, Digest, Option<Version>)>,
+    ) {
+        let before = std::mem::take(&mut self.parts);
+        self.parts = parts
+            .into_iter()
+            .map(|(key, digest, expected)| {
+                let same = before.iter().find(|part| part.key == key && part.digest == digest);
+                let server_result = same.and_then(|part| part.server_result).filter(|_| expected.is_none());
+                let expected = expected.or_else(|| same.and_then(|part| part.expected.clone()));
+                Part { key, digest, expected, server_result }
+            })
+            .collect();
+        self.hub_object = Some(hub_object);
+        self.applied = Some(fingerprint);
+        self.blockers.clear();
+        self.foreign.clear();
+        self.waiting = None;
+        self.refusals = 0;
+        self.not_before = None;
+        self.failed = None;
+        if self.is_applied() {
+            self.pending = None;
+        }
+    }
+
+    /// It cannot be written until the blockers are gone. Those in `foreign` belong to other owners.
+    pub(super) fn record_blockers(
+        &mut self,
+        waiting: Waiting,
+        blockers: Vec<(ObjectKey, Arc<str>)>,
+        foreign: Vec<ObjectKey>,
+    ) {
+        self.waiting = Some(waiting);
+        self.blockers = blockers;
+        self.foreign = foreign;
+    }
+
+    /// We deleted the objects with these UIDs.
+    pub(super) fn record_deleted(&mut self, uids: Vec<Arc<str>>) {
+        self.deleted = uids;
+    }
+
+    /// Another row belongs to the hub object, so that nothing is written from this one.
+    pub(super) fn supersede(&mut self) {
+        self.pending = None;
+        self.failed = None;
+        self.not_before = None;
+        self.refusals = 0;
+        self.bad = Sample::default();
+    }
+
+    /// A write failed. With `backs_off`, it is retried with back-off.
+    pub(super) fn record_failure(&mut self, now: Instant, backs_off: bool) {
+        self.applied = None;
+        // The edit of another writer is not corrected yet.
+        self.corrected = None;
+        self.failed = Some(now);
+        if backs_off {
+            self.not_before = Some(now + REFUSED.next_delay(self.refusals));
+            self.refusals = self.refusals.saturating_add(1);
+        }
+    }
+}

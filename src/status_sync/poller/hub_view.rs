@@ -1,0 +1,82 @@
+//! What a family sees of its hub: the watches that it decides from.
+
+use std::sync::Arc;
+
+use crate::cluster::{Availability, Cluster, Demand, Fence, Listed, ObjectKey, Store, Watch};
+
+/// The watches of a family.
+pub(super) struct HubView {
+    /// The kind that is written.
+    pub(super) target: Arc<Watch>,
+    /// The kind of the hub objects, where it is another one.
+    pub(super) owner: Option<Arc<Watch>>,
+    /// Where the section is elected: writes and lists need it to be open.
+    pub(super) fence: Option<Fence>,
+}
+
+impl HubView {
+    /// All watches.
+    pub(super) fn watches(&self) -> impl Iterator<Item = &Arc<Watch>> {
+        std::iter::once(&self.target).chain(&self.owner)
+    }
+
+    /// The cache of the objects that are written.
+    pub(super) fn targets(&self) -> &Store {
+        self.target.store()
+    }
+
+    /// The cache of the hub objects.
+    pub(super) fn hub_objects(&self) -> &Store {
+        self.owner.as_ref().unwrap_or(&self.target).store()
+    }
+
+    /// The cluster, for writes under the fence.
+    pub(super) fn cluster(&self) -> Cluster {
+        let cluster = self.target.cluster();
+        self.fence.as_ref().map_or_else(|| cluster.clone(), |fence| cluster.under(fence))
+    }
+
+    /// Demands all watches, with lists that begin after this call.
+    pub(super) fn demand(&self) -> Vec<Demand> {
+        self.watches().map(|watch| watch.demand(self.fence.as_ref())).collect()
+    }
+
+    /// The name of the hub object that owns an object, by the object's controlling owner reference.
+    pub(super) fn owner_of(&self, shown: &ObjectKey) -> Option<ObjectKey> {
+        self.owner.as_ref()?;
+        let held = self.targets().get(shown)?;
+        let controller = held.controller.as_ref()?;
+        Some(ObjectKey { namespace: Arc::clone(&shown.namespace), name: Arc::clone(&controller.name) })
+    }
+
+    /// Whether the cluster answers, and the caches are complete and current.
+    pub(super) fn is_ready(&self) -> bool {
+        self.target.cluster().is_available() && self.watches().all(|watch| watch.is_current())
+    }
+
+    /// Asks watches to list again that were resumed after a lost connection.
+    pub(super) fn become_current(&self) {
+        self.watches().for_each(|watch| watch.become_current());
+    }
+
+    /// Whether a kind cannot be listed although the cluster answers: it is not served, or a permission is missing.
+    pub(super) fn cannot_list(&self) -> bool {
+        let fails =
+            |watch: &Arc<Watch>| matches!(&*watch.store().listed().borrow(), Listed::No { reason: Some(_), .. });
+        self.target.cluster().is_available() && self.watches().any(fails)
+    }
+
+    /// Why the kinds have not been listed, and whether the cluster is unreachable; `None` if both have been.
+    pub(super) fn not_listed_because(&self) -> Option<(String, bool)> {
+        if let Availability::Unavailable { reason } = &*self.target.cluster().availability().borrow() {
+            return Some((reason.clone(), true));
+        }
+        self.watches().find_map(|watch| match &*watch.store().listed().borrow() {
+            Listed::Yes => None,
+            Listed::No { reason, unreachable } => {
+                let reason = reason.clone().unwrap_or_else(|| "the first list is in progress".to_owned());
+                Some((format!("{}: {reason}", watch.id().resource), *unreachable))
+            }
+        })
+    }
+}

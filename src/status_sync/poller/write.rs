@@ -1,0 +1,134 @@
+//! Turns the changes of one hub object into requests, and sends them.
+
+use std::sync::Arc;
+
+use super::entry::Version;
+use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, ListMoment, Object, ObjectKey, Propagation, Request, Verb};
+use crate::status_sync::config::StatusFamily;
+use crate::status_sync::rules::families::Fields;
+use crate::status_sync::rules::plan::{Change, body_of_new, patch};
+use crate::status_sync::rules::{Digest, FamilySpec, Home};
+use crate::status_sync::standing::HubStanding;
+
+/// A change as it is sent to the API server. Bodies are kept as text while they wait for a permit or an answer: as
+/// values, the fields of one policy take ten times as much memory.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    key: ObjectKey,
+    /// The kind of the change, for metrics and the log.
+    verb: Verb,
+    steps: Vec<Step>,
+}
+
+/// One request.
+#[derive(Debug)]
+enum Step {
+    Send { verb: Verb, subresource: &'static str, content_type: &'static str, body: Vec<u8> },
+    Delete(Arc<Object>),
+}
+
+/// The outcome of one change.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// The object.
+    pub(super) key: ObjectKey,
+    /// The kind of the change, for metrics and the log.
+    pub(super) verb: Verb,
+    /// The version after the write; for a deletion the UID of the deleted object.
+    pub(super) result: Result<Arc<str>, Error>,
+}
+
+/// Turns changes into requests.
+pub(super) fn prepare(kind: &Kind, spec: &FamilySpec, changes: Vec<Change>) -> Vec<Prepared> {
+    let prepared = |change: Change| {
+        let key = change.key().clone();
+        match change {
+            Change::Patch { fields, only, .. } => {
+                Prepared { key, verb: Verb::Patch, steps: vec![patching(kind, spec, fields, only.as_deref())] }
+            }
+            Change::Create { .. } => {
+                let body = body_of_new(spec, &change, &kind.resource.api_version, &kind.resource.kind);
+                let mut steps = vec![Step::Send {
+                    verb: Verb::Create,
+                    subresource: "",
+                    content_type: "application/json",
+                    body: body.map(|body| body.to_string().into_bytes()).unwrap_or_default(),
+                }];
+                if let (Home::Status, Change::Create { fields, .. }) = (spec.home, change) {
+                    steps.push(patching(kind, spec, fields, None));
+                }
+                Prepared { key, verb: Verb::Create, steps }
+            }
+            Change::Delete { object } => Prepared { key, verb: Verb::Delete, steps: vec![Step::Delete(object)] },
+        }
+    };
+    changes.into_iter().map(prepared).collect()
+}
+
+fn patching(kind: &Kind, spec: &FamilySpec, fields: Fields, only: Option<&str>) -> Step {
+    let (content_type, body) = patch(spec, fields, only);
+    let subresource = if spec.home == Home::Status && kind.status_subresource { "status" } else { "" };
+    Step::Send { verb: Verb::Patch, subresource, content_type, body: body.to_string().into_bytes() }
+}
+
+/// Sends the requests one after the other, and stops at the first that fails. It asks right before each request whether
+/// the section may write to the hub.
+pub(super) async fn send_all(
+    cluster: &Cluster,
+    kind: &Kind,
+    changes: Vec<Prepared>,
+    standing: &HubStanding,
+    family: StatusFamily,
+) -> Vec<Written> {
+    let mut written = Vec::with_capacity(changes.len());
+    for Prepared { key, verb, steps } in changes {
+        let mut result = Ok(Arc::from(""));
+        for step in steps {
+            // There is no wait between this check and the request, so the check also covers a hub that has become
+            // another cluster in the meantime.
+            result = match standing.before_write(family).await {
+                Ok(()) => send(cluster, kind, &key, step).await,
+                Err(error) => Err(error),
+            };
+            if result.is_err() {
+                break;
+            }
+        }
+        let failed = result.is_err();
+        written.push(Written { key, verb, result });
+        if failed {
+            break;
+        }
+    }
+    written
+}
+
+async fn send(cluster: &Cluster, kind: &Kind, key: &ObjectKey, step: Step) -> Result<Arc<str>, Error> {
+    match step {
+        Step::Send { verb, subresource, content_type, body } => {
+            let manager = Some(FIELD_MANAGER);
+            let request = Request { verb, kind, key, subresource, content_type, body, manager };
+            Ok(cluster.write(request).await?.resource_version)
+        }
+        Step::Delete(object) => {
+            cluster.delete(kind, &object, Propagation::Background).await?;
+            Ok(Arc::clone(&object.uid))
+        }
+    }
+}
+
+/// The parts of a hub object, each with the version of our write, if there was one, at `now`.
+pub(super) fn versions(
+    parts: Vec<(ObjectKey, Digest)>,
+    written: &[Written],
+    now: ListMoment,
+) -> Vec<(ObjectKey, Digest, Option<Version>)> {
+    parts
+        .into_iter()
+        .map(|(key, digest)| {
+            let own = written.iter().find(|write| write.key == key && write.verb != Verb::Delete);
+            let version = own.and_then(|write| write.result.as_ref().ok().cloned());
+            (key, digest, version.map(|version| (version, now)))
+        })
+        .collect()
+}
