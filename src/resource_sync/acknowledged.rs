@@ -68,7 +68,7 @@ impl PairReconciler {
                     if let Some(remote) = observed.remote_object() {
                         settled.wrote_status(local, remote, written);
                     }
-                    let shown = remotes.get(&observed.remote_key);
+                    let shown = remotes.get(&observed.pair.remote);
                     settled.observe(shown.as_deref(), None, section.policy());
                 }
             }
@@ -82,7 +82,7 @@ impl PairReconciler {
                     let mut table = section.table.lock();
                     let settled = &mut table.pair(&self.key).settled;
                     settled.wrote_content(remote, written);
-                    let shown = locals.get(&self.key);
+                    let shown = locals.get(&self.key.local);
                     settled.observe(None, shown.as_deref(), section.policy());
                 }
             }
@@ -115,13 +115,13 @@ impl PairReconciler {
             Step::UploadSecret(name) => {
                 section.table.lock().pair(&self.key).uploads.insert(Arc::clone(name), Instant::now());
                 let key = ObjectKey::new(
-                    Arc::clone(&observed.remote_key.namespace),
+                    Arc::clone(&observed.pair.remote.namespace),
                     section.mapping().remote_secret_name(name),
                 );
                 self.wrote_secret(section, name, Side::Remote, key, written);
             }
             Step::NoteSecretHash(name) => {
-                let key = ObjectKey::new(Arc::clone(&self.key.namespace), Arc::clone(name));
+                let key = ObjectKey::new(Arc::clone(&self.key.local.namespace), Arc::clone(name));
                 self.wrote_secret(section, name, Side::Local, key, written);
             }
         }

@@ -3,14 +3,14 @@
 use tokio::time::Instant;
 
 use super::missing::LISTING_LOOK;
+use super::names::PairKey;
 use super::reconcile::{End, PairReconciler};
 use super::section::Section;
-use crate::cluster::ObjectKey;
 use crate::telemetry::ObjectState as PairState;
 
 impl Section {
     /// These pairs are to be asked for by the attendant: whoever says so can't wait for room.
-    pub(super) fn ask_for(&self, keys: impl IntoIterator<Item = ObjectKey>) {
+    pub(super) fn ask_for(&self, keys: impl IntoIterator<Item = PairKey>) {
         let mut asked = self.asked.lock();
         keys.into_iter().for_each(|key| asked.keys.insert(key));
         drop(asked);

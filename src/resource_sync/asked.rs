@@ -68,7 +68,7 @@ impl Section {
             self.remote_cluster().held_by(&kind, |finalizer| self.policy.marks.is_finalizer_name(finalizer)).await?;
         for remote_key in held {
             if self.watches.remote.store().get(&remote_key).is_none()
-                && let Some(key) = self.mapping.local_of(&remote_key)
+                && let Some(key) = self.mapping.pair_of_remote(&remote_key)
             {
                 self.table.lock().pair(&key).holds_remote = true;
                 self.request(key).await;

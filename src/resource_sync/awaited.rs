@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use super::former::Place;
+use super::names::PairKey;
 use super::plan::{Namespace, Observed, Step};
-use super::section::Section;
+use super::section::Watches;
 use crate::cluster::{ListMoment, ObjectKey, Store, Written};
 
 /// What is awaited of one object.
@@ -112,11 +113,10 @@ pub(super) enum Side {
 
 impl Awaiting {
     /// Whether the caches show everything that we wrote.
-    pub(super) fn is_shown(&mut self, section: &Section, local_key: &ObjectKey, remote_key: &ObjectKey) -> bool {
-        let watches = section.watches();
-        let remote = self.remote.is_shown(watches.remote.store(), remote_key);
-        let local = self.local.is_shown(watches.local.store(), local_key);
-        let namespace_key = ObjectKey::new("", Arc::clone(&local_key.namespace));
+    pub(super) fn is_shown(&mut self, watches: &Watches, key: &PairKey) -> bool {
+        let remote = self.remote.is_shown(watches.remote.store(), &key.remote);
+        let local = self.local.is_shown(watches.local.store(), &key.local);
+        let namespace_key = ObjectKey::new("", Arc::clone(&key.local.namespace));
         let namespace = self.namespace.is_shown(watches.namespaces.store(), &namespace_key);
         self.secrets.retain(|(index, side, key, written)| {
             let watches = if *side == Side::Remote { &watches.remote_secrets } else { &watches.secrets };

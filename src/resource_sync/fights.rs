@@ -32,7 +32,7 @@ impl PairReconciler {
             self.metrics.contended_field();
             let Some(local) = observed.local.as_ref().filter(|_| is_fight) else { continue };
             if section.table.lock().pair(&self.key).told_contended.insert(effect.what.clone()) {
-                section.tell(PairEvent::contended(local, &observed.remote_key, effect.what.clone()));
+                section.tell(PairEvent::contended(local, &observed.pair.remote, effect.what.clone()));
             }
         }
     }

@@ -110,7 +110,7 @@ impl Wanted<'_> {
         past.any(|past| {
             past.marks.finalizer() == finalizer
                 && past.marks.remote == self.config.remote.as_str()
-                && past.mapping.local_of(&remote.key).is_some()
+                && past.mapping.covers_remote(&remote.key)
         })
     }
 
@@ -121,7 +121,7 @@ impl Wanted<'_> {
             local.managers.contains(&written_by)
         };
         let is_here = |past: &Past| past.marks.local == self.config.local.as_str();
-        self.of_kind().any(|past| wrote(past) && is_here(past) && past.mapping.remote_of(&local.key).is_some())
+        self.of_kind().any(|past| wrote(past) && is_here(past) && past.mapping.covers_local(&local.key))
     }
 
     /// Whether a section of this daemon's made a namespace.
@@ -179,7 +179,7 @@ fn find(looked: &Looked, wanted: &Wanted<'_>) -> Vec<LeftBehind> {
                     *of_kind
                         && *of_remote
                         && is_theirs(&section.policy.marks, remote, finalizer)
-                        && section.mapping.local_of(&remote.key).is_some()
+                        && section.mapping.covers_remote(&remote.key)
                 })
             };
             if !is_by(|marks, remote, finalizer| marks.is_finalizer_among(&remote.finalizers, finalizer)) {
@@ -189,7 +189,7 @@ fn find(looked: &Looked, wanted: &Wanted<'_>) -> Vec<LeftBehind> {
                 found.add("remote", finalizer.clone(), was_ours, &remote.key);
             }
         }
-        let of_remote = |owner: &Owner<'_>| owner.of_remote && owner.section.mapping.local_of(&remote.key).is_some();
+        let of_remote = |owner: &Owner<'_>| owner.of_remote && owner.section.mapping.covers_remote(&remote.key);
         for mark in wanted.unheard_pauses(remote, of_remote) {
             found.add("remote", mark, true, &remote.key);
         }
@@ -197,7 +197,7 @@ fn find(looked: &Looked, wanted: &Wanted<'_>) -> Vec<LeftBehind> {
     for local in &looked.locals {
         let covers = |owner: &Owner<'_>| {
             let is_here = owner.section.config.local == wanted.config.local;
-            is_here && owner.section.mapping.remote_of(&local.key).is_some()
+            is_here && owner.section.mapping.covers_local(&local.key)
         };
         for mark in wanted.unheard_pauses(local, covers) {
             found.add("local", mark, true, &local.key);
@@ -424,11 +424,11 @@ impl Section {
         let remotes = remotes.iter().filter(|remote| {
             let is_marked =
                 policy.marks.holds_former(remote) || Renewal::of_remote(remote, policy, &clusters).is_some();
-            is_marked && clusters.other_holder(remote, policy).is_none() && self.mapping.local_of(&remote.key).is_some()
+            is_marked && clusters.other_holder(remote, policy).is_none() && self.mapping.covers_remote(&remote.key)
         });
         let locals = locals
             .iter()
-            .filter(|local| Renewal::of_local(local, policy).is_some() && self.mapping.remote_of(&local.key).is_some());
+            .filter(|local| Renewal::of_local(local, policy).is_some() && self.mapping.covers_local(&local.key));
         let namespaces = self.watches.namespaces.store().objects();
         let namespaces = namespaces.iter().filter(|namespace| {
             self.owner_in(namespace).is_some() && Renewal::of_namespace(namespace, policy, &clusters).is_some()

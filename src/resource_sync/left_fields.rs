@@ -38,8 +38,7 @@ impl Section {
         }
         let (remotes, locals) = (self.watches.remote.store(), self.watches.local.store());
         for key in self.all_pairs() {
-            let remote = self.mapping().remote_of(&key).and_then(|key| remotes.get(&key));
-            if let (Some(remote), Some(local)) = (remote, locals.get(&key))
+            if let (Some(remote), Some(local)) = (remotes.get(&key.remote), locals.get(&key.local))
                 && has_more(&local, &remote, &left)
             {
                 self.table.lock().pair(&key).settled.write_content_again();

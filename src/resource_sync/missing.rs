@@ -56,7 +56,7 @@ impl PairReconciler {
         let Some((kind, list)) = known_missing(section) else {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
         };
-        let live = section.remote_cluster().get(&kind, &observed.remote_key).await?;
+        let live = section.remote_cluster().get(&kind, &observed.pair.remote).await?;
         // Who answers must be the cluster that the cache is of.
         if known_missing(section).is_none_or(|(_, now)| now != list) {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
@@ -132,7 +132,7 @@ impl PairReconciler {
             // What was confirmed before it had to wait may have been so in another cluster: it is asked for again.
             Verdict::Go | Verdict::Confirm => {}
         }
-        let Some(live) = section.remote_cluster().get(&kind, &observed.remote_key).await? else {
+        let Some(live) = section.remote_cluster().get(&kind, &observed.pair.remote).await? else {
             // Who says so must be the cluster that the cache is of.
             if known_missing(section).is_none_or(|(_, now)| now != list) {
                 return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));

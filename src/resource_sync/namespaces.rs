@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::marks::NamespaceOwner;
+use super::names::PairKey;
 use super::ownership::{self, is_ours};
 use super::plan::{Namespace, Observed, Remote};
 use super::section::Section;
@@ -19,7 +20,7 @@ pub(super) struct NamespaceDeletion {
     uid: Arc<str>,
     since: Instant,
     /// The pair that deleted it, where its remote object bears our finalizer, which stays until the namespace is gone.
-    waits: Option<ObjectKey>,
+    waits: Option<PairKey>,
 }
 
 impl Section {
@@ -53,7 +54,7 @@ impl Section {
             return false;
         }
         let holds = |remote: &Arc<Object>| remote.has_finalizer(&self.policy.marks.finalizer);
-        let waits = observed.remote_object().is_some_and(holds).then(|| observed.local_key.clone());
+        let waits = observed.remote_object().is_some_and(holds).then(|| observed.pair.clone());
         let deletion = NamespaceDeletion { uid: Arc::clone(&namespace.uid), since: now, waits };
         deleting.insert(Arc::clone(&namespace.key.name), deletion);
         true
@@ -65,7 +66,7 @@ impl Section {
     }
 
     /// Whether another pair of this run has deleted the namespace, and waits for its end.
-    pub(super) fn another_awaits_end_of(&self, namespace: &Object, pair: &ObjectKey) -> bool {
+    pub(super) fn another_awaits_end_of(&self, namespace: &Object, pair: &PairKey) -> bool {
         let deleting = self.deleting_namespaces.lock();
         let deletion = deleting.get(&namespace.key.name).filter(|_| namespace.deleting);
         deletion.is_some_and(|deletion| {
@@ -83,26 +84,26 @@ impl Section {
         }
         let shown = self.watches.namespaces.store().get(&object.key).filter(|shown| shown.uid == object.uid);
         if let Some(object) = shown.filter(|shown| self.owns(shown)) {
-            observed.namespace_end_is_awaited = self.another_awaits_end_of(&object, &observed.local_key);
+            observed.namespace_end_is_awaited = self.another_awaits_end_of(&object, &observed.pair);
             observed.namespace = Namespace::Present { object, ours: true };
         }
-        observed.namespace_in_use = self.is_in_use(&observed.local_key, &observed.remote_key);
+        observed.namespace_in_use = self.is_in_use(&observed.pair);
     }
 
     /// The pair that an owned namespace was made for.
-    pub(super) fn owner_in(&self, namespace: &Object) -> Option<ObjectKey> {
+    pub(super) fn owner_in(&self, namespace: &Object) -> Option<PairKey> {
         let owner = self.policy.marks.value_of(namespace, &self.policy.marks.owner)?;
         let key = ObjectKey::new(Arc::clone(&namespace.key.name), owner);
-        (self.owns(namespace) && self.mapping.remote_of(&key).is_some()).then_some(key)
+        self.mapping.pair_of_local(&key).filter(|_| self.owns(namespace))
     }
 
     /// A pair ended: whoever made the namespace may have been waiting for it.
-    pub(super) fn last_one_went(&self, local_key: &ObjectKey) {
-        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&local_key.namespace)));
+    pub(super) fn last_one_went(&self, pair: &PairKey) {
+        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&pair.local.namespace)));
         let Some(namespace) = namespace.filter(|namespace| !namespace.deleting) else { return };
         for section in self.sections_here() {
             if let Some(owner) = section.owner_in(&namespace)
-                && !(section.config.name == self.config.name && owner == *local_key)
+                && !(section.config.name == self.config.name && owner == *pair)
                 && section.is_running()
             {
                 section.asked.lock().keys.insert(owner);
@@ -129,14 +130,14 @@ impl Section {
     /// has yet to delete the namespace that it made for its own local object.
     pub(super) fn forget_terminated(&self, remote_key: &ObjectKey) {
         let is_needed = |peer: &Arc<Self>| {
-            let namespace = peer.mapping.local_of(remote_key).and_then(|local_key| {
+            let namespace = peer.mapping.pair_of_remote(remote_key).and_then(|pair| {
                 let namespaces = peer.watches.namespaces.store();
-                Some((namespaces.get(&ObjectKey::new("", Arc::clone(&local_key.namespace)))?, local_key))
+                Some((namespaces.get(&ObjectKey::new("", Arc::clone(&pair.local.namespace)))?, pair))
             });
             peer.config.name != self.config.name
                 && peer.is_running()
                 && Arc::ptr_eq(&peer.watches.remote, &self.watches.remote)
-                && namespace.is_some_and(|(namespace, key)| peer.owner_in(&namespace) == Some(key))
+                && namespace.is_some_and(|(namespace, pair)| peer.owner_in(&namespace) == Some(pair))
         };
         let peers = self.peers.read().clone();
         if !peers.iter().any(is_needed) {
@@ -171,18 +172,18 @@ impl Section {
         let owner = marks.value_of(namespace, &marks.owner).filter(|_| !is_copy);
         let owner = owner.map(|owner| ObjectKey::new(Arc::clone(&namespace.key.name), owner));
         owner
-            .and_then(|owner| self.watches.remote.store().get(&self.mapping.remote_of(&owner)?))
+            .and_then(|owner| self.watches.remote.store().get(&self.mapping.pair_of_local(&owner)?.remote))
             .is_some_and(|remote| marks.holds(&remote))
     }
 
     /// The pair that a namespace's marks name as the one that it was made for by this section, where nothing proves it.
-    pub(super) fn claimed_in(&self, namespace: &Object) -> Option<ObjectKey> {
+    pub(super) fn claimed_in(&self, namespace: &Object) -> Option<PairKey> {
         let marks = &self.policy.marks;
         if marks.namespace_owner(namespace) != NamespaceOwner::Us || self.owns(namespace) {
             return None;
         }
         let key = ObjectKey::new(Arc::clone(&namespace.key.name), marks.value_of(namespace, &marks.owner)?);
-        self.mapping.remote_of(&key).is_some().then_some(key)
+        self.mapping.pair_of_local(&key)
     }
 
     /// Where the remote object that a local one records as its source lives, if not under the pair's key.
@@ -206,10 +207,10 @@ impl Section {
     }
 
     /// Whether the local namespace of an ending pair has to stay: something of any section's lives in it, or is kept there.
-    pub(super) fn is_in_use(&self, local_key: &ObjectKey, remote_key: &ObjectKey) -> bool {
-        let namespace = &local_key.namespace;
-        self.lives_in(self, namespace, Some(remote_key))
-            || self.keeps(self, namespace, Some(local_key))
+    pub(super) fn is_in_use(&self, pair: &PairKey) -> bool {
+        let namespace = &pair.local.namespace;
+        self.lives_in(self, namespace, Some(&pair.remote))
+            || self.keeps(self, namespace, Some(&pair.local))
             || self
                 .others_here()
                 .any(|peer| self.lives_in(&peer, namespace, None) || self.keeps(&peer, namespace, None))
@@ -245,7 +246,7 @@ impl Section {
     /// known to be going, or came from another remote cluster. What was never ours is deleted with a namespace of ours.
     pub(super) fn must_be_kept(&self, local_key: &ObjectKey) -> bool {
         let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);
-        let Some(remote_key) = self.mapping.remote_of(local_key) else { return false };
+        let Some(PairKey { remote: remote_key, .. }) = self.mapping.pair_of_local(local_key) else { return false };
         let Some(local) = self.watches.local.store().get(local_key).filter(|local| !local.deleting) else {
             return false;
         };
@@ -284,6 +285,6 @@ impl Section {
     pub(super) fn counts_as_living(&self, remote_key: &ObjectKey) -> bool {
         let remote = self.watches.remote.store().get(remote_key);
         remote.is_some_and(|remote| !remote.deleting || self.policy.marks.is_paused(&remote))
-            && self.mapping.local_of(remote_key).is_some()
+            && self.mapping.covers_remote(remote_key)
     }
 }

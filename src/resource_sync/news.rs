@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::config::Adopt;
+use super::names::PairKey;
 use super::ownership;
 use super::patch;
 use super::plan::{self, Harm};
@@ -31,22 +32,22 @@ pub(super) enum Role {
 
 impl Section {
     /// Compares what the watches show with our last writes, at the very event that shows them.
-    fn settle(&self, local_key: &ObjectKey, remote_key: &ObjectKey) {
+    fn settle(&self, key: &PairKey) {
         let mut table = self.table.lock();
-        if let Some(pair) = table.get(local_key) {
-            let remote = self.watches.remote.store().get(remote_key);
-            let local = self.watches.local.store().get(local_key);
+        if let Some(pair) = table.get(key) {
+            let remote = self.watches.remote.store().get(&key.remote);
+            let local = self.watches.local.store().get(&key.local);
             pair.settled.observe(remote.as_deref(), local.as_deref(), &self.policy);
         }
     }
 
-    /// The local keys that news of a watched object concern.
-    fn concerned(&self, role: Role, watch: &Watch, key: &ObjectKey) -> Vec<ObjectKey> {
+    /// The pairs that news of a watched object concern.
+    fn concerned(&self, role: Role, watch: &Watch, key: &ObjectKey) -> Vec<PairKey> {
         match role {
-            Role::Remote => self.mapping.local_of(key).into_iter().collect(),
-            Role::Local => self.mapping.remote_of(key).map(|_| key.clone()).into_iter().collect(),
+            Role::Remote => self.mapping.pair_of_remote(key).into_iter().collect(),
+            Role::Local => self.mapping.pair_of_local(key).into_iter().collect(),
             Role::Namespaces => {
-                let mut keys: BTreeSet<ObjectKey> = BTreeSet::new();
+                let mut keys: BTreeSet<PairKey> = BTreeSet::new();
                 if let Some(remote_namespace) = self.mapping.remote_namespace_of(&key.name) {
                     if watch.store().get(key).is_none() {
                         for key in self.watches.remote.store().terminated_in(remote_namespace) {
@@ -56,10 +57,10 @@ impl Section {
                     }
                     let remotes = self.watches.remote.store().names_in_namespace(remote_namespace);
                     let remotes = remotes.into_iter().map(|name| ObjectKey::new(remote_namespace, name));
-                    keys.extend(remotes.filter_map(|key| self.mapping.local_of(&key)));
+                    keys.extend(remotes.filter_map(|key| self.mapping.pair_of_remote(&key)));
                     let locals = self.watches.local.store().names_in_namespace(&key.name);
                     let locals = locals.into_iter().map(|name| ObjectKey::new(Arc::clone(&key.name), name));
-                    keys.extend(locals.filter(|key| self.mapping.remote_of(key).is_some()));
+                    keys.extend(locals.filter_map(|key| self.mapping.pair_of_local(&key)));
                 }
                 if let Some(namespace) = watch.store().get(key) {
                     keys.extend(self.owner_in(&namespace).or_else(|| self.claimed_in(&namespace)));
@@ -70,7 +71,7 @@ impl Section {
             Role::Secrets => {
                 let owner = watch.store().get(key).and_then(|secret| secret.controller.clone());
                 let owner = owner.map(|owner| ObjectKey::new(Arc::clone(&key.namespace), owner.name));
-                owner.filter(|key| self.mapping.remote_of(key).is_some()).into_iter().collect()
+                owner.and_then(|key| self.mapping.pair_of_local(&key)).into_iter().collect()
             }
             Role::RemoteSecrets => {
                 // By the local secret: the one on the remote may have lost its owner, or be gone.
@@ -81,10 +82,10 @@ impl Section {
                     if self.mapping.remote_secret_name(name) == *key.name {
                         let secret = secrets.store().get(&ObjectKey::new(namespace.as_str(), name.as_str()));
                         let owner = secret.and_then(|secret| secret.controller.clone());
-                        keys.extend(owner.map(|owner| ObjectKey::new(namespace.as_str(), owner.name)));
+                        let owner = owner.map(|owner| ObjectKey::new(namespace.as_str(), owner.name));
+                        keys.extend(owner.and_then(|key| self.mapping.pair_of_local(&key)));
                     }
                 }
-                keys.retain(|key| self.mapping.remote_of(key).is_some());
                 keys
             }
         }
@@ -92,18 +93,18 @@ impl Section {
 
     /// Notes what would harm the pair, as far as many pairs at once may suffer it, or that nothing threatens it any more;
     /// before anybody acts on it. Returns whether that may free others.
-    pub(super) fn look_for_suspect(&self, local_key: &ObjectKey, remote_key: &ObjectKey) -> bool {
+    pub(super) fn look_for_suspect(&self, key: &PairKey) -> bool {
         let (remotes, locals) = (self.watches.remote.store(), self.watches.local.store());
-        let (remote, local) = (remotes.get(remote_key), locals.get(local_key));
+        let (remote, local) = (remotes.get(&key.remote), locals.get(&key.local));
         let harm = match &remote {
             Some(remote) => self.harm_to_living(remote, local.as_deref()),
-            None if remotes.absence(remote_key).seen_terminating => None,
-            None => self.would_go(local_key, local.as_deref()).then_some(Harm::Delete),
+            None if remotes.absence(&key.remote).seen_terminating => None,
+            None => self.would_go(&key.local, local.as_deref()).then_some(Harm::Delete),
         };
         let mut guard = self.guard.lock();
-        let Some(harm) = harm else { return guard.clear(local_key) };
+        let Some(harm) = harm else { return guard.clear(key) };
         let own = local.as_deref().is_none_or(|local| self.is_own(local, remote.as_deref()));
-        guard.suspect(local_key.clone(), harm, own);
+        guard.suspect(key.clone(), harm, own);
         false
     }
 
@@ -137,14 +138,13 @@ impl Section {
 
     async fn news(&self, role: Role, watch: &Watch, key: &ObjectKey) {
         let mut freed = false;
-        for local_key in self.concerned(role, watch, key) {
-            let Some(remote_key) = self.mapping.remote_of(&local_key) else { continue };
+        for pair in self.concerned(role, watch, key) {
             if matches!(role, Role::Remote | Role::Local) {
-                self.settle(&local_key, &remote_key);
-                freed |= self.look_for_suspect(&local_key, &remote_key);
-                self.note_arrival(role, &local_key);
+                self.settle(&pair);
+                freed |= self.look_for_suspect(&pair);
+                self.note_arrival(role, &pair);
             }
-            self.request(local_key).await;
+            self.request(pair).await;
         }
         if freed {
             self.suspects_may_go();
@@ -157,14 +157,14 @@ impl Section {
         let is_attended = |section: &Self| {
             section.is_running()
                 && std::ptr::eq(Arc::as_ptr(&section.watches.remote), watch)
-                && section.mapping.local_of(remote_key).is_some()
+                && section.mapping.covers_remote(remote_key)
         };
         if watch.store().get(remote_key).is_none() && !self.peers.read().iter().any(|peer| is_attended(peer)) {
             watch.store().forget(remote_key);
         }
     }
 
-    fn note_arrival(&self, role: Role, key: &ObjectKey) {
+    fn note_arrival(&self, role: Role, key: &PairKey) {
         let now = Instant::now();
         let mut table = self.table.lock();
         let pair = table.pair(key);
@@ -183,8 +183,8 @@ impl Follower for Following {
     fn wants(&self, key: &ObjectKey) -> bool {
         let mapping = &self.section.mapping;
         match self.role {
-            Role::Remote => mapping.local_of(key).is_some(),
-            Role::Local => mapping.remote_of(key).is_some(),
+            Role::Remote => mapping.covers_remote(key),
+            Role::Local => mapping.covers_local(key),
             Role::Namespaces => mapping.remote_namespace_of(&key.name).is_some(),
             Role::Secrets => mapping.remote_namespace_of(&key.namespace).is_some(),
             Role::RemoteSecrets => true,
@@ -227,18 +227,17 @@ impl Follower for Following {
         if begins {
             section.write_left_fields_again();
         }
-        let keys = if first || begins {
+        let keys: BTreeSet<PairKey> = if first || begins {
             section.all_pairs()
         } else {
             vanished.iter().flat_map(|key| section.concerned(self.role, watch, key)).collect()
         };
         // All suspects are known to the guard before the first of them is acted upon.
         for key in &keys {
-            if let Some(remote_key) = section.mapping.remote_of(key) {
-                section.look_for_suspect(key, &remote_key);
-            }
+            section.look_for_suspect(key);
         }
-        keys.into_iter().collect()
+        // A watch carries keys of objects through the end of a list.
+        keys.into_iter().map(|key| key.local).collect()
     }
 
     fn listed<'a>(&'a self, _: &'a Watch, _: bool, noted: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
@@ -247,7 +246,7 @@ impl Follower for Following {
             if !section.is_listed() {
                 return;
             }
-            for key in noted {
+            for key in noted.iter().filter_map(|key| section.mapping.pair_of_local(key)) {
                 section.request(key).await;
             }
             // Nobody gets a verdict while a list is going on.

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::ObjectKey;
+use super::names::PairKey;
 
 /// The keys.
 #[derive(Debug, Default)]
 pub(super) struct Owed {
     /// With a number of the moment in which each was added last.
-    keys: BTreeMap<ObjectKey, u64>,
+    keys: BTreeMap<PairKey, u64>,
     last: u64,
 }
 
@@ -20,18 +20,18 @@ pub(super) struct Owed {
 pub(super) struct Added(u64);
 
 impl Owed {
-    pub(super) fn insert(&mut self, key: ObjectKey) {
+    pub(super) fn insert(&mut self, key: PairKey) {
         self.last += 1;
         self.keys.insert(key, self.last);
     }
 
     /// Those of now.
-    pub(super) fn seen(&self) -> Vec<(ObjectKey, Added)> {
+    pub(super) fn seen(&self) -> Vec<(PairKey, Added)> {
         self.keys.iter().map(|(key, added)| (key.clone(), Added(*added))).collect()
     }
 
     /// It was requested after it was seen.
-    pub(super) fn requested(&mut self, key: &ObjectKey, seen: Added) {
+    pub(super) fn requested(&mut self, key: &PairKey, seen: Added) {
         if self.keys.get(key) == Some(&seen.0) {
             self.keys.remove(key);
         }
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn what_is_added_again_meanwhile_is_owed_again() {
-        let [one, two] = ["one", "two"].map(|name| ObjectKey::new("n", name));
+        let [one, two] = ["one", "two"].map(|name| PairKey::alike("n", name));
         let mut owed = Owed::default();
         owed.insert(one.clone());
         owed.insert(two);

@@ -497,13 +497,13 @@ fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explain
 /// Whether a namespace's marks say that this section made it for this pair's local object, proved or not.
 fn claims(namespace: &Object, observed: &Observed, policy: &Policy) -> bool {
     policy.marks.namespace_owner(namespace) == NamespaceOwner::Us
-        && policy.marks.value_of(namespace, &policy.marks.owner) == Some(&*observed.local_key.name)
+        && policy.marks.value_of(namespace, &policy.marks.owner) == Some(&*observed.pair.local.name)
 }
 
 /// Whether the local namespace was made for this very object: what else lives there, others may have made.
 fn namespace_names(observed: &Observed, policy: &Policy) -> bool {
     matches!(&observed.namespace, Namespace::Present { ours: true, object }
-        if policy.marks.value_of(object, &policy.marks.owner) == Some(&*observed.local_key.name))
+        if policy.marks.value_of(object, &policy.marks.owner) == Some(&*observed.pair.local.name))
 }
 
 /// The remote object lives but is no longer selected: the pair is let go, the local object kept.

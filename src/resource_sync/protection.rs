@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::events::PairEvent;
 use super::guard::{Bounds, Sending};
+use super::names::PairKey;
 use super::ownership::{self, Unproven};
 use super::plan::{Absence, Harm, Namespace, Observed, Remote, Step, clears_status};
 use super::section::Section;
@@ -59,8 +60,8 @@ impl Section {
                 let remotes = self.watches.remote.store();
                 let is_own = |local: &Arc<Object>| {
                     self.mapping
-                        .remote_of(&local.key)
-                        .is_some_and(|key| self.is_own(local, remotes.get(&key).as_deref()))
+                        .pair_of_local(&local.key)
+                        .is_some_and(|key| self.is_own(local, remotes.get(&key.remote).as_deref()))
                 };
                 let count = self.watches.local.store().objects().iter().filter(|local| is_own(local)).count();
                 *counted = Some((now, count));
@@ -87,7 +88,7 @@ impl Section {
             *sources = Sources { list, keys: Some(self.remote_cluster().uids(&kind).await?) };
         }
         let found = sources.keys.as_ref().and_then(|keys| keys.get(source));
-        Ok(found.filter(|key| **key != observed.remote_key).cloned())
+        Ok(found.filter(|key| **key != observed.pair.remote).cloned())
     }
 
     /// What a step would do that the guard counts, and to how many objects.
@@ -114,7 +115,7 @@ impl Section {
     /// can't be remembered, must not be sent, and is not counted.
     pub(super) async fn count_harm(
         &self,
-        key: &ObjectKey,
+        key: &PairKey,
         count: usize,
         observed: &Observed,
     ) -> Result<Sending, NotDurable> {
@@ -144,9 +145,7 @@ impl Section {
         let keys = self.guard.lock().not_sent(sending);
         for key in keys {
             // What has been seen meanwhile may have cleared it.
-            if let Some(remote_key) = self.mapping.remote_of(&key) {
-                self.look_for_suspect(&key, &remote_key);
-            }
+            self.look_for_suspect(&key);
         }
         self.remember_guard();
     }
@@ -184,7 +183,7 @@ impl Section {
         let content = if overwritten { "differs and is overwritten" } else { "is the same" };
         let note = format!(
             "was there before {} on the remote and is synced from it now; the content {content}",
-            observed.remote_key
+            observed.pair.remote
         );
         self.tell(PairEvent::adopted(local, note));
     }
@@ -196,7 +195,7 @@ impl Section {
             Remote::Absent(Absence::SeenTerminating) => "the remote object was deleted",
             Remote::Absent(_) => "the remote object is missing",
         };
-        let kind = if object.key.namespace.is_empty() && !observed.local_key.namespace.is_empty() {
+        let kind = if object.key.namespace.is_empty() && !observed.pair.local.namespace.is_empty() {
             "namespace"
         } else {
             &self.config.resource.plural
@@ -218,7 +217,7 @@ impl Section {
             section = %self.name(), objects = count, harm = what.join(", "), first = keys.join(", "),
             "mass change is held until it is approved"
         );
-        let local = first.iter().find_map(|(key, _)| self.watches.local.store().get(key));
+        let local = first.iter().find_map(|(key, _)| self.watches.local.store().get(&key.local));
         if let Some(local) = local {
             let note = format!(
                 "{count} objects of section {0} wait for `towline approve {0}`: {1}",

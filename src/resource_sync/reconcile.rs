@@ -16,6 +16,7 @@ use super::events::PairEvent;
 use super::execute::execute;
 use super::former::Place;
 use super::missing::{GUARD_LOOK, LISTING_LOOK, is_selected};
+use super::names::PairKey;
 use super::ownership::Unproven;
 use super::plan::{self, Absence, Namespace, Next, Observed, Policy, Remote, Rest, Step, UPLOAD_SECRET};
 use super::section::{Mode, Section};
@@ -23,7 +24,7 @@ use super::standing::Standing;
 use super::table::Failure;
 use super::waits::Waits;
 use crate::actor::{Outcome, Reconciler, ReconcilerFactory};
-use crate::cluster::{Error, ObjectKey, Retry};
+use crate::cluster::{Error, Retry};
 use crate::telemetry::{ObjectState as PairState, SyncMetrics};
 
 /// A cache that has not shown our write after this is asked about: a live GET.
@@ -48,10 +49,10 @@ impl PairReconcilers {
     }
 }
 
-impl ReconcilerFactory<ObjectKey> for PairReconcilers {
+impl ReconcilerFactory<PairKey> for PairReconcilers {
     type Reconciler = PairReconciler;
 
-    fn create(&self, key: &ObjectKey) -> PairReconciler {
+    fn create(&self, key: &PairKey) -> PairReconciler {
         PairReconciler {
             section: Arc::clone(&self.section),
             metrics: Arc::clone(&self.metrics),
@@ -69,7 +70,7 @@ impl ReconcilerFactory<ObjectKey> for PairReconcilers {
 pub struct PairReconciler {
     section: Arc<Section>,
     pub(super) metrics: Arc<SyncMetrics>,
-    pub(super) key: ObjectKey,
+    pub(super) key: PairKey,
     pub(super) awaiting: Awaiting,
     /// How many permissions had been given when this run began.
     permissions: u64,
@@ -97,7 +98,6 @@ pub(super) enum End {
 impl Reconciler for PairReconciler {
     async fn reconcile(&mut self) -> Outcome {
         let section = Arc::clone(&self.section);
-        let Some(remote_key) = section.mapping().remote_of(&self.key) else { return Outcome::Done };
         self.permissions = section.permissions();
         // When the last cache has listed, every pair is asked for.
         if !section.is_listed() {
@@ -119,7 +119,7 @@ impl Reconciler for PairReconciler {
         if section.mode() == Mode::DetachingLocalGone {
             self.awaiting.forget_local();
         }
-        if !self.awaiting.is_shown(&section, &self.key, &remote_key) {
+        if !self.awaiting.is_shown(section.watches(), &self.key) {
             let waiting_since = *self.waiting_since.get_or_insert_with(Instant::now);
             let left = CATCH_UP.saturating_sub(waiting_since.elapsed());
             if !left.is_zero() {
@@ -132,10 +132,10 @@ impl Reconciler for PairReconciler {
         section.remember(&self.key, &self.awaiting);
 
         if let Some(end) = self.confirm_status(&section).await {
-            return self.finish(&section, &section.observe(&self.key, &remote_key), end);
+            return self.finish(&section, &section.observe(&self.key), end);
         }
         self.looked = Instant::now();
-        let mut observed = section.observe(&self.key, &remote_key);
+        let mut observed = section.observe(&self.key);
         if let Err(error) = self.resolve_unknown(&section, &mut observed).await {
             return self.finish(&section, &observed, End::Failed("read_after_unknown_outcome", error));
         }
@@ -165,7 +165,7 @@ impl PairReconciler {
         if self.awaiting.remote.unknown
             && let Some(kind) = section.remote_kind()
         {
-            let live = section.remote_cluster().get(&kind, &observed.remote_key).await?;
+            let live = section.remote_cluster().get(&kind, &observed.pair.remote).await?;
             let store = section.watches().remote.store();
             let awaited = &mut self.awaiting.remote;
             awaited.clear();
@@ -191,7 +191,7 @@ impl PairReconciler {
             && section.mode() != Mode::DetachingLocalGone
             && let Some(kind) = section.local_kind()
         {
-            let live = section.local_cluster().get(&kind, &self.key).await?;
+            let live = section.local_cluster().get(&kind, &self.key.local).await?;
             let store = section.watches().local.store();
             let awaited = &mut self.awaiting.local;
             awaited.clear();
@@ -328,7 +328,7 @@ impl PairReconciler {
             section.table.lock().pair(&self.key).local_was_there = true;
         }
         match (step, &observed.namespace) {
-            (Step::CreateNamespace, _) => section.namespace_was_not_made(&self.key.namespace),
+            (Step::CreateNamespace, _) => section.namespace_was_not_made(&self.key.local.namespace),
             (Step::DeleteNamespace, Namespace::Present { object, .. }) => {
                 section.namespace_was_not_deleted(object);
             }
@@ -347,7 +347,7 @@ impl PairReconciler {
         if !section.is_of_sessions() {
             return Some(End::Later(PairState::Pending, Some(LISTING_LOOK)));
         }
-        if *step == Step::CreateNamespace && !section.may_create_namespace(&self.key.namespace) {
+        if *step == Step::CreateNamespace && !section.may_create_namespace(&self.key.local.namespace) {
             return Some(End::Later(PairState::Pending, Some(NAMESPACE_MADE)));
         }
         if let (Step::DeleteNamespace, Namespace::Present { object, .. }) = (step, &observed.namespace)
@@ -375,7 +375,7 @@ impl PairReconciler {
                 self.failed(
                     section,
                     observed,
-                    Failure { key: self.key.clone(), step: "plan", kind: "circles", reason },
+                    Failure { key: self.key.local.clone(), step: "plan", kind: "circles", reason },
                     now,
                 );
                 (PairState::Failing, Outcome::Retry)
@@ -396,7 +396,7 @@ impl PairReconciler {
                 retry => {
                     waits = Some(Waits::failing(step, &error, section.config()));
                     let failure =
-                        Failure { key: self.key.clone(), step, kind: error.kind(), reason: error.to_string() };
+                        Failure { key: self.key.local.clone(), step, kind: error.kind(), reason: error.to_string() };
                     self.failed(section, observed, failure, now);
                     let outcome = match retry {
                         Retry::WhenAllowed => {
@@ -444,11 +444,11 @@ impl PairReconciler {
                 // The namespace that was made for it may have to go later, when others no longer live in it: that the
                 // object went the regular way is known until then.
                 let is_owner = matches!(&observed.namespace, Namespace::Present { object, ours: true }
-                    if section.policy().marks.value_of(object, &section.policy().marks.owner) == Some(&*self.key.name));
+                    if section.policy().marks.value_of(object, &section.policy().marks.owner) == Some(&*self.key.local.name));
                 // Where it was there when this run began, what has been seen since is for the run that follows.
                 let is_known = matches!(observed.remote, Remote::Absent(_));
                 if !is_owner && is_known && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {
-                    section.forget_terminated(&observed.remote_key);
+                    section.forget_terminated(&observed.pair.remote);
                 }
                 section.guard.lock().clear(&self.key);
                 return Outcome::Done;

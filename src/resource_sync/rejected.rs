@@ -65,7 +65,7 @@ fn order(section: &Section, observed: &Observed) -> u64 {
     let mut hasher = DefaultHasher::new();
     if let Some(remote) = observed.remote_object() {
         (&remote.uid, remote.deleting, &remote.content).hash(&mut hasher);
-        desired_metadata(remote, &observed.local_key, section.policy(), &observed.clusters).hash(&mut hasher);
+        desired_metadata(remote, &observed.pair.local, section.policy(), &observed.clusters).hash(&mut hasher);
     }
     hasher.finish()
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::elsewhere::Elsewhere;
 use super::left_behind::LeftBehind;
+use super::names::PairKey;
 use super::observe::QueueMetrics;
 use super::plan::Harm;
 use super::protection::NAMED;
@@ -180,7 +181,7 @@ impl SyncReport {
         let (objects, failing, waiting) = {
             let table = section.table.lock();
             let listed = table.not_in_step(now, 1);
-            let sentence = listed.first().and_then(|(key, pair, ..)| pair.waits.as_ref()?.sentence(key));
+            let sentence = listed.first().and_then(|(key, pair, ..)| pair.waits.as_ref()?.sentence(&key.local));
             (table.states(), table.failures(now).into_iter().next().map(|(_, failure)| failure), sentence)
         };
         let is_failing = objects.get(&ObjectState::Failing).is_some_and(|count| *count > 0);
@@ -265,7 +266,7 @@ impl SyncReport {
             },
             mass_delete_held: held.get(&Harm::Delete).copied(),
             held: held.iter().map(|(harm, count)| (harm.as_str(), *count)).collect(),
-            held_first: held_first.into_iter().map(|(key, _)| key).collect(),
+            held_first: held_first.into_iter().map(|(key, _)| key.local).collect(),
             waits_for: section.not_listed_because().map(|(reason, _)| reason),
             stored_state: section.state().report(),
             left_behind,
@@ -368,7 +369,7 @@ impl telemetry::Section for SyncReport {
         };
         let is_any_held = !section.held_objects().is_empty();
         let suspects = if is_any_held { section.guard.lock().first(usize::MAX) } else { Vec::new() };
-        let held = |(key, harm): (ObjectKey, Harm)| HeldObject {
+        let held = |(key, harm): (PairKey, Harm)| HeldObject {
             key: key.to_string(),
             kind: harm.as_str(),
             reason: Waits::held(Some(harm), section.config()).cause,

@@ -186,9 +186,7 @@ impl Section {
 
     fn look_for_suspects(&self) {
         for key in self.all_pairs() {
-            if let Some(remote_key) = self.mapping().remote_of(&key) {
-                self.look_for_suspect(&key, &remote_key);
-            }
+            self.look_for_suspect(&key);
         }
     }
 

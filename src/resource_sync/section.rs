@@ -19,7 +19,7 @@ use super::config::SyncConfig;
 use super::events::{EventMailbox, PairEvent};
 use super::guard::Guard;
 use super::left_behind::LeftBehind;
-use super::names::Mapping;
+use super::names::{Mapping, PairKey};
 use super::namespace_use::NamespaceUse;
 use super::namespaces::NamespaceDeletion;
 use super::news::{Following, Role};
@@ -74,13 +74,13 @@ pub struct Section {
     pub(super) mapping: Mapping,
     remote_manager: String,
     pub(super) watches: Watches,
-    requests: KeyMailbox<ObjectKey>,
+    requests: KeyMailbox<PairKey>,
     events: EventMailbox,
     mode: AtomicU8,
     pub(super) table: Mutex<Table>,
     pub(super) guard: Mutex<Guard>,
     pub(super) parked: Mutex<Owed>,
-    pub(super) awaiting: Mutex<HashMap<ObjectKey, Awaiting>>,
+    pub(super) awaiting: Mutex<HashMap<PairKey, Awaiting>>,
     /// Namespaces that are being made, since when.
     pub(super) making_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
     /// Namespaces that this section deletes, by name.
@@ -117,7 +117,7 @@ impl Section {
     pub fn new(
         config: SyncConfig,
         watches: Watches,
-        requests: KeyMailbox<ObjectKey>,
+        requests: KeyMailbox<PairKey>,
         events: EventMailbox,
         fence: Option<Fence>,
         keeping: &Keeping,
@@ -305,12 +305,12 @@ impl Section {
     }
 
     /// What the caches have yet to show of a pair's own writes.
-    pub(super) fn awaiting(&self, key: &ObjectKey) -> Awaiting {
+    pub(super) fn awaiting(&self, key: &PairKey) -> Awaiting {
         self.awaiting.lock().get(key).cloned().unwrap_or_default()
     }
 
     /// Remembers what the caches have yet to show.
-    pub(super) fn remember(&self, key: &ObjectKey, awaiting: &Awaiting) {
+    pub(super) fn remember(&self, key: &PairKey, awaiting: &Awaiting) {
         let mut remembered = self.awaiting.lock();
         if awaiting.is_idle() {
             remembered.remove(key);
@@ -320,7 +320,7 @@ impl Section {
     }
 
     /// Asks for a reconcile; waits while the dispatcher has no room for another key.
-    pub async fn request(&self, key: ObjectKey) {
+    pub async fn request(&self, key: PairKey) {
         let ended = self.run.read().ended();
         tokio::select! {
             biased;
@@ -344,11 +344,11 @@ impl Section {
     }
 
     /// The local keys of all pairs, and of owned namespaces whose objects are gone.
-    pub(super) fn all_pairs(&self) -> BTreeSet<ObjectKey> {
+    pub(super) fn all_pairs(&self) -> BTreeSet<PairKey> {
         let watches = &self.watches;
-        let mut keys: BTreeSet<ObjectKey> =
-            watches.remote.store().keys().iter().filter_map(|key| self.mapping.local_of(key)).collect();
-        keys.extend(watches.local.store().keys().into_iter().filter(|key| self.mapping.remote_of(key).is_some()));
+        let mut keys: BTreeSet<PairKey> =
+            watches.remote.store().keys().iter().filter_map(|key| self.mapping.pair_of_remote(key)).collect();
+        keys.extend(watches.local.store().keys().iter().filter_map(|key| self.mapping.pair_of_local(key)));
         for namespace in watches.namespaces.store().objects() {
             keys.extend(self.owner_in(&namespace));
             keys.extend(self.claimed_in(&namespace));
@@ -359,7 +359,7 @@ impl Section {
     }
 
     /// Waits for the cluster or a permission: asked for again by the attendant.
-    pub(super) fn park(&self, key: ObjectKey) {
+    pub(super) fn park(&self, key: PairKey) {
         self.parked.lock().insert(key);
     }
 
@@ -387,7 +387,8 @@ impl Section {
     }
 
     /// Everything that a decision about the pair depends on, as the caches show it.
-    pub(super) fn observe(&self, local_key: &ObjectKey, remote_key: &ObjectKey) -> Observed {
+    pub(super) fn observe(&self, key: &PairKey) -> Observed {
+        let PairKey { local: local_key, remote: remote_key } = key;
         let watches = &self.watches;
         let remote = match watches.remote.store().get(remote_key) {
             Some(object) => Remote::Present(object),
@@ -406,11 +407,10 @@ impl Section {
             }
         };
         let ending = !matches!(&remote, Remote::Present(remote) if !remote.deleting);
-        let namespace_in_use = ending
-            && matches!(namespace, Namespace::Present { ours: true, .. })
-            && self.is_in_use(local_key, remote_key);
+        let namespace_in_use =
+            ending && matches!(namespace, Namespace::Present { ours: true, .. }) && self.is_in_use(key);
         let namespace_end_is_awaited = matches!(&namespace, Namespace::Present { object, ours: true }
-            if ownership::namespace_proof(object, &self.policy).is_ok() && self.another_awaits_end_of(object, local_key));
+            if ownership::namespace_proof(object, &self.policy).is_ok() && self.another_awaits_end_of(object, key));
         let source_lives_at =
             local.as_ref().filter(|_| ending).and_then(|local| self.source_lives_at(local, remote_key));
         let local_was_there;
@@ -420,7 +420,7 @@ impl Section {
                 Remote::Present(remote) => Some(&**remote),
                 Remote::Absent(_) => None,
             };
-            let pair = table.pair(local_key);
+            let pair = table.pair(key);
             pair.holds_remote |= present.is_some_and(|remote| self.policy.marks.holds(remote));
             // What is gone is made anew.
             pair.local_was_there &= local.is_some();
@@ -429,11 +429,10 @@ impl Section {
             settled.observe(present, local.as_deref(), &self.policy);
             let settled = settled.clone();
             drop(table);
-            (settled, self.secrets_of(local_key, remote_key, &remote))
+            (settled, self.secrets_of(key, &remote))
         };
         Observed {
-            local_key: local_key.clone(),
-            remote_key: remote_key.clone(),
+            pair: key.clone(),
             remote,
             local,
             local_status_unknown: false,
@@ -451,7 +450,7 @@ impl Section {
         }
     }
 
-    fn secrets_of(&self, local_key: &ObjectKey, remote_key: &ObjectKey, remote: &Remote) -> Vec<SecretView> {
+    fn secrets_of(&self, pair: &PairKey, remote: &Remote) -> Vec<SecretView> {
         if self.watches.secrets.is_empty() || !self.policy.write_back {
             return Vec::new();
         }
@@ -463,18 +462,18 @@ impl Section {
         let mut views = Vec::new();
         for (index, watch) in self.watches.secrets.iter().enumerate() {
             let Some(name) = self.config.secret_names.get(index) else { continue };
-            let key = ObjectKey::new(Arc::clone(&local_key.namespace), name.as_str());
+            let key = ObjectKey::new(Arc::clone(&pair.local.namespace), name.as_str());
             // From a cache that is void nothing is taken up.
             let Some(secret) = watch.store().get(&key).filter(|_| self.knows(watch)) else { continue };
             let on_remote = match self.watches.remote_secrets.get(index).filter(|watch| self.knows(watch)) {
                 Some(watch) => {
-                    let key = ObjectKey::new(Arc::clone(&remote_key.namespace), self.mapping.remote_secret_name(name));
+                    let key = ObjectKey::new(Arc::clone(&pair.remote.namespace), self.mapping.remote_secret_name(name));
                     RemoteSecret::Watched(watch.store().get(&key).map(|secret| {
                         let hash = secrets::hash(&secret, &self.policy.marks);
                         (hash, secret.controller.as_ref().map(|owner| Arc::clone(&owner.uid)))
                     }))
                 }
-                None => RemoteSecret::Unwatched { due: self.refresh_is_due(local_key, &secret.key.name, now) },
+                None => RemoteSecret::Unwatched { due: self.refresh_is_due(pair, &secret.key.name, now) },
             };
             views.push(SecretView::new(secret, &self.policy.marks, on_remote, owner.clone()));
         }
@@ -482,7 +481,7 @@ impl Section {
     }
 
     /// Whether an unchanged secret is to be written again: counted from its last upload, or from when it was first seen.
-    fn refresh_is_due(&self, key: &ObjectKey, name: &Arc<str>, now: Instant) -> bool {
+    fn refresh_is_due(&self, key: &PairKey, name: &Arc<str>, now: Instant) -> bool {
         let Some(interval) = self.config.secret_refresh else { return false };
         let mut table = self.table.lock();
         let uploaded = *table.pair(key).uploads.entry(Arc::clone(name)).or_insert(now);
@@ -505,7 +504,7 @@ impl Section {
         let unselected = usize::from(self.asked.lock().unselected) + self.unselected_and_held();
         let remotes = watches.remote.store().objects();
         let held = remotes.iter().filter(|remote| {
-            marks.holds(remote) && !self.is_held_elsewhere(remote) && self.mapping.local_of(&remote.key).is_some()
+            marks.holds(remote) && !self.is_held_elsewhere(remote) && self.mapping.covers_remote(&remote.key)
         });
         if self.mode() == Mode::DetachingLocalGone {
             return unselected + held.count();
@@ -515,7 +514,7 @@ impl Section {
             let is_marked = [&marks.remote_uid, &marks.adopted, &marks.released]
                 .iter()
                 .any(|mark| marks.value_of(local, mark).is_some());
-            is_marked && self.mapping.remote_of(&local.key).is_some() && !self.is_from_elsewhere(local)
+            is_marked && self.mapping.covers_local(&local.key) && !self.is_from_elsewhere(local)
         });
         let namespaces = watches.namespaces.store().objects();
         let owned = namespaces.iter().filter(|namespace| self.owner_in(namespace).is_some());
@@ -528,7 +527,6 @@ impl Section {
             return 0;
         }
         let holding = self.table.lock().holding();
-        let remotes = holding.iter().filter_map(|key| self.mapping.remote_of(key));
-        remotes.filter(|key| self.watches.remote.store().get(key).is_none()).count()
+        holding.iter().filter(|key| self.watches.remote.store().get(&key.remote).is_none()).count()
     }
 }

@@ -186,7 +186,7 @@ impl Section {
         let (remotes, locals) = (self.watches.remote.store(), self.watches.local.store());
         let (clusters, mut pairs, mut missing) = (self.clusters_by(before), 0, 0);
         for remote in remotes.objects() {
-            let Some(key) = self.mapping.local_of(&remote.key) else { continue };
+            let Some(key) = self.mapping.pair_of_remote(&remote.key) else { continue };
             // What is known to be held for another local cluster is told by itself.
             if remote.deleting
                 || !ownership::was_in_step(&remote, &self.policy)
@@ -195,7 +195,7 @@ impl Section {
                 continue;
             }
             pairs += 1;
-            let is_there = locals.get(&key).is_some_and(|local| {
+            let is_there = locals.get(&key.local).is_some_and(|local| {
                 local.content == remote.content
                     || self.policy.marks.value_of(&local, &self.policy.marks.remote_uid).is_some()
                     || ownership::is_ours(&local, &self.policy)
@@ -278,12 +278,12 @@ impl Section {
         let (clusters, marks) = (self.clusters_view(), &self.policy.marks);
         let mut found = Vec::new();
         for remote in self.watches.remote.store().objects().iter().filter(|remote| !marks.is_paused(remote)) {
-            if let Some(key) = self.mapping.local_of(&remote.key) {
-                found.extend(clusters.other_holder(remote, &self.policy).map(|elsewhere| (key, elsewhere)));
+            if let Some(key) = self.mapping.pair_of_remote(&remote.key) {
+                found.extend(clusters.other_holder(remote, &self.policy).map(|elsewhere| (key.local, elsewhere)));
             }
         }
         for local in self.watches.local.store().objects().iter().filter(|local| !marks.is_paused(local)) {
-            if self.mapping.remote_of(&local.key).is_some() {
+            if self.mapping.covers_local(&local.key) {
                 let elsewhere = clusters.other_source(local, &self.policy);
                 found.extend(elsewhere.map(|elsewhere| (local.key.clone(), elsewhere)));
             }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::contention::Contended;
+use super::names::PairKey;
 use super::pairs::Pairs;
 use super::settled::Settled;
 use super::unkept::Unkept;
@@ -153,49 +154,49 @@ pub struct Lags {
 
 impl Table {
     /// The record of a pair, made on first use.
-    pub fn pair(&mut self, key: &ObjectKey) -> &mut Pair {
+    pub fn pair(&mut self, key: &PairKey) -> &mut Pair {
         self.pairs.get_or_default(key)
     }
 
     /// The record of a pair, where there is one.
-    pub fn get(&mut self, key: &ObjectKey) -> Option<&mut Pair> {
+    pub fn get(&mut self, key: &PairKey) -> Option<&mut Pair> {
         self.pairs.get_mut(key)
     }
 
     /// All keys.
-    pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+    pub fn keys(&self) -> impl Iterator<Item = &PairKey> {
         self.pairs.iter().map(|(key, _)| key)
     }
 
     /// The keys of one local namespace.
-    pub fn keys_in(&self, namespace: &str) -> impl Iterator<Item = &ObjectKey> {
+    pub fn keys_in(&self, namespace: &str) -> impl Iterator<Item = &PairKey> {
         self.pairs.keys_in(namespace)
     }
 
     /// The pairs whose remote object may bear our finalizer.
-    pub fn holding(&self) -> Vec<ObjectKey> {
+    pub fn holding(&self) -> Vec<PairKey> {
         self.pairs.iter().filter(|(_, pair)| pair.holds_remote).map(|(key, _)| key.clone()).collect()
     }
 
     /// The pair is gone on both sides.
-    pub fn forget(&mut self, key: &ObjectKey) {
+    pub fn forget(&mut self, key: &PairKey) {
         self.pairs.remove(key);
-        self.mended(key);
+        self.mended(&key.local);
     }
 
     /// A change was written to the local side; how long after it arrived.
-    pub fn spec_written(&mut self, key: &ObjectKey, now: Instant) -> Option<Duration> {
+    pub fn spec_written(&mut self, key: &PairKey, now: Instant) -> Option<Duration> {
         self.get(key)?.spec_since.take().map(|since| now.saturating_duration_since(since))
     }
 
     /// A status was written to the remote; how long after it arrived.
-    pub fn status_written(&mut self, key: &ObjectKey, now: Instant) -> Option<Duration> {
+    pub fn status_written(&mut self, key: &PairKey, now: Instant) -> Option<Duration> {
         self.get(key)?.status_since.take().map(|since| now.saturating_duration_since(since))
     }
 
     /// A reconcile that had looked at that moment ended in this state. In step, nothing waits any more: what had arrived
     /// was an echo of our own writes. What has arrived since is for the next one.
-    pub fn ended(&mut self, key: &ObjectKey, state: PairState, looked: Instant, waits: Option<Waits>) {
+    pub fn ended(&mut self, key: &PairKey, state: PairState, looked: Instant, waits: Option<Waits>) {
         let pair = self.pair(key);
         if pair.state != state {
             pair.state = state;
@@ -208,7 +209,7 @@ impl Table {
             }
         }
         if !matches!(state, PairState::Failing | PairState::Pending) {
-            self.mended(key);
+            self.mended(&key.local);
         }
     }
 
@@ -218,20 +219,20 @@ impl Table {
     }
 
     /// The pairs with a secret whose last upload is at least that old.
-    pub fn with_uploads_before(&self, now: Instant, interval: Duration) -> Vec<ObjectKey> {
+    pub fn with_uploads_before(&self, now: Instant, interval: Duration) -> Vec<PairKey> {
         let is_due = |uploaded: &Instant| now.saturating_duration_since(*uploaded) >= interval;
         self.pairs.iter().filter(|(_, pair)| pair.uploads.values().any(is_due)).map(|(key, _)| key.clone()).collect()
     }
 
     /// The pairs whose fields that a server did not keep are to be written again now; from here on they are not settled.
-    pub fn due_again(&mut self, now: Instant) -> Vec<ObjectKey> {
+    pub fn due_again(&mut self, now: Instant) -> Vec<PairKey> {
         let mut due = Vec::new();
         for (key, pair) in self.pairs.iter_mut() {
             if pair.settled.unkept() == [None, None] {
                 pair.again_at = None;
                 continue;
             }
-            let at = *pair.again_at.get_or_insert_with(|| now + spread(key));
+            let at = *pair.again_at.get_or_insert_with(|| now + spread(&key.local));
             if at <= now && due.len() < WRITE_AGAIN_AT_ONCE {
                 pair.again_at = None;
                 pair.settled.write_again();
@@ -242,7 +243,7 @@ impl Table {
     }
 
     /// The definition of the kind may have changed: all fields that a server did not keep are to be written again.
-    pub fn all_again(&mut self) -> Vec<ObjectKey> {
+    pub fn all_again(&mut self) -> Vec<PairKey> {
         let again = self.pairs.iter_mut().filter_map(|(key, pair)| pair.settled.write_again().then(|| key.clone()));
         again.collect()
     }
@@ -278,7 +279,7 @@ impl Table {
     }
 
     /// The fields of a pair that are not kept and have not been told of, or other ones; from here on they have.
-    pub fn untold_unkept(&mut self, key: &ObjectKey) -> Vec<UnkeptFields> {
+    pub fn untold_unkept(&mut self, key: &PairKey) -> Vec<UnkeptFields> {
         let told = self.told_unkept;
         let Some(pair) = self.get(key) else { return Vec::new() };
         let fields: Vec<_> = fields_of(key, pair).collect();
@@ -323,7 +324,7 @@ impl Table {
 
     /// The pairs that fail or have waited for too long, with the age of their state: the most urgent and oldest first, so
     /// many at most.
-    pub fn not_in_step(&self, now: Instant, most: usize) -> Vec<(&ObjectKey, &Pair, PairState, Duration)> {
+    pub fn not_in_step(&self, now: Instant, most: usize) -> Vec<(&PairKey, &Pair, PairState, Duration)> {
         let mut found: Vec<_> = self
             .pairs
             .iter()
@@ -367,9 +368,9 @@ impl Table {
     }
 }
 
-fn fields_of(key: &ObjectKey, pair: &Pair) -> impl Iterator<Item = UnkeptFields> {
+fn fields_of(key: &PairKey, pair: &Pair) -> impl Iterator<Item = UnkeptFields> {
     let of = |direction, fields: Option<&Unkept>| {
-        fields.map(|fields| UnkeptFields { key: key.clone(), direction, fields: fields.clone() })
+        fields.map(|fields| UnkeptFields { key: key.local.clone(), direction, fields: fields.clone() })
     };
     let [spec, status] = pair.settled.unkept();
     [of(Direction::Spec, spec), of(Direction::Status, status)].into_iter().flatten()
@@ -393,7 +394,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lag_runs_from_the_first_change_to_its_write() {
         let mut table = Table::default();
-        let key = ObjectKey::new("n", "a");
+        let key = PairKey::alike("n", "a");
         let start = Instant::now();
         table.pair(&key).spec_since = Some(start);
         table.ended(&key, PairState::Failing, start, None);
@@ -409,7 +410,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_has_changed_is_pending_until_a_reconcile_has_looked_at_it() {
         let mut table = Table::default();
-        let key = ObjectKey::new("n", "a");
+        let key = PairKey::alike("n", "a");
         let start = Instant::now();
         table.ended(&key, PairState::InStep, start, None);
         let changed = start + Duration::from_secs(1);
@@ -435,11 +436,11 @@ mod tests {
             ("moving", PairState::Pending),
         ];
         for (name, state) in states {
-            table.ended(&ObjectKey::new("n", name), state, start, None);
+            table.ended(&PairKey::alike("n", name), state, start, None);
         }
         let listed = |table: &Table, after: u64, most: usize| -> Vec<String> {
             let found = table.not_in_step(start + Duration::from_secs(after), most);
-            found.into_iter().map(|(key, ..)| key.name.to_string()).collect()
+            found.into_iter().map(|(key, ..)| key.local.name.to_string()).collect()
         };
         assert_eq!(listed(&table, 0, 9), ["held", "failing"]);
         assert_eq!(listed(&table, 10, 9), ["held", "failing", "moving"]);
@@ -465,13 +466,13 @@ mod tests {
         assert_eq!(failures[0].1.reason, "again");
         assert_eq!(failures[19].1.key, ObjectKey::new("n", "10"));
         let mut left = |number: usize, state| {
-            table.ended(&ObjectKey::new("n", number.to_string()), state, Instant::now(), None);
+            table.ended(&PairKey::alike("n", &number.to_string()), state, Instant::now(), None);
             table.failures(Instant::now()).len()
         };
         assert_eq!(left(29, PairState::Pending), 20, "it is tried again");
         assert_eq!(left(29, PairState::InStep), 19);
         assert_eq!(left(28, PairState::Deleting), 18);
-        table.forget(&ObjectKey::new("n", "27"));
+        table.forget(&PairKey::alike("n", "27"));
         assert_eq!(table.failures(Instant::now()).len(), 17);
     }
 
@@ -482,7 +483,7 @@ mod tests {
             serde_json::from_str::<Decoded>(&text).unwrap().into_object()
         };
         let written = Written { uid: "u".into(), resource_version: "7".into(), generation: 0 };
-        let settled = &mut table.pair(&ObjectKey::new("n", name)).settled;
+        let settled = &mut table.pair(&PairKey::alike("n", name)).settled;
         settled.wrote_content(&object(r#"{"a":1,"pruned":2}"#), &written);
         let policy = Policy::new(&crate::resource_sync::stage::config("databases", "databases", ""));
         settled.observe(None, Some(&object(r#"{"a":1}"#)), &policy);
@@ -494,7 +495,7 @@ mod tests {
         for number in 0..2_000 {
             lossy(&mut table, &number.to_string());
         }
-        table.pair(&ObjectKey::new("n", "in step"));
+        table.pair(&PairKey::alike("n", "in step"));
         let start = Instant::now();
         let (mut due, mut most, mut first, mut last) = (0, 0, None, None);
         for minute in 0..=60 {
@@ -526,7 +527,7 @@ mod tests {
             .map(|number| {
                 let name = number.to_string();
                 lossy(&mut table, &name);
-                let key = ObjectKey::new("n", name);
+                let key = PairKey::alike("n", &name);
                 let told = table.untold_unkept(&key).len();
                 assert!(table.untold_unkept(&key).is_empty(), "once");
                 told

@@ -52,7 +52,7 @@ impl PairReconciler {
         }
         let local = observed.local.as_deref();
         if local.is_some() || (unclear.is_some() && observed.namespace != Namespace::Missing) {
-            section.tell(PairEvent::paused(&self.key, local, unclear.as_deref()));
+            section.tell(PairEvent::paused(&self.key.local, local, unclear.as_deref()));
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{OBJECTS, Stage, key, local, namespace, remote, terminating};
+use super::{OBJECTS, Stage, local, namespace, pair, remote, terminating};
 use crate::actor::Outcome;
 use crate::cluster::{ObjectKey, Written};
 use crate::resource_sync::awaited::{Awaiting, Side};
@@ -118,12 +118,12 @@ async fn an_upload_during_the_first_list_of_secrets_is_awaited() {
     let mut awaiting = Awaiting::default();
     secrets.begin(&[]).await;
     awaiting.wrote_secret(0, Side::Remote, ObjectKey::new("team", "one"), &written);
-    assert!(!awaiting.is_shown(&stage.section, &key("a"), &key("a")), "the list may be of before");
+    assert!(!awaiting.is_shown(stage.watches(), &pair("a")), "the list may be of before");
     secrets.end().await;
-    assert!(!awaiting.is_shown(&stage.section, &key("a"), &key("a")), "it was");
+    assert!(!awaiting.is_shown(stage.watches(), &pair("a")), "it was");
     let uploaded = json!({"metadata": {"name": "one", "namespace": "team", "uid": "one", "resourceVersion": "30"}});
     secrets.show(&uploaded).await;
-    assert!(awaiting.is_shown(&stage.section, &key("a"), &key("a")));
+    assert!(awaiting.is_shown(stage.watches(), &pair("a")));
 }
 
 #[tokio::test(start_paused = true)]
