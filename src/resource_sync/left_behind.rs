@@ -13,9 +13,10 @@ use serde::Serialize;
 
 use super::config::{Metadata, SyncConfig};
 use super::former::Renewal;
+use super::index::phase::Mode;
 use super::marks::{Marks, OWNER_SECTION, PAUSED, REMOTE_UID};
 use super::names::Mapping;
-use super::section::{Mode, Section};
+use super::section::Section;
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, ObjectKey};
 use crate::config::{ResourceId, SectionName};
 use crate::state::PastMarks;
@@ -307,7 +308,7 @@ impl Section {
         }
         let mut past = distinct;
         past.drain(..past.len().saturating_sub(PAST));
-        let peers = self.peers.read().clone();
+        let peers = self.peers();
         let owners = |resource: &ResourceId| -> Vec<Owner<'_>> {
             let owner = |peer| {
                 let peer: &Arc<Section> = peer;
@@ -351,7 +352,7 @@ impl Section {
                 &Wanted { config: &self.config, resource: &resource, past: &settings, owners: &owners(&resource) },
             ));
         }
-        if *self.left_behind.lock() != (left.clone(), left_states.clone()) {
+        if self.index(|index| (&index.left.objects, &index.left.states) != (&left, &left_states)) {
             self.tell_left_behind(&left, &left_states);
         }
         // The next start looks again for what is still there.
@@ -368,7 +369,7 @@ impl Section {
             settings.sections =
                 sections.into_iter().chain(removed.into_iter().filter(|_| !left_states.is_empty())).collect();
         });
-        *self.left_behind.lock() = (left, left_states);
+        self.index(|index| (index.left.objects, index.left.states) = (left, left_states));
         Ok(())
     }
 
@@ -409,8 +410,7 @@ impl Section {
 
     /// Whether the last look has found something.
     pub(super) fn has_left_something(&self) -> bool {
-        let (left, states) = &*self.left_behind.lock();
-        !states.is_empty() || left.iter().any(|left| left.was_ours)
+        self.index(|index| !index.left.states.is_empty() || index.left.objects.iter().any(|left| left.was_ours))
     }
 
     /// How many objects still bear marks by former names; `None`: there are no such names.
@@ -438,8 +438,7 @@ impl Section {
 
     /// How many objects bear marks of this daemon's that no section owns.
     pub(super) fn count_left_behind(&self) -> usize {
-        let left = self.left_behind.lock();
-        left.0.iter().filter(|left| left.was_ours).map(|left| left.objects).sum()
+        self.index(|index| index.left.objects.iter().filter(|left| left.was_ours).map(|left| left.objects).sum())
     }
 }
 

@@ -1,7 +1,6 @@
 //! Local namespaces: whose they are, whether they may go, and that one of many makes them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -12,66 +11,34 @@ use super::plan::{Namespace, Observed, Remote};
 use super::section::Section;
 use crate::cluster::{Object, ObjectKey};
 
-/// A namespace that was just made is in the cache within this, or was not made; one that was deleted shows it.
-const MADE_WITHIN: Duration = Duration::from_secs(5);
-
-/// That a namespace is being deleted by this section.
-pub(super) struct NamespaceDeletion {
-    uid: Arc<str>,
-    since: Instant,
-    /// The pair that deleted it, where its remote object bears our finalizer, which stays until the namespace is gone.
-    waits: Option<PairKey>,
-}
-
 impl Section {
     /// Whether this pair is to make the namespace; of many that need it at once only one does, the others are asked for
     /// when the watch shows it.
     pub(super) fn may_create_namespace(&self, namespace: &Arc<str>) -> bool {
-        let now = Instant::now();
-        let mut making = self.making_namespaces.lock();
-        making.retain(|_, since| now.saturating_duration_since(*since) < MADE_WITHIN);
-        if making.contains_key(namespace) {
-            return false;
-        }
-        making.insert(Arc::clone(namespace), now);
-        true
+        self.index(|index| index.namespaces.may_create(namespace, Instant::now()))
     }
 
     /// It could not be made: another pair may try.
     pub(super) fn namespace_was_not_made(&self, namespace: &Arc<str>) {
-        self.making_namespaces.lock().remove(namespace);
+        self.index(|index| index.namespaces.was_not_made(namespace));
     }
 
     /// Whether this pair is to delete the namespace; of many that end at once only one does, the others are asked for
     /// when the watch shows it.
     pub(super) fn may_delete_namespace(&self, namespace: &Object, observed: &Observed) -> bool {
-        let now = Instant::now();
-        let mut deleting = self.deleting_namespaces.lock();
-        if let Some(deletion) = deleting.get(&namespace.key.name)
-            && deletion.uid == namespace.uid
-            && now.saturating_duration_since(deletion.since) < MADE_WITHIN
-        {
-            return false;
-        }
         let holds = |remote: &Arc<Object>| remote.has_finalizer(&self.policy.marks.finalizer);
-        let waits = observed.remote_object().is_some_and(holds).then(|| observed.pair.clone());
-        let deletion = NamespaceDeletion { uid: Arc::clone(&namespace.uid), since: now, waits };
-        deleting.insert(Arc::clone(&namespace.key.name), deletion);
-        true
+        let waits = observed.remote_object().is_some_and(holds).then_some(&observed.pair);
+        self.index(|index| index.namespaces.may_delete(namespace, waits, Instant::now()))
     }
 
     /// It could not be deleted, or that is not known: another pair may try.
     pub(super) fn namespace_was_not_deleted(&self, namespace: &Object) {
-        self.deleting_namespaces.lock().remove(&namespace.key.name);
+        self.index(|index| index.namespaces.forget_deletion(&namespace.key.name));
     }
 
     /// Whether another pair of this run has deleted the namespace, and waits for its end.
     pub(super) fn another_awaits_end_of(&self, namespace: &Object, pair: &PairKey) -> bool {
-        let deleting = self.deleting_namespaces.lock();
-        let deletion = deleting.get(&namespace.key.name).filter(|_| namespace.deleting);
-        deletion.is_some_and(|deletion| {
-            deletion.uid == namespace.uid && deletion.waits.as_ref().is_some_and(|waits| waits != pair)
-        })
+        self.index(|index| index.namespaces.another_awaits_end_of(namespace, pair))
     }
 
     /// What other pairs do may have changed what an ending pair was found to be able to do: a namespace that was in use is
@@ -106,8 +73,7 @@ impl Section {
                 && !(section.config.name == self.config.name && owner == *pair)
                 && section.is_running()
             {
-                section.asked.lock().keys.insert(owner);
-                section.asked_notify.notify_one();
+                section.ask_for([owner]);
             }
         }
     }
@@ -119,8 +85,7 @@ impl Section {
                 if self.mapping.remote_namespace_of(&namespace.key.name).is_some()
                     && let Some(owner) = peer.owner_in(&namespace)
                 {
-                    peer.asked.lock().keys.insert(owner);
-                    peer.asked_notify.notify_one();
+                    peer.ask_for([owner]);
                 }
             }
         }
@@ -139,8 +104,7 @@ impl Section {
                 && Arc::ptr_eq(&peer.watches.remote, &self.watches.remote)
                 && namespace.is_some_and(|(namespace, pair)| peer.owner_in(&namespace) == Some(pair))
         };
-        let peers = self.peers.read().clone();
-        if !peers.iter().any(is_needed) {
+        if !self.peers().iter().any(is_needed) {
             self.watches.remote.store().forget(remote_key);
         }
     }
@@ -194,8 +158,7 @@ impl Section {
 
     /// All sections with the same local cluster, this one included.
     pub(super) fn sections_here(&self) -> Vec<Arc<Section>> {
-        let peers = self.peers.read();
-        peers.iter().filter(|peer| peer.config.local == self.config.local).cloned().collect()
+        self.peers().iter().filter(|peer| peer.config.local == self.config.local).cloned().collect()
     }
 
     /// The other sections whose objects may be in a local namespace of this one's.
@@ -218,7 +181,7 @@ impl Section {
 
     /// A namespace is gone: what was noted of it is dropped, of its use also for sections that do not run here.
     pub(super) fn forget_namespace(&self, namespace: &str) {
-        self.deleting_namespaces.lock().remove(namespace);
+        self.index(|index| index.namespaces.forget_deletion(namespace));
         for section in self.sections_here() {
             if let Some(remote_namespace) = section.mapping.remote_namespace_of(namespace) {
                 section.namespace_use.forget(namespace, remote_namespace);

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::config::Adopt;
+use super::index::Shown;
 use super::names::PairKey;
 use super::ownership;
 use super::patch;
@@ -14,6 +15,7 @@ use super::plan::{self, Harm};
 use super::section::Section;
 use super::settled::Settled;
 use crate::cluster::{Follower, Object, ObjectKey, Watch};
+use crate::telemetry::Direction;
 
 /// What a watch is to a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,16 +33,6 @@ pub(super) enum Role {
 }
 
 impl Section {
-    /// Compares what the watches show with our last writes, at the very event that shows them.
-    fn settle(&self, key: &PairKey) {
-        let mut table = self.table.lock();
-        if let Some(pair) = table.get(key) {
-            let remote = self.watches.remote.store().get(&key.remote);
-            let local = self.watches.local.store().get(&key.local);
-            pair.settled.observe(remote.as_deref(), local.as_deref(), &self.policy);
-        }
-    }
-
     /// The pairs that news of a watched object concern.
     fn concerned(&self, role: Role, watch: &Watch, key: &ObjectKey) -> Vec<PairKey> {
         match role {
@@ -65,7 +57,7 @@ impl Section {
                 if let Some(namespace) = watch.store().get(key) {
                     keys.extend(self.owner_in(&namespace).or_else(|| self.claimed_in(&namespace)));
                 }
-                keys.extend(self.table.lock().keys_in(&key.name).cloned());
+                self.index(|index| keys.extend(index.table.keys_in(&key.name).cloned()));
                 keys.into_iter().collect()
             }
             Role::Secrets => {
@@ -94,18 +86,35 @@ impl Section {
     /// Notes what would harm the pair, as far as many pairs at once may suffer it, or that nothing threatens it any more;
     /// before anybody acts on it. Returns whether that may free others.
     pub(super) fn look_for_suspect(&self, key: &PairKey) -> bool {
-        let (remotes, locals) = (self.watches.remote.store(), self.watches.local.store());
-        let (remote, local) = (remotes.get(&key.remote), locals.get(&key.local));
-        let harm = match &remote {
-            Some(remote) => self.harm_to_living(remote, local.as_deref()),
-            None if remotes.absence(&key.remote).seen_terminating => None,
-            None => self.would_go(&key.local, local.as_deref()).then_some(Harm::Delete),
+        let (remote, local) =
+            (self.watches.remote.store().get(&key.remote), self.watches.local.store().get(&key.local));
+        let threat = self.threat_to(key, remote.as_deref(), local.as_deref());
+        self.index(|index| index.suspect(key, threat))
+    }
+
+    /// What would harm a pair, as far as many pairs at once may suffer it, and whether it is one of the section's own.
+    fn threat_to(&self, key: &PairKey, remote: Option<&Object>, local: Option<&Object>) -> Option<(Harm, bool)> {
+        let harm = match remote {
+            Some(remote) => self.harm_to_living(remote, local)?,
+            None if self.watches.remote.store().absence(&key.remote).seen_terminating => return None,
+            None => self.would_go(&key.local, local).then_some(Harm::Delete)?,
         };
-        let mut guard = self.guard.lock();
-        let Some(harm) = harm else { return guard.clear(key) };
-        let own = local.as_deref().is_none_or(|local| self.is_own(local, remote.as_deref()));
-        guard.suspect(key.clone(), harm, own);
-        false
+        Some((harm, local.is_none_or(|local| self.is_own(local, remote))))
+    }
+
+    /// A watch shows something of a pair: it is compared with our last writes, at the very event that shows them, and the
+    /// guard knows what it threatens. Returns whether that may free others.
+    fn shown(&self, role: Role, key: &PairKey) -> bool {
+        let direction = match role {
+            Role::Remote => Direction::Spec,
+            Role::Local => Direction::Status,
+            Role::Namespaces | Role::Secrets | Role::RemoteSecrets => return false,
+        };
+        let (remote, local) =
+            (self.watches.remote.store().get(&key.remote), self.watches.local.store().get(&key.local));
+        let (remote, local) = (remote.as_deref(), local.as_deref());
+        let shown = Shown { remote, local, threat: self.threat_to(key, remote, local), direction };
+        self.index(|index| index.shown(key, &shown, &self.policy, Instant::now()))
     }
 
     /// Whether the plan would delete the local side of a missing remote object. What is going already has been counted.
@@ -139,11 +148,7 @@ impl Section {
     async fn news(&self, role: Role, watch: &Watch, key: &ObjectKey) {
         let mut freed = false;
         for pair in self.concerned(role, watch, key) {
-            if matches!(role, Role::Remote | Role::Local) {
-                self.settle(&pair);
-                freed |= self.look_for_suspect(&pair);
-                self.note_arrival(role, &pair);
-            }
+            freed |= self.shown(role, &pair);
             self.request(pair).await;
         }
         if freed {
@@ -159,17 +164,9 @@ impl Section {
                 && std::ptr::eq(Arc::as_ptr(&section.watches.remote), watch)
                 && section.mapping.covers_remote(remote_key)
         };
-        if watch.store().get(remote_key).is_none() && !self.peers.read().iter().any(|peer| is_attended(peer)) {
+        if watch.store().get(remote_key).is_none() && !self.peers().iter().any(|peer| is_attended(peer)) {
             watch.store().forget(remote_key);
         }
-    }
-
-    fn note_arrival(&self, role: Role, key: &PairKey) {
-        let now = Instant::now();
-        let mut table = self.table.lock();
-        let pair = table.pair(key);
-        let since = if role == Role::Remote { &mut pair.spec_since } else { &mut pair.status_since };
-        since.get_or_insert(now);
     }
 }
 

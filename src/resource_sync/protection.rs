@@ -16,8 +16,6 @@ use super::section::Section;
 use crate::cluster::{Error, Object, ObjectKey};
 use crate::state::NotDurable;
 
-/// The section's own objects are counted again after this.
-const COUNTED_FOR: std::time::Duration = std::time::Duration::from_secs(1);
 /// So many keys are named in a log line and in the report.
 pub(super) const NAMED: usize = 20;
 
@@ -53,21 +51,17 @@ impl Section {
     /// How many pairs of its own the section has. Watches are shared, so they are counted, at most once a second.
     pub(super) fn own_pairs(&self) -> usize {
         let now = Instant::now();
-        let mut counted = self.counted.lock();
-        match *counted {
-            Some((when, count)) if now.saturating_duration_since(when) < COUNTED_FOR => count,
-            _ => {
-                let remotes = self.watches.remote.store();
-                let is_own = |local: &Arc<Object>| {
-                    self.mapping
-                        .pair_of_local(&local.key)
-                        .is_some_and(|key| self.is_own(local, remotes.get(&key.remote).as_deref()))
-                };
-                let count = self.watches.local.store().objects().iter().filter(|local| is_own(local)).count();
-                *counted = Some((now, count));
-                count
-            }
+        if let Some(count) = self.index(|index| index.own_pairs(now)) {
+            return count;
         }
+        let remotes = self.watches.remote.store();
+        let is_own = |local: &Arc<Object>| {
+            let pair = self.mapping.pair_of_local(&local.key);
+            pair.is_some_and(|pair| self.is_own(local, remotes.get(&pair.remote).as_deref()))
+        };
+        let count = self.watches.local.store().objects().iter().filter(|local| is_own(local)).count();
+        self.index(|index| index.counted_own_pairs(count, now));
+        count
     }
 
     /// What the guard's limit depends on.
@@ -124,7 +118,7 @@ impl Section {
             Namespace::Present { object, .. } if count > 1 => Some(&*object.key.name),
             _ => None,
         };
-        let sending = self.guard.lock().send(key, count, namespace, Instant::now());
+        let sending = self.index(|index| index.guard.send(key, count, namespace, Instant::now()));
         self.remember_guard();
         // Where nothing is remembered, the window has passed without anything of this kind.
         if !self.state().is_durable() {
@@ -142,7 +136,7 @@ impl Section {
     /// What was counted was not sent, or was refused for certain.
     pub(super) fn not_sent(&self, sending: Option<Sending>) {
         let Some(sending) = sending else { return };
-        let keys = self.guard.lock().not_sent(sending);
+        let keys = self.index(|index| index.guard.not_sent(sending));
         for key in keys {
             // What has been seen meanwhile may have cleared it.
             self.look_for_suspect(&key);
@@ -152,14 +146,14 @@ impl Section {
 
     /// What the guard counts is to outlive the process.
     pub(super) fn remember_guard(&self) {
-        let remembered = self.guard.lock().remembered(Instant::now(), SystemTime::now());
+        let remembered = self.index(|index| index.guard.remembered(Instant::now(), SystemTime::now()));
         self.state().change(|state| state.guard = remembered);
     }
 
     /// How many objects the guard holds, by what would be done to them.
     pub(super) fn held_objects(&self) -> BTreeMap<Harm, usize> {
         let bounds = self.bounds();
-        self.guard.lock().held(bounds, Instant::now())
+        self.index(|index| index.guard.held(bounds, Instant::now()))
     }
 
     /// What the guard holds, as a phrase.
@@ -206,10 +200,7 @@ impl Section {
     /// Tells that the guard has begun to hold: in the log with the first keys, and in an Event on the first local object.
     pub(super) fn tell_held(&self) {
         let bounds = self.bounds();
-        let (held, first) = {
-            let mut guard = self.guard.lock();
-            (guard.held(bounds, Instant::now()), guard.first(NAMED))
-        };
+        let (held, first) = self.index(|index| (index.guard.held(bounds, Instant::now()), index.guard.first(NAMED)));
         let count: usize = held.values().sum();
         let what: Vec<String> = held.iter().map(|(harm, count)| format!("{count} to {}", harm.phrase())).collect();
         let keys: Vec<String> = first.iter().map(|(key, _)| key.to_string()).collect();

@@ -10,7 +10,7 @@ use super::{OBJECTS, Stage, local, pair, remote};
 use crate::actor::{Outcome, Scope};
 use crate::cluster::Cluster;
 use crate::resource_sync::attendant::attend;
-use crate::resource_sync::section::Mode;
+use crate::resource_sync::index::phase::Mode;
 
 #[tokio::test(start_paused = true)]
 async fn a_permission_that_is_given_while_its_denial_arrives_is_not_waited_for() {
@@ -49,7 +49,7 @@ async fn what_waits_for_a_cluster_is_not_woken_by_anything_else() {
     let mut attending = std::pin::pin!(attend(Arc::clone(&stage.section), scope));
     assert!(attending.as_mut().now_or_never().is_none());
     stage.section.park(pair("parked"));
-    stage.section.asked.lock().keys.insert(pair("asked"));
+    stage.section.index(|index| index.requests.asked.insert(pair("asked")));
     stage.section.suspects_may_go();
     assert!(attending.as_mut().now_or_never().is_none());
     assert_eq!(stage.requested(), ["team/asked"]);
@@ -60,7 +60,7 @@ async fn an_attendant_that_is_stopped_while_it_waits_for_room_loses_nothing() {
     let mut stage = Stage::new("");
     for number in 0..100 {
         stage.section.park(pair(&format!("parked{number}")));
-        stage.section.asked.lock().keys.insert(pair(&format!("asked{number}")));
+        stage.section.index(|index| index.requests.asked.insert(pair(&format!("asked{number}"))));
     }
     let mut requested = std::collections::BTreeSet::new();
     for _ in 0..5 {

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::names::PairKey;
+use crate::resource_sync::names::PairKey;
 
 /// A map by key, grouped by namespace.
 #[derive(Debug)]
-pub(super) struct Pairs<P>(HashMap<Arc<str>, HashMap<PairKey, P>>);
+pub(crate) struct Pairs<P>(HashMap<Arc<str>, HashMap<PairKey, P>>);
 
 impl<P> Default for Pairs<P> {
     fn default() -> Self {
@@ -15,22 +15,19 @@ impl<P> Default for Pairs<P> {
     }
 }
 
-impl<P: Default> Pairs<P> {
+impl<P> Pairs<P> {
     /// The pair of a key.
-    pub(super) fn get_mut(&mut self, key: &PairKey) -> Option<&mut P> {
+    pub(crate) fn get_mut(&mut self, key: &PairKey) -> Option<&mut P> {
         self.0.get_mut(&key.local.namespace)?.get_mut(key)
     }
 
     /// The pair of a key, made on first use.
-    pub(super) fn get_or_default(&mut self, key: &PairKey) -> &mut P {
-        if self.get_mut(key).is_none() {
-            self.0.entry(Arc::clone(&key.local.namespace)).or_default().insert(key.clone(), P::default());
-        }
-        self.0.entry(Arc::clone(&key.local.namespace)).or_default().entry(key.clone()).or_default()
+    pub(crate) fn get_or_insert_with(&mut self, key: &PairKey, make: impl FnOnce() -> P) -> &mut P {
+        self.0.entry(Arc::clone(&key.local.namespace)).or_default().entry(key.clone()).or_insert_with(make)
     }
 
     /// Forgets a pair.
-    pub(super) fn remove(&mut self, key: &PairKey) {
+    pub(crate) fn remove(&mut self, key: &PairKey) {
         if let Some(pairs) = self.0.get_mut(&key.local.namespace) {
             pairs.remove(key);
             if pairs.is_empty() {
@@ -40,22 +37,22 @@ impl<P: Default> Pairs<P> {
     }
 
     /// The keys of one namespace, in no order.
-    pub(super) fn keys_in(&self, namespace: &str) -> impl Iterator<Item = &PairKey> {
+    pub(crate) fn keys_in(&self, namespace: &str) -> impl Iterator<Item = &PairKey> {
         self.0.get(namespace).into_iter().flat_map(HashMap::keys)
     }
 
     /// All pairs, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&PairKey, &P)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&PairKey, &P)> {
         self.0.values().flatten()
     }
 
     /// The same, to be changed.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&PairKey, &mut P)> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&PairKey, &mut P)> {
         self.0.values_mut().flatten()
     }
 
     /// All pairs without their keys.
-    pub(super) fn values(&self) -> impl Iterator<Item = &P> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &P> {
         self.iter().map(|(_, pair)| pair)
     }
 }
@@ -68,7 +65,7 @@ mod tests {
     fn a_namespace_without_pairs_leaves_nothing_behind() {
         let mut pairs = Pairs::<u8>::default();
         for (namespace, name) in [("a", "one"), ("a", "two"), ("b", "one")] {
-            *pairs.get_or_default(&PairKey::alike(namespace, name)) += 1;
+            *pairs.get_or_insert_with(&PairKey::alike(namespace, name), u8::default) += 1;
         }
         pairs.remove(&PairKey::alike("a", "one"));
         assert_eq!(pairs.keys_in("a").collect::<Vec<_>>(), [&PairKey::alike("a", "two")]);
