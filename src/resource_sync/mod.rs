@@ -29,6 +29,7 @@ pub mod config;
 pub mod contention;
 mod detach;
 pub mod elsewhere;
+pub mod ending;
 pub mod events;
 mod execute;
 mod fights;

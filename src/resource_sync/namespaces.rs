@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::ending;
 use super::marks::NamespaceOwner;
 use super::names::PairKey;
-use super::ownership::{self, is_ours};
+use super::ownership;
 use super::plan::{Namespace, Observed, Remote};
 use super::section::Section;
 use crate::cluster::{Object, ObjectKey};
@@ -205,27 +206,21 @@ impl Section {
             )
     }
 
-    /// Whether a local object must not go with its namespace: it is paused, or it is ours and its remote object is not
-    /// known to be going, or came from another remote cluster. What was never ours is deleted with a namespace of ours.
+    /// Whether a local object must not go with its namespace, by rule 3, or since its source lives elsewhere.
     pub(super) fn must_be_kept(&self, local_key: &ObjectKey) -> bool {
         let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);
         let Some(PairKey { remote: remote_key, .. }) = self.mapping.pair_of_local(local_key) else { return false };
         let Some(local) = self.watches.local.store().get(local_key).filter(|local| !local.deleting) else {
             return false;
         };
-        let (is_paused, is_going) = match remotes.get(&remote_key) {
-            Some(remote) => (marks.is_paused(&remote), remote.deleting),
-            None => (false, remotes.absence(&remote_key).seen_terminating),
-        };
+        let remote = remotes.get(&remote_key);
+        let seen_terminating = remote.is_none() && remotes.absence(&remote_key).seen_terminating;
         if let Some(source) = marks.value_of(&local, &marks.remote_uid)
             && remotes.key_of(source).is_none()
         {
             self.namespace_use.await_source(source, local_key);
         }
-        is_paused
-            || marks.is_paused(&local)
-            || (!is_going && is_ours(&local, &self.policy))
-            || (ownership::is_adopted(&local, &self.policy) && !self.policy.delete_adopted)
+        ending::must_be_kept(&local, remote.as_deref(), seen_terminating, &self.policy)
             || self.source_lives_at(&local, &remote_key).is_some()
             || self.is_from_elsewhere(&local)
     }
@@ -244,10 +239,9 @@ impl Section {
             )
     }
 
-    /// Whether a remote object is this section's and lives, or is paused: then nothing is done for it, its deletion included.
+    /// Whether a remote object is this section's and keeps its local namespace.
     pub(super) fn counts_as_living(&self, remote_key: &ObjectKey) -> bool {
         let remote = self.watches.remote.store().get(remote_key);
-        remote.is_some_and(|remote| !remote.deleting || self.policy.marks.is_paused(&remote))
-            && self.mapping.covers_remote(remote_key)
+        remote.is_some_and(|remote| ending::lives(&remote, &self.policy)) && self.mapping.covers_remote(remote_key)
     }
 }

@@ -6,14 +6,11 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::config::Adopt;
+use super::ending;
 use super::index::Shown;
 use super::names::PairKey;
-use super::ownership;
-use super::patch;
 use super::plan::{self, Harm};
 use super::section::Section;
-use super::settled::Settled;
 use crate::cluster::{Follower, Object, ObjectKey, Watch};
 use crate::telemetry::Direction;
 
@@ -94,12 +91,21 @@ impl Section {
 
     /// What would harm a pair, as far as many pairs at once may suffer it, and whether it is one of the section's own.
     fn threat_to(&self, key: &PairKey, remote: Option<&Object>, local: Option<&Object>) -> Option<(Harm, bool)> {
+        if local.is_some_and(|local| self.is_from_elsewhere(local)) {
+            return None;
+        }
         let harm = match remote {
-            Some(remote) => self.harm_to_living(remote, local)?,
+            Some(remote) => plan::harm_to_living(remote, local?, &self.policy)?,
             None if self.watches.remote.store().absence(&key.remote).seen_terminating => return None,
-            None => self.would_go(&key.local, local).then_some(Harm::Delete)?,
+            None => ending::would_go(local, self.owns_namespace_of(key), &self.policy).then_some(Harm::Delete)?,
         };
         Some((harm, local.is_none_or(|local| self.is_own(local, remote))))
+    }
+
+    /// Whether the local namespace of a pair is there to stay, and ours.
+    fn owns_namespace_of(&self, key: &PairKey) -> bool {
+        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&key.local.namespace)));
+        namespace.is_some_and(|namespace| !namespace.deleting && self.owns(&namespace))
     }
 
     /// A watch shows something of a pair: it is compared with our last writes, at the very event that shows them, and the
@@ -115,34 +121,6 @@ impl Section {
         let (remote, local) = (remote.as_deref(), local.as_deref());
         let shown = Shown { remote, local, threat: self.threat_to(key, remote, local), direction };
         self.index(|index| index.shown(key, &shown, &self.policy, Instant::now()))
-    }
-
-    /// Whether the plan would delete the local side of a missing remote object. What is going already has been counted.
-    fn would_go(&self, local_key: &ObjectKey, local: Option<&Object>) -> bool {
-        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&local_key.namespace)));
-        let owned = namespace.is_some_and(|namespace| !namespace.deleting && self.owns(&namespace));
-        local.map_or(owned, |local| {
-            !local.deleting
-                && !self.is_from_elsewhere(local)
-                && !self.policy.marks.is_paused(local)
-                && (owned
-                    || ownership::is_ours(local, &self.policy)
-                    || ownership::is_adopted(local, &self.policy)
-                    || ownership::may_go_unclaimed(local, &self.policy))
-        })
-    }
-
-    /// What the plan would do to a pair whose remote object lives.
-    fn harm_to_living(&self, remote: &Object, local: Option<&Object>) -> Option<Harm> {
-        let local = local.filter(|local| !remote.deleting && !local.deleting)?;
-        if self.policy.marks.is_paused(remote) || self.policy.marks.is_paused(local) || self.is_from_elsewhere(local) {
-            return None;
-        }
-        if ownership::is_stranger(local, remote, &self.policy) {
-            let differs = || patch::content_change(remote, local, &self.policy, &Settled::default()).is_some();
-            return (self.policy.adopt == Adopt::Always && differs()).then_some(Harm::Overwrite);
-        }
-        (self.policy.write_back && plan::clears_status(remote, local, &self.policy)).then_some(Harm::ClearStatus)
     }
 
     async fn news(&self, role: Role, watch: &Watch, key: &ObjectKey) {

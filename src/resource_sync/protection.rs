@@ -7,11 +7,12 @@ use std::time::SystemTime;
 
 use tokio::time::Instant;
 
+use super::ending;
 use super::events::PairEvent;
 use super::guard::{Bounds, Sending};
 use super::names::PairKey;
-use super::ownership::{self, Unproven};
-use super::plan::{Absence, Harm, Namespace, Observed, Remote, Step, clears_status};
+use super::ownership;
+use super::plan::{Absence, Harm, Namespace, Observed, Remote, Step};
 use super::section::Section;
 use crate::cluster::{Error, Object, ObjectKey};
 use crate::state::NotDurable;
@@ -30,16 +31,7 @@ impl Section {
     /// Whether a local object is of one of the section's own pairs: proved to be, marked by an earlier release, or in step
     /// with its remote one before; and not from another remote cluster.
     pub(super) fn is_own(&self, local: &Object, remote: Option<&Object>) -> bool {
-        if self.is_from_elsewhere(local) {
-            return false;
-        }
-        let marked_earlier = || {
-            self.policy.marks.value_of(local, &self.policy.marks.remote_uid).is_some()
-                && ownership::proof(local, &self.policy) == Err(Unproven::Unnamed)
-        };
-        ownership::is_ours(local, &self.policy)
-            || marked_earlier()
-            || remote.is_some_and(|remote| ownership::was_in_step(remote, &self.policy))
+        !self.is_from_elsewhere(local) && ownership::is_own(local, remote, &self.policy)
     }
 
     /// Whether the pair is the section's own.
@@ -87,22 +79,8 @@ impl Section {
 
     /// What a step would do that the guard counts, and to how many objects.
     pub(super) fn harm_of(&self, step: &Step, observed: &Observed) -> Option<(Harm, usize)> {
-        let is_missing = matches!(&observed.remote, Remote::Absent(Absence::Confirmed));
-        match step {
-            Step::DeleteLocal if is_missing => Some((Harm::Delete, 1)),
-            Step::DeleteNamespace if is_missing => {
-                let Namespace::Present { object, .. } = &observed.namespace else { return None };
-                let locals = self.watches.local.store();
-                Some((Harm::Delete, locals.count_in_namespace(&object.key.name).max(1)))
-            }
-            Step::ReleaseLocal(_) if is_missing || observed.permitted == Some(Harm::LetGo) => Some((Harm::LetGo, 1)),
-            Step::AdoptLocal(_) if observed.permitted == Some(Harm::Overwrite) => Some((Harm::Overwrite, 1)),
-            Step::WriteRemoteStatus => {
-                let (remote, local) = (observed.remote_object()?, observed.local.as_deref()?);
-                clears_status(remote, local, &self.policy).then_some((Harm::ClearStatus, 1))
-            }
-            _ => None,
-        }
+        let locals = self.watches.local.store();
+        ending::harm_of(step, observed, &self.policy, |namespace| locals.count_in_namespace(namespace))
     }
 
     /// Counts what is about to be sent, so that it counts whatever becomes of the answer and of this process. An error: it
