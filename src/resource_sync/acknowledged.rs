@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::awaited::Side;
 use super::contention::{Contended, Effect};
 use super::former::Place;
+use super::index::expectations::{Expected, PairExpectations, Side};
 use super::metrics::Direction;
 use super::plan::{Namespace, Observed, Remote, Step};
 use super::reconcile::{End, PairReconciler};
 use super::section::Section;
-use crate::cluster::{ObjectKey, Written};
+use crate::cluster::{ObjectKey, Store, Written};
 
 impl PairReconciler {
     /// Folds the reply of a step into what is known; an end: nothing more can be decided now.
@@ -30,106 +30,130 @@ impl PairReconciler {
             self.contests.took_back(&Contended::Finalizer);
         }
         self.note(section, step, written, &observed);
-        section.remember(&self.key, &self.awaiting);
         let end = if *step == Step::WriteRemoteStatus { self.confirm_status(section).await } else { None };
         (end, observed.after(step, written, section.policy()))
     }
 
     /// Notes what the caches have yet to show, and what a write may settle on.
-    pub(super) fn note(&mut self, section: &Section, step: &Step, written: &Written, observed: &Observed) {
+    pub(super) fn note(&self, section: &Section, step: &Step, written: &Written, observed: &Observed) {
         let watches = section.watches();
         let (remotes, locals, namespaces) = (watches.remote.store(), watches.local.store(), watches.namespaces.store());
         match step {
             // What is not selected the watch does not show.
             Step::NoteError(_) if !matches!(observed.remote, Remote::Present(_)) => {}
             Step::AddFinalizer | Step::NoteGenerations { .. } | Step::NoteError(_) => {
-                self.awaiting.remote.wrote(written, remotes);
+                self.wrote(section, |expected| &mut expected.remote, written, remotes);
             }
             Step::RemoveFinalizer => {
                 if let Remote::Present(remote) = &observed.remote {
-                    self.awaiting.remote.wrote(written, remotes);
+                    self.wrote(section, |expected| &mut expected.remote, written, remotes);
                     if remote.deleting
                         && remote.finalizers.iter().all(|held| section.policy().marks.is_finalizer_on(remote, held))
                     {
-                        self.awaiting.remote.await_absence(&remote.uid);
+                        self.expect(section, |expected| expected.remote.expect_absence(&remote.uid));
                     }
                 }
-                section.table.lock().pair(&self.key).holds_remote = false;
-                section.guard.lock().clear(&self.key);
+                section.index(|index| index.released(&self.key, Instant::now()));
             }
             Step::WriteRemoteStatus => {
-                self.awaiting.remote.wrote(written, remotes);
+                self.wrote(section, |expected| &mut expected.remote, written, remotes);
                 if let Some(local) = &observed.local {
-                    let mut table = section.table.lock();
-                    if let Some(lag) = table.status_written(&self.key, Instant::now()) {
+                    let shown = remotes.get(&observed.pair.remote);
+                    let lag = section.index(|index| {
+                        let now = Instant::now();
+                        let lag = index.table.status_written(&self.key, now);
+                        let settled = &mut index.table.pair(&self.key, now).settled;
+                        if let Some(remote) = observed.remote_object() {
+                            settled.wrote_status(local, remote, written);
+                        }
+                        settled.observe(shown.as_deref(), None, section.policy());
+                        lag
+                    });
+                    if let Some(lag) = lag {
                         self.metrics.written(Direction::Status, lag);
                     }
-                    let settled = &mut table.pair(&self.key).settled;
-                    if let Some(remote) = observed.remote_object() {
-                        settled.wrote_status(local, remote, written);
-                    }
-                    let shown = remotes.get(&observed.remote_key);
-                    settled.observe(shown.as_deref(), None, section.policy());
                 }
             }
             Step::CreateLocal | Step::PatchLocal(_) => {
-                self.awaiting.local.wrote(written, locals);
-                if let Some(lag) = section.table.lock().spec_written(&self.key, Instant::now()) {
+                self.wrote(section, |expected| &mut expected.local, written, locals);
+                let wrote_content = !matches!(step, Step::PatchLocal(change) if change.content.is_none());
+                let shown = locals.get(&self.key.local);
+                let lag = section.index(|index| {
+                    let now = Instant::now();
+                    if let (true, Some(remote)) = (wrote_content, observed.remote_object()) {
+                        let settled = &mut index.table.pair(&self.key, now).settled;
+                        settled.wrote_content(remote, written);
+                        settled.observe(None, shown.as_deref(), section.policy());
+                    }
+                    index.table.spec_written(&self.key, now)
+                });
+                if let Some(lag) = lag {
                     self.metrics.written(Direction::Spec, lag);
                 }
-                let wrote_content = !matches!(step, Step::PatchLocal(change) if change.content.is_none());
-                if let (true, Some(remote)) = (wrote_content, observed.remote_object()) {
-                    let mut table = section.table.lock();
-                    let settled = &mut table.pair(&self.key).settled;
-                    settled.wrote_content(remote, written);
-                    let shown = locals.get(&self.key);
-                    settled.observe(None, shown.as_deref(), section.policy());
-                }
             }
-            Step::ReleaseLocal(_) => self.awaiting.local.wrote(written, locals),
+            Step::ReleaseLocal(_) => self.wrote(section, |expected| &mut expected.local, written, locals),
             Step::AdoptLocal(_) => {
-                self.awaiting.local.wrote(written, locals);
+                self.wrote(section, |expected| &mut expected.local, written, locals);
                 self.metrics.adopted();
                 section.tell_adopted(observed);
             }
             Step::RenewMarks(renewal) => match renewal.place {
-                Place::Remote => self.awaiting.remote.wrote(written, remotes),
-                Place::Local => self.awaiting.local.wrote(written, locals),
-                Place::Namespace => self.awaiting.namespace.wrote(written, namespaces),
+                Place::Remote => self.wrote(section, |expected| &mut expected.remote, written, remotes),
+                Place::Local => self.wrote(section, |expected| &mut expected.local, written, locals),
+                Place::Namespace => self.wrote(section, |expected| &mut expected.namespace, written, namespaces),
             },
             Step::DeleteLocal => {
-                self.awaiting.local.wrote(written, locals);
+                self.wrote(section, |expected| &mut expected.local, written, locals);
                 if let Some(local) = &observed.local {
-                    self.awaiting.local.await_end(&local.uid);
+                    self.expect(section, |expected| expected.local.expect_end(&local.uid));
                     section.tell_deleted(local, observed);
                 }
             }
-            Step::CreateNamespace | Step::ReleaseNamespace => self.awaiting.namespace.wrote(written, namespaces),
+            Step::CreateNamespace | Step::ReleaseNamespace => {
+                self.wrote(section, |expected| &mut expected.namespace, written, namespaces);
+            }
             Step::DeleteNamespace => {
-                self.awaiting.namespace.wrote(written, namespaces);
+                self.wrote(section, |expected| &mut expected.namespace, written, namespaces);
                 if let Namespace::Present { object, .. } = &observed.namespace {
-                    self.awaiting.namespace.await_end(&object.uid);
+                    self.expect(section, |expected| expected.namespace.expect_end(&object.uid));
                     section.tell_deleted(object, observed);
                 }
             }
             Step::UploadSecret(name) => {
-                section.table.lock().pair(&self.key).uploads.insert(Arc::clone(name), Instant::now());
+                section.index(|index| index.uploaded(&self.key, name, Instant::now()));
                 let key = ObjectKey::new(
-                    Arc::clone(&observed.remote_key.namespace),
+                    Arc::clone(&observed.pair.remote.namespace),
                     section.mapping().remote_secret_name(name),
                 );
                 self.wrote_secret(section, name, Side::Remote, key, written);
             }
             Step::NoteSecretHash(name) => {
-                let key = ObjectKey::new(Arc::clone(&self.key.namespace), Arc::clone(name));
+                let key = ObjectKey::new(Arc::clone(&self.key.local.namespace), Arc::clone(name));
                 self.wrote_secret(section, name, Side::Local, key, written);
             }
         }
     }
 
-    fn wrote_secret(&mut self, section: &Section, name: &str, side: Side, key: ObjectKey, written: &Written) {
+    /// Changes what the caches have yet to show of the pair.
+    pub(super) fn expect(&self, section: &Section, change: impl FnOnce(&mut PairExpectations)) {
+        section.index(|index| index.expectations.change(&self.key, change));
+    }
+
+    /// The cache of an object of the pair has yet to show what was written.
+    fn wrote(
+        &self,
+        section: &Section,
+        of: impl FnOnce(&mut PairExpectations) -> &mut Expected,
+        written: &Written,
+        store: &Store,
+    ) {
+        let moment = store.moment();
+        self.expect(section, |expected| of(expected).wrote(written, moment));
+    }
+
+    fn wrote_secret(&self, section: &Section, name: &str, side: Side, key: ObjectKey, written: &Written) {
         if let Some(index) = section.config().secret_names.iter().position(|configured| configured == name) {
-            self.awaiting.wrote_secret(index, side, key, written);
+            self.expect(section, |expected| expected.wrote_secret(index, side, key, written));
         }
     }
 }

@@ -5,21 +5,12 @@ use tokio::time::Instant;
 use super::missing::LISTING_LOOK;
 use super::reconcile::{End, PairReconciler};
 use super::section::Section;
-use crate::cluster::ObjectKey;
 use crate::telemetry::ObjectState as PairState;
 
 impl Section {
-    /// These pairs are to be asked for by the attendant: whoever says so can't wait for room.
-    pub(super) fn ask_for(&self, keys: impl IntoIterator<Item = ObjectKey>) {
-        let mut asked = self.asked.lock();
-        keys.into_iter().for_each(|key| asked.keys.insert(key));
-        drop(asked);
-        self.asked_notify.notify_one();
-    }
-
     /// Asks for the pairs whose fields that a server did not keep are to be written again.
     pub(super) async fn request_due_again(&self) {
-        let due = self.table.lock().due_again(Instant::now());
+        let due = self.index(|index| index.table.due_again(Instant::now()));
         for key in due {
             self.request(key).await;
         }
@@ -28,9 +19,9 @@ impl Section {
     /// The definition of the kind may have changed: what a server did not keep is written once more. Where it is served in
     /// another way, all statuses are compared anew.
     pub(super) fn definition_changed(&self, another_way: bool) {
-        let again = self.table.lock().all_again();
+        let again = self.index(|index| index.table.all_again());
         if another_way {
-            self.table.lock().forget_statuses();
+            self.index(|index| index.table.forget_statuses());
             self.ask_for(self.all_pairs());
         } else if !again.is_empty() {
             self.ask_for(again);
@@ -43,7 +34,7 @@ impl PairReconciler {
     /// was written to: otherwise nothing that is written in that way arrives.
     pub(super) async fn confirm_status(&self, section: &Section) -> Option<End> {
         let is_unconfirmed = |section: &Section| {
-            section.table.lock().get(&self.key).is_some_and(|pair| pair.settled.status_is_unconfirmed())
+            section.index(|index| index.table.get(&self.key).is_some_and(|pair| pair.settled.status_is_unconfirmed()))
         };
         if !is_unconfirmed(section) {
             return None;
@@ -51,11 +42,11 @@ impl PairReconciler {
         let written_to = section.remote_kind();
         match section.watches().remote.confirm_kind().await {
             Ok(kind) if Some(&kind) == written_to.as_ref() => {
-                section.table.lock().pair(&self.key).settled.confirm_status();
+                section.index(|index| index.table.pair(&self.key, Instant::now()).settled.confirm_status());
                 None
             }
             Ok(_) => {
-                section.table.lock().pair(&self.key).settled.forget_status();
+                section.index(|index| index.table.pair(&self.key, Instant::now()).settled.forget_status());
                 Some(End::Later(PairState::Pending, Some(LISTING_LOOK)))
             }
             Err(error) => Some(End::Failed("confirm_kind", error)),

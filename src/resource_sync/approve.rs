@@ -26,7 +26,7 @@ impl Section {
             return Ok(remembered(json!({"approved": 0, "overruled": objection.to_string()}), stored));
         }
         let bounds = self.bounds();
-        if self.guard.lock().held(bounds, Instant::now()).is_empty() {
+        if self.index(|index| index.guard.held(bounds, Instant::now())).is_empty() {
             if let Some(taken_over) = self.change_suspects(|| self.take_over()) {
                 tracing::info!(section = %self.name(), objects = taken_over, "its clusters take the place of others");
                 let stored = self.wait_until_stored("the approval").await;
@@ -37,7 +37,7 @@ impl Section {
             let reason = if is_held { "it has changed meanwhile, look again" } else { "nothing is held" };
             return Err(Refused::Conflict { reason: reason.into() });
         }
-        let freed = self.guard.lock().approve();
+        let freed = self.index(|index| index.guard.approve());
         self.remember_guard();
         tracing::info!(section = %self.name(), objects = freed.len(), "mass change approved");
         let stored = self.wait_until_stored("the approval").await;

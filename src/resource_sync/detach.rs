@@ -6,7 +6,8 @@
 
 use serde_json::{Value, json};
 
-use super::section::{Mode, Section};
+use super::index::phase::Mode;
+use super::section::Section;
 use crate::state::{Detached, remembered};
 use crate::telemetry::Refused;
 

@@ -93,7 +93,7 @@ struct Act<'a> {
 impl Act<'_> {
     /// A plan only names what it observed; this is the answer should that ever not hold.
     fn vanished(&self, what: &str) -> Error {
-        Error::Conflict { message: format!("no {what} of {} was observed", self.observed.local_key), exists: false }
+        Error::Conflict { message: format!("no {what} of {} was observed", self.observed.pair.local), exists: false }
     }
 
     fn local(&self) -> Result<&Arc<Object>, Error> {
@@ -239,7 +239,7 @@ impl Act<'_> {
     }
 
     async fn create_namespace(&self) -> Result<Written, Error> {
-        let local = &self.observed.local_key;
+        let local = &self.observed.pair.local;
         let key = ObjectKey::new("", Arc::clone(&local.namespace));
         let annotations = map(self.section.policy().marks.of_namespace(local, &self.observed.clusters.remote));
         let body = json!({
@@ -252,7 +252,7 @@ impl Act<'_> {
 
     async fn release_namespace(&self) -> Result<Written, Error> {
         let marks = &self.section.policy().marks;
-        let key = ObjectKey::new("", Arc::clone(&self.observed.local_key.namespace));
+        let key = ObjectKey::new("", Arc::clone(&self.observed.pair.local.namespace));
         let names =
             |mark: &Arc<str>| std::iter::once(Arc::clone(mark)).chain(marks.former_names_of(mark)).collect::<Vec<_>>();
         let annotations: Map<String, Value> =
@@ -265,7 +265,7 @@ impl Act<'_> {
     async fn create_local(&self) -> Result<Written, Error> {
         let remote = self.remote()?;
         let kind = self.local_kind()?;
-        let key = &self.observed.local_key;
+        let key = &self.observed.pair.local;
         let (labels, annotations) =
             super::patch::desired_metadata(remote, key, self.section.policy(), &self.observed.clusters);
         let mut metadata = json!({"name": &*key.name, "labels": map(labels), "annotations": map(annotations)});

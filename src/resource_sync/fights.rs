@@ -31,8 +31,10 @@ impl PairReconciler {
             let Some(is_fight) = self.contests.sent(effect, Instant::now()) else { continue };
             self.metrics.contended_field();
             let Some(local) = observed.local.as_ref().filter(|_| is_fight) else { continue };
-            if section.table.lock().pair(&self.key).told_contended.insert(effect.what.clone()) {
-                section.tell(PairEvent::contended(local, &observed.remote_key, effect.what.clone()));
+            let is_news = section
+                .index(|index| index.table.pair(&self.key, Instant::now()).told_contended.insert(effect.what.clone()));
+            if is_news {
+                section.tell(PairEvent::contended(local, &observed.pair.remote, effect.what.clone()));
             }
         }
     }

@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
+use super::names::PairKey;
 use super::plan::Harm;
-use crate::cluster::ObjectKey;
 use crate::state::GuardState;
 
 /// How long a change counts (the specification's 10 minutes).
@@ -71,13 +71,13 @@ pub struct Sending {
     /// So many objects count against the limit.
     pub counted: usize,
     /// The suspects that they were.
-    suspects: Vec<(ObjectKey, Suspect)>,
+    suspects: Vec<(PairKey, Suspect)>,
 }
 
 /// The guard of one section.
 #[derive(Debug, Default)]
 pub struct Guard {
-    suspects: BTreeMap<ObjectKey, Suspect>,
+    suspects: BTreeMap<PairKey, Suspect>,
     /// How many of them are certain and not approved: what counts against the limit.
     certain: usize,
     /// How many of those are own pairs.
@@ -94,7 +94,7 @@ pub struct Guard {
 
 impl Guard {
     /// Somebody would suffer a harm. `own`: it is one of the section's own pairs.
-    pub fn suspect(&mut self, key: ObjectKey, harm: Harm, own: bool) {
+    pub fn suspect(&mut self, key: PairKey, harm: Harm, own: bool) {
         match self.suspects.get(&key) {
             // A missing object may have been found to live and to be let go.
             Some(held) if held.own == own && (held.harm, harm) == (Harm::LetGo, Harm::Delete) => return,
@@ -109,12 +109,12 @@ impl Guard {
     }
 
     /// Nothing threatens it any more. Returns whether that may free others.
-    pub fn clear(&mut self, key: &ObjectKey) -> bool {
+    pub fn clear(&mut self, key: &PairKey) -> bool {
         self.remove(key).is_some_and(|suspect| !suspect.approved && !self.suspects.is_empty())
     }
 
     /// It is certain that a suspect would suffer this.
-    pub fn confirm(&mut self, key: &ObjectKey, harm: Harm) {
+    pub fn confirm(&mut self, key: &PairKey, harm: Harm) {
         let Some(suspect) = self.suspects.get_mut(key) else { return };
         suspect.harm = harm;
         if !std::mem::replace(&mut suspect.confirmed, true) && !suspect.approved {
@@ -125,7 +125,7 @@ impl Guard {
     }
 
     /// What is to be done with a suspect.
-    pub fn verdict(&mut self, key: &ObjectKey, bounds: Bounds, now: Instant) -> Verdict {
+    pub fn verdict(&mut self, key: &PairKey, bounds: Bounds, now: Instant) -> Verdict {
         let Some(suspect) = self.suspects.get(key).copied() else { return Verdict::Confirm };
         if !suspect.approved && self.is_above(bounds, now, self.certain, self.certain_own) {
             return Verdict::Held;
@@ -140,7 +140,7 @@ impl Guard {
 
     /// So many objects, which a suspect is one of, are about to be changed. What an operator approved does not count; all
     /// else is to be remembered. Suspects in this namespace go with it.
-    pub fn send(&mut self, key: &ObjectKey, count: usize, namespace: Option<&str>, now: Instant) -> Sending {
+    pub fn send(&mut self, key: &PairKey, count: usize, namespace: Option<&str>, now: Instant) -> Sending {
         let suspect = self.remove(key);
         let counted = if suspect.is_none_or(|suspect| !suspect.approved) { count } else { 0 };
         if counted > 0 {
@@ -151,7 +151,7 @@ impl Guard {
         }
         let mut suspects: Vec<_> = suspect.map(|suspect| (key.clone(), suspect)).into_iter().collect();
         if let Some(namespace) = namespace {
-            let go_along = self.waiting().into_iter().filter(|key| *key.namespace == *namespace);
+            let go_along = self.waiting().into_iter().filter(|key| *key.local.namespace == *namespace);
             suspects.extend(go_along.filter_map(|key| Some((key.clone(), self.remove(&key)?))));
         }
         Sending { counted, suspects }
@@ -159,7 +159,7 @@ impl Guard {
 
     /// What was about to be sent was not, or was refused for certain: it does not count, and what was approved still is.
     /// Returns the suspects that it was about.
-    pub fn not_sent(&mut self, sending: Sending) -> Vec<ObjectKey> {
+    pub fn not_sent(&mut self, sending: Sending) -> Vec<PairKey> {
         let keys = sending.suspects.iter().map(|(key, _)| key.clone()).collect();
         if let Some(last) = self.sent.back_mut() {
             last.count = last.count.saturating_sub(sending.counted);
@@ -182,7 +182,7 @@ impl Guard {
     }
 
     /// An operator lets those that wait go; returns them.
-    pub fn approve(&mut self) -> Vec<ObjectKey> {
+    pub fn approve(&mut self) -> Vec<PairKey> {
         for suspect in self.suspects.values_mut() {
             suspect.approved = true;
         }
@@ -203,17 +203,17 @@ impl Guard {
     }
 
     /// What a suspect would suffer.
-    pub fn harm_to(&self, key: &ObjectKey) -> Option<Harm> {
+    pub fn harm_to(&self, key: &PairKey) -> Option<Harm> {
         Some(self.suspects.get(key)?.harm)
     }
 
     /// Everyone who waits for a verdict.
-    pub fn waiting(&self) -> Vec<ObjectKey> {
+    pub fn waiting(&self) -> Vec<PairKey> {
         self.suspects.keys().cloned().collect()
     }
 
     /// The first suspects that no operator has approved, each with what it would suffer.
-    pub fn first(&self, count: usize) -> Vec<(ObjectKey, Harm)> {
+    pub fn first(&self, count: usize) -> Vec<(PairKey, Harm)> {
         let waiting = self.suspects.iter().filter(|(_, suspect)| !suspect.approved);
         waiting.map(|(key, suspect)| (key.clone(), suspect.harm)).take(count).collect()
     }
@@ -250,7 +250,7 @@ impl Guard {
         };
     }
 
-    fn remove(&mut self, key: &ObjectKey) -> Option<Suspect> {
+    fn remove(&mut self, key: &PairKey) -> Option<Suspect> {
         let suspect = self.suspects.remove(key)?;
         if !suspect.approved {
             if suspect.confirmed {
@@ -283,8 +283,8 @@ impl Guard {
 mod tests {
     use super::*;
 
-    fn key(number: usize) -> ObjectKey {
-        ObjectKey::new("n", number.to_string())
+    fn key(number: usize) -> PairKey {
+        PairKey::alike("n", &number.to_string())
     }
 
     #[test]
@@ -482,7 +482,7 @@ mod tests {
         // What counted, counts no more when it was refused; a namespace's other suspects are suspects again.
         suspects(&mut guard, 30..33, true);
         guard.confirm(&key(30), Harm::Delete);
-        let namespace = key(30).namespace;
+        let namespace = key(30).local.namespace;
         let sending = guard.send(&key(30), 3, Some(&namespace), now);
         assert_eq!((sending.counted, guard.waiting().len()), (3, 0));
         guard.not_sent(sending);

@@ -13,9 +13,10 @@ use serde::Serialize;
 
 use super::config::{Metadata, SyncConfig};
 use super::former::Renewal;
+use super::index::phase::Mode;
 use super::marks::{Marks, OWNER_SECTION, PAUSED, REMOTE_UID};
 use super::names::Mapping;
-use super::section::{Mode, Section};
+use super::section::Section;
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, ObjectKey};
 use crate::config::{ResourceId, SectionName};
 use crate::state::PastMarks;
@@ -110,7 +111,7 @@ impl Wanted<'_> {
         past.any(|past| {
             past.marks.finalizer() == finalizer
                 && past.marks.remote == self.config.remote.as_str()
-                && past.mapping.local_of(&remote.key).is_some()
+                && past.mapping.covers_remote(&remote.key)
         })
     }
 
@@ -121,7 +122,7 @@ impl Wanted<'_> {
             local.managers.contains(&written_by)
         };
         let is_here = |past: &Past| past.marks.local == self.config.local.as_str();
-        self.of_kind().any(|past| wrote(past) && is_here(past) && past.mapping.remote_of(&local.key).is_some())
+        self.of_kind().any(|past| wrote(past) && is_here(past) && past.mapping.covers_local(&local.key))
     }
 
     /// Whether a section of this daemon's made a namespace.
@@ -179,7 +180,7 @@ fn find(looked: &Looked, wanted: &Wanted<'_>) -> Vec<LeftBehind> {
                     *of_kind
                         && *of_remote
                         && is_theirs(&section.policy.marks, remote, finalizer)
-                        && section.mapping.local_of(&remote.key).is_some()
+                        && section.mapping.covers_remote(&remote.key)
                 })
             };
             if !is_by(|marks, remote, finalizer| marks.is_finalizer_among(&remote.finalizers, finalizer)) {
@@ -189,7 +190,7 @@ fn find(looked: &Looked, wanted: &Wanted<'_>) -> Vec<LeftBehind> {
                 found.add("remote", finalizer.clone(), was_ours, &remote.key);
             }
         }
-        let of_remote = |owner: &Owner<'_>| owner.of_remote && owner.section.mapping.local_of(&remote.key).is_some();
+        let of_remote = |owner: &Owner<'_>| owner.of_remote && owner.section.mapping.covers_remote(&remote.key);
         for mark in wanted.unheard_pauses(remote, of_remote) {
             found.add("remote", mark, true, &remote.key);
         }
@@ -197,7 +198,7 @@ fn find(looked: &Looked, wanted: &Wanted<'_>) -> Vec<LeftBehind> {
     for local in &looked.locals {
         let covers = |owner: &Owner<'_>| {
             let is_here = owner.section.config.local == wanted.config.local;
-            is_here && owner.section.mapping.remote_of(&local.key).is_some()
+            is_here && owner.section.mapping.covers_local(&local.key)
         };
         for mark in wanted.unheard_pauses(local, covers) {
             found.add("local", mark, true, &local.key);
@@ -307,7 +308,7 @@ impl Section {
         }
         let mut past = distinct;
         past.drain(..past.len().saturating_sub(PAST));
-        let peers = self.peers.read().clone();
+        let peers = self.peers();
         let owners = |resource: &ResourceId| -> Vec<Owner<'_>> {
             let owner = |peer| {
                 let peer: &Arc<Section> = peer;
@@ -351,7 +352,7 @@ impl Section {
                 &Wanted { config: &self.config, resource: &resource, past: &settings, owners: &owners(&resource) },
             ));
         }
-        if *self.left_behind.lock() != (left.clone(), left_states.clone()) {
+        if self.index(|index| (&index.left.objects, &index.left.states) != (&left, &left_states)) {
             self.tell_left_behind(&left, &left_states);
         }
         // The next start looks again for what is still there.
@@ -368,7 +369,7 @@ impl Section {
             settings.sections =
                 sections.into_iter().chain(removed.into_iter().filter(|_| !left_states.is_empty())).collect();
         });
-        *self.left_behind.lock() = (left, left_states);
+        self.index(|index| (index.left.objects, index.left.states) = (left, left_states));
         Ok(())
     }
 
@@ -409,8 +410,7 @@ impl Section {
 
     /// Whether the last look has found something.
     pub(super) fn has_left_something(&self) -> bool {
-        let (left, states) = &*self.left_behind.lock();
-        !states.is_empty() || left.iter().any(|left| left.was_ours)
+        self.index(|index| !index.left.states.is_empty() || index.left.objects.iter().any(|left| left.was_ours))
     }
 
     /// How many objects still bear marks by former names; `None`: there are no such names.
@@ -424,11 +424,11 @@ impl Section {
         let remotes = remotes.iter().filter(|remote| {
             let is_marked =
                 policy.marks.holds_former(remote) || Renewal::of_remote(remote, policy, &clusters).is_some();
-            is_marked && clusters.other_holder(remote, policy).is_none() && self.mapping.local_of(&remote.key).is_some()
+            is_marked && clusters.other_holder(remote, policy).is_none() && self.mapping.covers_remote(&remote.key)
         });
         let locals = locals
             .iter()
-            .filter(|local| Renewal::of_local(local, policy).is_some() && self.mapping.remote_of(&local.key).is_some());
+            .filter(|local| Renewal::of_local(local, policy).is_some() && self.mapping.covers_local(&local.key));
         let namespaces = self.watches.namespaces.store().objects();
         let namespaces = namespaces.iter().filter(|namespace| {
             self.owner_in(namespace).is_some() && Renewal::of_namespace(namespace, policy, &clusters).is_some()
@@ -438,8 +438,7 @@ impl Section {
 
     /// How many objects bear marks of this daemon's that no section owns.
     pub(super) fn count_left_behind(&self) -> usize {
-        let left = self.left_behind.lock();
-        left.0.iter().filter(|left| left.was_ours).map(|left| left.objects).sum()
+        self.index(|index| index.left.objects.iter().filter(|left| left.was_ours).map(|left| left.objects).sum())
     }
 }
 

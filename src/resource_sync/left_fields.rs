@@ -5,6 +5,7 @@
 //! The section's state tells such fields: their objects are written once more. They are remembered until that is done.
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::section::Section;
 use crate::cluster::Object;
@@ -21,7 +22,7 @@ impl Section {
             before.iter().chain(&remembered).filter(|field| !now.contains(field)).cloned().collect();
         left.sort_unstable();
         left.dedup();
-        self.table.lock().left_fields.clone_from(&left);
+        self.index(|index| index.left.fields.clone_from(&left));
         if (&before, &remembered) != (&now, &left) {
             self.state().change(|state| {
                 let settings = state.settings.get_or_insert_default();
@@ -32,17 +33,16 @@ impl Section {
 
     /// The section begins to decide: what such a field was left to is written once more.
     pub(super) fn write_left_fields_again(&self) {
-        let left = self.table.lock().left_fields.clone();
+        let left = self.index(|index| index.left.fields.clone());
         if left.is_empty() {
             return;
         }
         let (remotes, locals) = (self.watches.remote.store(), self.watches.local.store());
         for key in self.all_pairs() {
-            let remote = self.mapping().remote_of(&key).and_then(|key| remotes.get(&key));
-            if let (Some(remote), Some(local)) = (remote, locals.get(&key))
+            if let (Some(remote), Some(local)) = (remotes.get(&key.remote), locals.get(&key.local))
                 && has_more(&local, &remote, &left)
             {
-                self.table.lock().pair(&key).settled.write_content_again();
+                self.index(|index| index.table.pair(&key, Instant::now()).settled.write_content_again());
             }
         }
     }
@@ -52,12 +52,15 @@ impl Section {
         if !self.has_begun() {
             return;
         }
-        {
-            let mut table = self.table.lock();
-            if table.left_fields.is_empty() || table.writes_content_again() {
-                return;
+        let are_written = self.index(|index| {
+            let are_written = !index.left.fields.is_empty() && !index.table.writes_content_again();
+            if are_written {
+                index.left.fields.clear();
             }
-            table.left_fields.clear();
+            are_written
+        });
+        if !are_written {
+            return;
         }
         self.state().change(|state| {
             if let Some(settings) = &mut state.settings {

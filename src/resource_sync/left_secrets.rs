@@ -19,7 +19,7 @@ impl Section {
                 "names were taken out of secret_names: their copies on the remote stay as they are, delete them there"
             );
         }
-        self.table.lock().left_secrets = left;
+        self.index(|index| index.left.secrets = left);
         if before != now {
             self.state().change(|state| state.settings.get_or_insert_default().secret_names = now);
         }

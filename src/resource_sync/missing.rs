@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::guard::Verdict;
+use super::index::expectations::CATCH_UP;
 use super::plan::{Absence, Harm, Observed, Remote, Rest};
-use super::reconcile::{CATCH_UP, End, PairReconciler};
+use super::reconcile::{End, PairReconciler};
 use super::section::Section;
 use crate::cluster::{Error, Kind, Object};
 use crate::telemetry::ObjectState as PairState;
@@ -44,7 +45,7 @@ impl PairReconciler {
         unseen
             && matches!(rest, Rest::Gone | Rest::Unclaimed(_) | Rest::OtherCluster)
             && !section.config().selector.is_empty()
-            && section.table.lock().get(&self.key).is_some_and(|pair| pair.holds_remote)
+            && section.index(|index| index.table.get(&self.key).is_some_and(|pair| pair.holds_remote))
     }
 
     /// `Ok(None)`: the plan can go on.
@@ -56,13 +57,14 @@ impl PairReconciler {
         let Some((kind, list)) = known_missing(section) else {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
         };
-        let live = section.remote_cluster().get(&kind, &observed.remote_key).await?;
+        let live = section.remote_cluster().get(&kind, &observed.pair.remote).await?;
         // Who answers must be the cluster that the cache is of.
         if known_missing(section).is_none_or(|(_, now)| now != list) {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
         }
-        section.table.lock().pair(&self.key).holds_remote =
+        let holds_remote =
             live.as_ref().is_some_and(|live| section.policy().marks.holds(live) && !section.is_held_elsewhere(live));
+        section.index(|index| index.table.pair(&self.key, Instant::now()).holds_remote = holds_remote);
         if let Some(live) = live {
             if is_selected(section, &live) {
                 // The cache is behind and will show it.
@@ -77,12 +79,12 @@ impl PairReconciler {
     /// many.
     fn confirmed(&self, section: &Section, harm: Harm) {
         let (bounds, now) = (section.bounds(), Instant::now());
-        let is_news = {
-            let mut guard = section.guard.lock();
+        let is_news = section.index(|index| {
+            let guard = &mut index.guard;
             let was_held = !guard.held(bounds, now).is_empty();
             guard.confirm(&self.key, harm);
             !was_held && !guard.held(bounds, now).is_empty()
-        };
+        });
         if is_news {
             section.suspects_may_go();
             section.tell_held();
@@ -91,7 +93,7 @@ impl PairReconciler {
 
     fn verdict(&self, section: &Section) -> Verdict {
         let bounds = section.bounds();
-        section.guard.lock().verdict(&self.key, bounds, Instant::now())
+        section.index(|index| index.guard.verdict(&self.key, bounds, Instant::now()))
     }
 
     /// What harms when it happens to many objects needs the guard's permission. `None`: it has it, and the plan can go on.
@@ -100,7 +102,7 @@ impl PairReconciler {
             return Some(End::Later(PairState::Pending, Some(LISTING_LOOK)));
         }
         let own = section.is_own_pair(observed);
-        section.guard.lock().suspect(self.key.clone(), harm, own);
+        section.index(|index| index.guard.suspect(self.key.clone(), harm, own));
         self.confirmed(section, harm);
         match self.verdict(section) {
             Verdict::Go => observed.permitted = Some(harm),
@@ -121,7 +123,7 @@ impl PairReconciler {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
         };
         let own = section.is_own_pair(observed);
-        section.guard.lock().suspect(self.key.clone(), Harm::Delete, own);
+        section.index(|index| index.guard.suspect(self.key.clone(), Harm::Delete, own));
         match self.verdict(section) {
             Verdict::Held => return Ok(Some(End::Held)),
             Verdict::Wait => return Ok(Some(End::Later(PairState::Pending, Some(GUARD_LOOK)))),
@@ -132,7 +134,7 @@ impl PairReconciler {
             // What was confirmed before it had to wait may have been so in another cluster: it is asked for again.
             Verdict::Go | Verdict::Confirm => {}
         }
-        let Some(live) = section.remote_cluster().get(&kind, &observed.remote_key).await? else {
+        let Some(live) = section.remote_cluster().get(&kind, &observed.pair.remote).await? else {
             // Who says so must be the cluster that the cache is of.
             if known_missing(section).is_none_or(|(_, now)| now != list) {
                 return Ok(Some(End::Later(PairState::Pending, Some(LISTING_LOOK))));
@@ -146,7 +148,7 @@ impl PairReconciler {
             return Ok(None);
         };
         if is_selected(section, &live) {
-            if section.guard.lock().clear(&self.key) {
+            if section.index(|index| index.guard.clear(&self.key)) {
                 section.suspects_may_go();
             }
             // It lives and is selected: the cache is behind and will show it.

@@ -1,9 +1,81 @@
 //! Which remote object belongs to which local one.
 
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
 use super::config::SyncConfig;
 use crate::cluster::ObjectKey;
 use crate::config::ResourceId;
 use crate::state::PastMarks;
+
+/// The keys of one pair. Whoever receives a watch event computes it, once; from there it travels through the dispatcher's
+/// mailbox to the reconciler and into the section's index.
+///
+/// Within a section the remote key follows from the local one, so two of them are equal, ordered and hashed by their local
+/// keys alone, and a map by pair can be asked by local key.
+#[derive(Clone)]
+pub struct PairKey {
+    /// Key of the local object.
+    pub local: ObjectKey,
+    /// Key of the remote object.
+    pub remote: ObjectKey,
+}
+
+#[cfg(test)]
+impl PairKey {
+    /// The pair of two objects with the same key.
+    pub(super) fn alike(namespace: &str, name: &str) -> Self {
+        let key = ObjectKey::new(namespace, name);
+        Self { local: key.clone(), remote: key }
+    }
+}
+
+impl PartialEq for PairKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.local == other.local
+    }
+}
+
+impl Eq for PairKey {}
+
+impl PartialOrd for PairKey {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for PairKey {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.local.cmp(&other.local)
+    }
+}
+
+impl Hash for PairKey {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.local.hash(hasher);
+    }
+}
+
+impl Borrow<ObjectKey> for PairKey {
+    fn borrow(&self) -> &ObjectKey {
+        &self.local
+    }
+}
+
+/// The local key, by which people know the pair.
+impl fmt::Display for PairKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.local.fmt(formatter)
+    }
+}
+
+impl fmt::Debug for PairKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} of {}", self.local, self.remote)
+    }
+}
 
 /// The rule between the names of the two sides; exactly invertible.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +109,10 @@ impl System {
         Self { names, prefix, synced: synced.to_vec() }
     }
 
+    fn has_any(&self) -> bool {
+        !self.names.is_empty() || self.prefix.is_some()
+    }
+
     fn has(&self, name: &str) -> bool {
         let is_made = self.names.contains(&name) || self.prefix.is_some_and(|prefix| name.starts_with(prefix));
         is_made && !self.synced.iter().any(|synced| synced == name)
@@ -66,38 +142,68 @@ impl Mapping {
         }
     }
 
+    /// The pair of a remote object; `None` where it is not this section's.
+    pub fn pair_of_remote(&self, remote: &ObjectKey) -> Option<PairKey> {
+        Some(PairKey { local: self.local_of(remote)?, remote: remote.clone() })
+    }
+
+    /// The pair of a local object; `None` where it is not this section's.
+    pub fn pair_of_local(&self, local: &ObjectKey) -> Option<PairKey> {
+        Some(PairKey { remote: self.remote_of(local)?, local: local.clone() })
+    }
+
+    /// Whether a remote object is this section's.
+    pub fn covers_remote(&self, remote: &ObjectKey) -> bool {
+        self.local_name_of(remote).is_some()
+    }
+
+    /// Whether a local object is this section's.
+    pub fn covers_local(&self, local: &ObjectKey) -> bool {
+        if self.same_cluster || self.system.has_any() {
+            return self.remote_of(local).is_some();
+        }
+        local.namespace.is_empty() || self.remote_namespace_of(&local.namespace).is_some()
+    }
+
     /// The local key of a remote object; `None` where it is not this section's.
-    pub fn local_of(&self, remote: &ObjectKey) -> Option<ObjectKey> {
+    fn local_of(&self, remote: &ObjectKey) -> Option<ObjectKey> {
+        let name = self.local_name_of(remote)?;
+        let name = if self.remote_resource_suffix.is_empty() { Arc::clone(&remote.name) } else { name.into() };
+        let suffix = if remote.namespace.is_empty() { "" } else { self.local_namespace_suffix.as_str() };
+        Some(ObjectKey { namespace: with_suffix(&remote.namespace, suffix), name })
+    }
+
+    /// The name of the local object of a remote one; `None` where it is not this section's.
+    fn local_name_of<'a>(&self, remote: &'a ObjectKey) -> Option<&'a str> {
         let name = strip(&remote.name, &self.remote_resource_suffix)?;
         if self.system.has(name) || self.system.has(&remote.name) {
             return None;
         }
         if remote.namespace.is_empty() {
-            return Some(ObjectKey::new("", name));
+            return Some(name);
         }
         let suffix = &self.local_namespace_suffix;
         let is_local_side = self.same_cluster && !suffix.is_empty() && remote.namespace.ends_with(suffix.as_str());
-        if is_local_side || !remote.namespace.starts_with(&self.namespace_prefix) {
-            return None;
-        }
-        Some(ObjectKey::new(format!("{}{suffix}", remote.namespace), name))
+        (!is_local_side && remote.namespace.starts_with(&self.namespace_prefix)).then_some(name)
     }
 
     /// The remote key of a local object; `None` where it is not this section's.
-    pub fn remote_of(&self, local: &ObjectKey) -> Option<ObjectKey> {
+    fn remote_of(&self, local: &ObjectKey) -> Option<ObjectKey> {
         let suffix = &self.remote_resource_suffix;
         if self.same_cluster && !suffix.is_empty() && local.name.ends_with(suffix.as_str()) {
             return None;
         }
-        let name = format!("{}{suffix}", local.name);
+        let name = with_suffix(&local.name, suffix);
         if self.system.has(&local.name) || self.system.has(&name) {
             return None;
         }
-        let remote = if local.namespace.is_empty() {
-            ObjectKey::new("", name)
+        let namespace = if local.namespace.is_empty() {
+            Arc::clone(&local.namespace)
         } else {
-            ObjectKey::new(self.remote_namespace_of(&local.namespace)?, name)
+            let namespace = self.remote_namespace_of(&local.namespace)?;
+            if self.local_namespace_suffix.is_empty() { Arc::clone(&local.namespace) } else { namespace.into() }
         };
+        let remote = ObjectKey { namespace, name };
         // In one cluster what would be the remote object may itself be a copy: then this is nobody's copy.
         let is_pair = !self.same_cluster || self.local_of(&remote).as_ref() == Some(local);
         is_pair.then_some(remote)
@@ -121,6 +227,11 @@ impl Mapping {
     pub fn remote_secret_name(&self, local: &str) -> String {
         format!("{local}{}", self.remote_resource_suffix)
     }
+}
+
+/// The text with the suffix; shared where there is none.
+fn with_suffix(text: &Arc<str>, suffix: &str) -> Arc<str> {
+    if suffix.is_empty() { Arc::clone(text) } else { format!("{text}{suffix}").into() }
 }
 
 /// The text before the suffix; `None` where it does not end so, or nothing is left.
@@ -198,6 +309,8 @@ mod tests {
         ) {
             let mapping = mapping(&resource, &suffix, &prefix, same);
             let key = ObjectKey::new(namespace, name);
+            prop_assert_eq!(mapping.covers_remote(&key), mapping.pair_of_remote(&key).is_some());
+            prop_assert_eq!(mapping.covers_local(&key), mapping.pair_of_local(&key).is_some());
             if let Some(local) = mapping.local_of(&key) {
                 if let Some(remote) = mapping.remote_of(&local) {
                     prop_assert_eq!(&remote, &key);

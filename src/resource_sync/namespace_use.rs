@@ -195,9 +195,9 @@ struct OfRemotes {
 impl OfRemotes {
     fn add_local(&self, remote: &ObjectKey) {
         if !self.index.kept.is_idle()
-            && let Some(local) = self.mapping.local_of(remote)
+            && let Some(pair) = self.mapping.pair_of_remote(remote)
         {
-            self.index.kept.add(&local.namespace, &local.name);
+            self.index.kept.add(&pair.local.namespace, &pair.local.name);
         }
     }
 }

@@ -1,76 +1,45 @@
 //! Local namespaces: whose they are, whether they may go, and that one of many makes them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::ending;
 use super::marks::NamespaceOwner;
-use super::ownership::{self, is_ours};
+use super::names::PairKey;
+use super::ownership;
 use super::plan::{Namespace, Observed, Remote};
 use super::section::Section;
 use crate::cluster::{Object, ObjectKey};
-
-/// A namespace that was just made is in the cache within this, or was not made; one that was deleted shows it.
-const MADE_WITHIN: Duration = Duration::from_secs(5);
-
-/// That a namespace is being deleted by this section.
-pub(super) struct NamespaceDeletion {
-    uid: Arc<str>,
-    since: Instant,
-    /// The pair that deleted it, where its remote object bears our finalizer, which stays until the namespace is gone.
-    waits: Option<ObjectKey>,
-}
 
 impl Section {
     /// Whether this pair is to make the namespace; of many that need it at once only one does, the others are asked for
     /// when the watch shows it.
     pub(super) fn may_create_namespace(&self, namespace: &Arc<str>) -> bool {
-        let now = Instant::now();
-        let mut making = self.making_namespaces.lock();
-        making.retain(|_, since| now.saturating_duration_since(*since) < MADE_WITHIN);
-        if making.contains_key(namespace) {
-            return false;
-        }
-        making.insert(Arc::clone(namespace), now);
-        true
+        self.index(|index| index.namespaces.may_create(namespace, Instant::now()))
     }
 
     /// It could not be made: another pair may try.
     pub(super) fn namespace_was_not_made(&self, namespace: &Arc<str>) {
-        self.making_namespaces.lock().remove(namespace);
+        self.index(|index| index.namespaces.was_not_made(namespace));
     }
 
     /// Whether this pair is to delete the namespace; of many that end at once only one does, the others are asked for
     /// when the watch shows it.
     pub(super) fn may_delete_namespace(&self, namespace: &Object, observed: &Observed) -> bool {
-        let now = Instant::now();
-        let mut deleting = self.deleting_namespaces.lock();
-        if let Some(deletion) = deleting.get(&namespace.key.name)
-            && deletion.uid == namespace.uid
-            && now.saturating_duration_since(deletion.since) < MADE_WITHIN
-        {
-            return false;
-        }
         let holds = |remote: &Arc<Object>| remote.has_finalizer(&self.policy.marks.finalizer);
-        let waits = observed.remote_object().is_some_and(holds).then(|| observed.local_key.clone());
-        let deletion = NamespaceDeletion { uid: Arc::clone(&namespace.uid), since: now, waits };
-        deleting.insert(Arc::clone(&namespace.key.name), deletion);
-        true
+        let waits = observed.remote_object().is_some_and(holds).then_some(&observed.pair);
+        self.index(|index| index.namespaces.may_delete(namespace, waits, Instant::now()))
     }
 
     /// It could not be deleted, or that is not known: another pair may try.
     pub(super) fn namespace_was_not_deleted(&self, namespace: &Object) {
-        self.deleting_namespaces.lock().remove(&namespace.key.name);
+        self.index(|index| index.namespaces.forget_deletion(&namespace.key.name));
     }
 
     /// Whether another pair of this run has deleted the namespace, and waits for its end.
-    pub(super) fn another_awaits_end_of(&self, namespace: &Object, pair: &ObjectKey) -> bool {
-        let deleting = self.deleting_namespaces.lock();
-        let deletion = deleting.get(&namespace.key.name).filter(|_| namespace.deleting);
-        deletion.is_some_and(|deletion| {
-            deletion.uid == namespace.uid && deletion.waits.as_ref().is_some_and(|waits| waits != pair)
-        })
+    pub(super) fn another_awaits_end_of(&self, namespace: &Object, pair: &PairKey) -> bool {
+        self.index(|index| index.namespaces.another_awaits_end_of(namespace, pair))
     }
 
     /// What other pairs do may have changed what an ending pair was found to be able to do: a namespace that was in use is
@@ -83,30 +52,29 @@ impl Section {
         }
         let shown = self.watches.namespaces.store().get(&object.key).filter(|shown| shown.uid == object.uid);
         if let Some(object) = shown.filter(|shown| self.owns(shown)) {
-            observed.namespace_end_is_awaited = self.another_awaits_end_of(&object, &observed.local_key);
+            observed.namespace_end_is_awaited = self.another_awaits_end_of(&object, &observed.pair);
             observed.namespace = Namespace::Present { object, ours: true };
         }
-        observed.namespace_in_use = self.is_in_use(&observed.local_key, &observed.remote_key);
+        observed.namespace_in_use = self.is_in_use(&observed.pair);
     }
 
     /// The pair that an owned namespace was made for.
-    pub(super) fn owner_in(&self, namespace: &Object) -> Option<ObjectKey> {
+    pub(super) fn owner_in(&self, namespace: &Object) -> Option<PairKey> {
         let owner = self.policy.marks.value_of(namespace, &self.policy.marks.owner)?;
         let key = ObjectKey::new(Arc::clone(&namespace.key.name), owner);
-        (self.owns(namespace) && self.mapping.remote_of(&key).is_some()).then_some(key)
+        self.mapping.pair_of_local(&key).filter(|_| self.owns(namespace))
     }
 
     /// A pair ended: whoever made the namespace may have been waiting for it.
-    pub(super) fn last_one_went(&self, local_key: &ObjectKey) {
-        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&local_key.namespace)));
+    pub(super) fn last_one_went(&self, pair: &PairKey) {
+        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&pair.local.namespace)));
         let Some(namespace) = namespace.filter(|namespace| !namespace.deleting) else { return };
         for section in self.sections_here() {
             if let Some(owner) = section.owner_in(&namespace)
-                && !(section.config.name == self.config.name && owner == *local_key)
+                && !(section.config.name == self.config.name && owner == *pair)
                 && section.is_running()
             {
-                section.asked.lock().keys.insert(owner);
-                section.asked_notify.notify_one();
+                section.ask_for([owner]);
             }
         }
     }
@@ -118,8 +86,7 @@ impl Section {
                 if self.mapping.remote_namespace_of(&namespace.key.name).is_some()
                     && let Some(owner) = peer.owner_in(&namespace)
                 {
-                    peer.asked.lock().keys.insert(owner);
-                    peer.asked_notify.notify_one();
+                    peer.ask_for([owner]);
                 }
             }
         }
@@ -129,17 +96,16 @@ impl Section {
     /// has yet to delete the namespace that it made for its own local object.
     pub(super) fn forget_terminated(&self, remote_key: &ObjectKey) {
         let is_needed = |peer: &Arc<Self>| {
-            let namespace = peer.mapping.local_of(remote_key).and_then(|local_key| {
+            let namespace = peer.mapping.pair_of_remote(remote_key).and_then(|pair| {
                 let namespaces = peer.watches.namespaces.store();
-                Some((namespaces.get(&ObjectKey::new("", Arc::clone(&local_key.namespace)))?, local_key))
+                Some((namespaces.get(&ObjectKey::new("", Arc::clone(&pair.local.namespace)))?, pair))
             });
             peer.config.name != self.config.name
                 && peer.is_running()
                 && Arc::ptr_eq(&peer.watches.remote, &self.watches.remote)
-                && namespace.is_some_and(|(namespace, key)| peer.owner_in(&namespace) == Some(key))
+                && namespace.is_some_and(|(namespace, pair)| peer.owner_in(&namespace) == Some(pair))
         };
-        let peers = self.peers.read().clone();
-        if !peers.iter().any(is_needed) {
+        if !self.peers().iter().any(is_needed) {
             self.watches.remote.store().forget(remote_key);
         }
     }
@@ -171,18 +137,18 @@ impl Section {
         let owner = marks.value_of(namespace, &marks.owner).filter(|_| !is_copy);
         let owner = owner.map(|owner| ObjectKey::new(Arc::clone(&namespace.key.name), owner));
         owner
-            .and_then(|owner| self.watches.remote.store().get(&self.mapping.remote_of(&owner)?))
+            .and_then(|owner| self.watches.remote.store().get(&self.mapping.pair_of_local(&owner)?.remote))
             .is_some_and(|remote| marks.holds(&remote))
     }
 
     /// The pair that a namespace's marks name as the one that it was made for by this section, where nothing proves it.
-    pub(super) fn claimed_in(&self, namespace: &Object) -> Option<ObjectKey> {
+    pub(super) fn claimed_in(&self, namespace: &Object) -> Option<PairKey> {
         let marks = &self.policy.marks;
         if marks.namespace_owner(namespace) != NamespaceOwner::Us || self.owns(namespace) {
             return None;
         }
         let key = ObjectKey::new(Arc::clone(&namespace.key.name), marks.value_of(namespace, &marks.owner)?);
-        self.mapping.remote_of(&key).is_some().then_some(key)
+        self.mapping.pair_of_local(&key)
     }
 
     /// Where the remote object that a local one records as its source lives, if not under the pair's key.
@@ -193,8 +159,7 @@ impl Section {
 
     /// All sections with the same local cluster, this one included.
     pub(super) fn sections_here(&self) -> Vec<Arc<Section>> {
-        let peers = self.peers.read();
-        peers.iter().filter(|peer| peer.config.local == self.config.local).cloned().collect()
+        self.peers().iter().filter(|peer| peer.config.local == self.config.local).cloned().collect()
     }
 
     /// The other sections whose objects may be in a local namespace of this one's.
@@ -206,10 +171,10 @@ impl Section {
     }
 
     /// Whether the local namespace of an ending pair has to stay: something of any section's lives in it, or is kept there.
-    pub(super) fn is_in_use(&self, local_key: &ObjectKey, remote_key: &ObjectKey) -> bool {
-        let namespace = &local_key.namespace;
-        self.lives_in(self, namespace, Some(remote_key))
-            || self.keeps(self, namespace, Some(local_key))
+    pub(super) fn is_in_use(&self, pair: &PairKey) -> bool {
+        let namespace = &pair.local.namespace;
+        self.lives_in(self, namespace, Some(&pair.remote))
+            || self.keeps(self, namespace, Some(&pair.local))
             || self
                 .others_here()
                 .any(|peer| self.lives_in(&peer, namespace, None) || self.keeps(&peer, namespace, None))
@@ -217,7 +182,7 @@ impl Section {
 
     /// A namespace is gone: what was noted of it is dropped, of its use also for sections that do not run here.
     pub(super) fn forget_namespace(&self, namespace: &str) {
-        self.deleting_namespaces.lock().remove(namespace);
+        self.index(|index| index.namespaces.forget_deletion(namespace));
         for section in self.sections_here() {
             if let Some(remote_namespace) = section.mapping.remote_namespace_of(namespace) {
                 section.namespace_use.forget(namespace, remote_namespace);
@@ -241,27 +206,21 @@ impl Section {
             )
     }
 
-    /// Whether a local object must not go with its namespace: it is paused, or it is ours and its remote object is not
-    /// known to be going, or came from another remote cluster. What was never ours is deleted with a namespace of ours.
+    /// Whether a local object must not go with its namespace, by rule 3, or since its source lives elsewhere.
     pub(super) fn must_be_kept(&self, local_key: &ObjectKey) -> bool {
         let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);
-        let Some(remote_key) = self.mapping.remote_of(local_key) else { return false };
+        let Some(PairKey { remote: remote_key, .. }) = self.mapping.pair_of_local(local_key) else { return false };
         let Some(local) = self.watches.local.store().get(local_key).filter(|local| !local.deleting) else {
             return false;
         };
-        let (is_paused, is_going) = match remotes.get(&remote_key) {
-            Some(remote) => (marks.is_paused(&remote), remote.deleting),
-            None => (false, remotes.absence(&remote_key).seen_terminating),
-        };
+        let remote = remotes.get(&remote_key);
+        let seen_terminating = remote.is_none() && remotes.absence(&remote_key).seen_terminating;
         if let Some(source) = marks.value_of(&local, &marks.remote_uid)
             && remotes.key_of(source).is_none()
         {
             self.namespace_use.await_source(source, local_key);
         }
-        is_paused
-            || marks.is_paused(&local)
-            || (!is_going && is_ours(&local, &self.policy))
-            || (ownership::is_adopted(&local, &self.policy) && !self.policy.delete_adopted)
+        ending::must_be_kept(&local, remote.as_deref(), seen_terminating, &self.policy)
             || self.source_lives_at(&local, &remote_key).is_some()
             || self.is_from_elsewhere(&local)
     }
@@ -280,10 +239,9 @@ impl Section {
             )
     }
 
-    /// Whether a remote object is this section's and lives, or is paused: then nothing is done for it, its deletion included.
+    /// Whether a remote object is this section's and keeps its local namespace.
     pub(super) fn counts_as_living(&self, remote_key: &ObjectKey) -> bool {
         let remote = self.watches.remote.store().get(remote_key);
-        remote.is_some_and(|remote| !remote.deleting || self.policy.marks.is_paused(&remote))
-            && self.mapping.local_of(remote_key).is_some()
+        remote.is_some_and(|remote| ending::lives(&remote, &self.policy)) && self.mapping.covers_remote(remote_key)
     }
 }

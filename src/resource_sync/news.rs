@@ -6,12 +6,12 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::config::Adopt;
-use super::ownership;
-use super::patch;
+use super::ending;
+use super::index::Shown;
+use super::metrics::Direction;
+use super::names::PairKey;
 use super::plan::{self, Harm};
 use super::section::Section;
-use super::settled::Settled;
 use crate::cluster::{Follower, Object, ObjectKey, Watch};
 
 /// What a watch is to a section.
@@ -30,23 +30,13 @@ pub(super) enum Role {
 }
 
 impl Section {
-    /// Compares what the watches show with our last writes, at the very event that shows them.
-    fn settle(&self, local_key: &ObjectKey, remote_key: &ObjectKey) {
-        let mut table = self.table.lock();
-        if let Some(pair) = table.get(local_key) {
-            let remote = self.watches.remote.store().get(remote_key);
-            let local = self.watches.local.store().get(local_key);
-            pair.settled.observe(remote.as_deref(), local.as_deref(), &self.policy);
-        }
-    }
-
-    /// The local keys that news of a watched object concern.
-    fn concerned(&self, role: Role, watch: &Watch, key: &ObjectKey) -> Vec<ObjectKey> {
+    /// The pairs that news of a watched object concern.
+    fn concerned(&self, role: Role, watch: &Watch, key: &ObjectKey) -> Vec<PairKey> {
         match role {
-            Role::Remote => self.mapping.local_of(key).into_iter().collect(),
-            Role::Local => self.mapping.remote_of(key).map(|_| key.clone()).into_iter().collect(),
+            Role::Remote => self.mapping.pair_of_remote(key).into_iter().collect(),
+            Role::Local => self.mapping.pair_of_local(key).into_iter().collect(),
             Role::Namespaces => {
-                let mut keys: BTreeSet<ObjectKey> = BTreeSet::new();
+                let mut keys: BTreeSet<PairKey> = BTreeSet::new();
                 if let Some(remote_namespace) = self.mapping.remote_namespace_of(&key.name) {
                     if watch.store().get(key).is_none() {
                         for key in self.watches.remote.store().terminated_in(remote_namespace) {
@@ -56,21 +46,21 @@ impl Section {
                     }
                     let remotes = self.watches.remote.store().names_in_namespace(remote_namespace);
                     let remotes = remotes.into_iter().map(|name| ObjectKey::new(remote_namespace, name));
-                    keys.extend(remotes.filter_map(|key| self.mapping.local_of(&key)));
+                    keys.extend(remotes.filter_map(|key| self.mapping.pair_of_remote(&key)));
                     let locals = self.watches.local.store().names_in_namespace(&key.name);
                     let locals = locals.into_iter().map(|name| ObjectKey::new(Arc::clone(&key.name), name));
-                    keys.extend(locals.filter(|key| self.mapping.remote_of(key).is_some()));
+                    keys.extend(locals.filter_map(|key| self.mapping.pair_of_local(&key)));
                 }
                 if let Some(namespace) = watch.store().get(key) {
                     keys.extend(self.owner_in(&namespace).or_else(|| self.claimed_in(&namespace)));
                 }
-                keys.extend(self.table.lock().keys_in(&key.name).cloned());
+                self.index(|index| keys.extend(index.table.keys_in(&key.name).cloned()));
                 keys.into_iter().collect()
             }
             Role::Secrets => {
                 let owner = watch.store().get(key).and_then(|secret| secret.controller.clone());
                 let owner = owner.map(|owner| ObjectKey::new(Arc::clone(&key.namespace), owner.name));
-                owner.filter(|key| self.mapping.remote_of(key).is_some()).into_iter().collect()
+                owner.and_then(|key| self.mapping.pair_of_local(&key)).into_iter().collect()
             }
             Role::RemoteSecrets => {
                 // By the local secret: the one on the remote may have lost its owner, or be gone.
@@ -81,10 +71,10 @@ impl Section {
                     if self.mapping.remote_secret_name(name) == *key.name {
                         let secret = secrets.store().get(&ObjectKey::new(namespace.as_str(), name.as_str()));
                         let owner = secret.and_then(|secret| secret.controller.clone());
-                        keys.extend(owner.map(|owner| ObjectKey::new(namespace.as_str(), owner.name)));
+                        let owner = owner.map(|owner| ObjectKey::new(namespace.as_str(), owner.name));
+                        keys.extend(owner.and_then(|key| self.mapping.pair_of_local(&key)));
                     }
                 }
-                keys.retain(|key| self.mapping.remote_of(key).is_some());
                 keys
             }
         }
@@ -92,59 +82,52 @@ impl Section {
 
     /// Notes what would harm the pair, as far as many pairs at once may suffer it, or that nothing threatens it any more;
     /// before anybody acts on it. Returns whether that may free others.
-    pub(super) fn look_for_suspect(&self, local_key: &ObjectKey, remote_key: &ObjectKey) -> bool {
-        let (remotes, locals) = (self.watches.remote.store(), self.watches.local.store());
-        let (remote, local) = (remotes.get(remote_key), locals.get(local_key));
-        let harm = match &remote {
-            Some(remote) => self.harm_to_living(remote, local.as_deref()),
-            None if remotes.absence(remote_key).seen_terminating => None,
-            None => self.would_go(local_key, local.as_deref()).then_some(Harm::Delete),
-        };
-        let mut guard = self.guard.lock();
-        let Some(harm) = harm else { return guard.clear(local_key) };
-        let own = local.as_deref().is_none_or(|local| self.is_own(local, remote.as_deref()));
-        guard.suspect(local_key.clone(), harm, own);
-        false
+    pub(super) fn look_for_suspect(&self, key: &PairKey) -> bool {
+        let (remote, local) =
+            (self.watches.remote.store().get(&key.remote), self.watches.local.store().get(&key.local));
+        let threat = self.threat_to(key, remote.as_deref(), local.as_deref());
+        self.index(|index| index.suspect(key, threat))
     }
 
-    /// Whether the plan would delete the local side of a missing remote object. What is going already has been counted.
-    fn would_go(&self, local_key: &ObjectKey, local: Option<&Object>) -> bool {
-        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&local_key.namespace)));
-        let owned = namespace.is_some_and(|namespace| !namespace.deleting && self.owns(&namespace));
-        local.map_or(owned, |local| {
-            !local.deleting
-                && !self.is_from_elsewhere(local)
-                && !self.policy.marks.is_paused(local)
-                && (owned
-                    || ownership::is_ours(local, &self.policy)
-                    || ownership::is_adopted(local, &self.policy)
-                    || ownership::may_go_unclaimed(local, &self.policy))
-        })
-    }
-
-    /// What the plan would do to a pair whose remote object lives.
-    fn harm_to_living(&self, remote: &Object, local: Option<&Object>) -> Option<Harm> {
-        let local = local.filter(|local| !remote.deleting && !local.deleting)?;
-        if self.policy.marks.is_paused(remote) || self.policy.marks.is_paused(local) || self.is_from_elsewhere(local) {
+    /// What would harm a pair, as far as many pairs at once may suffer it, and whether it is one of the section's own.
+    fn threat_to(&self, key: &PairKey, remote: Option<&Object>, local: Option<&Object>) -> Option<(Harm, bool)> {
+        if local.is_some_and(|local| self.is_from_elsewhere(local)) {
             return None;
         }
-        if ownership::is_stranger(local, remote, &self.policy) {
-            let differs = || patch::content_change(remote, local, &self.policy, &Settled::default()).is_some();
-            return (self.policy.adopt == Adopt::Always && differs()).then_some(Harm::Overwrite);
-        }
-        (self.policy.write_back && plan::clears_status(remote, local, &self.policy)).then_some(Harm::ClearStatus)
+        let harm = match remote {
+            Some(remote) => plan::harm_to_living(remote, local?, &self.policy)?,
+            None if self.watches.remote.store().absence(&key.remote).seen_terminating => return None,
+            None => ending::would_go(local, self.owns_namespace_of(key), &self.policy).then_some(Harm::Delete)?,
+        };
+        Some((harm, local.is_none_or(|local| self.is_own(local, remote))))
+    }
+
+    /// Whether the local namespace of a pair is there to stay, and ours.
+    fn owns_namespace_of(&self, key: &PairKey) -> bool {
+        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&key.local.namespace)));
+        namespace.is_some_and(|namespace| !namespace.deleting && self.owns(&namespace))
+    }
+
+    /// A watch shows something of a pair: it is compared with our last writes, at the very event that shows them, and the
+    /// guard knows what it threatens. Returns whether that may free others.
+    fn shown(&self, role: Role, key: &PairKey) -> bool {
+        let direction = match role {
+            Role::Remote => Direction::Spec,
+            Role::Local => Direction::Status,
+            Role::Namespaces | Role::Secrets | Role::RemoteSecrets => return false,
+        };
+        let (remote, local) =
+            (self.watches.remote.store().get(&key.remote), self.watches.local.store().get(&key.local));
+        let (remote, local) = (remote.as_deref(), local.as_deref());
+        let shown = Shown { remote, local, threat: self.threat_to(key, remote, local), direction };
+        self.index(|index| index.shown(key, &shown, &self.policy, Instant::now()))
     }
 
     async fn news(&self, role: Role, watch: &Watch, key: &ObjectKey) {
         let mut freed = false;
-        for local_key in self.concerned(role, watch, key) {
-            let Some(remote_key) = self.mapping.remote_of(&local_key) else { continue };
-            if matches!(role, Role::Remote | Role::Local) {
-                self.settle(&local_key, &remote_key);
-                freed |= self.look_for_suspect(&local_key, &remote_key);
-                self.note_arrival(role, &local_key);
-            }
-            self.request(local_key).await;
+        for pair in self.concerned(role, watch, key) {
+            freed |= self.shown(role, &pair);
+            self.request(pair).await;
         }
         if freed {
             self.suspects_may_go();
@@ -157,19 +140,11 @@ impl Section {
         let is_attended = |section: &Self| {
             section.is_running()
                 && std::ptr::eq(Arc::as_ptr(&section.watches.remote), watch)
-                && section.mapping.local_of(remote_key).is_some()
+                && section.mapping.covers_remote(remote_key)
         };
-        if watch.store().get(remote_key).is_none() && !self.peers.read().iter().any(|peer| is_attended(peer)) {
+        if watch.store().get(remote_key).is_none() && !self.peers().iter().any(|peer| is_attended(peer)) {
             watch.store().forget(remote_key);
         }
-    }
-
-    fn note_arrival(&self, role: Role, key: &ObjectKey) {
-        let now = Instant::now();
-        let mut table = self.table.lock();
-        let pair = table.pair(key);
-        let since = if role == Role::Remote { &mut pair.spec_since } else { &mut pair.status_since };
-        since.get_or_insert(now);
     }
 }
 
@@ -183,8 +158,8 @@ impl Follower for Following {
     fn wants(&self, key: &ObjectKey) -> bool {
         let mapping = &self.section.mapping;
         match self.role {
-            Role::Remote => mapping.local_of(key).is_some(),
-            Role::Local => mapping.remote_of(key).is_some(),
+            Role::Remote => mapping.covers_remote(key),
+            Role::Local => mapping.covers_local(key),
             Role::Namespaces => mapping.remote_namespace_of(&key.name).is_some(),
             Role::Secrets => mapping.remote_namespace_of(&key.namespace).is_some(),
             Role::RemoteSecrets => true,
@@ -227,18 +202,17 @@ impl Follower for Following {
         if begins {
             section.write_left_fields_again();
         }
-        let keys = if first || begins {
+        let keys: BTreeSet<PairKey> = if first || begins {
             section.all_pairs()
         } else {
             vanished.iter().flat_map(|key| section.concerned(self.role, watch, key)).collect()
         };
         // All suspects are known to the guard before the first of them is acted upon.
         for key in &keys {
-            if let Some(remote_key) = section.mapping.remote_of(key) {
-                section.look_for_suspect(key, &remote_key);
-            }
+            section.look_for_suspect(key);
         }
-        keys.into_iter().collect()
+        // A watch carries keys of objects through the end of a list.
+        keys.into_iter().map(|key| key.local).collect()
     }
 
     fn listed<'a>(&'a self, _: &'a Watch, _: bool, noted: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
@@ -247,7 +221,7 @@ impl Follower for Following {
             if !section.is_listed() {
                 return;
             }
-            for key in noted {
+            for key in noted.iter().filter_map(|key| section.mapping.pair_of_local(key)) {
                 section.request(key).await;
             }
             // Nobody gets a verdict while a list is going on.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::names::PairKey;
 use crate::actor::{Observe, Outcome};
-use crate::cluster::ObjectKey;
 use crate::config::SectionName;
 use crate::telemetry::{ReconcileResult, WorkqueueMetrics};
 
@@ -15,7 +15,7 @@ use crate::telemetry::{ReconcileResult, WorkqueueMetrics};
 pub struct QueueMetrics {
     metrics: WorkqueueMetrics,
     /// As many as there are keys that wait for their delay.
-    retries: Mutex<HashMap<ObjectKey, Instant>>,
+    retries: Mutex<HashMap<PairKey, Instant>>,
 }
 
 impl QueueMetrics {
@@ -25,7 +25,7 @@ impl QueueMetrics {
     }
 
     /// How long it is until a key runs again, where it waits for a delay.
-    pub fn retried_in(&self, key: &ObjectKey, now: Instant) -> Option<Duration> {
+    pub fn retried_in(&self, key: &PairKey, now: Instant) -> Option<Duration> {
         self.retries.lock().get(key).map(|due| due.saturating_duration_since(now))
     }
 
@@ -35,17 +35,17 @@ impl QueueMetrics {
     }
 }
 
-impl Observe<ObjectKey> for QueueMetrics {
-    fn added(&self, _: &ObjectKey) {
+impl Observe<PairKey> for QueueMetrics {
+    fn added(&self, _: &PairKey) {
         self.metrics.added();
     }
 
-    fn started(&self, key: &ObjectKey, waited: Duration) {
+    fn started(&self, key: &PairKey, waited: Duration) {
         self.retries.lock().remove(key);
         self.metrics.started(waited);
     }
 
-    fn finished(&self, _: &ObjectKey, took: Duration, outcome: &Outcome) {
+    fn finished(&self, _: &PairKey, took: Duration, outcome: &Outcome) {
         self.metrics.finished(
             took,
             match outcome {
@@ -57,12 +57,12 @@ impl Observe<ObjectKey> for QueueMetrics {
         );
     }
 
-    fn retried(&self, key: &ObjectKey, delay: Duration) {
+    fn retried(&self, key: &PairKey, delay: Duration) {
         self.retries.lock().insert(key.clone(), Instant::now() + delay);
         self.metrics.retried();
     }
 
-    fn panicked(&self, key: &ObjectKey, message: &str) {
+    fn panicked(&self, key: &PairKey, message: &str) {
         self.metrics.finished(Duration::ZERO, ReconcileResult::Error);
         tracing::error!(%key, message, "reconcile panicked");
     }

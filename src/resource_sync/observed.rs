@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::contention::Contended;
 use super::elsewhere::{Clusters, Elsewhere};
 use super::former::{Place, Renewal};
+use super::names::PairKey;
 use super::patch;
 use super::plan::{Harm, Policy, Step};
 use super::secrets::SecretView;
@@ -54,10 +55,8 @@ pub enum Namespace {
 #[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
 #[derive(Debug, Clone)]
 pub struct Observed {
-    /// Key of the local object, which exists or is to be made.
-    pub local_key: ObjectKey,
-    /// Key of the remote object.
-    pub remote_key: ObjectKey,
+    /// Keys of the two objects, each of which exists, is to be made or is gone.
+    pub pair: PairKey,
     /// The remote object.
     pub remote: Remote,
     /// The local object.
@@ -183,8 +182,8 @@ impl Observed {
             Step::NoteSecretHash(name) => self.change_secret(name, SecretView::noted),
             Step::CreateNamespace => {
                 let marks = &policy.marks;
-                let mut object = blank(ObjectKey::new("", Arc::clone(&self.local_key.namespace)), written);
-                object.annotations = marks.of_namespace(&self.local_key, &self.clusters.remote);
+                let mut object = blank(ObjectKey::new("", Arc::clone(&self.pair.local.namespace)), written);
+                object.annotations = marks.of_namespace(&self.pair.local, &self.clusters.remote);
                 object.owned = vec![OwnedKeys {
                     manager: policy.manager(),
                     annotations: object.annotations.keys().cloned().collect(),
@@ -194,9 +193,9 @@ impl Observed {
             }
             Step::CreateLocal => {
                 if let Some(remote) = self.remote_object() {
-                    let mut object = blank(self.local_key.clone(), written);
+                    let mut object = blank(self.pair.local.clone(), written);
                     let (labels, annotations) =
-                        patch::desired_metadata(remote, &self.local_key, policy, &self.clusters);
+                        patch::desired_metadata(remote, &self.pair.local, policy, &self.clusters);
                     object.content = remote.content.clone();
                     object.owned = vec![OwnedKeys {
                         manager: policy.manager(),

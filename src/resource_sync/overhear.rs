@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+use super::names::PairKey;
 use super::section::Section;
 use crate::cluster::{Follower, ObjectKey, Watch};
 
@@ -26,26 +27,29 @@ pub(super) struct Overhearing {
 }
 
 impl Overhearing {
-    fn local_key(&self, key: &ObjectKey) -> Option<ObjectKey> {
+    fn pair_of(&self, key: &ObjectKey) -> Option<PairKey> {
         match self.side {
-            Side::Remote => self.peer.mapping.local_of(key),
-            Side::Local => self.peer.mapping.remote_of(key).map(|_| key.clone()),
+            Side::Remote => self.peer.mapping.pair_of_remote(key),
+            Side::Local => self.peer.mapping.pair_of_local(key),
         }
     }
 
     /// The pair that made the namespace of a peer's object, where it is ending: while it lives the namespace stays anyway.
-    fn ending_owner_beside(&self, key: &ObjectKey) -> Option<ObjectKey> {
-        let namespace = ObjectKey::new("", self.local_key(key)?.namespace);
+    fn ending_owner_beside(&self, key: &ObjectKey) -> Option<PairKey> {
+        let namespace = ObjectKey::new("", self.pair_of(key)?.local.namespace);
         let namespace = self.section.watches.namespaces.store().get(&namespace)?;
         let owner = self.section.owner_in(&namespace)?;
-        let remote = self.section.watches.remote.store().get(&self.section.mapping.remote_of(&owner)?);
+        let remote = self.section.watches.remote.store().get(&owner.remote);
         remote.is_none_or(|remote| remote.deleting).then_some(owner)
     }
 }
 
 impl Follower for Overhearing {
     fn wants(&self, key: &ObjectKey) -> bool {
-        self.local_key(key).is_some()
+        match self.side {
+            Side::Remote => self.peer.mapping.covers_remote(key),
+            Side::Local => self.peer.mapping.covers_local(key),
+        }
     }
 
     fn changed<'a>(&'a self, _: &'a Watch, key: &'a ObjectKey) -> BoxFuture<'a, ()> {

@@ -83,6 +83,18 @@ pub(super) fn marks_prove(object: &Object, policy: &Policy) -> Result<(), Unprov
     if policy.managers.iter().any(|manager| owns(manager)) { Ok(()) } else { Err(Unproven::WrittenByOthers) }
 }
 
+/// Whether a local object is of one of the section's own pairs: proved to be, marked by an earlier release, or in step with
+/// its remote one before.
+pub fn is_own(local: &Object, remote: Option<&Object>, policy: &Policy) -> bool {
+    let marks = &policy.marks;
+    let is_marked = || marks.value_of(local, &marks.remote_uid).is_some();
+    match proof(local, policy) {
+        Ok(()) => true,
+        Err(Unproven::Unnamed) if is_marked() => true,
+        Err(_) => remote.is_some_and(|remote| was_in_step(remote, policy)),
+    }
+}
+
 /// Whether a local object is a stranger to its living remote one: it was there before this section, which neither marked
 /// it nor ever had the pair in step.
 pub fn is_stranger(local: &Object, remote: &Object, policy: &Policy) -> bool {

@@ -9,12 +9,14 @@ use std::sync::Arc;
 
 use super::config::{Adopt, KeyPattern, Metadata, SpecPointer, SyncConfig, Unclaimed};
 use super::contention::Contended;
+use super::ending;
+pub use super::ending::detach;
 use super::former::{Place, Renewal};
-use super::marks::{Marks, NamespaceOwner};
+use super::marks::Marks;
 pub use super::observed::{Absence, Namespace, Observed, Remote};
 use super::ownership::{self, Unproven};
 use super::patch::{self, LocalChange};
-use super::settled::fingerprint;
+use super::settled::{Settled, fingerprint};
 use crate::cluster::{CanonicalJson, FIELD_MANAGER, Object};
 use crate::state::is_state_object;
 
@@ -258,18 +260,18 @@ pub fn next(observed: &Observed, policy: &Policy) -> Next {
         return if is_to_let_go { Next::Do(Step::RemoveFinalizer) } else { Next::Rest(Rest::OtherCluster) };
     }
     match &observed.remote {
-        Remote::Present(remote) if remote.deleting => ending(observed, policy, Some(remote), true),
+        Remote::Present(remote) if remote.deleting => ending::next(observed, policy, Some(remote), true),
         Remote::Present(remote) => living(observed, policy, remote),
         Remote::Absent(Absence::LeftSelector(remote)) if remote.deleting => {
-            ending(observed, policy, Some(remote), true)
+            ending::next(observed, policy, Some(remote), true)
         }
-        Remote::Absent(Absence::LeftSelector(remote)) => letting_go(observed, policy, remote),
-        Remote::Absent(absence) => ending(observed, policy, None, *absence != Absence::Unexplained),
+        Remote::Absent(Absence::LeftSelector(remote)) => ending::letting_go(observed, policy, remote),
+        Remote::Absent(absence) => ending::next(observed, policy, None, *absence != Absence::Unexplained),
     }
 }
 
 /// The state of a section, of whichever daemon and on either side, is nobody's copy and nobody's original.
-fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
+pub(super) fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
     if !policy.has_states {
         return None;
     }
@@ -394,7 +396,7 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         }
     }
     // Last, and by the pair that it was made for: where namespaces may not be patched, everything else goes on.
-    if namespace_names(observed, policy)
+    if ending::namespace_names(observed, policy)
         && let Namespace::Present { object, .. } = &observed.namespace
         && let Some(renewal) =
             may_renew(Place::Namespace).then(|| Renewal::of_namespace(object, policy, &observed.clusters)).flatten()
@@ -411,6 +413,20 @@ pub fn clears_status(remote: &Object, local: &Object, policy: &Policy) -> bool {
     is_blank(&local.status) && !is_blank(&remote.status) && ownership::has_notes(remote, policy)
 }
 
+/// What the rules would do to a pair whose remote object lives, as far as it harms when it happens to many at once: told
+/// from the two objects alone, before any of them is acted upon.
+pub fn harm_to_living(remote: &Object, local: &Object, policy: &Policy) -> Option<Harm> {
+    let is_left_alone = |object: &Object| object.deleting || policy.marks.is_paused(object);
+    if is_left_alone(remote) || is_left_alone(local) {
+        return None;
+    }
+    if ownership::is_stranger(local, remote, policy) {
+        let differs = || patch::content_change(remote, local, policy, &Settled::default()).is_some();
+        return (policy.adopt == Adopt::Always && differs()).then_some(Harm::Overwrite);
+    }
+    (policy.write_back && clears_status(remote, local, policy)).then_some(Harm::ClearStatus)
+}
+
 /// The longest text of a noted error, in characters.
 const LONGEST_ERROR: usize = 1024;
 
@@ -422,142 +438,4 @@ pub fn rejected(observed: &Observed, policy: &Policy, step: &Step, reason: &str)
     }
     let text: String = format!("{}: {reason}", step.name()).chars().take(LONGEST_ERROR).collect();
     (remote.annotation(&policy.marks.sync_error) != Some(&text)).then(|| Step::NoteError(Some(text.into())))
-}
-
-/// Rule 3: the remote object is missing or being deleted. `explained`: it may be acted upon.
-fn ending(observed: &Observed, policy: &Policy, remote: Option<&Object>, explained: bool) -> Next {
-    let our_finalizer = remote.is_some() && observed.is_held_here(policy);
-    let adopted = observed.local.as_deref().filter(|local| {
-        // What was there before its remote object outlives it.
-        ownership::is_adopted(local, policy) && !policy.delete_adopted && !local.deleting
-    });
-    if adopted.is_some() {
-        return if explained { giving_up(observed, policy, remote) } else { Next::ConfirmAbsence };
-    }
-    let namespace = match &observed.namespace {
-        Namespace::Present { object, ours: true } if !observed.namespace_in_use => Some(object),
-        _ => None,
-    };
-    // One pair waits for the end of the namespace; the others need not, once their local objects are gone.
-    let need_not_wait = our_finalizer && observed.namespace_end_is_awaited;
-    if let Some(namespace) = namespace.filter(|namespace| !(namespace.deleting && need_not_wait)) {
-        if namespace.deleting {
-            // A pair without objects has nothing to wait for, and nobody would ask for it when the namespace is gone.
-            let is_gone = remote.is_none() && observed.local.is_none();
-            return Next::Rest(if is_gone { Rest::Gone } else { Rest::NamespaceTerminating });
-        }
-        if observed.source_lives_at.is_some() {
-            return Next::Rest(Rest::MappingChanged);
-        }
-        if !explained {
-            return Next::ConfirmAbsence;
-        }
-        return Next::Do(Step::DeleteNamespace);
-    }
-    if let Some(local) = &observed.local {
-        let proof = ownership::proof(local, policy);
-        // Without the generations that are noted in the end, the finalizer says only that something was to be made.
-        let was_in_step = remote.is_some_and(|remote| our_finalizer && ownership::was_in_step(remote, policy));
-        let ours = (was_in_step && !observed.local_was_there) || proof.is_ok() || namespace_names(observed, policy);
-        // A copy has the source of what it was copied from.
-        let is_copy = matches!(proof, Err(Unproven::Unmarked | Unproven::NamesAnother)) && !ours;
-        let kept = if observed.source_lives_at.is_some() && !is_copy {
-            Some(Rest::MappingChanged)
-        } else if !ours && !ownership::may_go_unclaimed(local, policy) {
-            Some(Rest::Unclaimed(proof.err().unwrap_or(Unproven::Unmarked)))
-        } else {
-            None
-        };
-        if let Some(rest) = kept {
-            // The remote object has nothing to wait for here.
-            return if our_finalizer { Next::Do(Step::RemoveFinalizer) } else { Next::Rest(rest) };
-        }
-        if local.deleting {
-            return Next::Rest(Rest::LocalTerminating);
-        }
-        if !explained {
-            return Next::ConfirmAbsence;
-        }
-        return Next::Do(Step::DeleteLocal);
-    }
-    if our_finalizer {
-        return Next::Do(Step::RemoveFinalizer);
-    }
-    Next::Rest(match &observed.namespace {
-        Namespace::Present { object, ours: false } if claims(object, observed, policy) => {
-            match ownership::namespace_proof(object, policy) {
-                Err(unproven) => Rest::Unclaimed(unproven),
-                Ok(()) => Rest::Gone,
-            }
-        }
-        _ => Rest::Gone,
-    })
-}
-
-/// Whether a namespace's marks say that this section made it for this pair's local object, proved or not.
-fn claims(namespace: &Object, observed: &Observed, policy: &Policy) -> bool {
-    policy.marks.namespace_owner(namespace) == NamespaceOwner::Us
-        && policy.marks.value_of(namespace, &policy.marks.owner) == Some(&*observed.local_key.name)
-}
-
-/// Whether the local namespace was made for this very object: what else lives there, others may have made.
-fn namespace_names(observed: &Observed, policy: &Policy) -> bool {
-    matches!(&observed.namespace, Namespace::Present { ours: true, object }
-        if policy.marks.value_of(object, &policy.marks.owner) == Some(&*observed.local_key.name))
-}
-
-/// The remote object lives but is no longer selected: the pair is let go, the local object kept.
-fn letting_go(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
-    // Without a local object of ours nothing is lost.
-    let releases = observed.local.as_deref().is_some_and(|local| patch::let_go(local, policy).is_some());
-    if releases && observed.permitted != Some(Harm::LetGo) {
-        return Next::AskGuard(Harm::LetGo);
-    }
-    giving_up(observed, policy, Some(remote))
-}
-
-/// Our marks come off, and nothing is deleted. The finalizer first: while it is there it says that the local object is ours.
-fn giving_up(observed: &Observed, policy: &Policy, remote: Option<&Object>) -> Next {
-    if remote.is_some() && observed.is_held_here(policy) {
-        return Next::Do(Step::RemoveFinalizer);
-    }
-    // With the marks the namespace would be deleted with the last selected object, and the kept one with it. Without a
-    // kept one, nobody would be left to delete it.
-    if (observed.local.is_some() || !observed.namespace_in_use) && owner_mark_is_ours(observed, policy) {
-        return Next::Do(Step::ReleaseNamespace);
-    }
-    if let Some(change) = observed.local.as_deref().and_then(|local| patch::let_go(local, policy)) {
-        return Next::Do(Step::ReleaseLocal(change));
-    }
-    Next::Rest(Rest::Gone)
-}
-
-fn owner_mark_is_ours(observed: &Observed, policy: &Policy) -> bool {
-    matches!(&observed.namespace, Namespace::Present { ours: true, object } if policy.marks.value_of(object, &policy.marks.owner).is_some())
-}
-
-/// Ends the pair for good: nothing of ours stays, on either side, and nothing is deleted. `local_gone`: the local
-/// cluster is gone for ever.
-pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
-    if let Some(next) = left_out(observed, policy) {
-        return next;
-    }
-    if observed.is_held_here(policy) {
-        return Next::Do(Step::RemoveFinalizer);
-    }
-    let notes_error = |remote: &Arc<Object>| remote.annotation(&policy.marks.sync_error).is_some();
-    if policy.write_back && observed.other_holder(policy).is_none() && observed.remote_object().is_some_and(notes_error)
-    {
-        return Next::Do(Step::NoteError(None));
-    }
-    if !local_gone {
-        let local = observed.local.as_deref().filter(|_| observed.other_source(policy).is_none());
-        if let Some(change) = local.and_then(|local| patch::release(local, policy)) {
-            return Next::Do(Step::ReleaseLocal(change));
-        }
-        if owner_mark_is_ours(observed, policy) {
-            return Next::Do(Step::ReleaseNamespace);
-        }
-    }
-    Next::Rest(Rest::Gone)
 }

@@ -7,16 +7,16 @@ use std::time::SystemTime;
 
 use tokio::time::Instant;
 
+use super::ending;
 use super::events::PairEvent;
 use super::guard::{Bounds, Sending};
-use super::ownership::{self, Unproven};
-use super::plan::{Absence, Harm, Namespace, Observed, Remote, Step, clears_status};
+use super::names::PairKey;
+use super::ownership;
+use super::plan::{Absence, Harm, Namespace, Observed, Remote, Step};
 use super::section::Section;
 use crate::cluster::{Error, Object, ObjectKey};
 use crate::state::NotDurable;
 
-/// The section's own objects are counted again after this.
-const COUNTED_FOR: std::time::Duration = std::time::Duration::from_secs(1);
 /// So many keys are named in a log line and in the report.
 pub(super) const NAMED: usize = 20;
 
@@ -31,16 +31,7 @@ impl Section {
     /// Whether a local object is of one of the section's own pairs: proved to be, marked by an earlier release, or in step
     /// with its remote one before; and not from another remote cluster.
     pub(super) fn is_own(&self, local: &Object, remote: Option<&Object>) -> bool {
-        if self.is_from_elsewhere(local) {
-            return false;
-        }
-        let marked_earlier = || {
-            self.policy.marks.value_of(local, &self.policy.marks.remote_uid).is_some()
-                && ownership::proof(local, &self.policy) == Err(Unproven::Unnamed)
-        };
-        ownership::is_ours(local, &self.policy)
-            || marked_earlier()
-            || remote.is_some_and(|remote| ownership::was_in_step(remote, &self.policy))
+        !self.is_from_elsewhere(local) && ownership::is_own(local, remote, &self.policy)
     }
 
     /// Whether the pair is the section's own.
@@ -52,21 +43,17 @@ impl Section {
     /// How many pairs of its own the section has. Watches are shared, so they are counted, at most once a second.
     pub(super) fn own_pairs(&self) -> usize {
         let now = Instant::now();
-        let mut counted = self.counted.lock();
-        match *counted {
-            Some((when, count)) if now.saturating_duration_since(when) < COUNTED_FOR => count,
-            _ => {
-                let remotes = self.watches.remote.store();
-                let is_own = |local: &Arc<Object>| {
-                    self.mapping
-                        .remote_of(&local.key)
-                        .is_some_and(|key| self.is_own(local, remotes.get(&key).as_deref()))
-                };
-                let count = self.watches.local.store().objects().iter().filter(|local| is_own(local)).count();
-                *counted = Some((now, count));
-                count
-            }
+        if let Some(count) = self.index(|index| index.own_pairs(now)) {
+            return count;
         }
+        let remotes = self.watches.remote.store();
+        let is_own = |local: &Arc<Object>| {
+            let pair = self.mapping.pair_of_local(&local.key);
+            pair.is_some_and(|pair| self.is_own(local, remotes.get(&pair.remote).as_deref()))
+        };
+        let count = self.watches.local.store().objects().iter().filter(|local| is_own(local)).count();
+        self.index(|index| index.counted_own_pairs(count, now));
+        count
     }
 
     /// What the guard's limit depends on.
@@ -87,34 +74,20 @@ impl Section {
             *sources = Sources { list, keys: Some(self.remote_cluster().uids(&kind).await?) };
         }
         let found = sources.keys.as_ref().and_then(|keys| keys.get(source));
-        Ok(found.filter(|key| **key != observed.remote_key).cloned())
+        Ok(found.filter(|key| **key != observed.pair.remote).cloned())
     }
 
     /// What a step would do that the guard counts, and to how many objects.
     pub(super) fn harm_of(&self, step: &Step, observed: &Observed) -> Option<(Harm, usize)> {
-        let is_missing = matches!(&observed.remote, Remote::Absent(Absence::Confirmed));
-        match step {
-            Step::DeleteLocal if is_missing => Some((Harm::Delete, 1)),
-            Step::DeleteNamespace if is_missing => {
-                let Namespace::Present { object, .. } = &observed.namespace else { return None };
-                let locals = self.watches.local.store();
-                Some((Harm::Delete, locals.count_in_namespace(&object.key.name).max(1)))
-            }
-            Step::ReleaseLocal(_) if is_missing || observed.permitted == Some(Harm::LetGo) => Some((Harm::LetGo, 1)),
-            Step::AdoptLocal(_) if observed.permitted == Some(Harm::Overwrite) => Some((Harm::Overwrite, 1)),
-            Step::WriteRemoteStatus => {
-                let (remote, local) = (observed.remote_object()?, observed.local.as_deref()?);
-                clears_status(remote, local, &self.policy).then_some((Harm::ClearStatus, 1))
-            }
-            _ => None,
-        }
+        let locals = self.watches.local.store();
+        ending::harm_of(step, observed, &self.policy, |namespace| locals.count_in_namespace(namespace))
     }
 
     /// Counts what is about to be sent, so that it counts whatever becomes of the answer and of this process. An error: it
     /// can't be remembered, must not be sent, and is not counted.
     pub(super) async fn count_harm(
         &self,
-        key: &ObjectKey,
+        key: &PairKey,
         count: usize,
         observed: &Observed,
     ) -> Result<Sending, NotDurable> {
@@ -123,7 +96,7 @@ impl Section {
             Namespace::Present { object, .. } if count > 1 => Some(&*object.key.name),
             _ => None,
         };
-        let sending = self.guard.lock().send(key, count, namespace, Instant::now());
+        let sending = self.index(|index| index.guard.send(key, count, namespace, Instant::now()));
         self.remember_guard();
         // Where nothing is remembered, the window has passed without anything of this kind.
         if !self.state().is_durable() {
@@ -141,26 +114,24 @@ impl Section {
     /// What was counted was not sent, or was refused for certain.
     pub(super) fn not_sent(&self, sending: Option<Sending>) {
         let Some(sending) = sending else { return };
-        let keys = self.guard.lock().not_sent(sending);
+        let keys = self.index(|index| index.guard.not_sent(sending));
         for key in keys {
             // What has been seen meanwhile may have cleared it.
-            if let Some(remote_key) = self.mapping.remote_of(&key) {
-                self.look_for_suspect(&key, &remote_key);
-            }
+            self.look_for_suspect(&key);
         }
         self.remember_guard();
     }
 
     /// What the guard counts is to outlive the process.
     pub(super) fn remember_guard(&self) {
-        let remembered = self.guard.lock().remembered(Instant::now(), SystemTime::now());
+        let remembered = self.index(|index| index.guard.remembered(Instant::now(), SystemTime::now()));
         self.state().change(|state| state.guard = remembered);
     }
 
     /// How many objects the guard holds, by what would be done to them.
     pub(super) fn held_objects(&self) -> BTreeMap<Harm, usize> {
         let bounds = self.bounds();
-        self.guard.lock().held(bounds, Instant::now())
+        self.index(|index| index.guard.held(bounds, Instant::now()))
     }
 
     /// What the guard holds, as a phrase.
@@ -184,7 +155,7 @@ impl Section {
         let content = if overwritten { "differs and is overwritten" } else { "is the same" };
         let note = format!(
             "was there before {} on the remote and is synced from it now; the content {content}",
-            observed.remote_key
+            observed.pair.remote
         );
         self.tell(PairEvent::adopted(local, note));
     }
@@ -196,7 +167,7 @@ impl Section {
             Remote::Absent(Absence::SeenTerminating) => "the remote object was deleted",
             Remote::Absent(_) => "the remote object is missing",
         };
-        let kind = if object.key.namespace.is_empty() && !observed.local_key.namespace.is_empty() {
+        let kind = if object.key.namespace.is_empty() && !observed.pair.local.namespace.is_empty() {
             "namespace"
         } else {
             &self.config.resource.plural
@@ -207,10 +178,7 @@ impl Section {
     /// Tells that the guard has begun to hold: in the log with the first keys, and in an Event on the first local object.
     pub(super) fn tell_held(&self) {
         let bounds = self.bounds();
-        let (held, first) = {
-            let mut guard = self.guard.lock();
-            (guard.held(bounds, Instant::now()), guard.first(NAMED))
-        };
+        let (held, first) = self.index(|index| (index.guard.held(bounds, Instant::now()), index.guard.first(NAMED)));
         let count: usize = held.values().sum();
         let what: Vec<String> = held.iter().map(|(harm, count)| format!("{count} to {}", harm.phrase())).collect();
         let keys: Vec<String> = first.iter().map(|(key, _)| key.to_string()).collect();
@@ -218,7 +186,7 @@ impl Section {
             section = %self.name(), objects = count, harm = what.join(", "), first = keys.join(", "),
             "mass change is held until it is approved"
         );
-        let local = first.iter().find_map(|(key, _)| self.watches.local.store().get(key));
+        let local = first.iter().find_map(|(key, _)| self.watches.local.store().get(&key.local));
         if let Some(local) = local {
             let note = format!(
                 "{count} objects of section {0} wait for `towline approve {0}`: {1}",

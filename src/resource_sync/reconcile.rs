@@ -1,34 +1,35 @@
 //! The reconciler of one pair: observe, plan, do, until the plan has nothing left to do.
 //!
-//! State it owns: how often it had to rewrite what somebody else undid. Which of its own writes the caches have not
-//! shown yet, and which outcomes are unknown, it notes with the section. Who sends to it: the dispatcher, one request at a time. What it sends: requests to
-//! the two clusters, Events. Passivated when idle and made again on demand: all that matters is then found with the section
-//! and in the caches.
+//! State it owns: how often it had to rewrite what somebody else undid, which may be forgotten. Everything else that it learns
+//! is in the section's index at once, and it keeps no copy: which of its own writes the caches have not shown yet, which
+//! outcomes are unknown, how the pair stands. Who sends to it: the dispatcher, one request at a time. What it sends: requests
+//! to the two clusters, Events. Passivated when idle and made again on demand: all that matters is then found with the
+//! section and in the caches.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::awaited::Awaiting;
 use super::contention::{Contended, Contests, effects};
 use super::events::PairEvent;
 use super::execute::execute;
 use super::former::Place;
+use super::index::expectations::PairExpectations;
+use super::index::phase::Mode;
+use super::index::table::Failure;
 use super::metrics::SyncMetrics;
 use super::missing::{GUARD_LOOK, LISTING_LOOK, is_selected};
+use super::names::PairKey;
 use super::ownership::Unproven;
 use super::plan::{self, Absence, Namespace, Next, Observed, Policy, Remote, Rest, Step, UPLOAD_SECRET};
-use super::section::{Mode, Section};
+use super::section::Section;
 use super::standing::Standing;
-use super::table::Failure;
 use super::waits::Waits;
 use crate::actor::{Outcome, Reconciler, ReconcilerFactory};
-use crate::cluster::{Error, ObjectKey, Retry};
+use crate::cluster::{Error, Retry};
 use crate::telemetry::ObjectState as PairState;
 
-/// A cache that has not shown our write after this is asked about: a live GET.
-pub(super) const CATCH_UP: Duration = Duration::from_secs(5);
 /// A namespace that is going is looked at again after this, should its watch not tell before.
 const NAMESPACE_TERMINATES: Duration = Duration::from_secs(5);
 /// A namespace that another pair makes or deletes is looked for after this, should its watch not tell before.
@@ -49,17 +50,15 @@ impl PairReconcilers {
     }
 }
 
-impl ReconcilerFactory<ObjectKey> for PairReconcilers {
+impl ReconcilerFactory<PairKey> for PairReconcilers {
     type Reconciler = PairReconciler;
 
-    fn create(&self, key: &ObjectKey) -> PairReconciler {
+    fn create(&self, key: &PairKey) -> PairReconciler {
         PairReconciler {
             section: Arc::clone(&self.section),
             metrics: Arc::clone(&self.metrics),
             key: key.clone(),
-            awaiting: self.section.awaiting(key),
             permissions: 0,
-            waiting_since: None,
             looked: Instant::now(),
             contests: Contests::default(),
         }
@@ -70,11 +69,9 @@ impl ReconcilerFactory<ObjectKey> for PairReconcilers {
 pub struct PairReconciler {
     section: Arc<Section>,
     pub(super) metrics: Arc<SyncMetrics>,
-    pub(super) key: ObjectKey,
-    pub(super) awaiting: Awaiting,
+    pub(super) key: PairKey,
     /// How many permissions had been given when this run began.
     permissions: u64,
-    waiting_since: Option<Instant>,
     /// When this run looked at the caches.
     looked: Instant,
     pub(super) contests: Contests,
@@ -98,7 +95,6 @@ pub(super) enum End {
 impl Reconciler for PairReconciler {
     async fn reconcile(&mut self) -> Outcome {
         let section = Arc::clone(&self.section);
-        let Some(remote_key) = section.mapping().remote_of(&self.key) else { return Outcome::Done };
         self.permissions = section.permissions();
         // When the last cache has listed, every pair is asked for.
         if !section.is_listed() {
@@ -118,25 +114,16 @@ impl Reconciler for PairReconciler {
             return outcome;
         }
         if section.mode() == Mode::DetachingLocalGone {
-            self.awaiting.forget_local();
+            self.expect(&section, PairExpectations::forget_local);
         }
-        if !self.awaiting.is_shown(&section, &self.key, &remote_key) {
-            let waiting_since = *self.waiting_since.get_or_insert_with(Instant::now);
-            let left = CATCH_UP.saturating_sub(waiting_since.elapsed());
-            if !left.is_zero() {
-                return Outcome::RetryAfter(left);
-            }
-            // The watch is behind, or will never show it: look.
-            self.awaiting.give_up();
+        if let Some(left) = section.wait_for_caches(&self.key) {
+            return Outcome::RetryAfter(left);
         }
-        self.waiting_since = None;
-        section.remember(&self.key, &self.awaiting);
-
         if let Some(end) = self.confirm_status(&section).await {
-            return self.finish(&section, &section.observe(&self.key, &remote_key), end);
+            return self.finish(&section, &section.observe(&self.key), end);
         }
         self.looked = Instant::now();
-        let mut observed = section.observe(&self.key, &remote_key);
+        let mut observed = section.observe(&self.key);
         if let Err(error) = self.resolve_unknown(&section, &mut observed).await {
             return self.finish(&section, &observed, End::Failed("read_after_unknown_outcome", error));
         }
@@ -155,55 +142,54 @@ impl PairReconciler {
         };
         let state = if cause.is_some() { PairState::Held } else { PairState::Pending };
         let waits = cause.map(|cause| Waits::kept_back(cause, section.config()));
-        section.table.lock().ended(&self.key, state, self.looked, waits);
+        section.index(|index| index.table.ended(&self.key, state, self.looked, waits, Instant::now()));
         section.park(self.key.clone());
         // The attendant may have looked just before this was parked.
         Some(if section.standing() == Standing::Clear { Outcome::Retry } else { Outcome::Wait })
     }
 
     /// A write whose outcome is unknown is followed by a live GET before the next decision about that object.
-    async fn resolve_unknown(&mut self, section: &Section, observed: &mut Observed) -> Result<(), Error> {
-        if self.awaiting.remote.unknown
-            && let Some(kind) = section.remote_kind()
-        {
-            let live = section.remote_cluster().get(&kind, &observed.remote_key).await?;
-            let store = section.watches().remote.store();
-            let awaited = &mut self.awaiting.remote;
-            awaited.clear();
-            observed.remote = if let Some(live) = live {
-                // The cache is not to be trusted before it has come as far.
-                if is_selected(section, &live) {
-                    awaited.await_version(&live.resource_version, store);
-                    Remote::Present(Arc::new(live))
-                } else {
-                    Remote::Absent(Absence::LeftSelector(Arc::new(live)))
+    async fn resolve_unknown(&self, section: &Section, observed: &mut Observed) -> Result<(), Error> {
+        let (remote_is_unknown, local_is_unknown) = section.index(|index| {
+            let expected = index.expectations.of(&self.key);
+            expected.map_or((false, false), |expected| (expected.remote.unknown, expected.local.unknown))
+        });
+        if remote_is_unknown && let Some(kind) = section.remote_kind() {
+            let live = section.remote_cluster().get(&kind, &observed.pair.remote).await?;
+            let moment = section.watches().remote.store().moment();
+            let held = match &observed.remote {
+                Remote::Present(held) => Some(held),
+                Remote::Absent(_) => None,
+            };
+            // The cache is not to be trusted before it has come as far.
+            self.expect(section, |expected| match (&live, held) {
+                (Some(live), _) if is_selected(section, live) => {
+                    expected.remote.restart_at(&live.resource_version, moment);
                 }
-            } else {
-                Remote::Absent(match &observed.remote {
-                    Remote::Present(held) => {
-                        awaited.await_absence(&held.uid);
-                        if held.deleting { Absence::SeenTerminating } else { Absence::Unexplained }
-                    }
-                    Remote::Absent(absence) => absence.clone(),
-                })
+                (None, Some(held)) => expected.remote.restart_without(&held.uid),
+                _ => expected.remote.clear(),
+            });
+            observed.remote = match (live, &observed.remote) {
+                (Some(live), _) if is_selected(section, &live) => Remote::Present(Arc::new(live)),
+                (Some(live), _) => Remote::Absent(Absence::LeftSelector(Arc::new(live))),
+                (None, Remote::Present(held)) if held.deleting => Remote::Absent(Absence::SeenTerminating),
+                (None, Remote::Present(_)) => Remote::Absent(Absence::Unexplained),
+                (None, Remote::Absent(absence)) => Remote::Absent(absence.clone()),
             };
         }
-        if self.awaiting.local.unknown
+        if local_is_unknown
             && section.mode() != Mode::DetachingLocalGone
             && let Some(kind) = section.local_kind()
         {
-            let live = section.local_cluster().get(&kind, &self.key).await?;
-            let store = section.watches().local.store();
-            let awaited = &mut self.awaiting.local;
-            awaited.clear();
-            match (&live, &observed.local) {
-                (Some(live), _) => awaited.await_version(&live.resource_version, store),
-                (None, Some(held)) => awaited.await_absence(&held.uid),
-                (None, None) => {}
-            }
+            let live = section.local_cluster().get(&kind, &self.key.local).await?;
+            let moment = section.watches().local.store().moment();
+            self.expect(section, |expected| match (&live, &observed.local) {
+                (Some(live), _) => expected.local.restart_at(&live.resource_version, moment),
+                (None, Some(held)) => expected.local.restart_without(&held.uid),
+                (None, None) => expected.local.clear(),
+            });
             observed.local = live.map(Arc::new);
         }
-        section.remember(&self.key, &self.awaiting);
         Ok(())
     }
 
@@ -270,10 +256,10 @@ impl PairReconciler {
                 },
             };
             // Should this run end before the answer comes, the next one knows that a write was sent.
-            self.awaiting.set_unknown(&step, true);
-            section.remember(&self.key, &self.awaiting);
+            self.expect(section, |expected| expected.set_unknown(&step, true));
             let result = execute(section, &step, &observed).await;
-            self.awaiting.set_unknown(&step, result.as_ref().is_err_and(Error::outcome_is_unknown));
+            let is_unknown = result.as_ref().is_err_and(Error::outcome_is_unknown);
+            self.expect(section, |expected| expected.set_unknown(&step, is_unknown));
             match result {
                 Ok(written) => match self.acknowledged(section, &step, &effects, &written, observed).await {
                     (None, after) => observed = after,
@@ -291,7 +277,7 @@ impl PairReconciler {
                     }
                     if let Step::UploadSecret(name) = &step {
                         // Not due again before it is tried again with back-off.
-                        section.table.lock().pair(&self.key).uploads.insert(Arc::clone(name), Instant::now());
+                        section.index(|index| index.uploaded(&self.key, name, Instant::now()));
                     }
                     secret_failure = Some((step.name(), error));
                 }
@@ -304,7 +290,6 @@ impl PairReconciler {
                         let _ = section.watches().remote.confirm_kind().await;
                     }
                     self.refused(section, &step, &error, &observed);
-                    section.remember(&self.key, &self.awaiting);
                     self.tell_rejection(section, &step, &error, &observed).await;
                     return (End::Failed(step.name(), error), observed);
                 }
@@ -316,20 +301,20 @@ impl PairReconciler {
     /// What is known of the pair before a step's answer comes, whatever that is.
     fn will_send(&self, section: &Section, step: &Step) {
         if *step == Step::AddFinalizer {
-            section.table.lock().pair(&self.key).holds_remote = true;
+            section.index(|index| index.table.pair(&self.key, Instant::now()).holds_remote = true);
         }
     }
 
     /// A step was not carried out: what has to be seen, and what is free again.
-    fn refused(&mut self, section: &Section, step: &Step, error: &Error, observed: &Observed) {
+    fn refused(&self, section: &Section, step: &Step, error: &Error, observed: &Observed) {
         if matches!(error, Error::Conflict { .. } | Error::NotFound { .. }) {
-            self.awaiting.refused(step, observed);
+            self.expect(section, |expected| expected.refused(step, observed));
         }
         if *step == Step::CreateLocal && matches!(error, Error::Conflict { exists: true, .. }) {
-            section.table.lock().pair(&self.key).local_was_there = true;
+            section.index(|index| index.table.pair(&self.key, Instant::now()).local_was_there = true);
         }
         match (step, &observed.namespace) {
-            (Step::CreateNamespace, _) => section.namespace_was_not_made(&self.key.namespace),
+            (Step::CreateNamespace, _) => section.namespace_was_not_made(&self.key.local.namespace),
             (Step::DeleteNamespace, Namespace::Present { object, .. }) => {
                 section.namespace_was_not_deleted(object);
             }
@@ -340,7 +325,7 @@ impl PairReconciler {
     /// Why a step is not taken now; `None`: it is.
     fn may_not_send(&mut self, section: &Section, step: &Step, observed: &Observed) -> Option<End> {
         if section.config().dry_run && section.mode() == Mode::Syncing {
-            section.table.lock().planned(step.name());
+            section.index(|index| index.table.planned(step.name()));
             tracing::info!(section = %section.name(), key = %self.key, step = step.name(), "dry run");
             return Some(End::Later(PairState::Pending, None));
         }
@@ -348,7 +333,7 @@ impl PairReconciler {
         if !section.is_of_sessions() {
             return Some(End::Later(PairState::Pending, Some(LISTING_LOOK)));
         }
-        if *step == Step::CreateNamespace && !section.may_create_namespace(&self.key.namespace) {
+        if *step == Step::CreateNamespace && !section.may_create_namespace(&self.key.local.namespace) {
             return Some(End::Later(PairState::Pending, Some(NAMESPACE_MADE)));
         }
         if let (Step::DeleteNamespace, Namespace::Present { object, .. }) = (step, &observed.namespace)
@@ -365,7 +350,7 @@ impl PairReconciler {
         let (state, outcome) = match end {
             End::Rest(rest) => return self.rested(section, observed, rest),
             End::Held => {
-                let harm = section.guard.lock().harm_to(&self.key);
+                let harm = section.index(|index| index.guard.harm_to(&self.key));
                 waits = Some(Waits::held(harm, section.config()));
                 (PairState::Held, Outcome::RetryAfter(GUARD_LOOK))
             }
@@ -376,7 +361,7 @@ impl PairReconciler {
                 self.failed(
                     section,
                     observed,
-                    Failure { key: self.key.clone(), step: "plan", kind: "circles", reason },
+                    Failure { key: self.key.local.clone(), step: "plan", kind: "circles", reason },
                     now,
                 );
                 (PairState::Failing, Outcome::Retry)
@@ -397,7 +382,7 @@ impl PairReconciler {
                 retry => {
                     waits = Some(Waits::failing(step, &error, section.config()));
                     let failure =
-                        Failure { key: self.key.clone(), step, kind: error.kind(), reason: error.to_string() };
+                        Failure { key: self.key.local.clone(), step, kind: error.kind(), reason: error.to_string() };
                     self.failed(section, observed, failure, now);
                     let outcome = match retry {
                         Retry::WhenAllowed => {
@@ -413,13 +398,12 @@ impl PairReconciler {
                 }
             },
         };
-        section.table.lock().ended(&self.key, state, self.looked, waits);
+        section.index(|index| index.table.ended(&self.key, state, self.looked, waits, now));
         outcome
     }
 
     fn rested(&mut self, section: &Section, observed: &Observed, rest: Rest) -> Outcome {
-        let mut table = section.table.lock();
-        let before = table.pair(&self.key).state;
+        let now = Instant::now();
         let state = match rest {
             Rest::InStep => PairState::InStep,
             Rest::Paused => PairState::Paused,
@@ -432,60 +416,55 @@ impl PairReconciler {
             Rest::Unclaimed(unproven) if unproven != Unproven::Unmarked => PairState::Unclaimed,
             Rest::Unclaimed(_) | Rest::Gone => {
                 // Nothing is left to do, but the remote object is not gone yet.
-                if rest == Rest::Gone && section.mode() == Mode::Syncing && Waits::is_held_by_others(observed) {
-                    let waits = Waits::deleting(rest, observed, section.config());
-                    table.ended(&self.key, PairState::Deleting, self.looked, Some(waits));
-                } else {
-                    table.forget(&self.key);
-                }
-                drop(table);
+                let is_held =
+                    rest == Rest::Gone && section.mode() == Mode::Syncing && Waits::is_held_by_others(observed);
+                let waits = is_held.then(|| Waits::deleting(rest, observed, section.config()));
+                section.index(|index| match waits {
+                    Some(waits) => index.table.ended(&self.key, PairState::Deleting, self.looked, Some(waits), now),
+                    None => index.table.forget(&self.key),
+                });
                 if matches!(observed.namespace, Namespace::Present { .. }) {
                     section.last_one_went(&self.key);
                 }
                 // The namespace that was made for it may have to go later, when others no longer live in it: that the
                 // object went the regular way is known until then.
                 let is_owner = matches!(&observed.namespace, Namespace::Present { object, ours: true }
-                    if section.policy().marks.value_of(object, &section.policy().marks.owner) == Some(&*self.key.name));
+                    if section.policy().marks.value_of(object, &section.policy().marks.owner) == Some(&*self.key.local.name));
                 // Where it was there when this run began, what has been seen since is for the run that follows.
                 let is_known = matches!(observed.remote, Remote::Absent(_));
                 if !is_owner && is_known && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {
-                    section.forget_terminated(&observed.remote_key);
+                    section.forget_terminated(&observed.pair.remote);
                 }
-                section.guard.lock().clear(&self.key);
+                section.index(|index| index.guard.clear(&self.key));
                 return Outcome::Done;
             }
         };
         if let Some(waits) = Waits::left_alone(rest, observed, section.config(), section.policy()) {
-            if before != state {
+            if section.index(|index| index.table.pair(&self.key, now).state) != state {
                 let (section, cause) = (section.name(), &waits.cause);
                 tracing::warn!(%section, key = %self.key, cause, "the object is left alone");
             }
-            table.ended(&self.key, state, self.looked, Some(waits));
-            drop(table);
-            if section.guard.lock().clear(&self.key) {
+            let freed = section.index(|index| {
+                index.table.ended(&self.key, state, self.looked, Some(waits), now);
+                index.guard.clear(&self.key)
+            });
+            if freed {
                 section.suspects_may_go();
             }
             return Outcome::Done;
         }
-        let told = table.pair(&self.key).told_failure.take();
-        if rest == Rest::InStep {
-            let was_there = std::mem::take(&mut table.pair(&self.key).local_was_there);
-            if let Some(local) = observed.local.as_deref().filter(|_| was_there) {
-                section.made_by_another(local);
-            }
-            table.pair(&self.key).told_rejection = None;
-            table.pair(&self.key).settled.in_step();
-        }
         let waits = (state == PairState::Deleting).then(|| Waits::deleting(rest, observed, section.config()));
-        table.ended(&self.key, state, self.looked, waits);
-        drop(table);
-        if let (PairState::InStep, Some(_), Some(local)) = (state, told, &observed.local) {
+        let before = section.index(|index| index.rested(&self.key, state, self.looked, waits, now));
+        if let Some(local) = observed.local.as_deref().filter(|_| before.local_was_there) {
+            section.made_by_another(local);
+        }
+        if let (PairState::InStep, true, Some(local)) = (state, before.had_failed, &observed.local) {
             section.tell(PairEvent::synced(local));
         }
         if state == PairState::InStep {
             self.tell_unkept(section, observed);
         }
-        if state == PairState::Paused && before != PairState::Paused {
+        if state == PairState::Paused && before.state != PairState::Paused {
             self.tell_pause(section, observed);
         }
         Outcome::Done

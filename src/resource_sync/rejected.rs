@@ -6,13 +6,17 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use tokio::time::Instant;
+
 use super::contention::Contended;
 use super::events::PairEvent;
 use super::execute::execute;
+use super::index::Index;
+use super::index::phase::Mode;
 use super::patch::desired_metadata;
 use super::plan::{self, Observed, Remote, Step};
 use super::reconcile::PairReconciler;
-use super::section::{Mode, Section};
+use super::section::Section;
 use super::waits::brief;
 use crate::cluster::Error;
 
@@ -27,28 +31,31 @@ impl PairReconciler {
         }
         // Not by the text: some webhooks say something else each time, and each write of ours tries the step again at once.
         let reason = (order(section, observed), step.name(), *code);
-        if section.table.lock().pair(&self.key).told_rejection == Some(reason) || section.mode() != Mode::Syncing {
+        let told = |index: &mut Index| index.table.pair(&self.key, Instant::now()).told_rejection = Some(reason);
+        let is_told =
+            section.index(|index| index.table.get(&self.key).is_some_and(|pair| pair.told_rejection == Some(reason)));
+        if is_told || section.mode() != Mode::Syncing {
             return;
         }
         let message = brief(message);
         let Some(note) = plan::rejected(observed, section.policy(), step, message) else {
-            section.table.lock().pair(&self.key).told_rejection = Some(reason);
+            section.index(told);
             return;
         };
         // Credentials may have changed since the last step.
         if !section.is_of_sessions() {
             return;
         }
-        self.awaiting.set_unknown(&note, true);
-        section.remember(&self.key, &self.awaiting);
+        self.expect(section, |expected| expected.set_unknown(&note, true));
         let result = execute(section, &note, observed).await;
-        self.awaiting.set_unknown(&note, result.as_ref().is_err_and(Error::outcome_is_unknown));
+        let is_unknown = result.as_ref().is_err_and(Error::outcome_is_unknown);
+        self.expect(section, |expected| expected.set_unknown(&note, is_unknown));
         match result {
             Ok(written) => {
                 self.note(section, &note, &written, observed);
                 // When this error is over, taking it off is no rewrite.
                 self.contests.took_back(&Contended::SyncError);
-                section.table.lock().pair(&self.key).told_rejection = Some(reason);
+                section.index(told);
                 section.tell(PairEvent::rejected(remote, &section.config().local, step.name(), message));
             }
             // The next attempt tells it.
@@ -56,7 +63,6 @@ impl PairReconciler {
                 tracing::debug!(section = %section.name(), key = %self.key, %error, "failed to note the rejection on the remote object");
             }
         }
-        section.remember(&self.key, &self.awaiting);
     }
 }
 
@@ -65,7 +71,7 @@ fn order(section: &Section, observed: &Observed) -> u64 {
     let mut hasher = DefaultHasher::new();
     if let Some(remote) = observed.remote_object() {
         (&remote.uid, remote.deleting, &remote.content).hash(&mut hasher);
-        desired_metadata(remote, &observed.local_key, section.policy(), &observed.clusters).hash(&mut hasher);
+        desired_metadata(remote, &observed.pair.local, section.policy(), &observed.clusters).hash(&mut hasher);
     }
     hasher.finish()
 }

@@ -207,7 +207,7 @@ async fn in_place(
         if !is_held(&object) || !object.key.namespace.starts_with(prefix) {
             return;
         }
-        if owners.iter().any(|owner| owner.local_of(&object.key).is_some()) {
+        if owners.iter().any(|owner| owner.covers_remote(&object.key)) {
             counts.kept += 1;
         } else {
             found.push(object);

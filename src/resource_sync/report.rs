@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::Serialize;
@@ -9,15 +10,18 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::elsewhere::Elsewhere;
+use super::index::phase::Mode;
+use super::index::table::{Failure, Lags, Pair};
+use super::index::unkept::UnkeptFields;
 use super::left_behind::LeftBehind;
 use super::metrics::{Direction, SyncMetrics};
+use super::names::PairKey;
 use super::observe::QueueMetrics;
 use super::plan::Harm;
 use super::protection::NAMED;
 use super::reconcile::PairReconcilers;
-use super::section::{Mode, Section};
+use super::section::Section;
 use super::standing::Standing;
-use super::table::{Failure, Lags, UnkeptFields};
 use super::waits::Waits;
 use crate::actor::{Dispatcher, Snapshot};
 use crate::cluster::ObjectKey;
@@ -178,12 +182,12 @@ impl SyncReport {
             }
             Standing::Clear | Standing::Unread => (None, section.what_is_held()),
         };
-        let (objects, failing, waiting) = {
-            let table = section.table.lock();
+        let (objects, failing, waiting) = section.index(|index| {
+            let table = &index.table;
             let listed = table.not_in_step(now, 1);
-            let sentence = listed.first().and_then(|(key, pair, ..)| pair.waits.as_ref()?.sentence(key));
+            let sentence = listed.first().and_then(|(key, pair, ..)| pair.waits.as_ref()?.sentence(&key.local));
             (table.states(), table.failures(now).into_iter().next().map(|(_, failure)| failure), sentence)
-        };
+        });
         let is_failing = objects.get(&ObjectState::Failing).is_some_and(|count| *count > 0);
         Facts {
             clusters,
@@ -211,8 +215,7 @@ impl SyncReport {
     fn not_in_step(&self, now: Instant) -> Vec<NotInStep> {
         let clusters = self.clusters();
         let unanswered = clusters.iter().find(|cluster| !cluster.state.is_fine()).map(|cluster| cluster.name.as_str());
-        let table = self.section.table.lock();
-        let listed = table.not_in_step(now, MOST_LISTED).into_iter().map(|(key, pair, state, age)| {
+        let entry = |(key, pair, state, age): (&PairKey, &Pair, ObjectState, Duration)| {
             let waits = match (&pair.waits, state) {
                 (Some(waits), state) if state != ObjectState::Pending => (**waits).clone(),
                 _ => Waits::pending(unanswered, !pair.told_contended.is_empty()),
@@ -226,28 +229,30 @@ impl SyncReport {
                 retry: waits.retry,
                 retry_in_seconds: self.queue.retried_in(key, now).map(|left| left.as_secs().max(1)),
             }
-        });
-        listed.collect()
+        };
+        self.section.index(|index| index.table.not_in_step(now, MOST_LISTED).into_iter().map(entry).collect())
     }
 
     fn build(&self) -> Report {
         let now = Instant::now();
         let section = &self.section;
-        let (objects, oldest, failures, planned, totals, unkept) = {
-            let table = section.table.lock();
+        let (objects, oldest, failures, planned, totals, unkept) = section.index(|index| {
+            let table = &index.table;
             let (totals, unkept) = (table.unkept_totals(), table.unkept());
             (table.states(), table.oldest_pending(now), table.failures(now), table.planned_steps(), totals, unkept)
-        };
+        });
         let facts = self.facts();
         let bounds = section.bounds();
-        let (held, held_first) = {
-            let mut guard = section.guard.lock();
-            let held = guard.held(bounds, now);
-            let first = if held.is_empty() { Vec::new() } else { guard.first(NAMED) };
+        let (held, held_first) = section.index(|index| {
+            let held = index.guard.held(bounds, now);
+            let first = if held.is_empty() { Vec::new() } else { index.guard.first(NAMED) };
             (held, first)
-        };
+        });
         let Lags { spec, status } = oldest;
-        let (left_behind, left_states) = section.left_behind.lock().clone();
+        let (left_behind, left_states, left_secrets) = section.index(|index| {
+            let left = &index.left;
+            (left.objects.clone(), left.states.clone(), left.secrets.clone())
+        });
         Report {
             mode: match section.mode() {
                 Mode::Syncing if section.config().dry_run => "dry_run",
@@ -266,7 +271,7 @@ impl SyncReport {
             },
             mass_delete_held: held.get(&Harm::Delete).copied(),
             held: held.iter().map(|(harm, count)| (harm.as_str(), *count)).collect(),
-            held_first: held_first.into_iter().map(|(key, _)| key).collect(),
+            held_first: held_first.into_iter().map(|(key, _)| key.local).collect(),
             waits_for: section.not_listed_because().map(|(reason, _)| reason),
             stored_state: section.state().report(),
             left_behind,
@@ -280,7 +285,7 @@ impl SyncReport {
                 fields: totals.spec + totals.status,
                 first: unkept.into_iter().map(|unkept| self.unkept_object(unkept)).collect(),
             }),
-            left_secrets: section.table.lock().left_secrets.clone(),
+            left_secrets,
             failures: failures
                 .into_iter()
                 .map(|(age, failure)| AgedFailure { seconds_ago: age.as_secs(), failure })
@@ -319,10 +324,8 @@ impl telemetry::Section for SyncReport {
 
     fn overview(&self) -> Overview {
         let config = self.section.config();
-        let (states, oldest) = {
-            let table = self.section.table.lock();
-            (table.states(), table.oldest_pending(Instant::now()))
-        };
+        let (states, oldest) =
+            self.section.index(|index| (index.table.states(), index.table.oldest_pending(Instant::now())));
         Overview {
             flow: format!("{}→{}", config.remote, config.local),
             subject: config.resource.plural.clone(),
@@ -339,10 +342,10 @@ impl telemetry::Section for SyncReport {
 
     fn refresh(&self) {
         let now = Instant::now();
-        let (states, oldest, unkept) = {
-            let table = self.section.table.lock();
+        let (states, oldest, unkept) = self.section.index(|index| {
+            let table = &index.table;
             (table.states(), table.oldest_pending(now), table.unkept_totals())
-        };
+        });
         self.metrics.set_unkept(Direction::Spec, unkept.spec);
         self.metrics.set_unkept(Direction::Status, unkept.status);
         let held = self.section.held_objects();
@@ -368,8 +371,8 @@ impl telemetry::Section for SyncReport {
             Standing::Clear | Standing::Unread | Standing::Refused(_) => None,
         };
         let is_any_held = !section.held_objects().is_empty();
-        let suspects = if is_any_held { section.guard.lock().first(usize::MAX) } else { Vec::new() };
-        let held = |(key, harm): (ObjectKey, Harm)| HeldObject {
+        let suspects = if is_any_held { section.index(|index| index.guard.first(usize::MAX)) } else { Vec::new() };
+        let held = |(key, harm): (PairKey, Harm)| HeldObject {
             key: key.to_string(),
             kind: harm.as_str(),
             reason: Waits::held(Some(harm), section.config()).cause,

@@ -10,7 +10,9 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::section::{Mode, Section};
+use super::index::Index;
+use super::index::phase::Mode;
+use super::section::Section;
 use crate::cluster::{Demand, Watch};
 use crate::state::Detached;
 
@@ -20,25 +22,12 @@ pub(super) struct Run {
     demands: Vec<Demand>,
     /// Cancelled when it stops; `None` while it does not run.
     ended: Option<CancellationToken>,
-    /// All pairs have been asked for once.
-    has_begun: bool,
-    /// The state has just become known, and what follows from that is being done.
-    is_noting: bool,
-    /// So many changes after which other pairs are suspicious are being made.
-    changes: usize,
-    /// When it began.
-    began: Option<Instant>,
 }
 
 impl Run {
     /// Whether a watch shows all that was there when the section began, and what came since.
     pub(super) fn knows(&self, watch: &Arc<Watch>) -> bool {
         self.demands.iter().any(|demand| Arc::ptr_eq(demand.watch(), watch) && demand.is_met())
-    }
-
-    /// Whether the guard does not know yet what is suspicious, since the state has just become known.
-    pub(super) fn is_noting(&self) -> bool {
-        self.is_noting || self.changes > 0
     }
 
     /// Done when the section stops, at once where it does not run.
@@ -64,6 +53,7 @@ impl Drop for Running {
         // A successor may have begun.
         if run.ended.as_ref().is_some_and(CancellationToken::is_cancelled) {
             *run = Run::default();
+            self.section.index(|index| index.phase.end());
         }
     }
 }
@@ -71,17 +61,7 @@ impl Drop for Running {
 impl Section {
     /// Begins to run, with nothing but what the watches are going to show.
     pub fn begin(self: &Arc<Self>) -> Running {
-        *self.table.lock() = super::table::Table::default();
-        *self.guard.lock() = super::guard::Guard::default();
-        *self.parked.lock() = super::owed::Owed::default();
-        self.awaiting.lock().clear();
-        self.making_namespaces.lock().clear();
-        self.deleting_namespaces.lock().clear();
-        *self.asked.lock() = super::asked::Asked::default();
-        *self.counted.lock() = None;
-        *self.twin.lock() = super::twin::Twin::default();
-        *self.left_behind.lock() = Default::default();
-        self.known_clusters.lock().begin();
+        self.index(Index::begin);
         // Where there is no election nobody else had the section meanwhile.
         self.state().forget(self.fence.is_none());
         self.take_mode_from_state();
@@ -89,8 +69,10 @@ impl Section {
         let ended = CancellationToken::new();
         let demands = self.demanded().iter().map(|watch| watch.demand(self.fence.as_ref())).collect();
         let is_noting = !self.state().is_known();
-        *self.run.write() =
-            Run { demands, ended: Some(ended.clone()), is_noting, began: Some(Instant::now()), ..Run::default() };
+        let mut run = self.run.write();
+        *run = Run { demands, ended: Some(ended.clone()) };
+        self.index(|index| index.phase.begin(is_noting, Instant::now()));
+        drop(run);
         Running { section: Arc::clone(self), ended }
     }
 
@@ -124,18 +106,17 @@ impl Section {
     /// What the state says of the clusters, and of what the guard counts.
     fn take_memory_from_state(&self) {
         let (identities, sent) = self.state().look(|state| (state.identities.clone(), state.guard.clone()));
-        self.known_clusters.lock().identities = identities;
-        self.guard.lock().recall(&sent, Instant::now(), SystemTime::now());
+        self.index(|index| index.recall(identities, &sent, Instant::now(), SystemTime::now()));
     }
 
     /// Whether this run began within the window of the guard.
     pub(super) fn is_young(&self, window: Duration) -> bool {
-        self.run.read().began.is_some_and(|began| began.elapsed() < window)
+        self.index(|index| index.phase.is_younger_than(window, Instant::now()))
     }
 
     /// The first time that the state is known in this run, the section begins to decide, if its caches have been listed.
     pub(super) async fn state_may_be_known(&self) {
-        if self.state().is_known() && self.run.read().is_noting {
+        if self.state().is_known() && self.index(|index| index.phase.is_noting) {
             self.decide_anew().await;
         }
     }
@@ -143,10 +124,7 @@ impl Section {
     /// What the section is about may have changed: it begins to decide, if its caches have been listed, and else when they
     /// have.
     pub(super) async fn decide_anew(&self) {
-        {
-            let mut run = self.run.write();
-            (run.has_begun, run.is_noting) = (false, true);
-        }
+        self.index(|index| index.phase.decide_anew());
         self.take_mode_from_state();
         self.take_memory_from_state();
         self.look_for_left_secrets();
@@ -160,7 +138,7 @@ impl Section {
             }
             self.look_for_suspects();
         }
-        self.run.write().is_noting = false;
+        self.index(|index| index.phase.is_noting = false);
         if is_listed {
             self.request_all().await;
             self.suspects_may_go();
@@ -170,25 +148,21 @@ impl Section {
     /// A change after which other pairs are suspicious than before: the guard looks at all of them before any is acted upon, as
     /// at the end of a list. `None`: nothing has changed.
     pub(super) fn change_suspects<T>(&self, change: impl FnOnce() -> Option<T>) -> Option<T> {
-        self.run.write().changes += 1;
+        self.index(|index| index.phase.changes += 1);
         let changed = change();
         // A list that has not ended yet is looked at when it ends.
         if changed.is_some() && self.is_listed() {
-            *self.counted.lock() = None;
+            self.index(Index::forget_count);
             self.look_for_suspects();
         }
-        let mut run = self.run.write();
-        run.changes = run.changes.saturating_sub(1);
-        drop(run);
+        self.index(|index| index.phase.changes = index.phase.changes.saturating_sub(1));
         self.suspects_may_go();
         changed
     }
 
     fn look_for_suspects(&self) {
         for key in self.all_pairs() {
-            if let Some(remote_key) = self.mapping().remote_of(&key) {
-                self.look_for_suspect(&key, &remote_key);
-            }
+            self.look_for_suspect(&key);
         }
     }
 
@@ -204,11 +178,11 @@ impl Section {
 
     /// Whether the run has begun to decide.
     pub(super) fn has_begun(&self) -> bool {
-        self.run.read().has_begun
+        self.index(|index| index.phase.has_begun)
     }
 
     /// Whether this is the first time that the run can decide.
     pub(super) fn begins_now(&self) -> bool {
-        !std::mem::replace(&mut self.run.write().has_begun, true)
+        self.index(|index| index.phase.begins_now())
     }
 }

@@ -5,36 +5,30 @@
 //! finished its first list; when the last one has, every pair is asked for once. Pairs that wait for a cluster or for a
 //! permission are parked here and asked for again together by the section's attendant.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::asked::Asked;
-use super::awaited::Awaiting;
 use super::config::SyncConfig;
 use super::events::{EventMailbox, PairEvent};
-use super::guard::Guard;
-use super::left_behind::LeftBehind;
-use super::names::Mapping;
+use super::index::Index;
+use super::index::expectations::Caches;
+use super::index::phase::Mode;
+use super::names::{Mapping, PairKey};
 use super::namespace_use::NamespaceUse;
-use super::namespaces::NamespaceDeletion;
 use super::news::{Following, Role};
 use super::overhear::{Overhearing, Side};
-use super::owed::Owed;
 use super::ownership;
 use super::plan::{Absence, Namespace, Observed, Policy, Remote};
 use super::protection::Sources;
 use super::run::Run;
 use super::secrets::{self, RemoteSecret, SecretView};
-use super::standing::Known;
-use super::table::Table;
-use super::twin::Twin;
 use crate::actor::KeyMailbox;
-use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, ObjectKey, Watch};
+use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, ObjectKey, Store, Watch};
 use crate::config::SectionName;
 use crate::state::{Keeper, Keeping};
 
@@ -55,18 +49,6 @@ pub struct Watches {
     pub remote_secrets: Vec<Arc<Watch>>,
 }
 
-/// What the section is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Mode {
-    /// Keeping pairs in step.
-    Syncing = 0,
-    /// Taking our marks off both sides.
-    Detaching = 1,
-    /// Taking our finalizer off the remote; the local cluster is gone.
-    DetachingLocalGone = 2,
-}
-
 /// A section.
 pub struct Section {
     pub(super) config: SyncConfig,
@@ -74,41 +56,26 @@ pub struct Section {
     pub(super) mapping: Mapping,
     remote_manager: String,
     pub(super) watches: Watches,
-    requests: KeyMailbox<ObjectKey>,
+    requests: KeyMailbox<PairKey>,
     events: EventMailbox,
-    mode: AtomicU8,
-    pub(super) table: Mutex<Table>,
-    pub(super) guard: Mutex<Guard>,
-    pub(super) parked: Mutex<Owed>,
-    pub(super) awaiting: Mutex<HashMap<ObjectKey, Awaiting>>,
-    /// Namespaces that are being made, since when.
-    pub(super) making_namespaces: Mutex<HashMap<Arc<str>, Instant>>,
-    /// Namespaces that this section deletes, by name.
-    pub(super) deleting_namespaces: Mutex<HashMap<Arc<str>, NamespaceDeletion>>,
-    /// What of this section may keep a local namespace.
+    /// Everything that it knows, for one synchronous call at a time ([`Section::index`]).
+    index: Mutex<Index>,
+    /// Wakes the attendant: the index has something for it.
+    attendant: Notify,
+    /// What of this section may keep a local namespace. Its own locks are below those of the caches, whose trackers write it.
     pub(super) namespace_use: Arc<NamespaceUse>,
-    /// What runs asked for; the attendant requests it.
-    pub(super) asked: Mutex<Asked>,
-    pub(super) asked_notify: Notify,
-    /// How many objects there are, and when they were counted.
-    pub(super) counted: Mutex<Option<(Instant, usize)>>,
-    /// Which clusters it may act on.
-    pub(super) known_clusters: Mutex<Known>,
     /// Held while the remote is asked, so that it is asked once.
     pub(super) sources: tokio::sync::Mutex<Sources>,
     /// All sections of the process, this one included.
-    pub(super) peers: RwLock<Vec<Arc<Section>>>,
+    peers: OnceLock<Vec<Arc<Section>>>,
     /// Both clusters, under the section's fence.
     remote_cluster: Cluster,
     local_cluster: Cluster,
     pub(super) fence: Option<Fence>,
+    /// What it holds while it runs: handles, which are not dropped under the lock of the index.
     pub(super) run: RwLock<Run>,
     /// What it has to know after its process ended.
     state: Arc<Keeper>,
-    /// Another daemon that runs the section, too.
-    pub(super) twin: Mutex<Twin>,
-    /// What earlier settings have left behind, and the objects of sections that are gone.
-    pub(super) left_behind: Mutex<(Vec<LeftBehind>, Vec<String>)>,
 }
 
 impl Section {
@@ -117,7 +84,7 @@ impl Section {
     pub fn new(
         config: SyncConfig,
         watches: Watches,
-        requests: KeyMailbox<ObjectKey>,
+        requests: KeyMailbox<PairKey>,
         events: EventMailbox,
         fence: Option<Fence>,
         keeping: &Keeping,
@@ -145,32 +112,22 @@ impl Section {
             watches,
             requests,
             events,
-            mode: AtomicU8::new(Mode::Syncing as u8),
-            table: Mutex::default(),
-            guard: Mutex::default(),
-            parked: Mutex::default(),
-            awaiting: Mutex::default(),
-            making_namespaces: Mutex::default(),
-            deleting_namespaces: Mutex::default(),
-            asked: Mutex::default(),
-            asked_notify: Notify::new(),
-            counted: Mutex::default(),
-            known_clusters: Mutex::default(),
+            index: Mutex::default(),
+            attendant: Notify::new(),
             sources: tokio::sync::Mutex::default(),
-            peers: RwLock::default(),
+            peers: OnceLock::new(),
             remote_cluster,
             local_cluster,
             fence,
             run: RwLock::default(),
             state,
-            twin: Mutex::default(),
-            left_behind: Mutex::default(),
         })
     }
 
     /// Makes the section follow its watches, and know its peers. Before any actor starts.
     pub fn follow(self: &Arc<Self>, peers: &[Arc<Section>]) {
-        *self.peers.write() = peers.to_vec();
+        // Once: all sections are there before any of them follows.
+        let _ = self.peers.set(peers.to_vec());
         let watches = &self.watches;
         let follow = |watch: &Arc<Watch>, role: Role| {
             watch.follow(Arc::new(Following { section: Arc::clone(self), role }));
@@ -192,6 +149,26 @@ impl Section {
                 }
             }
         }
+    }
+
+    /// What it knows, for a call that neither waits nor asks the section for anything: it would wait for itself.
+    pub(super) fn index<R>(&self, call: impl FnOnce(&mut Index) -> R) -> R {
+        call(&mut self.index.lock())
+    }
+
+    /// Wakes the attendant, with something in the index that it is to do.
+    pub(super) fn wake_attendant(&self) {
+        self.attendant.notify_one();
+    }
+
+    /// Waits until the index has something for the attendant.
+    pub(super) async fn asked(&self) {
+        self.attendant.notified().await;
+    }
+
+    /// All sections of the process, this one included.
+    pub(super) fn peers(&self) -> &[Arc<Section>] {
+        self.peers.get().map_or(&[], Vec::as_slice)
     }
 
     /// Its name.
@@ -240,16 +217,12 @@ impl Section {
     }
 
     /// What it is about.
-    pub fn mode(&self) -> Mode {
-        match self.mode.load(Ordering::Acquire) {
-            1 => Mode::Detaching,
-            2 => Mode::DetachingLocalGone,
-            _ => Mode::Syncing,
-        }
+    pub(super) fn mode(&self) -> Mode {
+        self.index(|index| index.phase.mode)
     }
 
     pub(super) fn set_mode(&self, mode: Mode) {
-        self.mode.store(mode as u8, Ordering::Release);
+        self.index(|index| index.phase.mode = mode);
     }
 
     /// The caches that it decides from.
@@ -295,7 +268,7 @@ impl Section {
 
     /// Whether a list has just ended of which the guard does not know the suspects yet.
     pub(super) fn is_noting(&self) -> bool {
-        self.run.read().is_noting() || self.needed().iter().any(|watch| watch.is_noting())
+        self.index(|index| index.phase.is_noting()) || self.needed().iter().any(|watch| watch.is_noting())
     }
 
     /// Whether both clusters answer.
@@ -304,23 +277,27 @@ impl Section {
             && (self.mode() == Mode::DetachingLocalGone || self.local_cluster().is_available())
     }
 
-    /// What the caches have yet to show of a pair's own writes.
-    pub(super) fn awaiting(&self, key: &ObjectKey) -> Awaiting {
-        self.awaiting.lock().get(key).cloned().unwrap_or_default()
-    }
-
-    /// Remembers what the caches have yet to show.
-    pub(super) fn remember(&self, key: &ObjectKey, awaiting: &Awaiting) {
-        let mut remembered = self.awaiting.lock();
-        if awaiting.is_idle() {
-            remembered.remove(key);
-        } else {
-            remembered.insert(key.clone(), awaiting.clone());
+    /// How long a run of the pair has to wait until the caches show our own writes; `None`: it may go on.
+    pub(super) fn wait_for_caches(&self, key: &PairKey) -> Option<Duration> {
+        fn stores(watches: &[Arc<Watch>]) -> Vec<&Store> {
+            watches.iter().map(|watch| watch.store()).collect()
         }
+        let watches = &self.watches;
+        self.index(|index| {
+            // Most have nothing outstanding.
+            index.expectations.of(key)?;
+            let caches = Caches {
+                remote: watches.remote.store(),
+                local: watches.local.store(),
+                namespaces: watches.namespaces.store(),
+                secrets: [stores(&watches.remote_secrets), stores(&watches.secrets)],
+            };
+            index.expectations.wait(key, &caches, Instant::now())
+        })
     }
 
     /// Asks for a reconcile; waits while the dispatcher has no room for another key.
-    pub async fn request(&self, key: ObjectKey) {
+    pub async fn request(&self, key: PairKey) {
         let ended = self.run.read().ended();
         tokio::select! {
             biased;
@@ -344,31 +321,31 @@ impl Section {
     }
 
     /// The local keys of all pairs, and of owned namespaces whose objects are gone.
-    pub(super) fn all_pairs(&self) -> BTreeSet<ObjectKey> {
+    pub(super) fn all_pairs(&self) -> BTreeSet<PairKey> {
         let watches = &self.watches;
-        let mut keys: BTreeSet<ObjectKey> =
-            watches.remote.store().keys().iter().filter_map(|key| self.mapping.local_of(key)).collect();
-        keys.extend(watches.local.store().keys().into_iter().filter(|key| self.mapping.remote_of(key).is_some()));
+        let mut keys: BTreeSet<PairKey> =
+            watches.remote.store().keys().iter().filter_map(|key| self.mapping.pair_of_remote(key)).collect();
+        keys.extend(watches.local.store().keys().iter().filter_map(|key| self.mapping.pair_of_local(key)));
         for namespace in watches.namespaces.store().objects() {
             keys.extend(self.owner_in(&namespace));
             keys.extend(self.claimed_in(&namespace));
         }
         // Of what went unseen, too, something may be left to be told.
-        keys.extend(self.table.lock().keys().cloned());
+        self.index(|index| keys.extend(index.table.keys().cloned()));
         keys
     }
 
     /// Waits for the cluster or a permission: asked for again by the attendant.
-    pub(super) fn park(&self, key: ObjectKey) {
-        self.parked.lock().insert(key);
+    pub(super) fn park(&self, key: PairKey) {
+        self.index(|index| index.requests.parked.insert(key));
     }
 
     /// Asks for everything that was parked.
     pub(super) async fn unpark(&self) {
-        let parked = self.parked.lock().seen();
+        let parked = self.index(|index| index.requests.parked.seen());
         for (key, added) in parked {
             self.request(key.clone()).await;
-            self.parked.lock().requested(&key, added);
+            self.index(|index| index.requests.parked.requested(&key, added));
         }
     }
 
@@ -387,7 +364,8 @@ impl Section {
     }
 
     /// Everything that a decision about the pair depends on, as the caches show it.
-    pub(super) fn observe(&self, local_key: &ObjectKey, remote_key: &ObjectKey) -> Observed {
+    pub(super) fn observe(&self, key: &PairKey) -> Observed {
+        let PairKey { local: local_key, remote: remote_key } = key;
         let watches = &self.watches;
         let remote = match watches.remote.store().get(remote_key) {
             Some(object) => Remote::Present(object),
@@ -406,34 +384,21 @@ impl Section {
             }
         };
         let ending = !matches!(&remote, Remote::Present(remote) if !remote.deleting);
-        let namespace_in_use = ending
-            && matches!(namespace, Namespace::Present { ours: true, .. })
-            && self.is_in_use(local_key, remote_key);
+        let namespace_in_use =
+            ending && matches!(namespace, Namespace::Present { ours: true, .. }) && self.is_in_use(key);
         let namespace_end_is_awaited = matches!(&namespace, Namespace::Present { object, ours: true }
-            if ownership::namespace_proof(object, &self.policy).is_ok() && self.another_awaits_end_of(object, local_key));
+            if ownership::namespace_proof(object, &self.policy).is_ok() && self.another_awaits_end_of(object, key));
         let source_lives_at =
             local.as_ref().filter(|_| ending).and_then(|local| self.source_lives_at(local, remote_key));
-        let local_was_there;
-        let (settled, secrets) = {
-            let mut table = self.table.lock();
-            let present = match &remote {
-                Remote::Present(remote) => Some(&**remote),
-                Remote::Absent(_) => None,
-            };
-            let pair = table.pair(local_key);
-            pair.holds_remote |= present.is_some_and(|remote| self.policy.marks.holds(remote));
-            // What is gone is made anew.
-            pair.local_was_there &= local.is_some();
-            local_was_there = pair.local_was_there;
-            let settled = &mut pair.settled;
-            settled.observe(present, local.as_deref(), &self.policy);
-            let settled = settled.clone();
-            drop(table);
-            (settled, self.secrets_of(local_key, remote_key, &remote))
+        let present = match &remote {
+            Remote::Present(remote) => Some(&**remote),
+            Remote::Absent(_) => None,
         };
+        let (settled, local_was_there) =
+            self.index(|index| index.observe(key, present, local.as_deref(), &self.policy, Instant::now()));
+        let secrets = self.secrets_of(key, &remote);
         Observed {
-            local_key: local_key.clone(),
-            remote_key: remote_key.clone(),
+            pair: key.clone(),
             remote,
             local,
             local_status_unknown: false,
@@ -451,7 +416,7 @@ impl Section {
         }
     }
 
-    fn secrets_of(&self, local_key: &ObjectKey, remote_key: &ObjectKey, remote: &Remote) -> Vec<SecretView> {
+    fn secrets_of(&self, pair: &PairKey, remote: &Remote) -> Vec<SecretView> {
         if self.watches.secrets.is_empty() || !self.policy.write_back {
             return Vec::new();
         }
@@ -463,18 +428,18 @@ impl Section {
         let mut views = Vec::new();
         for (index, watch) in self.watches.secrets.iter().enumerate() {
             let Some(name) = self.config.secret_names.get(index) else { continue };
-            let key = ObjectKey::new(Arc::clone(&local_key.namespace), name.as_str());
+            let key = ObjectKey::new(Arc::clone(&pair.local.namespace), name.as_str());
             // From a cache that is void nothing is taken up.
             let Some(secret) = watch.store().get(&key).filter(|_| self.knows(watch)) else { continue };
             let on_remote = match self.watches.remote_secrets.get(index).filter(|watch| self.knows(watch)) {
                 Some(watch) => {
-                    let key = ObjectKey::new(Arc::clone(&remote_key.namespace), self.mapping.remote_secret_name(name));
+                    let key = ObjectKey::new(Arc::clone(&pair.remote.namespace), self.mapping.remote_secret_name(name));
                     RemoteSecret::Watched(watch.store().get(&key).map(|secret| {
                         let hash = secrets::hash(&secret, &self.policy.marks);
                         (hash, secret.controller.as_ref().map(|owner| Arc::clone(&owner.uid)))
                     }))
                 }
-                None => RemoteSecret::Unwatched { due: self.refresh_is_due(local_key, &secret.key.name, now) },
+                None => RemoteSecret::Unwatched { due: self.refresh_is_due(pair, &secret.key.name, now) },
             };
             views.push(SecretView::new(secret, &self.policy.marks, on_remote, owner.clone()));
         }
@@ -482,17 +447,16 @@ impl Section {
     }
 
     /// Whether an unchanged secret is to be written again: counted from its last upload, or from when it was first seen.
-    fn refresh_is_due(&self, key: &ObjectKey, name: &Arc<str>, now: Instant) -> bool {
+    fn refresh_is_due(&self, key: &PairKey, name: &Arc<str>, now: Instant) -> bool {
         let Some(interval) = self.config.secret_refresh else { return false };
-        let mut table = self.table.lock();
-        let uploaded = *table.pair(key).uploads.entry(Arc::clone(name)).or_insert(now);
+        let uploaded = self.index(|index| *index.table.pair(key, now).uploads.entry(Arc::clone(name)).or_insert(now));
         now.saturating_duration_since(uploaded) >= interval
     }
 
     /// Asks for the pairs with a secret that is due to be written again.
     pub(super) async fn request_due_secrets(&self) {
         let Some(interval) = self.config.secret_refresh else { return };
-        let due = self.table.lock().with_uploads_before(Instant::now(), interval);
+        let due = self.index(|index| index.table.with_uploads_before(Instant::now(), interval));
         for key in due {
             self.request(key).await;
         }
@@ -502,10 +466,10 @@ impl Section {
     pub(super) fn left_to_detach(&self) -> usize {
         let marks = &self.policy.marks;
         let watches = &self.watches;
-        let unselected = usize::from(self.asked.lock().unselected) + self.unselected_and_held();
+        let unselected = usize::from(self.index(|index| index.requests.unselected)) + self.unselected_and_held();
         let remotes = watches.remote.store().objects();
         let held = remotes.iter().filter(|remote| {
-            marks.holds(remote) && !self.is_held_elsewhere(remote) && self.mapping.local_of(&remote.key).is_some()
+            marks.holds(remote) && !self.is_held_elsewhere(remote) && self.mapping.covers_remote(&remote.key)
         });
         if self.mode() == Mode::DetachingLocalGone {
             return unselected + held.count();
@@ -515,7 +479,7 @@ impl Section {
             let is_marked = [&marks.remote_uid, &marks.adopted, &marks.released]
                 .iter()
                 .any(|mark| marks.value_of(local, mark).is_some());
-            is_marked && self.mapping.remote_of(&local.key).is_some() && !self.is_from_elsewhere(local)
+            is_marked && self.mapping.covers_local(&local.key) && !self.is_from_elsewhere(local)
         });
         let namespaces = watches.namespaces.store().objects();
         let owned = namespaces.iter().filter(|namespace| self.owner_in(namespace).is_some());
@@ -527,8 +491,7 @@ impl Section {
         if self.config.selector.is_empty() {
             return 0;
         }
-        let holding = self.table.lock().holding();
-        let remotes = holding.iter().filter_map(|key| self.mapping.remote_of(key));
-        remotes.filter(|key| self.watches.remote.store().get(key).is_none()).count()
+        let holding = self.index(|index| index.table.holding());
+        holding.iter().filter(|key| self.watches.remote.store().get(&key.remote).is_none()).count()
     }
 }

@@ -12,16 +12,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::elsewhere::{Clusters, Elsewhere, KnownCluster};
 use super::guard::WINDOW;
+use super::index::clusters::{FOR_GOOD, Seen};
+use super::index::phase::Mode;
 use super::marks::NamespaceOwner;
 use super::ownership;
-use super::section::{Mode, Section};
+use super::section::Section;
 use crate::cluster::{Cluster, Identity, Object, ObjectKey, Replaced};
 use crate::config::ClusterName;
 use crate::state::Identities;
 
-/// When a remote cluster was approved in the place of another: what came from that is ours for good, however long it is paused
-/// or fails. A local cluster that was replaced may come back, and then holds what it has.
-const FOR_GOOD: u64 = u64::MAX;
 /// So many pairs may always lack their local object.
 const ALWAYS: usize = 10;
 
@@ -79,14 +78,6 @@ impl fmt::Display for Objection {
     }
 }
 
-/// What is known of one side's cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
-    identity: Identity,
-    /// The set of credentials, where the identity does not tell.
-    epoch: Option<u64>,
-}
-
 impl Seen {
     fn of(cluster: &Cluster) -> Self {
         let identity = cluster.identity();
@@ -96,21 +87,6 @@ impl Seen {
         };
         Self { identity, epoch }
     }
-}
-
-/// What a section's run knows of its clusters' identities.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    /// What was remembered when it began, and what was accepted since.
-    pub(super) identities: Identities,
-    /// The clusters that it may act on.
-    accepted: Option<[Seen; 2]>,
-    /// The sets of credentials that it began with, or that an operator approved.
-    epochs: Option<[Option<u64>; 2]>,
-    /// The last objection, and the clusters and the lists that it was made for.
-    objection: Option<([Seen; 2], u64, Objection)>,
-    /// It was told.
-    is_told: bool,
 }
 
 impl Section {
@@ -136,29 +112,24 @@ impl Section {
             self.tell_objection(&objection);
             return Standing::Refused(objection);
         }
-        let mut known = self.known_clusters.lock();
-        if known.accepted.as_ref() == Some(&seen) {
-            // They are the same again.
-            (known.objection, known.is_told) = (None, false);
-            return Standing::Clear;
+        let lists = || self.watches.remote.store().lists() + self.watches.local.store().lists();
+        loop {
+            if let Some(standing) = self.index(|index| index.clusters.standing(&seen, lists)) {
+                return standing;
+            }
+            let lists = lists();
+            let before = self.index(|index| index.clusters.identities.clone());
+            // This looks at every pair, with the index free for others.
+            if let Some(objection) = self.objection(&before, &seen, without_local) {
+                self.index(|index| index.clusters.object(seen, lists, objection.clone()));
+                self.tell_objection(&objection);
+                return Standing::Held(objection);
+            }
+            if let Some(identities) = self.index(|index| index.clusters.accept(&seen, &before, seconds_now())) {
+                self.state().change(|state| state.identities = identities);
+                return Standing::Clear;
+            }
         }
-        let lists = self.watches.remote.store().lists() + self.watches.local.store().lists();
-        if let Some((of, at, objection)) = &known.objection
-            && *of == seen
-            && *at == lists
-        {
-            return Standing::Held(objection.clone());
-        }
-        if let Some(objection) = self.objection(&known.identities, &seen, without_local) {
-            known.objection = Some((seen, lists, objection.clone()));
-            drop(known);
-            self.tell_objection(&objection);
-            return Standing::Held(objection);
-        }
-        let identities = known.accept(seen);
-        drop(known);
-        self.state().change(|state| state.identities = identities);
-        Standing::Clear
     }
 
     /// What speaks against acting on these clusters.
@@ -186,7 +157,7 @@ impl Section {
         let (remotes, locals) = (self.watches.remote.store(), self.watches.local.store());
         let (clusters, mut pairs, mut missing) = (self.clusters_by(before), 0, 0);
         for remote in remotes.objects() {
-            let Some(key) = self.mapping.local_of(&remote.key) else { continue };
+            let Some(key) = self.mapping.pair_of_remote(&remote.key) else { continue };
             // What is known to be held for another local cluster is told by itself.
             if remote.deleting
                 || !ownership::was_in_step(&remote, &self.policy)
@@ -195,7 +166,7 @@ impl Section {
                 continue;
             }
             pairs += 1;
-            let is_there = locals.get(&key).is_some_and(|local| {
+            let is_there = locals.get(&key.local).is_some_and(|local| {
                 local.content == remote.content
                     || self.policy.marks.value_of(&local, &self.policy.marks.remote_uid).is_some()
                     || ownership::is_ours(&local, &self.policy)
@@ -212,8 +183,7 @@ impl Section {
         if !self.state().is_durable() && self.is_young(WINDOW) {
             return true;
         }
-        let known = self.known_clusters.lock();
-        let Some(epochs) = known.epochs else { return false };
+        let Some(epochs) = self.index(|index| index.clusters.epochs) else { return false };
         [self.remote_cluster(), self.local_cluster()]
             .into_iter()
             .zip(epochs)
@@ -223,19 +193,15 @@ impl Section {
     /// An operator accepts the clusters as they are; the objection that this overrules, if there was one.
     pub(super) fn accept_clusters(&self) -> Option<Objection> {
         let seen = [Seen::of(self.remote_cluster()), Seen::of(self.local_cluster())];
-        let mut known = self.known_clusters.lock();
-        known.epochs = Some([self.remote_cluster().epoch(), self.local_cluster().epoch()]);
-        // What was told is overruled, and nothing that has come since.
-        let (_, _, objection) = known.objection.take_if(|(of, ..)| *of == seen)?;
-        let identities = known.accept(seen);
-        drop(known);
+        let epochs = [self.remote_cluster().epoch(), self.local_cluster().epoch()];
+        let (objection, identities) = self.index(|index| index.clusters.overrule(&seen, epochs, seconds_now()))?;
         self.state().change(|state| state.identities = identities);
         Some(objection)
     }
 
     /// The two clusters, as far as they are known.
     pub(super) fn clusters_view(&self) -> Clusters {
-        self.clusters_by(&self.known_clusters.lock().identities)
+        self.index(|index| self.clusters_by(&index.clusters.identities))
     }
 
     fn clusters_by(&self, known: &Identities) -> Clusters {
@@ -278,12 +244,12 @@ impl Section {
         let (clusters, marks) = (self.clusters_view(), &self.policy.marks);
         let mut found = Vec::new();
         for remote in self.watches.remote.store().objects().iter().filter(|remote| !marks.is_paused(remote)) {
-            if let Some(key) = self.mapping.local_of(&remote.key) {
-                found.extend(clusters.other_holder(remote, &self.policy).map(|elsewhere| (key, elsewhere)));
+            if let Some(key) = self.mapping.pair_of_remote(&remote.key) {
+                found.extend(clusters.other_holder(remote, &self.policy).map(|elsewhere| (key.local, elsewhere)));
             }
         }
         for local in self.watches.local.store().objects().iter().filter(|local| !marks.is_paused(local)) {
-            if self.mapping.remote_of(&local.key).is_some() {
+            if self.mapping.covers_local(&local.key) {
                 let elsewhere = clusters.other_source(local, &self.policy);
                 found.extend(elsewhere.map(|elsewhere| (local.key.clone(), elsewhere)));
             }
@@ -307,31 +273,30 @@ impl Section {
         if found.is_empty() {
             return None;
         }
-        let mut known = self.known_clusters.lock();
         // For as long as it takes: whoever takes the place back later is not fought. Where ours is not known, marks can't be
         // written anew.
         let now = seconds_now();
         let of_remotes = if self.remote_cluster().identity().uid().is_some() { now } else { FOR_GOOD };
-        let Identities { former_remotes, former_locals, .. } = &mut known.identities;
-        for former in [&mut *former_remotes, &mut *former_locals] {
-            former.retain(|_, when| now.saturating_sub(*when) < WINDOW.as_secs());
-        }
-        for (_, elsewhere) in &found {
-            match elsewhere {
-                Elsewhere::HeldFor(uid) => former_locals.insert(uid.to_string(), now),
-                Elsewhere::CameFrom(uid) => former_remotes.insert(uid.to_string(), of_remotes),
-            };
-        }
-        let identities = known.identities.clone();
-        drop(known);
+        let identities = self.index(|index| {
+            let Identities { former_remotes, former_locals, .. } = &mut index.clusters.identities;
+            for former in [&mut *former_remotes, &mut *former_locals] {
+                former.retain(|_, when| now.saturating_sub(*when) < WINDOW.as_secs());
+            }
+            for (_, elsewhere) in &found {
+                match elsewhere {
+                    Elsewhere::HeldFor(uid) => former_locals.insert(uid.to_string(), now),
+                    Elsewhere::CameFrom(uid) => former_remotes.insert(uid.to_string(), of_remotes),
+                };
+            }
+            index.clusters.identities.clone()
+        });
         self.state().change(|state| state.identities = identities);
         let keys: BTreeSet<&ObjectKey> = found.iter().map(|(key, _)| key).collect();
         Some(keys.len())
     }
 
     fn tell_objection(&self, objection: &Objection) {
-        let is_told = std::mem::replace(&mut self.known_clusters.lock().is_told, true);
-        if !is_told {
+        if self.index(|index| index.clusters.is_untold()) {
             tracing::warn!(section = %self.name(), reason = %objection, "the section is held");
         }
     }
@@ -340,33 +305,4 @@ impl Section {
 /// The present second, since 1970.
 fn seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-impl Known {
-    /// For a run that begins: only the identities are known.
-    pub(super) fn begin(&mut self) {
-        *self = Self { identities: std::mem::take(&mut self.identities), ..Self::default() };
-    }
-
-    /// Returns what is to be remembered.
-    fn accept(&mut self, seen: [Seen; 2]) -> Identities {
-        let [remote, local] = &seen;
-        let known = &mut self.identities;
-        for (held, former, since, side) in [
-            (&mut known.remote, &mut known.former_remotes, FOR_GOOD, remote),
-            (&mut known.local, &mut known.former_locals, seconds_now(), local),
-        ] {
-            let Some(now) = side.identity.uid() else { continue };
-            former.remove(&**now);
-            let before = held.replace(now.to_string()).filter(|before| **before != **now);
-            former.extend(before.map(|before| (before, since)));
-        }
-        if self.epochs.is_none() {
-            self.epochs = Some([remote.epoch, local.epoch]);
-        }
-        self.accepted = Some(seen);
-        self.objection = None;
-        self.is_told = false;
-        self.identities.clone()
-    }
 }

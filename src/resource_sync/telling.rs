@@ -3,12 +3,12 @@
 use tokio::time::Instant;
 
 use super::events::PairEvent;
+use super::index::table::Failure;
 use super::marks::Pause;
 use super::metrics::Direction;
 use super::plan::{Namespace, Observed};
 use super::reconcile::PairReconciler;
 use super::section::Section;
-use super::table::Failure;
 use crate::config::ClusterName;
 
 impl Section {
@@ -24,7 +24,7 @@ impl Section {
 impl PairReconciler {
     /// Fields that an API server does not keep, each set of them once.
     pub(super) fn tell_unkept(&self, section: &Section, observed: &Observed) {
-        let untold = section.table.lock().untold_unkept(&self.key);
+        let untold = section.index(|index| index.table.untold_unkept(&self.key));
         for unkept in untold {
             let cluster = section.written_to(unkept.direction);
             let fields = unkept.fields.list();
@@ -52,16 +52,15 @@ impl PairReconciler {
         }
         let local = observed.local.as_deref();
         if local.is_some() || (unclear.is_some() && observed.namespace != Namespace::Missing) {
-            section.tell(PairEvent::paused(&self.key, local, unclear.as_deref()));
+            section.tell(PairEvent::paused(&self.key.local, local, unclear.as_deref()));
         }
     }
 
     /// A step failed; told when it is another failure than before.
     pub(super) fn failed(&self, section: &Section, observed: &Observed, failure: Failure, now: Instant) {
-        let mut table = section.table.lock();
-        let told = table.pair(&self.key).told_failure.replace((failure.step, failure.kind));
-        let is_news = told != Some((failure.step, failure.kind));
-        if is_news {
+        let reason = (failure.step, failure.kind);
+        let told = section.index(|index| index.table.pair(&self.key, now).told_failure.replace(reason));
+        if told != Some(reason) {
             tracing::warn!(
                 section = %section.name(), remote = %section.config().remote, local = %section.config().local,
                 key = %failure.key, step = failure.step, reason = failure.reason, "sync failed"
@@ -72,6 +71,6 @@ impl PairReconciler {
                 section.tell(PairEvent::failed(&failure.key, local, failure.step, &failure.reason));
             }
         }
-        table.failed(failure, now);
+        section.index(|index| index.table.failed(failure, now));
     }
 }

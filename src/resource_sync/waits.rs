@@ -50,7 +50,7 @@ impl Waits {
         {
             return Self::terminating(remote_object, remote);
         }
-        let name = &observed.local_key.namespace;
+        let name = &observed.pair.local.namespace;
         let held = match &observed.namespace {
             Namespace::Present { object, .. } => finalizers(object),
             Namespace::None | Namespace::Missing => None,

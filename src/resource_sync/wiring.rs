@@ -7,12 +7,13 @@ use super::attendant::attend;
 use super::config::SyncConfig;
 use super::events::{EVENT_CAPACITY, write_events};
 use super::metrics::SyncMetrics;
+use super::names::PairKey;
 use super::observe::QueueMetrics;
 use super::reconcile::PairReconcilers;
 use super::report::{SyncDispatcher, SyncReport};
 use super::section::{Section, Watches};
 use crate::actor::{Backoff, ChildSpec, Dispatcher, KeyInbox, Limits, RestartPolicy, key_mailbox, mailbox};
-use crate::cluster::{Fence, ObjectKey, WatchId, WatchRegistry};
+use crate::cluster::{Fence, WatchId, WatchRegistry};
 use crate::config::{ClusterName, ResourceId, SectionName};
 use crate::job::Wiring;
 use crate::state::{Keeping, keep};
@@ -35,7 +36,7 @@ const FROZEN_AFTER: Duration = Duration::from_mins(15);
 pub struct WiredSection {
     section: Arc<Section>,
     dispatcher: SyncDispatcher,
-    inbox: KeyInbox<ObjectKey>,
+    inbox: KeyInbox<PairKey>,
     events: crate::actor::Inbox<super::events::PairEvent>,
     report: Arc<SyncReport>,
 }

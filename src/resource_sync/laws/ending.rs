@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{FINALIZER, OWNER, PAUSED, REMOTE_UID, Scene, object, terminating};
+use super::{ADOPTED, FINALIZER, LOCAL_NAME, OWNER, PAUSED, REMOTE_UID, Scene, object, terminating};
+use crate::resource_sync::ending;
 use crate::resource_sync::ownership::{self, Unproven};
 use crate::resource_sync::plan::{self, Absence, Harm, Next, Rest, Step};
 
@@ -170,6 +171,35 @@ fn a_suspicious_absence_is_confirmed_before_anything_goes() {
     assert_eq!(scene.next(), Next::ConfirmAbsence);
     scene.local = Value::Null;
     assert_eq!(scene.next(), Next::ConfirmAbsence);
+}
+
+#[test]
+fn whoever_the_plan_would_delete_is_a_suspect_of_the_guard_before() {
+    let mut asked = 0;
+    for keys in ["", "unclaimed = \"delete\"", "delete_adopted = true", "metadata = \"mirror\""] {
+        for owned in [false, true] {
+            let absent = || {
+                let scene = Scene::remote_absent(keys, Absence::Unexplained);
+                if owned { scene.owned_namespace() } else { scene }
+            };
+            let mut scenes = [absent(), absent().foreign_local(), absent(), absent(), absent(), absent(), absent()];
+            scenes[2].local["metadata"]["annotations"][ADOPTED] = json!("true");
+            scenes[3].local["metadata"]["annotations"][LOCAL_NAME] = json!("team/another");
+            scenes[4].local["metadata"]["annotations"][PAUSED] = json!("true");
+            terminating(&mut scenes[5].local);
+            scenes[6].local = Value::Null;
+            for (number, scene) in scenes.iter().enumerate() {
+                let is_asked = scene.next() == Next::ConfirmAbsence;
+                let is_suspect = ending::would_go(scene.observed().local.as_deref(), owned, &scene.policy);
+                // An object that is going already may leave a namespace of ours, which another object's end would delete.
+                if !(owned && number == 5) {
+                    assert_eq!(is_asked, is_suspect, "{keys}, owned: {owned}, scene {number}");
+                }
+                asked += usize::from(is_asked);
+            }
+        }
+    }
+    assert!(asked > 10, "only {asked}");
 }
 
 #[test]

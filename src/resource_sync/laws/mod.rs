@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::names::PairKey;
 use super::plan::{self, Absence, Namespace, Next, Observed, Policy, Remote};
 use super::secrets::SecretView;
 use super::settled::Settled;
@@ -158,10 +159,8 @@ impl Scene {
     }
 
     fn observed(&self) -> Observed {
-        let key = ObjectKey::new("team", "orders");
         Observed {
-            local_key: key.clone(),
-            remote_key: key,
+            pair: PairKey::alike("team", "orders"),
             remote: shared(&self.remote).map_or_else(|| Remote::Absent(self.absence.clone()), Remote::Present),
             local: shared(&self.local),
             local_status_unknown: false,

@@ -82,7 +82,7 @@ fn the_note_stays_where_it_is() {
         scene.remote["metadata"]["annotations"][SYNC_ERROR] = json!("patch_local: no");
         let observed = scene.observed();
         let remote = observed.remote_object().expect("a remote object");
-        let (_, annotations) = patch::desired_metadata(remote, &observed.local_key, &scene.policy, &observed.clusters);
+        let (_, annotations) = patch::desired_metadata(remote, &observed.pair.local, &scene.policy, &observed.clusters);
         assert!(!annotations.contains_key(&Arc::from(SYNC_ERROR)), "{annotations:?}");
         assert_eq!(scene.next(), Next::Do(Step::NoteError(None)), "the local object is as it should be");
     }

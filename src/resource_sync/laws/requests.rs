@@ -16,7 +16,7 @@ use crate::resource_sync::plan::{Namespace, Observed, Step};
 impl World {
     /// The requests of `execute.rs`, to these servers.
     pub(super) fn execute(&mut self, step: &Step, observed: &Observed) -> Result<Written, Refused> {
-        let name = &*observed.local_key.name;
+        let name = &*observed.pair.local.name;
         let marks = self.policy.marks.clone();
         let finalizer = &*marks.finalizer;
         let remote = observed.remote_object();
@@ -74,13 +74,13 @@ impl World {
             }
             Step::NoteError(error) => self.note_error(name, &marks.sync_error, error.as_deref()),
             Step::CreateNamespace => {
-                let body = json!({"metadata": {"annotations": labels_of(&marks.of_namespace(&observed.local_key, &observed.clusters.remote))}});
+                let body = json!({"metadata": {"annotations": labels_of(&marks.of_namespace(&observed.pair.local, &observed.clusters.remote))}});
                 self.local.create(Sort::Namespace, NAMESPACE, &body, Who::Towline)
             }
             Step::CreateLocal => {
                 let remote = remote.ok_or(Refused::Invalid)?;
                 let (labels, annotations) =
-                    patch::desired_metadata(remote, &observed.local_key, &self.policy, &observed.clusters);
+                    patch::desired_metadata(remote, &observed.pair.local, &self.policy, &observed.clusters);
                 let mut body = remote.content.value();
                 body["metadata"] = json!({"labels": labels_of(&labels), "annotations": labels_of(&annotations)});
                 self.local.create(Sort::Synced, name, &body, Who::Towline)
@@ -132,7 +132,7 @@ impl World {
 
     /// What towline must never do, whatever its caches show; asked when a deletion will go through.
     fn may_delete(&self, observed: &Observed) {
-        let name = &*observed.local_key.name;
+        let name = &*observed.pair.local.name;
         let Some(live) = self.local.get(Sort::Synced, name) else { return };
         let read = observed.local.as_ref().expect("a local object");
         if live["metadata"]["resourceVersion"] != *read.resource_version {

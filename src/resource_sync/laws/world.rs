@@ -8,9 +8,10 @@ use std::sync::Arc;
 use super::object;
 use super::server::{Refused, Server, Sort, Traits};
 use super::watch::{Awaited, Watch};
-use crate::cluster::{Object, ObjectKey, Written};
+use crate::cluster::{Object, Written};
 use crate::resource_sync::elsewhere::{Clusters, KnownCluster};
 use crate::resource_sync::marks::NamespaceOwner;
+use crate::resource_sync::names::PairKey;
 use crate::resource_sync::ownership;
 use crate::resource_sync::plan::{self, Absence, Namespace, Next, Observed, Policy, Remote, Rest, Step};
 use crate::resource_sync::settled::Settled;
@@ -235,8 +236,7 @@ impl World {
         let in_use = remotes.cache.iter().any(|(other, held)| other != name && (!held.deleting || is_paused(held)))
             || locals.cache.iter().any(|(other, held)| keeps(other, held));
         Observed {
-            local_key: ObjectKey::new(NAMESPACE, name),
-            remote_key: ObjectKey::new(NAMESPACE, name),
+            pair: PairKey::alike(NAMESPACE, name),
             remote: match remotes.cache.get(name) {
                 Some(held) => Remote::Present(Arc::clone(held)),
                 None if remotes.terminated.contains(name) => Remote::Absent(Absence::SeenTerminating),
@@ -451,14 +451,14 @@ impl World {
 
     fn carry_out(&mut self, step: &Step, observed: &Observed) -> Result<Written, Refused> {
         if *step == Step::AddFinalizer {
-            self.pairs.get_mut(&*observed.local_key.name).expect("a pair").holds_remote = true;
+            self.pairs.get_mut(&*observed.pair.local.name).expect("a pair").holds_remote = true;
         }
         let outcome = match self.unknown.take() {
             Some(false) => Err(Refused::Unknown),
             Some(true) => self.execute(step, observed).and(Err(Refused::Unknown)),
             None => self.execute(step, observed),
         };
-        self.diary.push(format!("{} {}: {outcome:?}", observed.local_key.name, step.name()));
+        self.diary.push(format!("{} {}: {outcome:?}", observed.pair.local.name, step.name()));
         outcome
     }
 }

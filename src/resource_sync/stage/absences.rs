@@ -105,5 +105,5 @@ async fn every_section_knows_its_suspects_before_any_is_told_of_the_list() {
     assert!(first.section.is_listed() && second.section.is_listed());
     first.watches().remote.begin(&[]).await;
     assert!(first.watches().remote.end().now_or_never().is_none(), "the first section has no room for the news");
-    assert_eq!(second.section.guard.lock().waiting().len(), twos.len());
+    assert_eq!(second.section.index(|index| index.guard.waiting().len()), twos.len());
 }

@@ -84,6 +84,6 @@ async fn where_namespaces_may_not_be_patched_they_go_without_their_source() {
     });
     assert!(matches!(stage.reconcile("a").await, Outcome::Done));
     assert_eq!(stage.edge.asked(), [format!("PATCH {NAMESPACE}")]);
-    let states = stage.section.table.lock().states();
+    let states = stage.section.index(|index| index.table.states());
     assert_eq!(states.get(&ObjectState::InStep), Some(&1), "{states:?}");
 }

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::events::PairEvent;
 use super::metrics::SyncMetrics;
+use super::names::PairKey;
 use super::reconcile::{PairReconciler, PairReconcilers};
 use super::run::Running;
 use super::section::{Section, Watches};
@@ -40,7 +41,7 @@ struct Stage {
     section: Arc<Section>,
     hub: Script,
     edge: Script,
-    inbox: KeyInbox<ObjectKey>,
+    inbox: KeyInbox<PairKey>,
     _events: Inbox<PairEvent>,
     /// That the section runs.
     running: Option<Running>,
@@ -142,7 +143,7 @@ impl Stage {
 
     fn reconciler(&self, name: &str) -> PairReconciler {
         let metrics = Arc::new(SyncMetrics::new(self.section.name()));
-        PairReconcilers::new(Arc::clone(&self.section), metrics).create(&key(name))
+        PairReconcilers::new(Arc::clone(&self.section), metrics).create(&pair(name))
     }
 
     /// One run by a reconciler that was not there before.
@@ -158,6 +159,11 @@ impl Stage {
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new("team", name)
+}
+
+/// The pair of two objects of that name, where both sides have the same names.
+fn pair(name: &str) -> PairKey {
+    PairKey::alike("team", name)
 }
 
 /// What says that the section of this name wrote the mark that names an object.

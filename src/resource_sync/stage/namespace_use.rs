@@ -8,31 +8,32 @@ use serde_json::{Value, json};
 
 use super::{FINALIZER, LOCAL_NAME, Stage, local, managed, namespace, remote, terminating};
 use crate::cluster::{Cluster, ObjectKey, Watch};
+use crate::resource_sync::names::PairKey;
 use crate::resource_sync::section::Section;
 
 /// What a look at every object says: whether a pair's local namespace is in use.
-fn in_use_by_full_scan(asking: &Section, local_key: &ObjectKey, remote_key: &ObjectKey) -> bool {
+fn in_use_by_full_scan(asking: &Section, pair: &PairKey) -> bool {
     let is_known = |watch: &Arc<Watch>| asking.knows(watch) && watch.is_of_session();
-    let is_used_by = |owner: &Section, except: Option<(&ObjectKey, &ObjectKey)>| {
-        let Some(remote_namespace) = owner.mapping().remote_namespace_of(&local_key.namespace) else { return false };
+    let is_used_by = |owner: &Section, except: Option<&PairKey>| {
+        let Some(remote_namespace) = owner.mapping().remote_namespace_of(&pair.local.namespace) else { return false };
         let (remotes, locals) = (owner.watches().remote.store().keys(), owner.watches().local.store().keys());
         let lives = || {
             remotes.iter().any(|key| {
                 &*key.namespace == remote_namespace
-                    && Some(key) != except.map(|(_, remote)| remote)
+                    && Some(key) != except.map(|pair| &pair.remote)
                     && owner.counts_as_living(key)
             })
         };
         let keeps = || {
             locals.iter().any(|key| {
-                key.namespace == local_key.namespace
-                    && Some(key) != except.map(|(local, _)| local)
+                key.namespace == pair.local.namespace
+                    && Some(key) != except.map(|pair| &pair.local)
                     && owner.must_be_kept(key)
             })
         };
         !is_known(&owner.watches().remote) || !is_known(&owner.watches().local) || lives() || keeps()
     };
-    is_used_by(asking, Some((local_key, remote_key))) || asking.others_here().any(|peer| is_used_by(&peer, None))
+    is_used_by(asking, Some(pair)) || asking.others_here().any(|peer| is_used_by(&peer, None))
 }
 
 /// Sections whose objects meet in local namespaces: one kind plain and once more beside it over the same watches, another
@@ -125,9 +126,8 @@ impl World {
 
     fn ask(&self, stage: usize, local_key: &ObjectKey) {
         let section = &self.stages[stage].section;
-        if let Some(remote_key) = section.mapping().remote_of(local_key) {
-            let (indexed, scanned) =
-                (section.is_in_use(local_key, &remote_key), in_use_by_full_scan(section, local_key, &remote_key));
+        if let Some(pair) = section.mapping().pair_of_local(local_key) {
+            let (indexed, scanned) = (section.is_in_use(&pair), in_use_by_full_scan(section, &pair));
             assert_eq!(indexed, scanned, "{local_key} of {}", section.name());
         }
     }
@@ -280,7 +280,7 @@ async fn looked_at_while_deleting(count: usize) -> usize {
         () = taken => {}
     }
     section.namespace_use.looked_at();
-    let observe = |name: &str| section.observe(&super::key(name), &super::key(name)).namespace_in_use;
+    let observe = |name: &str| section.observe(&super::pair(name)).namespace_in_use;
     let mut version = 1_000;
     for (number, name) in names.iter().enumerate() {
         let is_last = number + 1 == count;
@@ -309,7 +309,7 @@ async fn how_many_objects_an_observation_looks_at_does_not_grow_with_the_namespa
 async fn nothing_is_looked_at_while_no_pair_ends() {
     let stage = Stage::new("");
     stage.list(&[remote("a", 5)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;
-    stage.section.observe(&super::key("a"), &super::key("a"));
+    stage.section.observe(&super::pair("a"));
     stage.watches().remote.show(&remote("a", 9)).await;
     assert_eq!(stage.section.namespace_use.looked_at(), 0);
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{NAMESPACE, OBJECTS, Stage, key, local, namespace, remote, terminating};
 use crate::actor::Outcome;
 use crate::cluster::Cluster;
-use crate::resource_sync::asked::Asked;
+use crate::resource_sync::index::requests::Requests;
 
 #[tokio::test(start_paused = true)]
 async fn of_all_pairs_that_end_at_once_one_deletes_the_namespace() {
@@ -173,12 +173,12 @@ async fn what_lives_in_a_namespace_is_not_known_between_new_credentials_and_the_
     peer.begin(&sections);
     peer.list(&[], &[], &[]).await;
     owner.list(&[terminating(remote("a", 5), 6)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;
-    *owner.section.asked.lock() = Asked::default();
+    owner.section.index(|index| index.requests = Requests::default());
     other.0.new_session(&other.1);
     owner.reconcile("a").await;
     assert_eq!(owner.edge.asked(), [format!("DELETE {OBJECTS}/a")], "the object goes, the namespace stays");
     peer.watches().remote.list(&[]).await;
-    assert_eq!(owner.section.asked.lock().keys.keys(), ["team/a"]);
+    assert_eq!(owner.section.index(|index| index.requests.asked.keys()), ["team/a"]);
 }
 
 #[tokio::test(start_paused = true)]

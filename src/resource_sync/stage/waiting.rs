@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures::FutureExt;
 use serde_json::json;
 
-use super::{OBJECTS, Stage, key, local, remote};
+use super::{OBJECTS, Stage, local, pair, remote};
 use crate::actor::{Outcome, Scope};
 use crate::cluster::Cluster;
 use crate::resource_sync::attendant::attend;
-use crate::resource_sync::section::Mode;
+use crate::resource_sync::index::phase::Mode;
 
 #[tokio::test(start_paused = true)]
 async fn a_permission_that_is_given_while_its_denial_arrives_is_not_waited_for() {
@@ -48,8 +48,8 @@ async fn what_waits_for_a_cluster_is_not_woken_by_anything_else() {
     let (scope, _stop) = Scope::standalone("attendant");
     let mut attending = std::pin::pin!(attend(Arc::clone(&stage.section), scope));
     assert!(attending.as_mut().now_or_never().is_none());
-    stage.section.park(key("parked"));
-    stage.section.asked.lock().keys.insert(key("asked"));
+    stage.section.park(pair("parked"));
+    stage.section.index(|index| index.requests.asked.insert(pair("asked")));
     stage.section.suspects_may_go();
     assert!(attending.as_mut().now_or_never().is_none());
     assert_eq!(stage.requested(), ["team/asked"]);
@@ -59,8 +59,8 @@ async fn what_waits_for_a_cluster_is_not_woken_by_anything_else() {
 async fn an_attendant_that_is_stopped_while_it_waits_for_room_loses_nothing() {
     let mut stage = Stage::new("");
     for number in 0..100 {
-        stage.section.park(key(&format!("parked{number}")));
-        stage.section.asked.lock().keys.insert(key(&format!("asked{number}")));
+        stage.section.park(pair(&format!("parked{number}")));
+        stage.section.index(|index| index.requests.asked.insert(pair(&format!("asked{number}"))));
     }
     let mut requested = std::collections::BTreeSet::new();
     for _ in 0..5 {

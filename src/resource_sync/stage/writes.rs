@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{OBJECTS, Stage, key, local, namespace, remote, terminating};
+use super::{OBJECTS, Stage, local, namespace, pair, remote, terminating};
 use crate::actor::Outcome;
 use crate::cluster::{ObjectKey, Written};
-use crate::resource_sync::awaited::{Awaiting, Side};
-use crate::resource_sync::section::Mode;
+use crate::resource_sync::index::expectations::Side;
+use crate::resource_sync::index::phase::Mode;
 
 pub(super) fn theirs() -> Value {
     json!({"metadata": {"name": "team", "uid": "theirs", "resourceVersion": "1"}})
@@ -115,15 +115,18 @@ async fn an_upload_during_the_first_list_of_secrets_is_awaited() {
     stage.list(&[remote("a", 5)], &[local("a", 7)], &[theirs()]).await;
     let written = Written { uid: "one".into(), resource_version: "30".into(), generation: 0 };
     let secrets = &stage.watches().remote_secrets[0];
-    let mut awaiting = Awaiting::default();
+    let waits = || stage.section.wait_for_caches(&pair("a")).is_some();
     secrets.begin(&[]).await;
-    awaiting.wrote_secret(0, Side::Remote, ObjectKey::new("team", "one"), &written);
-    assert!(!awaiting.is_shown(&stage.section, &key("a"), &key("a")), "the list may be of before");
+    stage.section.index(|index| {
+        let key = ObjectKey::new("team", "one");
+        index.expectations.change(&pair("a"), |expected| expected.wrote_secret(0, Side::Remote, key, &written));
+    });
+    assert!(waits(), "the list may be of before");
     secrets.end().await;
-    assert!(!awaiting.is_shown(&stage.section, &key("a"), &key("a")), "it was");
+    assert!(waits(), "it was");
     let uploaded = json!({"metadata": {"name": "one", "namespace": "team", "uid": "one", "resourceVersion": "30"}});
     secrets.show(&uploaded).await;
-    assert!(awaiting.is_shown(&stage.section, &key("a"), &key("a")));
+    assert!(!waits());
 }
 
 #[tokio::test(start_paused = true)]
