@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::config::{Scope, SyncConfig};
-use super::standing::Objection;
 use crate::cluster::{AccessRequest, Cluster, Kind, Verb};
 use crate::job::check::{Surroundings, check_access, check_identity, check_state, say};
+use crate::resource_sync::config::{Scope, SyncConfig};
+use crate::resource_sync::section::standing::Objection;
 
 /// Says what is missing for a section, and notes whether its kind has namespaces. Returns the number of faults.
 pub(super) async fn check_section(

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::check;
-use super::config::{Scope, SyncConfig, conflicts};
-use super::wiring;
 use crate::config::fault::{Fault, Faults, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, SectionName};
 use crate::job::check::{Surroundings, say};
 use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
+use crate::resource_sync::check;
+use crate::resource_sync::config::{Scope, SyncConfig, conflicts};
+use crate::resource_sync::wiring;
 
 /// `[[sync]]`.
 #[derive(Debug)]

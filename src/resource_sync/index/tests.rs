@@ -11,8 +11,8 @@ use super::phase::Mode;
 use super::{Index, Shown};
 use crate::cluster::object::Decoded;
 use crate::cluster::{ListMoment, Object, ObjectKey, Store, Written};
-use crate::resource_sync::names::PairKey;
-use crate::resource_sync::plan::{Harm, Policy};
+use crate::resource_sync::rules::names::PairKey;
+use crate::resource_sync::rules::plan::{Harm, Policy};
 use crate::telemetry::{Direction, ObjectState};
 
 fn object(name: &str, version: &str) -> Arc<Object> {
@@ -23,7 +23,7 @@ fn object(name: &str, version: &str) -> Arc<Object> {
 }
 
 fn policy() -> Policy {
-    Policy::new(&crate::resource_sync::stage::config("databases", "databases", ""))
+    Policy::new(&crate::resource_sync::harness::config("databases", "databases", ""))
 }
 
 /// A cache that shows these objects and no lists.
