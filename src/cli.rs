@@ -302,6 +302,20 @@ mod tests {
     }
 
     #[test]
+    fn the_list_of_commands_says_what_each_does() {
+        let help = command_line().render_help().to_string();
+        for (name, about) in [
+            ("run", "Run every section of a configuration until a signal ends it"),
+            ("lease", "Renew one lease while a pod is ready"),
+            ("status-sync", "Run status sync alone, told by the environment"),
+            ("release", "Take a finalizer off that no section of a configuration owns any more"),
+        ] {
+            let found = help.lines().any(|line| line.trim_start().starts_with(name) && line.contains(about));
+            assert!(found, "{name}: {about} is not in\n{help}");
+        }
+    }
+
+    #[test]
     fn a_command_of_a_job_is_given_with_its_arguments() {
         for (line, expected) in [
             ("towline lease -lease-name add-on", "lease"),

@@ -35,7 +35,7 @@ fn files(directory: &Path, found: &mut Vec<PathBuf>) {
 
 /// The source without its tests, which may go through whole configurations.
 fn without_tests(path: &Path) -> String {
-    const OF_TESTS: [&str; 3] = ["laws", "stage", "tests"];
+    const OF_TESTS: [&str; 3] = ["harness", "laws", "tests"];
     let is_test = |part: &str| OF_TESTS.contains(&part) || part.ends_with("tests.rs");
     if path.iter().any(|part| is_test(&part.to_string_lossy())) {
         return String::new();

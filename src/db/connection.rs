@@ -56,6 +56,15 @@ impl RawConnection {
         self.has_failed
     }
 
+    /// Whether an answer has not been read to its end.
+    pub(super) fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
+    pub(super) fn set_busy(&mut self, is_busy: bool) {
+        self.is_busy = is_busy;
+    }
+
     pub(super) fn forget_failure(&mut self) {
         self.has_failed = false;
     }
@@ -102,7 +111,7 @@ impl RawConnection {
 impl Drop for RawConnection {
     fn drop(&mut self) {
         // Else the task would wait for the answer, and keep the connection open, for as long as the server does.
-        if self.is_spent {
+        if self.is_spent || self.is_busy {
             self.task.abort();
         }
     }

@@ -121,10 +121,12 @@ impl Manager {
                 tracing::debug!(%error, "database connection ended");
             }
         });
-        let raw = RawConnection::new(client, tls, task.abort_handle(), access.changes);
+        let mut raw = RawConnection::new(client, tls, task.abort_handle(), access.changes);
         if let Some(text) = &self.set_up {
-            // Whatever ends this ends the connection: the driver's task ends with its client.
+            // Whatever ends this ends the connection.
+            raw.set_busy(true);
             set_up(raw.client(), text, access.limit).await?;
+            raw.set_busy(false);
         }
         Ok(raw)
     }
@@ -186,7 +188,8 @@ impl ManageConnection for Manager {
     }
 
     fn has_broken(&self, connection: &mut RawConnection) -> bool {
-        connection.is_spent() || self.is_past(connection)
+        // What is left of an answer would come before the next statement's.
+        connection.is_spent() || connection.is_busy() || self.is_past(connection)
     }
 }
 

@@ -58,6 +58,13 @@ impl<'c> Transaction<'c> {
     /// Makes everything that was written visible. When the answer is lost or does not come in time, nobody knows whether it
     /// was. Where a statement had failed, the transaction is rolled back instead, and that is an error.
     pub async fn commit(mut self) -> Result<(), Error> {
+        let unread = self.held.as_mut().and_then(Held::raw).is_some_and(|connection| connection.is_busy());
+        if unread {
+            // The rest of the answer may be an error.
+            let name = self.name;
+            drop(self);
+            return Err(Error::RolledBack { name });
+        }
         // To the server that is no error: it answers ROLLBACK.
         if self.held.as_mut().and_then(Held::raw).is_some_and(|connection| connection.has_failed()) {
             let name = self.name;

@@ -46,12 +46,12 @@ pub enum CertificateError {
         source: std::io::Error,
     },
     /// The file is not PEM of a certificate or of a key, whichever it is to be.
-    #[error("failed to decode {}", path.display())]
+    #[error("failed to decode {}: {reason}", path.display())]
     Decode {
         /// The file.
         path: PathBuf,
-        /// What was found.
-        source: pem::Error,
+        /// What is wrong. The decoder's own error may repeat a line of the file, which may be the key.
+        reason: &'static str,
     },
     /// The key is of an unknown kind, or that of another certificate.
     #[error("failed to use the key {} with the certificate {}", key.display(), certificate.display())]
@@ -66,6 +66,19 @@ pub enum CertificateError {
     /// TLS itself could not be set up.
     #[error("failed to set up TLS")]
     SetUp(#[source] rustls::Error),
+}
+
+impl CertificateError {
+    fn decode(path: &Path, error: &pem::Error) -> Self {
+        let reason = match error {
+            pem::Error::MissingSectionEnd { .. } => "a PEM section has no end",
+            pem::Error::IllegalSectionStart { .. } => "a PEM section has no proper beginning",
+            pem::Error::Base64Decode(_) => "a PEM section is not base64",
+            pem::Error::NoItemsFound => "no PEM section of the kind that is needed",
+            _ => "not PEM",
+        };
+        Self::Decode { path: path.to_owned(), reason }
+    }
 }
 
 /// The certificate that connections get, which is replaced while the server runs.
@@ -155,13 +168,13 @@ impl CertificateFiles {
 
     async fn read(&self, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
         let pem = read(&self.certificate).await?;
-        let decode = |source| CertificateError::Decode { path: self.certificate.clone(), source };
+        let decode = |error| CertificateError::decode(&self.certificate, &error);
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(decode)?;
         if chain.is_empty() {
             return Err(decode(pem::Error::NoItemsFound));
         }
         let pem = read(&self.key).await?;
-        let decode = |source| CertificateError::Decode { path: self.key.clone(), source };
+        let decode = |error| CertificateError::decode(&self.key, &error);
         let key = PrivateKeyDer::from_pem_slice(&pem).map_err(decode)?;
         CertifiedKey::from_der(chain, key, provider).map_err(|source| CertificateError::Pair {
             certificate: self.certificate.clone(),

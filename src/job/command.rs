@@ -41,7 +41,8 @@ impl JobCommand {
         execute: impl Fn(A, &Load) -> Result<Order, Error> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            arguments: A::augment_args(clap::Command::new(name).about(about)),
+            // The documentation of `A` would go over a text that is set before.
+            arguments: A::augment_args(clap::Command::new(name)).about(about).long_about(None),
             takes_single_dashes: false,
             execute: Box::new(move |matches, load| {
                 // The arguments were parsed by the command that `A` has defined.

@@ -97,6 +97,12 @@ impl Kinds {
         self.0.get(&(cluster.clone(), id.to_string()))
     }
 
+    /// How any cluster serves a kind.
+    pub fn any(&self, id: &ResourceId) -> Option<&Kind> {
+        let name = id.to_string();
+        self.0.iter().find(|((_, known), _)| *known == name).map(|(_, kind)| kind)
+    }
+
     /// Asks a cluster for a kind, once. Says what is wrong, and returns the number of faults.
     pub async fn discover(&mut self, who: &str, cluster: &Cluster, id: &ResourceId) -> usize {
         if self.get(cluster.name(), id).is_some() {
@@ -138,6 +144,11 @@ impl Reviewer<'_> {
             let missing = match self.missing(permission).await {
                 Ok(None) => continue,
                 Ok(Some(missing)) => missing,
+                // Nor will the next question be answered.
+                Err(error) if error.is_unreachable() => {
+                    say(&format!("{who}: {self}: {error}"));
+                    return faults + 1;
+                }
                 Err(error) => error.to_string(),
             };
             if let Need::Optional(purpose) = &permission.need {

@@ -1,10 +1,10 @@
 //! `towline check --connect`: what a section needs of both clusters, and whether it is there.
 
-use super::config::SyncConfig;
-use super::permissions;
-use super::standing::Objection;
 use crate::job::check::{Surroundings, check_identity, check_state, say};
 use crate::job::permission::{Kinds, Place, Reviewer};
+use crate::resource_sync::config::SyncConfig;
+use crate::resource_sync::permissions;
+use crate::resource_sync::section::standing::Objection;
 
 /// Says what is missing for a section, and notes how its kind is served. Returns the number of faults.
 pub(super) async fn check_section(section: &SyncConfig, surroundings: &Surroundings<'_>, kinds: &mut Kinds) -> usize {

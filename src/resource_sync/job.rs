@@ -6,10 +6,6 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::check;
-use super::config::{Scope, SyncConfig, conflicts};
-use super::wiring;
-use super::{metrics, permissions, release};
 use crate::config::fault::{Fault, Faults, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, ResourceId, SectionName};
@@ -17,6 +13,9 @@ use crate::job::check::{Surroundings, say};
 use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Permission};
 use crate::job::{self, Config, Job, Reading, Role, Sections, Whole, Wiring};
+use crate::resource_sync::check;
+use crate::resource_sync::config::{Scope, SyncConfig, conflicts};
+use crate::resource_sync::{metrics, permissions, release, wiring};
 use crate::telemetry::Metric;
 
 /// `[[sync]]`.
@@ -118,8 +117,7 @@ impl Sections for SyncSections {
                 faults += check::check_section(section, surroundings, &mut kinds).await;
             }
             let scope = |section: &SyncConfig| {
-                let kind =
-                    [&section.local, &section.remote].into_iter().find_map(|name| kinds.get(name, &section.resource));
+                let kind = kinds.any(&section.resource);
                 if kind.is_none_or(|kind| kind.namespaced) { Scope::Namespaced } else { Scope::Cluster }
             };
             let between = Faults::new(conflicts(&self.placed().collect::<Vec<_>>(), surroundings.configured, scope));

@@ -12,18 +12,18 @@ use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::json;
 
-use super::config::SyncConfig;
-use super::elsewhere;
-use super::job::sections;
-use super::marks::local_cluster_mark;
-use super::names::Mapping;
-use super::patch::{escape, replace_version};
 use crate::cluster::object::is_of_towline;
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, Object, ObjectKey, Request, Verb};
 use crate::config::{ClusterName, ResourceId};
 use crate::job::Config;
 use crate::job::check::{reach, say};
 use crate::job::command::{ConfigFile, Exit, JobCommand, Load, Order};
+use crate::resource_sync::config::SyncConfig;
+use crate::resource_sync::job::sections;
+use crate::resource_sync::rules::elsewhere;
+use crate::resource_sync::rules::marks::local_cluster_mark;
+use crate::resource_sync::rules::names::Mapping;
+use crate::resource_sync::rules::patch::{escape, replace_version};
 
 /// `towline release`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attendant::attend;
-use super::config::SyncConfig;
-use super::events::{EVENT_CAPACITY, write_events};
-use super::metrics::SyncMetrics;
-use super::names::PairKey;
-use super::observe::QueueMetrics;
-use super::reconcile::PairReconcilers;
-use super::report::{SyncDispatcher, SyncReport};
-use super::section::{Section, Watches};
 use crate::actor::{Backoff, ChildSpec, Dispatcher, KeyInbox, Limits, RestartPolicy, key_mailbox, mailbox};
 use crate::cluster::{Fence, WatchId, WatchRegistry};
 use crate::config::{ClusterName, ResourceId, SectionName};
 use crate::job::Wiring;
+use crate::resource_sync::config::SyncConfig;
+use crate::resource_sync::metrics::SyncMetrics;
+use crate::resource_sync::reconcile::PairReconcilers;
+use crate::resource_sync::report::events::{EVENT_CAPACITY, write_events};
+use crate::resource_sync::report::queue_metrics::QueueMetrics;
+use crate::resource_sync::report::{SyncDispatcher, SyncReport};
+use crate::resource_sync::rules::names::PairKey;
+use crate::resource_sync::section::attendant::attend;
+use crate::resource_sync::section::{Section, Watches};
 use crate::state::{Keeping, keep};
 
 /// Keys that wait for the mailbox's reader. While it is full the watch is not read, and so does not show our own writes, which
@@ -37,7 +37,7 @@ pub struct WiredSection {
     section: Arc<Section>,
     dispatcher: SyncDispatcher,
     inbox: KeyInbox<PairKey>,
-    events: crate::actor::Inbox<super::events::PairEvent>,
+    events: crate::actor::Inbox<crate::resource_sync::report::events::PairEvent>,
     report: Arc<SyncReport>,
 }
 

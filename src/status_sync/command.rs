@@ -38,17 +38,18 @@ struct StatusSyncCommand {
 pub(super) fn command() -> JobCommand {
     let execute = |command: StatusSyncCommand, _: &Load| {
         let config = alone(config::environment())?;
-        let section = section(&config).filter(|_| command.remove_triggers).cloned();
-        Ok(match section {
-            Some(section) => Order::Task(remove_triggers(section).boxed()),
-            None => Order::Run(Box::new(config)),
-        })
+        if !command.remove_triggers {
+            return Ok(Order::Run(Box::new(config)));
+        }
+        let section = section(&config).cloned();
+        Ok(Order::Task(async move { remove_triggers(section).await }.boxed()))
     };
     JobCommand::new("status-sync", "Run status sync alone, told by the environment", execute).after_help(VARIABLES)
 }
 
 /// `towline status-sync --remove-triggers`.
-async fn remove_triggers(section: StatusSyncConfig) -> Exit {
+async fn remove_triggers(section: Option<StatusSyncConfig>) -> Exit {
+    let Some(section) = section else { return Exit::Usage };
     match triggers::remove_by(section.database).await {
         Ok(removed) => {
             say(&removed.to_string());

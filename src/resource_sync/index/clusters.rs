@@ -1,7 +1,7 @@
 //! What a section's run knows of its two clusters' identities.
 
 use crate::cluster::Identity;
-use crate::resource_sync::standing::{Objection, Standing};
+use crate::resource_sync::section::standing::{Objection, Standing};
 use crate::state::Identities;
 
 /// When a remote cluster was approved in the place of another: what came from that is ours for good, however long it is paused

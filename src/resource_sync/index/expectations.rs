@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cluster::{ListMoment, Object, ObjectKey, Store, Written};
-use crate::resource_sync::former::Place;
-use crate::resource_sync::names::PairKey;
-use crate::resource_sync::plan::{Namespace, Observed, Step};
+use crate::resource_sync::rules::former::Place;
+use crate::resource_sync::rules::names::PairKey;
+use crate::resource_sync::rules::plan::{Namespace, Observed, Step};
 
 /// A cache that has not shown our write after this is not waited for any longer: a live GET tells.
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(5);

@@ -2,11 +2,11 @@
 //!
 //! What was observed, expected, requeued, failed and guarded is in here, and nothing that is done about it. Everything is
 //! pure: no I/O, no `await`, no clock but the [`Instant`] that is passed in, and the caches are read only where one is an
-//! argument. [`Section::index`](super::section::Section) hands it out for one call at a time.
+//! argument. [`Section::index`](crate::resource_sync::section::Section) hands it out for one call at a time.
 //!
 //! - `table` has a record for each pair, found by `pairs`, and `unkept` what it says of fields that a server does not keep;
 //!   `expectations` what the caches have yet to show of our own writes;
-//! - the guard ([`super::guard`]) which mass changes wait for an approval;
+//! - the guard ([`crate::resource_sync::rules::guard`]) which mass changes wait for an approval;
 //! - `requests` which pairs the attendant is to request (each kind a `requeue_set`), and what it is to look for;
 //! - `namespaces` which local namespaces are being made or deleted, and by which pair;
 //! - `clusters` which two clusters the section may act on; `twin` what another daemon has made in its name;
@@ -30,14 +30,14 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use super::guard::Guard;
-use super::left_behind::LeftBehind;
-use super::metrics::Direction;
-use super::names::PairKey;
-use super::plan::{Harm, Policy};
-use super::settled::Settled;
-use super::waits::Waits;
 use crate::cluster::Object;
+use crate::resource_sync::metrics::Direction;
+use crate::resource_sync::rules::guard::Guard;
+use crate::resource_sync::rules::names::PairKey;
+use crate::resource_sync::rules::plan::{Harm, Policy};
+use crate::resource_sync::rules::server_result::ServerResult;
+use crate::resource_sync::rules::waits::Waits;
+use crate::resource_sync::section::left_behind::LeftBehind;
 use crate::state::{GuardState, Identities};
 use crate::telemetry::ObjectState;
 
@@ -132,7 +132,7 @@ impl Index {
         let freed = self.suspect(key, shown.threat);
         // What was written before is compared at the very event that shows it.
         if let Some(pair) = self.table.get(key) {
-            pair.settled.observe(shown.remote, shown.local, policy);
+            pair.server_result.observe(shown.remote, shown.local, policy);
         }
         let pair = self.table.pair(key, now);
         let since = match shown.direction {
@@ -150,7 +150,7 @@ impl Index {
         false
     }
 
-    /// A reconcile looks at its pair: what earlier writes have settled on, and whether a local object was found there when
+    /// A reconcile looks at its pair: what the servers made of earlier writes, and whether a local object was found there when
     /// one was to be made.
     pub(crate) fn observe(
         &mut self,
@@ -159,13 +159,13 @@ impl Index {
         local: Option<&Object>,
         policy: &Policy,
         now: Instant,
-    ) -> (Settled, bool) {
+    ) -> (ServerResult, bool) {
         let pair = self.table.pair(key, now);
         pair.holds_remote |= remote.is_some_and(|remote| policy.marks.holds(remote));
         // What is gone is made anew.
         pair.local_was_there &= local.is_some();
-        pair.settled.observe(remote, local, policy);
-        (pair.settled.clone(), pair.local_was_there)
+        pair.server_result.observe(remote, local, policy);
+        (pair.server_result.clone(), pair.local_was_there)
     }
 
     /// A run that had looked at the caches at that moment has ended with the pair at rest.
@@ -183,7 +183,7 @@ impl Index {
         if state == ObjectState::InStep {
             before.local_was_there = std::mem::take(&mut pair.local_was_there);
             pair.told_rejection = None;
-            pair.settled.in_step();
+            pair.server_result.in_step();
         }
         self.table.ended(key, state, looked, waits, now);
         before

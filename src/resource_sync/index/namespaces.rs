@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cluster::Object;
-use crate::resource_sync::names::PairKey;
+use crate::resource_sync::rules::names::PairKey;
 
 /// A namespace that was just made is in the cache within this, or was not made; one that was deleted shows it.
 const MADE_WITHIN: Duration = Duration::from_secs(5);

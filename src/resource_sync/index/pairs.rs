@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::resource_sync::names::PairKey;
+use crate::resource_sync::rules::names::PairKey;
 
 /// A map by key, grouped by namespace.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //! Runs and watches ask for it beside them: a run that waited for room in its own dispatcher's mailbox would wait for itself.
 
 use super::requeue_set::{Added, RequeueSet};
-use crate::resource_sync::names::PairKey;
+use crate::resource_sync::rules::names::PairKey;
 
 /// A look for what was left behind that fails is tried again soon so often.
 const QUICK_TRIES: u32 = 5;

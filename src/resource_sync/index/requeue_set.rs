@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::resource_sync::names::PairKey;
+use crate::resource_sync::rules::names::PairKey;
 
 /// The keys.
 #[derive(Debug, Default)]

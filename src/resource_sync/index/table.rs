@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use super::pairs::Pairs;
 use crate::cluster::ObjectKey;
-use crate::resource_sync::contention::Contended;
-use crate::resource_sync::names::PairKey;
-use crate::resource_sync::settled::Settled;
-use crate::resource_sync::waits::Waits;
+use crate::resource_sync::rules::conflicts::Contended;
+use crate::resource_sync::rules::names::PairKey;
+use crate::resource_sync::rules::server_result::ServerResult;
+use crate::resource_sync::rules::waits::Waits;
 use crate::telemetry::ObjectState as PairState;
 
 /// As many failures are kept for the report.
@@ -33,8 +33,8 @@ pub(crate) struct Failure {
 /// One pair.
 #[derive(Debug)]
 pub(crate) struct Pair {
-    /// What our writes settled on.
-    pub(crate) settled: Settled,
+    /// What the servers made of our writes.
+    pub(crate) server_result: ServerResult,
     /// How it stands; [`Pair::shown`] is what is told of it.
     pub(crate) state: PairState,
     /// Since when.
@@ -67,7 +67,7 @@ impl Pair {
     /// A pair of which nothing is known yet.
     fn new(now: Instant) -> Self {
         Self {
-            settled: Settled::default(),
+            server_result: ServerResult::default(),
             state: PairState::Pending,
             state_since: now,
             waits: None,
@@ -194,7 +194,7 @@ impl Table {
 
     /// The kind is served in another way: all statuses are compared anew.
     pub(crate) fn forget_statuses(&mut self) {
-        self.pairs.iter_mut().for_each(|(_, pair)| pair.settled.forget_status());
+        self.pairs.iter_mut().for_each(|(_, pair)| pair.server_result.forget_status());
     }
 
     /// Notes a failure.

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::metrics::Direction;
 use super::expectations::{CATCH_UP, Cache, Caches, Expectations};
 use super::phase::Mode;
 use super::{Index, Shown};
 use crate::cluster::object::Decoded;
 use crate::cluster::{ListMoment, Object, ObjectKey, Store, Written};
-use crate::resource_sync::names::PairKey;
-use crate::resource_sync::plan::{Harm, Policy};
+use crate::resource_sync::metrics::Direction;
+use crate::resource_sync::rules::names::PairKey;
+use crate::resource_sync::rules::plan::{Harm, Policy};
 use crate::telemetry::ObjectState;
 
 fn object(name: &str, version: &str) -> Arc<Object> {
@@ -24,7 +24,7 @@ fn object(name: &str, version: &str) -> Arc<Object> {
 }
 
 fn policy() -> Policy {
-    Policy::new(&crate::resource_sync::stage::config("databases", "databases", ""))
+    Policy::new(&crate::resource_sync::harness::config("databases", "databases", ""))
 }
 
 /// A cache that shows these objects and no lists.

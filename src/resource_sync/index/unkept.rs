@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::metrics::Direction;
 use super::table::{Pair, Table};
 use crate::cluster::ObjectKey;
-use crate::resource_sync::names::PairKey;
-use crate::resource_sync::unkept::Unkept;
+use crate::resource_sync::metrics::Direction;
+use crate::resource_sync::rules::names::PairKey;
+use crate::resource_sync::rules::unkept::Unkept;
 
 /// As many objects with fields that were not kept are named in the report ...
 const UNKEPT_NAMED: usize = 20;
@@ -45,18 +45,18 @@ pub(crate) struct UnkeptTotals {
 }
 
 impl Table {
-    /// The pairs whose fields that a server did not keep are to be written again now; from here on they are not settled.
+    /// The pairs whose fields that a server did not keep are to be written again now; from here on no result is known.
     pub(crate) fn due_again(&mut self, now: Instant) -> Vec<PairKey> {
         let mut due = Vec::new();
         for (key, pair) in self.pairs.iter_mut() {
-            if pair.settled.unkept() == [None, None] {
+            if pair.server_result.unkept() == [None, None] {
                 pair.again_at = None;
                 continue;
             }
             let at = *pair.again_at.get_or_insert_with(|| now + spread(&key.local));
             if at <= now && due.len() < WRITE_AGAIN_AT_ONCE {
                 pair.again_at = None;
-                pair.settled.write_again();
+                pair.server_result.write_again();
                 due.push(key.clone());
             }
         }
@@ -65,20 +65,21 @@ impl Table {
 
     /// The definition of the kind may have changed: all fields that a server did not keep are to be written again.
     pub(crate) fn all_again(&mut self) -> Vec<PairKey> {
-        let again = self.pairs.iter_mut().filter_map(|(key, pair)| pair.settled.write_again().then(|| key.clone()));
+        let again =
+            self.pairs.iter_mut().filter_map(|(key, pair)| pair.server_result.write_again().then(|| key.clone()));
         again.collect()
     }
 
     /// Whether there is a content that is still to be written once more.
     pub(crate) fn writes_content_again(&self) -> bool {
-        self.pairs.values().any(|pair| pair.settled.content_is_written_again())
+        self.pairs.values().any(|pair| pair.server_result.content_is_written_again())
     }
 
     /// How many fields are not kept.
     pub(crate) fn unkept_totals(&self) -> UnkeptTotals {
         let mut totals = UnkeptTotals::default();
         for pair in self.pairs.values() {
-            let [spec, status] = pair.settled.unkept().map(|fields| fields.map_or(0, |fields| fields.count));
+            let [spec, status] = pair.server_result.unkept().map(|fields| fields.map_or(0, |fields| fields.count));
             totals.objects += usize::from(spec + status > 0);
             totals.spec += spec;
             totals.status += status;
@@ -119,7 +120,7 @@ fn fields_of(key: &PairKey, pair: &Pair) -> impl Iterator<Item = UnkeptFields> {
     let of = |direction, fields: Option<&Unkept>| {
         fields.map(|fields| UnkeptFields { key: key.local.clone(), direction, fields: fields.clone() })
     };
-    let [spec, status] = pair.settled.unkept();
+    let [spec, status] = pair.server_result.unkept();
     [of(Direction::Spec, spec), of(Direction::Status, status)].into_iter().flatten()
 }
 
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
     use crate::cluster::Written;
     use crate::cluster::object::Decoded;
-    use crate::resource_sync::plan::Policy;
+    use crate::resource_sync::rules::plan::Policy;
 
     /// A pair of which the local server prunes a field.
     fn lossy(table: &mut Table, name: &str) {
@@ -145,10 +146,10 @@ mod tests {
             serde_json::from_str::<Decoded>(&text).unwrap().into_object()
         };
         let written = Written { uid: "u".into(), resource_version: "7".into(), generation: 0 };
-        let settled = &mut table.pair(&PairKey::alike("n", name), Instant::now()).settled;
-        settled.wrote_content(&object(r#"{"a":1,"pruned":2}"#), &written);
-        let policy = Policy::new(&crate::resource_sync::stage::config("databases", "databases", ""));
-        settled.observe(None, Some(&object(r#"{"a":1}"#)), &policy);
+        let server_result = &mut table.pair(&PairKey::alike("n", name), Instant::now()).server_result;
+        server_result.wrote_content(&object(r#"{"a":1,"pruned":2}"#), &written);
+        let policy = Policy::new(&crate::resource_sync::harness::config("databases", "databases", ""));
+        server_result.observe(None, Some(&object(r#"{"a":1}"#)), &policy);
     }
 
     #[tokio::test(start_paused = true)]

@@ -57,9 +57,10 @@ impl<'d> StatusRows<'d> {
         let Some(row) = self.rows.next().await? else { return Ok(Reading::End(self.assembly.complete())) };
         let id: &str = self.rows.column(&row, 0)?;
         let Ok(id) = id.parse() else { return Ok(Reading::Row) };
-        let complete = self.assembly.begin(id);
         let (leaf_hub, name): (Option<&str>, Option<&str>) = (self.rows.column(&row, 1)?, self.rows.column(&row, 2)?);
         let (value, hash): (Option<&str>, Option<i64>) = (self.rows.column(&row, 3)?, self.rows.column(&row, 4)?);
+        // Now that the row is decoded: an object that is complete is not lost to an error.
+        let complete = self.assembly.begin(id);
         // An object without rows has one line of nulls.
         if let (Some(leaf_hub), Some(hash)) = (leaf_hub, hash) {
             self.assembly.add(&StatusRow { leaf_hub, name: name.unwrap_or_default(), value }, hash);

@@ -1,0 +1,35 @@
+//! A status whose write changed nothing: whether the kind is served as it was written to.
+
+use tokio::time::Instant;
+
+use super::missing::LISTING_LOOK;
+use super::{End, PairReconciler};
+use crate::resource_sync::section::Section;
+use crate::telemetry::ObjectState as PairState;
+
+impl PairReconciler {
+    /// A status whose write changed nothing, though it differs, has a result only where the kind is found to be served as it
+    /// was written to: otherwise nothing that is written in that way arrives.
+    pub(crate) async fn confirm_status(&self, section: &Section) -> Option<End> {
+        let is_unconfirmed = |section: &Section| {
+            section.index(|index| {
+                index.table.get(&self.key).is_some_and(|pair| pair.server_result.status_is_unconfirmed())
+            })
+        };
+        if !is_unconfirmed(section) {
+            return None;
+        }
+        let written_to = section.remote_kind();
+        match section.watches().remote.confirm_kind().await {
+            Ok(kind) if Some(&kind) == written_to.as_ref() => {
+                section.index(|index| index.table.pair(&self.key, Instant::now()).server_result.confirm_status());
+                None
+            }
+            Ok(_) => {
+                section.index(|index| index.table.pair(&self.key, Instant::now()).server_result.forget_status());
+                Some(End::Later(PairState::Pending, Some(LISTING_LOOK)))
+            }
+            Err(error) => Some(End::Failed("confirm_kind", error)),
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Steps as requests: which cluster, which verb, which body. Nothing is decided here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use crate::cluster::{Cluster, Error, Kind, Object, ObjectKey, Propagation, Request, Verb, Written};
+use crate::resource_sync::config::PropagationPolicy;
+use crate::resource_sync::rules::former::{Place, Renewal};
+use crate::resource_sync::rules::patch::{escape, replace_version};
+use crate::resource_sync::rules::plan::{Namespace, Observed, Step};
+use crate::resource_sync::rules::secrets;
+use crate::resource_sync::section::Section;
+
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const JSON: &str = "application/json";
+
+/// Carries out a step; the reply tells the object's new version.
+pub(crate) async fn execute(section: &Section, step: &Step, observed: &Observed) -> Result<Written, Error> {
+    let act = Act { section, observed };
+    match step {
+        Step::AddFinalizer => act.add_finalizer().await,
+        Step::RemoveFinalizer => act.remove_finalizer().await,
+        Step::WriteRemoteStatus => act.write_remote_status().await,
+        Step::UploadSecret(name) => act.upload_secret(name).await,
+        Step::NoteSecretHash(name) => act.note_secret_hash(name).await,
+        Step::CreateNamespace => act.create_namespace().await,
+        Step::CreateLocal => act.create_local().await,
+        Step::AdoptLocal(change) | Step::PatchLocal(change) | Step::ReleaseLocal(change) => {
+            let local = act.local()?;
+            let kind = act.local_kind()?;
+            let body = change.json_patch(local);
+            let manager = section.policy().manager();
+            patch(section.local_cluster(), &kind, &local.key, "", JSON_PATCH, &body, &manager).await
+        }
+        Step::RenewMarks(renewal) => act.renew_marks(renewal).await,
+        Step::NoteGenerations { remote, local } => {
+            let marks = &section.policy().marks;
+            let mut annotations = json!({
+                &*marks.remote_generation: remote.to_string(),
+                &*marks.local_generation: local.to_string(),
+            });
+            if let (Some(annotations), Some(_)) =
+                (annotations.as_object_mut(), act.remote()?.annotation(&marks.sync_error))
+            {
+                annotations.insert(marks.sync_error.to_string(), Value::Null);
+            }
+            if let (Some(annotations), Some(uid)) =
+                (annotations.as_object_mut(), observed.holder_to_renew(section.policy()))
+            {
+                annotations.insert(marks.local_cluster.to_string(), json!(&*uid));
+            }
+            // The UID: generations of one object must not be noted on another of the same name.
+            let metadata = json!({"uid": &*act.remote()?.uid, "annotations": annotations});
+            act.patch_remote("", MERGE_PATCH, &json!({"metadata": metadata})).await
+        }
+        Step::NoteError(error) => {
+            let annotations = json!({&*section.policy().marks.sync_error: error.as_deref()});
+            let metadata = json!({"uid": &*act.remote()?.uid, "annotations": annotations});
+            act.patch_remote("", MERGE_PATCH, &json!({"metadata": metadata})).await
+        }
+        Step::DeleteLocal => {
+            let local = act.local()?;
+            let kind = act.local_kind()?;
+            section.local_cluster().delete(&kind, local, act.propagation()).await
+        }
+        Step::DeleteNamespace => match &observed.namespace {
+            Namespace::Present { object, .. } => {
+                section.local_cluster().delete(&namespaces(), object, act.propagation()).await
+            }
+            Namespace::None | Namespace::Missing => Err(act.vanished("namespace")),
+        },
+        Step::ReleaseNamespace => act.release_namespace().await,
+    }
+}
+
+/// The kind of namespaces.
+pub(crate) fn namespaces() -> Kind {
+    Kind::core("Namespace", "namespaces", false)
+}
+
+fn secret_kind() -> Kind {
+    Kind::core("Secret", "secrets", true)
+}
+
+struct Act<'a> {
+    section: &'a Section,
+    observed: &'a Observed,
+}
+
+impl Act<'_> {
+    /// A plan only names what it observed; this is the answer should that ever not hold.
+    fn vanished(&self, what: &str) -> Error {
+        Error::Conflict { message: format!("no {what} of {} was observed", self.observed.pair.local), exists: false }
+    }
+
+    fn local(&self) -> Result<&Arc<Object>, Error> {
+        self.observed.local.as_ref().ok_or_else(|| self.vanished("local object"))
+    }
+
+    fn remote(&self) -> Result<&Arc<Object>, Error> {
+        self.observed.remote_object().ok_or_else(|| self.vanished("remote object"))
+    }
+
+    fn local_kind(&self) -> Result<Arc<Kind>, Error> {
+        self.section.local_kind().ok_or_else(|| self.vanished("kind"))
+    }
+
+    fn remote_kind(&self) -> Result<Arc<Kind>, Error> {
+        self.section.remote_kind().ok_or_else(|| self.vanished("kind"))
+    }
+
+    fn propagation(&self) -> Propagation {
+        match self.section.config().propagation_policy {
+            PropagationPolicy::Foreground => Propagation::Foreground,
+            PropagationPolicy::Background => Propagation::Background,
+            PropagationPolicy::Orphan => Propagation::Orphan,
+        }
+    }
+
+    async fn patch_remote(
+        &self,
+        subresource: &'static str,
+        content_type: &'static str,
+        body: &Value,
+    ) -> Result<Written, Error> {
+        let kind = self.remote_kind()?;
+        let key = &self.remote()?.key;
+        patch(self.section.remote_cluster(), &kind, key, subresource, content_type, body, self.section.remote_manager())
+            .await
+    }
+
+    /// Guarded: the record of field managers is read first, and must be that of the object as it was observed.
+    async fn renew_marks(&self, renewal: &Renewal) -> Result<Written, Error> {
+        let policy = self.section.policy();
+        let (cluster, kind, object) = match (renewal.place, &self.observed.namespace) {
+            (Place::Remote, _) => {
+                return self.patch_remote("", JSON_PATCH, &renewal.json_patch(self.remote()?, None, policy)).await;
+            }
+            (Place::Local, _) => (self.section.local_cluster(), self.local_kind()?, self.local()?),
+            (Place::Namespace, Namespace::Present { object, .. }) => {
+                (self.section.local_cluster(), Arc::new(namespaces()), object)
+            }
+            (Place::Namespace, _) => return Err(self.vanished("namespace")),
+        };
+        let managers = if renewal.managers { cluster.managed_fields(&kind, object).await? } else { Vec::new() };
+        let body = renewal.json_patch(object, Some(&managers), policy);
+        patch(cluster, &kind, &object.key, "", JSON_PATCH, &body, &policy.manager()).await
+    }
+
+    async fn add_finalizer(&self) -> Result<Written, Error> {
+        let remote = self.remote()?;
+        let policy = self.section.policy();
+        let finalizer = &*policy.marks.finalizer;
+        let add = if remote.finalizers.is_empty() {
+            json!({"op": "add", "path": "/metadata/finalizers", "value": [finalizer]})
+        } else {
+            json!({"op": "add", "path": "/metadata/finalizers/-", "value": finalizer})
+        };
+        let mut operations = vec![replace_version(remote), add];
+        if let Some(uid) = self.observed.holder_to_note(policy) {
+            operations.push(annotate(remote, &policy.marks.local_cluster, &uid));
+        }
+        self.patch_remote("", JSON_PATCH, &Value::Array(operations)).await
+    }
+
+    async fn remove_finalizer(&self) -> Result<Written, Error> {
+        let remote = self.remote()?;
+        let policy = self.section.policy();
+        let marks = &policy.marks;
+        let ours = remote.finalizers.iter().enumerate().filter(|(_, held)| marks.is_finalizer_on(remote, held));
+        let mut operations = vec![replace_version(remote)];
+        // From the end: the places of those before stay what they are.
+        let take_off = ours.map(|(index, _)| json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")}));
+        operations.extend(take_off.collect::<Vec<_>>().into_iter().rev());
+        if operations.len() == 1 {
+            return Err(self.vanished("finalizer"));
+        }
+        // Nobody is left to take it off later.
+        if policy.write_back {
+            for mark in marks.gone_with_finalizer(remote) {
+                operations.push(json!({"op": "remove", "path": format!("/metadata/annotations/{}", escape(&mark))}));
+            }
+        }
+        if let Some(note) = self.observed.holder_to_leave(policy) {
+            operations.push(annotate(remote, &marks.local_cluster, &note));
+        }
+        match self.patch_remote("", JSON_PATCH, &Value::Array(operations)).await {
+            // Somebody else took it off, and the object went.
+            Err(Error::NotFound { .. }) => Ok(Written::default()),
+            result => result,
+        }
+    }
+
+    async fn write_remote_status(&self) -> Result<Written, Error> {
+        let subresource = if self.remote_kind()?.status_subresource { "status" } else { "" };
+        let operation = match &self.local()?.status {
+            Some(status) => json!({"op": "add", "path": "/status", "value": status.value()}),
+            None => json!({"op": "remove", "path": "/status"}),
+        };
+        self.patch_remote(subresource, JSON_PATCH, &json!([operation])).await
+    }
+
+    async fn upload_secret(&self, name: &str) -> Result<Written, Error> {
+        let remote = self.remote()?;
+        let secret =
+            self.observed.secrets.iter().find(|secret| &*secret.name == name).ok_or_else(|| self.vanished("secret"))?;
+        let key = ObjectKey::new(Arc::clone(&remote.key.namespace), self.section.mapping().remote_secret_name(name));
+        let kind = self.remote_kind()?;
+        let body = secrets::remote_body(secret, &key, remote, &kind, &self.section.policy().marks);
+        self.section
+            .remote_cluster()
+            .write(Request {
+                verb: Verb::Update,
+                kind: &secret_kind(),
+                key: &key,
+                subresource: "",
+                content_type: JSON,
+                body: body.to_string().into_bytes(),
+                manager: Some(self.section.remote_manager()),
+            })
+            .await
+    }
+
+    async fn note_secret_hash(&self, name: &str) -> Result<Written, Error> {
+        let secret =
+            self.observed.secrets.iter().find(|secret| &*secret.name == name).ok_or_else(|| self.vanished("secret"))?;
+        let marks = &self.section.policy().marks;
+        let mut annotations = Map::new();
+        for former in marks.names_on(&secret.object, &marks.uploaded_hash) {
+            annotations.insert(former.to_string(), Value::Null);
+        }
+        annotations.insert(marks.uploaded_hash.to_string(), json!(&*secret.hash));
+        let body = json!({"metadata": {"annotations": annotations}});
+        let manager = self.section.policy().manager();
+        patch(self.section.local_cluster(), &secret_kind(), &secret.object.key, "", MERGE_PATCH, &body, &manager).await
+    }
+
+    async fn create_namespace(&self) -> Result<Written, Error> {
+        let local = &self.observed.pair.local;
+        let key = ObjectKey::new("", Arc::clone(&local.namespace));
+        let annotations = map(self.section.policy().marks.of_namespace(local, &self.observed.clusters.remote));
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": &*key.name, "annotations": annotations},
+        });
+        self.create(&namespaces(), &key, &body).await
+    }
+
+    async fn release_namespace(&self) -> Result<Written, Error> {
+        let marks = &self.section.policy().marks;
+        let key = ObjectKey::new("", Arc::clone(&self.observed.pair.local.namespace));
+        let names =
+            |mark: &Arc<str>| std::iter::once(Arc::clone(mark)).chain(marks.former_names_of(mark)).collect::<Vec<_>>();
+        let annotations: Map<String, Value> =
+            marks.on_namespace().into_iter().flat_map(names).map(|mark| (mark.to_string(), Value::Null)).collect();
+        let body = json!({"metadata": {"annotations": annotations}});
+        let manager = self.section.policy().manager();
+        patch(self.section.local_cluster(), &namespaces(), &key, "", MERGE_PATCH, &body, &manager).await
+    }
+
+    async fn create_local(&self) -> Result<Written, Error> {
+        let remote = self.remote()?;
+        let kind = self.local_kind()?;
+        let key = &self.observed.pair.local;
+        let (labels, annotations) = crate::resource_sync::rules::patch::desired_metadata(
+            remote,
+            key,
+            self.section.policy(),
+            &self.observed.clusters,
+        );
+        let mut metadata = json!({"name": &*key.name, "labels": map(labels), "annotations": map(annotations)});
+        if let (false, Some(metadata)) = (key.namespace.is_empty(), metadata.as_object_mut()) {
+            metadata.insert("namespace".into(), json!(&*key.namespace));
+        }
+        let mut body = match remote.content.value() {
+            Value::Object(content) => content,
+            _ => Map::new(),
+        };
+        body.insert("apiVersion".into(), json!(kind.resource.api_version));
+        body.insert("kind".into(), json!(kind.resource.kind));
+        body.insert("metadata".into(), metadata);
+        self.create(&kind, key, &Value::Object(body)).await
+    }
+
+    async fn create(&self, kind: &Kind, key: &ObjectKey, body: &Value) -> Result<Written, Error> {
+        let request = Request {
+            verb: Verb::Create,
+            kind,
+            key,
+            subresource: "",
+            content_type: JSON,
+            body: body.to_string().into_bytes(),
+            manager: Some(&self.section.policy().manager()),
+        };
+        self.section.local_cluster().write(request).await
+    }
+}
+
+/// The operation of a JSON patch that sets an annotation.
+fn annotate(object: &Object, key: &str, value: &str) -> Value {
+    if object.annotations.is_empty() && !object.hidden_annotations {
+        return json!({"op": "add", "path": "/metadata/annotations", "value": {key: value}});
+    }
+    json!({"op": "add", "path": format!("/metadata/annotations/{}", escape(key)), "value": value})
+}
+
+/// Labels or annotations as a request has them.
+fn map(keys: BTreeMap<Arc<str>, Arc<str>>) -> Map<String, Value> {
+    keys.into_iter().map(|(key, value)| (key.to_string(), json!(&*value))).collect()
+}
+
+async fn patch(
+    cluster: &Cluster,
+    kind: &Kind,
+    key: &ObjectKey,
+    subresource: &'static str,
+    content_type: &'static str,
+    body: &Value,
+    manager: &str,
+) -> Result<Written, Error> {
+    let request = Request {
+        verb: Verb::Patch,
+        kind,
+        key,
+        subresource,
+        content_type,
+        body: body.to_string().into_bytes(),
+        manager: Some(manager),
+    };
+    cluster.write(request).await
+}

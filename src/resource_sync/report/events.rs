@@ -1,0 +1,325 @@
+//! Events on local objects: what a person with `kubectl describe` should know; and on a remote object that the local
+//! cluster rejects, where they are granted there.
+//!
+//! They are hints: a full mailbox drops them, and each is told once per change of state, never once per retry. kube's
+//! recorder aggregates repeated ones into a series.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use tokio::time::Instant;
+
+use crate::actor::{BoxError, Inbox, Mailbox, Scope};
+use crate::cluster::{AccessRequest, Cluster, FIELD_MANAGER, Kind, Object, ObjectKey, Verb, Watch, other_managers};
+use crate::config::ClusterName;
+use crate::job::permission::EVENTS;
+use crate::resource_sync::rules::conflicts::Contended;
+use crate::resource_sync::rules::unkept::Unkept;
+use crate::resource_sync::section::Section;
+
+/// Events that wait to be written; a section that fails as a whole needs no more of them to be understood.
+pub const EVENT_CAPACITY: usize = 256;
+
+/// How often a contended object is looked at for the other manager's name ...
+const LOOKS: usize = 5;
+/// ... with this in between.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
+/// An optional permission may be granted at any time: a denial is asked about again after this.
+const ASK_AGAIN: Duration = Duration::from_mins(5);
+/// The answers for so many namespaces are kept; with more, all are asked for again.
+const MOST_NAMESPACES: usize = 1024;
+
+/// Where a section's reconcilers put Events.
+pub type EventMailbox = Mailbox<PairEvent>;
+
+/// Something that happened to a pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PairEvent {
+    key: ObjectKey,
+    /// `None` for a local object that could not be made.
+    uid: Option<Arc<str>>,
+    kind: EventKind,
+    note: String,
+    /// What is contended, and the remote object; who contends it is found when the Event is written.
+    contended: Option<(Contended, ObjectKey)>,
+    /// It is about the remote object, and written to its cluster.
+    on_remote: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EventKind {
+    SyncFailed,
+    Contended,
+    Paused,
+    Synced,
+    Held,
+    Adopted,
+    FieldsNotKept,
+}
+
+impl PairEvent {
+    fn new(local: &Object, kind: EventKind, note: String) -> Self {
+        Self {
+            key: local.key.clone(),
+            uid: Some(Arc::clone(&local.uid)),
+            kind,
+            note,
+            contended: None,
+            on_remote: false,
+        }
+    }
+
+    /// A step failed; `local` where the local object exists.
+    pub fn failed(key: &ObjectKey, local: Option<&Object>, step: &str, reason: &str) -> Self {
+        Self {
+            key: key.clone(),
+            uid: local.map(|local| Arc::clone(&local.uid)),
+            kind: EventKind::SyncFailed,
+            note: format!("{step}: {reason}"),
+            contended: None,
+            on_remote: false,
+        }
+    }
+
+    /// The local cluster rejects what the remote object orders.
+    pub fn rejected(remote: &Object, local: &ClusterName, step: &str, reason: &str) -> Self {
+        let note = format!("cluster {local} rejects it: {step}: {reason}");
+        Self { on_remote: true, ..Self::new(remote, EventKind::SyncFailed, note) }
+    }
+
+    /// Somebody else keeps undoing what we write; who is found when the Event is written.
+    pub fn contended(local: &Object, remote_key: &ObjectKey, what: Contended) -> Self {
+        let contended = Some((what, remote_key.clone()));
+        Self { contended, ..Self::new(local, EventKind::Contended, String::new()) }
+    }
+
+    /// Nothing is done while it is paused; `unclear` where the annotation is neither true nor false.
+    pub fn paused(key: &ObjectKey, local: Option<&Object>, unclear: Option<&str>) -> Self {
+        let rule = "nothing is synced while the object is paused";
+        Self {
+            key: key.clone(),
+            uid: local.map(|local| Arc::clone(&local.uid)),
+            kind: EventKind::Paused,
+            note: unclear.map_or_else(|| rule.to_owned(), |problem| format!("{problem}; {rule}")),
+            contended: None,
+            on_remote: false,
+        }
+    }
+
+    /// The API server of a cluster does not keep fields as they were written.
+    pub fn fields_not_kept(local: &Object, cluster: &ClusterName, fields: &Unkept) -> Self {
+        let list = fields.list();
+        let note = format!(
+            "the API server of cluster {cluster} does not keep {list} as the other side has it: see its definition of the kind"
+        );
+        Self::new(local, EventKind::FieldsNotKept, note)
+    }
+
+    /// Many objects wait for an operator's approval, this one among them.
+    pub fn held(local: &Object, note: String) -> Self {
+        Self::new(local, EventKind::Held, note)
+    }
+
+    /// An object that was there before its remote one has been taken over.
+    pub fn adopted(local: &Object, note: String) -> Self {
+        Self::new(local, EventKind::Adopted, note)
+    }
+
+    /// In step again after a failure.
+    pub fn synced(local: &Object) -> Self {
+        Self::new(local, EventKind::Synced, "in step again".into())
+    }
+}
+
+impl EventKind {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::SyncFailed => "SyncFailed",
+            Self::Contended => "Contended",
+            Self::Paused => "Paused",
+            Self::Synced => "Synced",
+            Self::Held => "MassChangeHeld",
+            Self::Adopted => "Adopted",
+            Self::FieldsNotKept => "FieldsNotKept",
+        }
+    }
+
+    fn event_type(self) -> EventType {
+        match self {
+            Self::SyncFailed | Self::Contended | Self::Held | Self::FieldsNotKept => EventType::Warning,
+            Self::Paused | Self::Synced | Self::Adopted => EventType::Normal,
+        }
+    }
+}
+
+/// One cluster that Events are written to.
+struct Destination<'s> {
+    cluster: &'s Cluster,
+    watch: &'s Watch,
+    recorder: Option<(u64, Recorder)>,
+    /// Whether Events are granted, by namespace, and when that was asked; `None`: the permission is required, and nobody asks.
+    granted: Option<HashMap<Arc<str>, (Instant, bool)>>,
+}
+
+impl Destination<'_> {
+    /// Whether Events may be written here. Where they are optional, nothing is sent that would be refused.
+    async fn may_write(&mut self, namespace: &Arc<str>) -> bool {
+        let Some(granted) = &mut self.granted else { return true };
+        match granted.get(namespace) {
+            Some((_, true)) => return true,
+            Some((asked, false)) if asked.elapsed() < ASK_AGAIN => return false,
+            _ => {}
+        }
+        // The Events of objects without a namespace are in `default`.
+        let place = if namespace.is_empty() { "default" } else { namespace };
+        let request = AccessRequest::new(Verb::Create, EVENTS, place, "");
+        let allowed = self.cluster.review_access(&request).await.is_ok_and(|decision| decision.allowed);
+        if granted.len() >= MOST_NAMESPACES {
+            granted.clear();
+        }
+        granted.insert(Arc::clone(namespace), (Instant::now(), allowed));
+        allowed
+    }
+}
+
+/// The body of the actor that writes the Events of one section: to its local cluster, and where they are granted to the
+/// remote one.
+pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, scope: Scope) -> Result<(), BoxError> {
+    let destination = |cluster, watch, granted| Destination { cluster, watch, recorder: None, granted };
+    let watches = section.watches();
+    let mut at_local = destination(section.local_cluster(), &*watches.local, None);
+    let mut at_remote = destination(section.remote_cluster(), &*watches.remote, Some(HashMap::new()));
+    loop {
+        let event = tokio::select! {
+            () = scope.draining() => return Ok(()),
+            event = inbox.next() => event,
+        };
+        let Some(mut event) = event else { return Ok(()) };
+        let destination = if event.on_remote { &mut at_remote } else { &mut at_local };
+        let cluster = destination.cluster;
+        let Some(session) = cluster.session() else { continue };
+        let Some(kind) = destination.watch.kind().filter(|_| cluster.is_available()) else { continue };
+        let may_write = tokio::select! {
+            () = scope.draining() => return Ok(()),
+            may_write = destination.may_write(&event.key.namespace) => may_write,
+        };
+        if !may_write {
+            continue;
+        }
+        let mut action = "Sync";
+        if let Some((what, remote_key)) = event.contended.take() {
+            action = what.action();
+            let others = tokio::select! {
+                () = scope.draining() => return Ok(()),
+                others = contenders(&section, &what, &event.key, &remote_key) => others,
+            };
+            event.note = format!("{others} keeps changing {what}: it is written again, once in half a minute");
+            tracing::warn!(section = %section.name(), key = %event.key, note = event.note, "another writer keeps changing what the section writes");
+        }
+        let recorder = match &destination.recorder {
+            Some((epoch, recorder)) if *epoch == session.epoch => recorder,
+            _ => {
+                let reporter = Reporter { controller: FIELD_MANAGER.into(), instance: None };
+                &destination.recorder.insert((session.epoch, Recorder::new(session.connection.client(), reporter))).1
+            }
+        };
+        let reference = ObjectReference {
+            api_version: Some(kind.resource.api_version.clone()),
+            kind: Some(kind.resource.kind.clone()),
+            namespace: (!event.key.namespace.is_empty()).then(|| event.key.namespace.to_string()),
+            name: Some(event.key.name.to_string()),
+            uid: event.uid.as_ref().map(ToString::to_string),
+            ..ObjectReference::default()
+        };
+        let published = Event {
+            type_: event.kind.event_type(),
+            reason: event.kind.reason().into(),
+            note: Some(event.note),
+            action: action.into(),
+            secondary: None,
+        };
+        if let Err(error) = recorder.publish(&published, &reference).await {
+            tracing::debug!(key = %event.key, %error, "event was not written");
+        }
+    }
+}
+
+/// Which other managers the contended object has, as the Event says it.
+///
+/// Right after a rewrite of ours the other manager owns none of the fields, and is not among them: it comes again, while
+/// we hold back, so this looks a moment later, and again. Newest first: others may have made the object.
+async fn contenders(section: &Section, what: &Contended, local_key: &ObjectKey, remote_key: &ObjectKey) -> String {
+    let is_remote = !matches!(what, Contended::Content | Contended::Metadata | Contended::SecretHash(_));
+    let (cluster, key, kind) = if is_remote {
+        (section.remote_cluster(), remote_key, section.remote_kind())
+    } else {
+        (section.local_cluster(), local_key, section.local_kind())
+    };
+    let secret = Kind::core("Secret", "secrets", true);
+    let (key, resource) = match what {
+        Contended::Secret(name) => {
+            let name = section.mapping().remote_secret_name(name);
+            (ObjectKey::new(Arc::clone(&key.namespace), name), Some(&secret.resource))
+        }
+        Contended::SecretHash(name) => {
+            (ObjectKey::new(Arc::clone(&key.namespace), Arc::clone(name)), Some(&secret.resource))
+        }
+        _ => (key.clone(), kind.as_ref().map(|kind| &kind.resource)),
+    };
+    let has_subresource = kind.as_ref().is_some_and(|kind| kind.status_subresource);
+    let subresource = if *what == Contended::Status && has_subresource { "status" } else { "" };
+    let somebody = format!("another field manager on cluster {}", cluster.name());
+    let (Some(session), Some(resource)) = (cluster.session(), resource) else { return somebody };
+    let client = session.connection.client();
+    for _ in 0..LOOKS {
+        tokio::time::sleep(BETWEEN_LOOKS).await;
+        let Some(names) = other_managers(&client, resource, &key, subresource).await else { break };
+        if !names.is_empty() {
+            return format!("field manager {} on cluster {}", names.join(", "), cluster.name());
+        }
+    }
+    somebody
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::WatchId;
+    use crate::config::ResourceId;
+
+    #[tokio::test(start_paused = true)]
+    async fn where_events_are_optional_a_denial_is_asked_about_once_in_five_minutes_and_nothing_is_sent() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        let (cluster, script) = Cluster::scripted("hub");
+        script.answer(move |line| match line {
+            "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
+                // Granted from the third question on.
+                (200, json!({"status": {"allowed": counter.fetch_add(1, Ordering::Relaxed) >= 2}}))
+            }
+            other => panic!("{other} was not expected"),
+        });
+        let resource = ResourceId { plural: "secrets".into(), version: "v1".into(), group: String::new() };
+        let watch = Watch::new(WatchId::all(cluster.name().clone(), resource), cluster.clone());
+        let mut hub = Destination { cluster: &cluster, watch: &watch, recorder: None, granted: Some(HashMap::new()) };
+        let namespace: Arc<str> = "team".into();
+        for (questions, may_write) in [(1, false), (2, false), (3, true)] {
+            for _ in 0..5 {
+                assert_eq!(hub.may_write(&namespace).await, may_write);
+            }
+            assert_eq!(asked.load(Ordering::Relaxed), questions);
+            tokio::time::advance(ASK_AGAIN).await;
+        }
+        hub.granted = None;
+        assert!(hub.may_write(&"other".into()).await, "where they are needed nobody asks");
+        assert_eq!(asked.load(Ordering::Relaxed), 3);
+    }
+}

@@ -1,0 +1,402 @@
+//! What a section shows to operators, and what they can ask of it.
+
+pub mod events;
+pub mod queue_metrics;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use self::queue_metrics::QueueMetrics;
+use crate::actor::{Dispatcher, Snapshot};
+use crate::cluster::ObjectKey;
+use crate::config::{ClusterName, SectionName};
+use crate::resource_sync::index::phase::Mode;
+use crate::resource_sync::index::table::{Failure, Lags, Pair};
+use crate::resource_sync::index::unkept::UnkeptFields;
+use crate::resource_sync::metrics::{Direction, SyncMetrics};
+use crate::resource_sync::reconcile::PairReconcilers;
+use crate::resource_sync::rules::elsewhere::Elsewhere;
+use crate::resource_sync::rules::names::PairKey;
+use crate::resource_sync::rules::plan::Harm;
+use crate::resource_sync::rules::waits::Waits;
+use crate::resource_sync::section::Section;
+use crate::resource_sync::section::left_behind::LeftBehind;
+use crate::resource_sync::section::protection::NAMED;
+use crate::resource_sync::section::standing::Standing;
+use crate::state::StateReport;
+use crate::telemetry::{
+    self, ClusterStanding, Condition, Facts, Held, HeldObject, NotReady, ObjectState, Overview, Purpose, Readiness,
+    Refused,
+};
+
+/// So many objects are listed by name.
+const MOST_LISTED: usize = 50;
+
+/// The section's dispatcher.
+pub type SyncDispatcher = Dispatcher<PairReconcilers, QueueMetrics>;
+
+/// A section as the admin server sees it.
+pub struct SyncReport {
+    section: Arc<Section>,
+    dispatcher: SyncDispatcher,
+    queue: Arc<QueueMetrics>,
+    metrics: Arc<SyncMetrics>,
+}
+
+/// The section's part of `/status`.
+#[derive(Debug, Serialize)]
+struct Report {
+    mode: &'static str,
+    remote: ClusterName,
+    local: ClusterName,
+    resource: String,
+    /// Pairs by state.
+    objects: BTreeMap<&'static str, usize>,
+    queue: Snapshot,
+    /// Age in seconds of the oldest change that the other side does not show yet.
+    oldest_unsynced_seconds: Oldest,
+    /// Deletions that the guard holds until `towline approve`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mass_delete_held: Option<usize>,
+    /// Everything that the guard holds, by what it would come to.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    held: BTreeMap<&'static str, usize>,
+    /// The first of those.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    held_first: Vec<ObjectKey>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for: Option<String>,
+    /// What outlives the process, and where it is.
+    stored_state: StateReport,
+    /// Objects with marks that no section owns.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_behind: Vec<LeftBehind>,
+    /// States of sections that are no longer configured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_states: Vec<String>,
+    /// Objects that still bear marks by former names, where there are such names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    former_marks: Option<usize>,
+    /// What a dry run would have done, by step.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    planned: BTreeMap<&'static str, u64>,
+    /// For how long nobody has known whether objects are in step: a cluster does not answer, or a watch is broken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    objects_unknown_for_seconds: Option<u64>,
+    /// The objects that fail or have waited for too long, the most urgent and oldest first.
+    not_in_step: Vec<NotInStep>,
+    /// Fields that an API server does not keep as they were written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unkept: Option<UnkeptReport>,
+    /// Names that were taken out of `secret_names` since the last run: their copies on the remote are nobody's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_secrets: Vec<String>,
+    /// The last failures that are not mended, newest first.
+    failures: Vec<AgedFailure>,
+}
+
+/// One object that fails or waits.
+#[derive(Debug, Serialize)]
+struct NotInStep {
+    key: String,
+    state: &'static str,
+    for_seconds: u64,
+    cause: String,
+    next_step: String,
+    /// When it is tried again, other than after a delay.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    retry: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_in_seconds: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct UnkeptReport {
+    objects: usize,
+    fields: usize,
+    /// The first objects, by key.
+    first: Vec<UnkeptObject>,
+}
+
+#[derive(Debug, Serialize)]
+struct UnkeptObject {
+    key: ObjectKey,
+    /// Whose API server it is.
+    cluster: ClusterName,
+    /// The first of them.
+    fields: Vec<String>,
+    /// How many there are besides.
+    more: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Oldest {
+    spec: Option<f64>,
+    status: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct AgedFailure {
+    seconds_ago: u64,
+    #[serde(flatten)]
+    failure: Failure,
+}
+
+impl SyncReport {
+    /// The report of a section.
+    pub fn new(
+        section: Arc<Section>,
+        dispatcher: SyncDispatcher,
+        queue: Arc<QueueMetrics>,
+        metrics: Arc<SyncMetrics>,
+    ) -> Self {
+        Self { section, dispatcher, queue, metrics }
+    }
+
+    /// The clusters that it needs now.
+    fn clusters(&self) -> Vec<ClusterStanding> {
+        let section = &self.section;
+        let mut clusters = vec![section.remote_cluster().standing()];
+        if section.mode() != Mode::DetachingLocalGone {
+            clusters.push(section.local_cluster().standing());
+        }
+        clusters
+    }
+
+    /// What the section's condition follows from.
+    fn facts(&self) -> Facts {
+        let now = Instant::now();
+        let section = &self.section;
+        let clusters = self.clusters();
+        let not_ready = section.not_listed_because().map(|(reason, unreachable)| NotReady { reason, unreachable });
+        let broken = section.broken_watch();
+        let unanswered = clusters.iter().filter(|cluster| !cluster.state.is_fine()).map(|cluster| cluster.since);
+        let unknown_for = unanswered.chain(broken.as_ref().map(|(since, _)| *since)).max();
+        let (refused, held) = match section.standing() {
+            Standing::Refused(objection) => (Some(objection.to_string()), None),
+            Standing::Held(objection) => {
+                (None, Some(format!("{objection}; waits for `towline approve {}`", section.name())))
+            }
+            Standing::Clear | Standing::Unread => (None, section.what_is_held()),
+        };
+        let (objects, failing, waiting) = section.index(|index| {
+            let table = &index.table;
+            let listed = table.not_in_step(now, 1);
+            let sentence = listed.first().and_then(|(key, pair, ..)| pair.waits.as_ref()?.sentence(&key.local));
+            (table.states(), table.failures(now).into_iter().next().map(|(_, failure)| failure), sentence)
+        });
+        let is_failing = objects.get(&ObjectState::Failing).is_some_and(|count| *count > 0);
+        Facts {
+            clusters,
+            refused,
+            held,
+            failing: section.other_daemon().or_else(|| {
+                failing.filter(|_| is_failing).map(|failure| format!("{}: {}", failure.key, failure.reason))
+            }),
+            waiting,
+            broken_watch: broken.map(|(_, reason)| reason),
+            // What was never listed was never known.
+            unknown_for: unknown_for.filter(|_| not_ready.is_none()),
+            not_ready,
+            objects,
+            purpose: match section.mode() {
+                Mode::Syncing if section.config().dry_run => Purpose::DryRun,
+                Mode::Syncing => Purpose::Work,
+                Mode::Detaching | Mode::DetachingLocalGone if section.left_to_detach() == 0 => Purpose::Detached,
+                Mode::Detaching | Mode::DetachingLocalGone => Purpose::Detaching,
+            },
+            ..Facts::default()
+        }
+    }
+
+    fn not_in_step(&self, now: Instant) -> Vec<NotInStep> {
+        let clusters = self.clusters();
+        let unanswered = clusters.iter().find(|cluster| !cluster.state.is_fine()).map(|cluster| cluster.name.as_str());
+        let entry = |(key, pair, state, age): (&PairKey, &Pair, ObjectState, Duration)| {
+            let waits = match (&pair.waits, state) {
+                (Some(waits), state) if state != ObjectState::Pending => (**waits).clone(),
+                _ => Waits::pending(unanswered, !pair.told_contended.is_empty()),
+            };
+            NotInStep {
+                key: key.to_string(),
+                state: state.as_str(),
+                for_seconds: age.as_secs(),
+                cause: waits.cause,
+                next_step: waits.next_step,
+                retry: waits.retry,
+                retry_in_seconds: self.queue.retried_in(key, now).map(|left| left.as_secs().max(1)),
+            }
+        };
+        self.section.index(|index| index.table.not_in_step(now, MOST_LISTED).into_iter().map(entry).collect())
+    }
+
+    fn build(&self) -> Report {
+        let now = Instant::now();
+        let section = &self.section;
+        let (objects, oldest, failures, planned, totals, unkept) = section.index(|index| {
+            let table = &index.table;
+            let (totals, unkept) = (table.unkept_totals(), table.unkept());
+            (table.states(), table.oldest_pending(now), table.failures(now), table.planned_steps(), totals, unkept)
+        });
+        let facts = self.facts();
+        let bounds = section.bounds();
+        let (held, held_first) = section.index(|index| {
+            let held = index.guard.held(bounds, now);
+            let first = if held.is_empty() { Vec::new() } else { index.guard.first(NAMED) };
+            (held, first)
+        });
+        let Lags { spec, status } = oldest;
+        let (left_behind, left_states, left_secrets) = section.index(|index| {
+            let left = &index.left;
+            (left.objects.clone(), left.states.clone(), left.secrets.clone())
+        });
+        Report {
+            mode: match section.mode() {
+                Mode::Syncing if section.config().dry_run => "dry_run",
+                Mode::Syncing => "syncing",
+                Mode::Detaching | Mode::DetachingLocalGone if section.left_to_detach() == 0 => "detached",
+                Mode::Detaching | Mode::DetachingLocalGone => "detaching",
+            },
+            remote: section.config().remote.clone(),
+            local: section.config().local.clone(),
+            resource: section.config().resource.to_string(),
+            objects: objects.into_iter().map(|(state, count)| (state.as_str(), count)).collect(),
+            queue: self.dispatcher.snapshot(),
+            oldest_unsynced_seconds: Oldest {
+                spec: spec.map(|age| age.as_secs_f64()),
+                status: status.map(|age| age.as_secs_f64()),
+            },
+            mass_delete_held: held.get(&Harm::Delete).copied(),
+            held: held.iter().map(|(harm, count)| (harm.as_str(), *count)).collect(),
+            held_first: held_first.into_iter().map(|(key, _)| key.local).collect(),
+            waits_for: section.not_listed_because().map(|(reason, _)| reason),
+            stored_state: section.state().report(),
+            left_behind,
+            left_states,
+            former_marks: section.count_former_marks(),
+            planned,
+            objects_unknown_for_seconds: facts.unknown_for.map(|since| since.as_secs()),
+            not_in_step: self.not_in_step(now),
+            unkept: (totals.objects > 0).then(|| UnkeptReport {
+                objects: totals.objects,
+                fields: totals.spec + totals.status,
+                first: unkept.into_iter().map(|unkept| self.unkept_object(unkept)).collect(),
+            }),
+            left_secrets,
+            failures: failures
+                .into_iter()
+                .map(|(age, failure)| AgedFailure { seconds_ago: age.as_secs(), failure })
+                .collect(),
+        }
+    }
+}
+
+impl SyncReport {
+    fn unkept_object(&self, unkept: UnkeptFields) -> UnkeptObject {
+        let UnkeptFields { key, direction, fields } = unkept;
+        let more = fields.count.saturating_sub(fields.named.len());
+        UnkeptObject { key, cluster: self.section.written_to(direction).clone(), fields: fields.named, more }
+    }
+}
+
+impl telemetry::Section for SyncReport {
+    fn name(&self) -> &SectionName {
+        self.section.name()
+    }
+
+    fn job(&self) -> &'static str {
+        "sync"
+    }
+
+    fn readiness(&self) -> Readiness {
+        match (self.facts().readiness(), self.section.standing()) {
+            (Readiness::Ready, Standing::Held(objection)) => Readiness::Held(objection.to_string()),
+            (readiness, _) => readiness,
+        }
+    }
+
+    fn condition(&self) -> Condition {
+        Condition::of(&self.facts())
+    }
+
+    fn overview(&self) -> Overview {
+        let config = self.section.config();
+        let (states, oldest) =
+            self.section.index(|index| (index.table.states(), index.table.oldest_pending(Instant::now())));
+        Overview {
+            flow: format!("{}→{}", config.remote, config.local),
+            subject: config.resource.plural.clone(),
+            total: states.values().sum(),
+            in_step: states.get(&ObjectState::InStep).copied().unwrap_or_default(),
+            oldest_seconds: oldest.spec.max(oldest.status).map(|age| age.as_secs_f64()),
+        }
+    }
+
+    fn report(&self) -> Value {
+        // A struct of plain values always serializes.
+        serde_json::to_value(self.build()).unwrap_or(Value::Null)
+    }
+
+    fn refresh(&self) {
+        let now = Instant::now();
+        let (states, oldest, unkept) = self.section.index(|index| {
+            let table = &index.table;
+            (table.states(), table.oldest_pending(now), table.unkept_totals())
+        });
+        self.metrics.set_unkept(Direction::Spec, unkept.spec);
+        self.metrics.set_unkept(Direction::Status, unkept.status);
+        let held = self.section.held_objects();
+        self.metrics
+            .set_held(|kind| held.iter().find(|(harm, _)| harm.as_str() == kind).map_or(0, |(_, count)| *count));
+        self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
+        self.metrics.set_objects(|state| states.get(&state).copied().unwrap_or_default());
+        self.metrics.set_dry_run(self.section.config().dry_run);
+        self.metrics.set_left_behind(self.section.count_left_behind());
+        for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
+            self.metrics.set_oldest_pending(direction, age.unwrap_or_default());
+        }
+    }
+
+    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+        Box::pin(async move { self.section.approve().await })
+    }
+
+    fn held(&self) -> Result<Held, Refused> {
+        let section = &self.section;
+        let because = match section.standing() {
+            Standing::Held(objection) => Some(objection.to_string()),
+            Standing::Clear | Standing::Unread | Standing::Refused(_) => None,
+        };
+        let is_any_held = !section.held_objects().is_empty();
+        let suspects = if is_any_held { section.index(|index| index.guard.first(usize::MAX)) } else { Vec::new() };
+        let held = |(key, harm): (PairKey, Harm)| HeldObject {
+            key: key.to_string(),
+            kind: harm.as_str(),
+            reason: Waits::held(Some(harm), section.config()).cause,
+        };
+        let mut objects: Vec<HeldObject> = suspects.into_iter().map(held).collect();
+        if objects.is_empty() && because.is_none() {
+            let elsewhere = |(key, elsewhere): (ObjectKey, Elsewhere)| HeldObject {
+                key: key.to_string(),
+                kind: "other_cluster",
+                reason: elsewhere.to_string(),
+            };
+            objects.extend(section.elsewhere().into_iter().map(elsewhere));
+        }
+        Ok(Held { because, objects })
+    }
+
+    fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {
+        Box::pin(async move { self.section.detach(local_gone).await })
+    }
+
+    fn attach(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+        Box::pin(async move { self.section.attach().await })
+    }
+}

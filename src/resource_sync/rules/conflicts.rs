@@ -1,0 +1,306 @@
+//! Fights: somebody else keeps undoing what we write.
+//!
+//! Each thing that can be undone is fought over by itself: while one is contended, the others go on. The first three
+//! rewrites within a minute follow at once; from then on there is one in half a minute, until a minute has passed in which
+//! none was needed. Pure: time is passed in.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::former::Place;
+use super::plan::{Observed, Step};
+
+/// After so many rewrites ...
+const REWRITES: usize = 3;
+/// ... within this ...
+const WITHIN: Duration = Duration::from_mins(1);
+/// ... the next one has to wait for this.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// What of a pair somebody can undo.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Contended {
+    /// The content of the local object.
+    Content,
+    /// Labels and annotations of the local object.
+    Metadata,
+    /// The status of the remote object.
+    Status,
+    /// Our finalizer on the remote object.
+    Finalizer,
+    /// The generations that are noted on the remote object.
+    Generations,
+    /// The error annotation on the remote object, which is over.
+    SyncError,
+    /// The names of our marks: a daemon with the former ones still runs.
+    Marks(Place),
+    /// The remote copy of the local secret of this name.
+    Secret(Arc<str>),
+    /// The hash that is noted on the local secret of this name.
+    SecretHash(Arc<str>),
+}
+
+/// As an Event says it: `keeps changing …`.
+impl fmt::Display for Contended {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Content => formatter.write_str("fields that the remote object sets"),
+            Self::Metadata => formatter.write_str("labels or annotations that the remote object sets"),
+            Self::Status => formatter.write_str("the status of the remote object"),
+            Self::Finalizer => formatter.write_str("the finalizers of the remote object"),
+            Self::Generations => formatter.write_str("the generation annotations of the remote object"),
+            Self::SyncError => formatter.write_str("the error annotation of the remote object"),
+            Self::Marks(_) => formatter.write_str("the names of this section's marks"),
+            Self::Secret(name) => write!(formatter, "the remote copy of secret {name}"),
+            Self::SecretHash(name) => write!(formatter, "the hash annotation of secret {name}"),
+        }
+    }
+}
+
+impl Contended {
+    /// The action of its Event: what has the same reason and action is one series.
+    pub fn action(&self) -> &'static str {
+        match self {
+            Self::Content => "Sync",
+            Self::Metadata => "SyncMetadata",
+            Self::Status => "SyncStatus",
+            Self::Finalizer => "HoldRemote",
+            Self::Generations => "NoteGenerations",
+            Self::SyncError => "NoteError",
+            Self::Marks(_) => "RenewMarks",
+            Self::Secret(_) => "UploadSecret",
+            Self::SecretHash(_) => "NoteSecretHash",
+        }
+    }
+}
+
+/// What a step writes, as far as somebody can undo it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Effect {
+    /// What is written.
+    pub what: Contended,
+    /// Fingerprint of the value and of the object that gets it.
+    value: u64,
+    /// Not written by this reconciler before, and still a rewrite: the server's result has changed.
+    drifted: bool,
+    /// Written for a reason of our own: no rewrite in any case.
+    ours: bool,
+}
+
+fn hash_of(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What a step would write.
+pub fn effects(step: &Step, observed: &Observed) -> Vec<Effect> {
+    let server_result = &observed.server_result;
+    let (Some(remote), local) = (observed.remote_object(), observed.local.as_ref()) else { return Vec::new() };
+    let effect = |what, value| Effect { what, value, drifted: false, ours: false };
+    match step {
+        Step::PatchLocal(change) => {
+            let uid = local.map(|local| &local.uid);
+            let content = change.content.as_ref().map(|_| Effect {
+                drifted: server_result.is_rewrite(remote),
+                ours: server_result.content_is_written_again(),
+                ..effect(Contended::Content, hash_of((uid, &remote.content)))
+            });
+            let metadata = (!change.labels.is_empty() || !change.annotations.is_empty())
+                .then(|| effect(Contended::Metadata, hash_of((uid, &change.labels, &change.annotations))));
+            content.into_iter().chain(metadata).collect()
+        }
+        Step::WriteRemoteStatus => vec![Effect {
+            ours: server_result.status_is_written_again(),
+            ..effect(Contended::Status, hash_of((&remote.uid, local.map(|local| &local.status))))
+        }],
+        Step::AddFinalizer => vec![effect(Contended::Finalizer, hash_of(&remote.uid))],
+        Step::NoteGenerations { remote: noted, local } => {
+            vec![effect(Contended::Generations, hash_of((&remote.uid, noted, local)))]
+        }
+        Step::NoteError(None) => vec![effect(Contended::SyncError, hash_of(&remote.uid))],
+        Step::RenewMarks(renewal) => vec![effect(Contended::Marks(renewal.place), hash_of(&remote.uid))],
+        Step::UploadSecret(name) | Step::NoteSecretHash(name) => {
+            let Some(secret) = observed.secrets.iter().find(|secret| secret.name == *name) else { return Vec::new() };
+            let what = match step {
+                Step::UploadSecret(_) => Contended::Secret(Arc::clone(name)),
+                _ => Contended::SecretHash(Arc::clone(name)),
+            };
+            let value = hash_of((&remote.uid, &secret.object.uid, &secret.hash));
+            vec![Effect { ours: secret.is_refresh(), ..effect(what, value) }]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What is known of one contended thing.
+#[derive(Debug, Default)]
+struct Conflict {
+    /// What was written last.
+    value: Option<u64>,
+    /// The last rewrites.
+    rewrites: VecDeque<Instant>,
+    is_slow: bool,
+}
+
+impl Conflict {
+    fn is_rewrite(&self, effect: &Effect) -> bool {
+        !effect.ours && (effect.drifted || self.value == Some(effect.value))
+    }
+
+    fn grow_old(&mut self, now: Instant) {
+        let is_old = |when: &Instant| now.saturating_duration_since(*when) > WITHIN;
+        if self.rewrites.back().is_some_and(is_old) {
+            self.is_slow = false;
+        }
+        while self.rewrites.front().is_some_and(is_old) {
+            self.rewrites.pop_front();
+        }
+        self.is_slow |= self.rewrites.len() >= REWRITES;
+    }
+}
+
+/// The conflicts of one pair.
+#[derive(Debug, Default)]
+pub struct ConflictTracker(BTreeMap<Contended, Conflict>);
+
+impl ConflictTracker {
+    /// How long a write has to wait; `None`: it may go.
+    pub fn wait(&mut self, effect: &Effect, now: Instant) -> Option<Duration> {
+        let conflict = self.0.get_mut(&effect.what)?;
+        conflict.grow_old(now);
+        if !conflict.is_rewrite(effect) || !conflict.is_slow {
+            return None;
+        }
+        let left = (*conflict.rewrites.back()? + PAUSE).saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// A write that need not wait is sent; `None`: nobody had undone it. Otherwise whether that is a fight by now.
+    pub fn sent(&mut self, effect: &Effect, now: Instant) -> Option<bool> {
+        let conflict = self.0.entry(effect.what.clone()).or_default();
+        conflict.grow_old(now);
+        if !conflict.is_rewrite(effect) {
+            return None;
+        }
+        if conflict.rewrites.len() >= REWRITES {
+            conflict.rewrites.pop_front();
+        }
+        conflict.rewrites.push_back(now);
+        conflict.is_slow |= conflict.rewrites.len() >= REWRITES;
+        Some(conflict.is_slow)
+    }
+
+    /// A write was acknowledged.
+    pub fn wrote(&mut self, effect: &Effect) {
+        self.0.entry(effect.what.clone()).or_default().value = Some(effect.value);
+    }
+
+    /// We took it back ourselves: to write it again is no rewrite.
+    pub fn took_back(&mut self, what: &Contended) {
+        if let Some(conflict) = self.0.get_mut(what) {
+            conflict.value = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effect(what: Contended, value: u64) -> Effect {
+        Effect { what, value, drifted: false, ours: false }
+    }
+
+    /// Writes what somebody undoes at once, whenever that is allowed: the seconds of the rewrites.
+    fn fight(
+        conflicts: &mut ConflictTracker,
+        what: &Contended,
+        begun: Instant,
+        seconds: std::ops::Range<u64>,
+    ) -> Vec<u64> {
+        let effect = effect(what.clone(), 7);
+        seconds
+            .filter(|second| {
+                let now = begun + Duration::from_secs(*second);
+                let goes = conflicts.wait(&effect, now).is_none();
+                if goes {
+                    conflicts.sent(&effect, now);
+                    conflicts.wrote(&effect);
+                }
+                goes
+            })
+            .collect()
+    }
+
+    #[test]
+    fn three_rewrites_go_at_once_and_then_one_in_half_a_minute_as_long_as_it_lasts() {
+        let (mut conflicts, begun) = (ConflictTracker::default(), Instant::now());
+        let goes = fight(&mut conflicts, &Contended::Status, begun, 0..200);
+        // The first is no rewrite.
+        assert_eq!(goes, [0, 1, 2, 3, 33, 63, 93, 123, 153, 183]);
+        let calm = fight(&mut conflicts, &Contended::Status, begun, 244..280);
+        assert_eq!(calm, [244, 245, 246, 276], "after a minute without one it begins anew");
+    }
+
+    #[test]
+    fn the_third_rewrite_is_a_fight() {
+        let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
+        let finalizer = effect(Contended::Finalizer, 1);
+        let fights: Vec<Option<bool>> = (0..4)
+            .map(|second| {
+                let fight = conflicts.sent(&finalizer, now + Duration::from_secs(second * 19));
+                conflicts.wrote(&finalizer);
+                fight
+            })
+            .collect();
+        assert_eq!(fights, [None, Some(false), Some(false), Some(true)]);
+    }
+
+    #[test]
+    fn a_rewrite_now_and_then_is_no_fight() {
+        let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
+        let secret = effect(Contended::Secret("one".into()), 1);
+        for minute in 0..20 {
+            let now = now + Duration::from_secs(minute * 31);
+            assert_eq!(conflicts.wait(&secret, now), None);
+            assert_ne!(conflicts.sent(&secret, now), Some(true));
+            conflicts.wrote(&secret);
+        }
+    }
+
+    #[test]
+    fn what_is_not_fought_over_goes_on() {
+        let (mut conflicts, begun) = (ConflictTracker::default(), Instant::now());
+        fight(&mut conflicts, &Contended::Status, begun, 0..10);
+        let now = begun + Duration::from_secs(10);
+        assert!(conflicts.wait(&effect(Contended::Status, 7), now).is_some());
+        assert_eq!(conflicts.wait(&effect(Contended::Status, 8), now), None, "a new status is no rewrite");
+        for other in [Contended::Content, Contended::Generations, Contended::Secret("one".into())] {
+            assert_eq!(conflicts.wait(&effect(other, 7), now), None);
+        }
+    }
+
+    #[test]
+    fn what_we_write_again_or_took_back_ourselves_is_no_rewrite() {
+        let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
+        let finalizer = effect(Contended::Finalizer, 1);
+        for _ in 0..5 {
+            assert_eq!(conflicts.sent(&finalizer, now), None);
+            conflicts.wrote(&finalizer);
+            conflicts.took_back(&Contended::Finalizer);
+        }
+        let hourly = Effect { ours: true, drifted: true, ..effect(Contended::Content, 1) };
+        for _ in 0..5 {
+            assert_eq!((conflicts.wait(&hourly, now), conflicts.sent(&hourly, now)), (None, None));
+            conflicts.wrote(&hourly);
+        }
+        let drifted = Effect { drifted: true, ..effect(Contended::Metadata, 1) };
+        assert_eq!(conflicts.sent(&drifted, now), Some(false), "what another reconciler had written");
+    }
+}

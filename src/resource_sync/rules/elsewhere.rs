@@ -1,0 +1,176 @@
+//! What belongs to other clusters than the section's two: remote objects that another local cluster holds, and local objects
+//! and namespaces that came from another remote one. Pure.
+//!
+//! Two local clusters with one finalizer would each release what the other one still has. So whoever puts the finalizer on
+//! notes which cluster it is for. The note names the object and the finalizer, too: a copy of the object, and one that has
+//! another finalizer, are held by nobody whom it names.
+//!
+//! Two daemons that run a section of one name between different remote clusters and one local cluster have the same field
+//! manager there, so that each would take the other's objects for its own whose remote object is gone. So the marks of a local
+//! object, and of a namespace, say which remote cluster they are from.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::ownership;
+use super::plan::Policy;
+use crate::cluster::Object;
+use crate::resource_sync::config::Metadata;
+
+/// What is known of one of the section's two clusters.
+#[derive(Debug, Clone, Default)]
+pub struct KnownCluster {
+    /// The UID of its namespace `kube-system`, where it is known.
+    pub uid: Option<Arc<str>>,
+    /// Clusters in whose place it is, as an operator says.
+    pub in_place_of: Vec<Arc<str>>,
+}
+
+impl KnownCluster {
+    /// Whether it is the cluster with this UID, or in its place.
+    fn stands_for(&self, uid: &str) -> bool {
+        self.uid.as_deref() == Some(uid) || self.in_place_of.iter().any(|former| **former == *uid)
+    }
+
+    /// Whether it is known to be another cluster than the one with this UID.
+    fn is_not(&self, uid: &str) -> bool {
+        self.uid.as_deref().is_some_and(|ours| ours != uid)
+    }
+}
+
+/// What is known of both.
+#[derive(Debug, Clone, Default)]
+pub struct Clusters {
+    /// The remote cluster.
+    pub remote: KnownCluster,
+    /// The local cluster.
+    pub local: KnownCluster,
+}
+
+/// Why a pair is another cluster's, which is known by the UID of its namespace `kube-system`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// Another local cluster holds the remote object by our finalizer.
+    HeldFor(Arc<str>),
+    /// The local object came from another remote cluster, by a section of the same name.
+    CameFrom(Arc<str>),
+}
+
+impl fmt::Display for Elsewhere {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HeldFor(uid) => {
+                write!(
+                    formatter,
+                    "the local cluster whose kube-system has UID {uid} holds its remote object by the same finalizer"
+                )
+            }
+            Self::CameFrom(uid) => write!(
+                formatter,
+                "a section of the same name made it for the remote cluster whose kube-system has UID {uid}"
+            ),
+        }
+    }
+}
+
+impl Clusters {
+    /// The other local cluster that holds a remote object by our finalizer.
+    pub fn other_holder(&self, remote: &Object, policy: &Policy) -> Option<Elsewhere> {
+        let holder =
+            holder(remote, policy).filter(|holder| self.local.uid.is_some() && !self.local.stands_for(holder))?;
+        Some(Elsewhere::HeldFor(holder.into()))
+    }
+
+    /// The other remote cluster that a local object of ours came from. Where it is not known which one ours is, that is any.
+    pub fn other_source(&self, local: &Object, policy: &Policy) -> Option<Elsewhere> {
+        self.elsewhere(source(local, policy)?)
+    }
+
+    /// The same of a namespace.
+    pub fn other_source_of_namespace(&self, namespace: &Object, policy: &Policy) -> Option<Elsewhere> {
+        self.elsewhere(own_mark(namespace, policy)?)
+    }
+
+    fn elsewhere(&self, source: &str) -> Option<Elsewhere> {
+        (!self.remote.stands_for(source)).then(|| Elsewhere::CameFrom(source.into()))
+    }
+
+    /// The mark of a local object that is made for a remote one, where the remote cluster is known.
+    pub fn source_mark(&self, remote: &Object) -> Option<Arc<str>> {
+        Some(format!("{}/{}", self.remote.uid.as_ref()?, remote.uid).into())
+    }
+
+    /// What is to be noted with our finalizer on a remote object; `None`: it says so, or it is not known, or there is the note
+    /// of somebody who has another finalizer on the object.
+    pub fn note(&self, remote: &Object, policy: &Policy) -> Option<Arc<str>> {
+        let marks = &policy.marks;
+        let uid = self.local.uid.as_ref().filter(|_| policy.write_back)?;
+        let is_theirs = marks.is_noted_by_others(remote);
+        let note = format!("{uid}/{}/{}", remote.uid, marks.finalizer);
+        let is_noted = remote.annotation(&marks.local_cluster) == Some(&*note);
+        (!is_theirs && !is_noted).then(|| note.into())
+    }
+
+    /// Whether a remote object with our finalizer was held for a cluster in whose place this one is: that is to be noted.
+    pub fn takes_place(&self, remote: &Object, policy: &Policy) -> bool {
+        let is_other = holder(remote, policy).is_some_and(|holder| self.local.is_not(holder));
+        is_other && remote.has_finalizer(&policy.marks.finalizer)
+    }
+
+    /// The remote cluster of now, where a namespace's proved marks name none, or one in whose place it is.
+    pub fn new_source(&self, namespace: &Object, policy: &Policy) -> Option<Arc<str>> {
+        let uid = self.remote.uid.clone()?;
+        let source = policy.marks.value_of(namespace, &policy.marks.remote_cluster);
+        let is_news =
+            source.is_none_or(|source| *source != *uid) && self.other_source_of_namespace(namespace, policy).is_none();
+        (is_news && ownership::marks_prove(namespace, policy).is_ok()).then_some(uid)
+    }
+}
+
+/// What a note says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Note<'t> {
+    /// The local cluster, by the UID of its namespace `kube-system`.
+    pub cluster: &'t str,
+    /// The remote object, by UID.
+    pub object: &'t str,
+    /// The finalizer, in full.
+    pub finalizer: &'t str,
+}
+
+impl<'t> Note<'t> {
+    /// Reads `cluster/object/finalizer`.
+    pub fn parse(text: &'t str) -> Option<Self> {
+        let mut parts = text.splitn(3, '/');
+        Some(Self { cluster: parts.next()?, object: parts.next()?, finalizer: parts.next()? })
+    }
+}
+
+/// The local cluster that is noted for this very object and a finalizer of ours.
+fn holder<'o>(remote: &'o Object, policy: &Policy) -> Option<&'o str> {
+    let marks = &policy.marks;
+    if !policy.write_back || !marks.holds(remote) {
+        return None;
+    }
+    let note = marks.holder_note(remote)?;
+    marks.is_finalizer_on(remote, note.finalizer).then_some(note.cluster)
+}
+
+/// The remote cluster that a local object's mark names (`cluster/object`, by UID), where one of this section's managers wrote
+/// it, and for the remote object that the other marks name: a section behind another one may have copied it.
+fn source<'o>(local: &'o Object, policy: &Policy) -> Option<&'o str> {
+    let marks = &policy.marks;
+    let (cluster, object) = own_mark(local, policy).filter(|_| policy.metadata == Metadata::Merge)?.split_once('/')?;
+    (marks.value_of(local, &marks.remote_uid) == Some(object)).then_some(cluster)
+}
+
+/// The value of the mark of the remote cluster, where one of this section's managers wrote it to an object that is ours.
+fn own_mark<'o>(object: &'o Object, policy: &Policy) -> Option<&'o str> {
+    let names = policy.marks.names_on(object, &policy.marks.remote_cluster);
+    let name = names.first()?;
+    let wrote = |manager: &Arc<str>| object.owned_by(manager).is_some_and(|owned| owned.annotations.contains(name));
+    if !policy.managers.iter().any(wrote) || ownership::marks_prove(object, policy).is_err() {
+        return None;
+    }
+    policy.marks.value_of(object, name)
+}

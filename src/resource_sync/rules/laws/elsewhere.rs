@@ -1,0 +1,419 @@
+//! What belongs to other clusters: two local clusters that follow the same remote objects by one finalizer, of which the first
+//! holds them; and two remote clusters whose sections of one name make objects in the same local one.
+
+use serde_json::{Value, json};
+
+use super::{FINALIZER, OWNER, Scene, object, terminating};
+use crate::cluster::{ObjectKey, Written};
+use crate::resource_sync::rules::conflicts::Contended;
+use crate::resource_sync::rules::elsewhere::{Clusters, KnownCluster};
+use crate::resource_sync::rules::former::Place;
+use crate::resource_sync::rules::patch;
+use crate::resource_sync::rules::plan::{self, Absence, Next, Observed, Remote, Rest, Step};
+
+const HOLDER: &str = "cloud.teleport.dev/sync-local-cluster";
+const SOURCE: &str = "cloud.teleport.dev/sync-remote-cluster";
+
+/// The note of a cluster that holds the scene's remote object.
+fn note_of(cluster: &str) -> String {
+    format!("{cluster}/remote-uid/{FINALIZER}")
+}
+
+fn known(cluster: &str) -> KnownCluster {
+    KnownCluster { uid: Some(cluster.into()), in_place_of: Vec::new() }
+}
+
+fn noted(observed: &Observed) -> Option<&str> {
+    observed.remote_object().and_then(|remote| remote.annotation(HOLDER))
+}
+
+fn on(cluster: &str, scene: &Scene) -> Observed {
+    Observed { clusters: Clusters { local: known(cluster), ..Clusters::default() }, ..scene.observed() }
+}
+
+/// A pair whose remote object a cluster holds.
+fn held_by(cluster: &str) -> Scene {
+    let mut scene = Scene::in_step("");
+    scene.remote["metadata"]["annotations"][HOLDER] = json!(note_of(cluster));
+    scene
+}
+
+#[test]
+fn the_finalizer_says_for_which_local_cluster_it_is_and_goes_with_that() {
+    let mut scene = Scene::in_step("");
+    scene.remote["metadata"]["finalizers"] = json!(["other/first"]);
+    let after = on("east", &scene).after(&Step::AddFinalizer, &Written::default(), &scene.policy);
+    assert_eq!(noted(&after), Some(&*note_of("east")));
+    assert_eq!(plan::next(&after, &scene.policy), Next::Rest(Rest::InStep), "no write of its own");
+    let released = after.after(&Step::RemoveFinalizer, &Written::default(), &scene.policy);
+    assert_eq!(noted(&released), None);
+    // Without an identity, and without write-back, nothing is noted.
+    let unknown = scene.observed().after(&Step::AddFinalizer, &Written::default(), &scene.policy);
+    assert_eq!(noted(&unknown), None);
+    let follower = Scene { policy: super::policy("write_back = false"), ..scene };
+    let after = on("east", &follower).after(&Step::AddFinalizer, &Written::default(), &follower.policy);
+    assert_eq!(noted(&after), None);
+}
+
+#[test]
+fn what_is_held_for_another_local_cluster_is_left_alone_its_finalizer_above_all() {
+    let mut scene = held_by("west");
+    scene.remote["spec"]["size"] = json!(7);
+    assert_eq!(plan::next(&on("east", &scene), &scene.policy), Next::Rest(Rest::OtherCluster));
+    terminating(&mut scene.remote);
+    assert_eq!(plan::next(&on("east", &scene), &scene.policy), Next::Rest(Rest::OtherCluster));
+    // Detaching takes our marks off here, and nothing off there.
+    let Next::Do(step) = plan::detach(&on("east", &scene), &scene.policy, false) else { panic!("marks to take off") };
+    assert!(matches!(step, Step::ReleaseLocal(_)), "{step:?}");
+    let after = on("east", &scene).after(&step, &Written::default(), &scene.policy);
+    assert!(after.remote_object().is_some_and(|remote| remote.has_finalizer(FINALIZER)));
+    assert_eq!(plan::detach(&after, &scene.policy, false), Next::Rest(Rest::Gone));
+}
+
+#[test]
+fn what_another_selector_selects_keeps_the_finalizer_of_whom_it_is_for() {
+    for is_terminating in [false, true] {
+        let mut scene = held_by("west");
+        if is_terminating {
+            terminating(&mut scene.remote);
+        }
+        let unselected = |cluster| {
+            let mut observed = on(cluster, &scene);
+            let Remote::Present(remote) = observed.remote else { panic!("a remote object") };
+            observed.remote = Remote::Absent(Absence::LeftSelector(remote));
+            observed.local = None;
+            observed
+        };
+        assert_eq!(plan::next(&unselected("east"), &scene.policy), Next::Rest(Rest::Gone));
+        assert_eq!(plan::detach(&unselected("east"), &scene.policy, false), Next::Rest(Rest::Gone));
+        assert_eq!(plan::next(&unselected("west"), &scene.policy), Next::Do(Step::RemoveFinalizer));
+    }
+}
+
+#[test]
+fn a_note_counts_for_the_object_and_the_finalizer_that_it_names() {
+    // A copy; another section's; a text of somebody's.
+    for text in [format!("west/copied-from/{FINALIZER}"), "west/remote-uid/cloud.teleport.dev/x".into(), "west".into()]
+    {
+        let mut scene = Scene::in_step("");
+        scene.remote["metadata"]["annotations"][HOLDER] = json!(text);
+        assert_eq!(plan::next(&on("east", &scene), &scene.policy), Next::Rest(Rest::InStep), "{text}");
+        terminating(&mut scene.remote);
+        assert_eq!(plan::next(&on("east", &scene), &scene.policy), Next::Do(Step::DeleteLocal), "{text}");
+    }
+}
+
+#[test]
+fn who_takes_a_place_over_says_so_and_an_earlier_release_is_no_reason_to_write() {
+    let scene = Scene::in_step("");
+    assert_eq!(plan::next(&on("east", &scene), &scene.policy), Next::Rest(Rest::InStep));
+    let scene = held_by("west");
+    let mut observed = on("east", &scene);
+    observed.clusters.local.in_place_of = vec!["west".into()];
+    let Next::Do(step @ Step::NoteGenerations { .. }) = plan::next(&observed, &scene.policy) else { panic!("a note") };
+    let after = observed.after(&step, &Written::default(), &scene.policy);
+    assert_eq!(noted(&after), Some(&*note_of("east")));
+    assert_eq!(plan::next(&after, &scene.policy), Next::Rest(Rest::InStep));
+}
+
+/// The scene as a section with this remote cluster sees it.
+fn below(cluster: &str, scene: &Scene) -> Observed {
+    Observed { clusters: Clusters { remote: known(cluster), ..Clusters::default() }, ..scene.observed() }
+}
+
+/// A pair whose local object came from a remote cluster.
+fn from(cluster: &str, keys: &str) -> Scene {
+    let mut scene = Scene::in_step(keys);
+    scene.local["metadata"]["annotations"][SOURCE] = json!(format!("{cluster}/remote-uid"));
+    scene.local["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:annotations"][format!("f:{SOURCE}")] =
+        json!({});
+    scene
+}
+
+fn source(observed: &Observed) -> Option<&str> {
+    observed.local.as_ref().and_then(|local| local.annotation(SOURCE))
+}
+
+#[test]
+fn local_objects_and_namespaces_say_which_remote_cluster_they_are_from() {
+    let mut scene = Scene::in_step("");
+    (scene.local, scene.namespace) = (Value::Null, Value::Null);
+    let mut observed = below("north", &scene);
+    for expected in ["create_namespace", "create_local"] {
+        let Next::Do(step) = plan::next(&observed, &scene.policy) else { panic!("{expected}") };
+        assert_eq!(step.name(), expected);
+        observed = observed.after(&step, &Written::default(), &scene.policy);
+    }
+    assert_eq!(source(&observed), Some("north/remote-uid"));
+    let plan::Namespace::Present { object, .. } = &observed.namespace else { panic!("a namespace") };
+    assert_eq!(object.annotation(SOURCE), Some("north"));
+    // An earlier release's objects get it by one write; what is not known is neither noted nor taken off.
+    let scene = Scene::in_step("");
+    let Next::Do(step @ Step::PatchLocal(_)) = plan::next(&below("north", &scene), &scene.policy) else {
+        panic!("a mark")
+    };
+    let after = below("north", &scene).after(&step, &Written::default(), &scene.policy);
+    assert_eq!(source(&after), Some("north/remote-uid"));
+    assert_eq!(plan::next(&after, &scene.policy), Next::Rest(Rest::InStep));
+    let known = from("north", "");
+    assert_eq!(plan::next(&below("north", &known), &known.policy), Next::Rest(Rest::InStep));
+    let mirrored = Scene::mirrored("");
+    assert_eq!(plan::next(&below("north", &mirrored), &mirrored.policy), Next::Rest(Rest::InStep), "no room for marks");
+}
+
+#[test]
+fn what_came_from_another_remote_cluster_is_left_alone() {
+    let is_left_alone = |scene: &Scene| {
+        assert_eq!(plan::next(&below("north", scene), &scene.policy), Next::Rest(Rest::OtherCluster));
+        let detached = plan::detach(&below("north", scene), &scene.policy, false);
+        let takes_nothing_off = matches!(detached, Next::Rest(Rest::Gone) | Next::Do(Step::RemoveFinalizer));
+        // The namespace of this scene is ours.
+        assert!(takes_nothing_off || detached == Next::Do(Step::ReleaseNamespace), "{detached:?}");
+    };
+    for keys in ["", "unclaimed = \"delete\"", "adopt = \"equal\"", "write_back = false"] {
+        for absence in [Absence::Confirmed, Absence::SeenTerminating, Absence::Unexplained] {
+            let mut missing = from("south", keys).owned_namespace();
+            (missing.remote, missing.absence) = (Value::Null, absence);
+            is_left_alone(&missing);
+        }
+        // Of the same key, and with another spec.
+        let mut both = from("south", keys);
+        both.remote["spec"]["size"] = json!(7);
+        is_left_alone(&both);
+        both.remote["metadata"]["annotations"] = json!({"note": "hello"});
+        is_left_alone(&both);
+    }
+    // What ends on our side has nothing to wait for here.
+    let ends = |scene: &Scene, observed: Observed| {
+        assert_eq!(plan::next(&observed, &scene.policy), Next::Do(Step::RemoveFinalizer));
+        let after = observed.after(&Step::RemoveFinalizer, &Written::default(), &scene.policy);
+        assert_eq!(plan::next(&after, &scene.policy), Next::Rest(Rest::OtherCluster));
+    };
+    for keys in ["", "write_back = false"] {
+        let mut ending = from("south", keys);
+        terminating(&mut ending.remote);
+        ends(&ending, below("north", &ending));
+        let unselected = from("south", keys);
+        let mut observed = below("north", &unselected);
+        let Remote::Present(remote) = observed.remote else { panic!("a remote object") };
+        observed.remote = Remote::Absent(Absence::LeftSelector(remote));
+        ends(&unselected, observed);
+    }
+}
+
+#[test]
+fn a_source_counts_only_with_the_marks_that_prove_it() {
+    let missing = |mut scene: Scene| {
+        (scene.remote, scene.absence) = (Value::Null, Absence::Confirmed);
+        scene
+    };
+    // The cluster is the same; an operator says that it is in the place of the other.
+    let orphan = missing(from("south", ""));
+    assert_eq!(plan::next(&below("south", &orphan), &orphan.policy), Next::Do(Step::DeleteLocal));
+    let mut observed = below("north", &orphan);
+    observed.clusters.remote.in_place_of = vec!["south".into()];
+    assert_eq!(plan::next(&observed, &orphan.policy), Next::Do(Step::DeleteLocal));
+    // It is not known.
+    assert_eq!(orphan.next(), Next::Rest(Rest::OtherCluster));
+    observed.clusters.remote.uid = None;
+    assert_eq!(plan::next(&observed, &orphan.policy), Next::Do(Step::DeleteLocal));
+    // Taken along from a local object that is the remote one of another section.
+    let mut chain = missing(from("south", ""));
+    chain.local["metadata"]["annotations"][SOURCE] = json!("south/its-remote-uid");
+    assert_eq!(plan::next(&below("north", &chain), &chain.policy), Next::Do(Step::DeleteLocal));
+    let mut mirrored = missing(from("south", "metadata = \"mirror\""));
+    assert_eq!(plan::next(&below("north", &mirrored), &mirrored.policy), Next::Do(Step::DeleteLocal));
+    mirrored.remote = from("south", "").remote;
+    mirrored.remote["metadata"]["annotations"][SOURCE] = json!("south/x");
+    let (_, taken) = patch::desired_metadata(
+        &object(&mirrored.remote),
+        &ObjectKey::new("team", "orders"),
+        &mirrored.policy,
+        &Clusters::default(),
+    );
+    assert!(!taken.contains_key(SOURCE), "{taken:?}");
+    // Written by somebody else.
+    let mut edited = missing(from("south", ""));
+    edited.local["metadata"]["managedFields"] = Scene::in_step("").local["metadata"]["managedFields"].clone();
+    assert_eq!(plan::next(&below("north", &edited), &edited.policy), Next::Do(Step::DeleteLocal));
+    // A copy is nobody's, whatever it says.
+    let mut copy = missing(from("south", ""));
+    copy.local["metadata"]["annotations"][super::LOCAL_NAME] = json!("team/another");
+    assert!(matches!(plan::next(&below("north", &copy), &copy.policy), Next::Rest(Rest::Unclaimed(_))));
+    // Applied by somebody to an object that was never ours.
+    let mut strangers = Scene::in_step("").foreign_local();
+    strangers.local["metadata"]["annotations"] = json!({SOURCE: "south"});
+    assert!(!matches!(plan::next(&below("north", &strangers), &strangers.policy), Next::Rest(Rest::OtherCluster)));
+}
+
+#[test]
+fn who_takes_the_place_of_a_remote_cluster_says_so() {
+    let mut scene = from("south", "").owned_namespace();
+    scene.namespace["metadata"]["annotations"] = json!({
+        OWNER: "orders", "cloud.teleport.dev/sync-owner-resource": "databases.demo.towline.dev",
+        "cloud.teleport.dev/sync-owner-section": "databases", super::LOCAL_NAME: "team", SOURCE: "south",
+    });
+    scene.namespace["metadata"]["managedFields"] = json!([{"manager": super::MANAGER, "operation": "Update",
+    "fieldsV1": {"f:metadata": {"f:annotations": {
+        format!("f:{}", super::LOCAL_NAME): {}, format!("f:{SOURCE}"): {},
+    }}}}]);
+    let mut observed = below("north", &scene);
+    observed.clusters.remote.in_place_of = vec!["south".into()];
+    for expected in ["patch_local", "renew_marks"] {
+        let Next::Do(step) = plan::next(&observed, &scene.policy) else { panic!("{expected}") };
+        assert_eq!(step.name(), expected);
+        observed = observed.after(&step, &Written::default(), &scene.policy);
+    }
+    assert_eq!(plan::next(&observed, &scene.policy), Next::Rest(Rest::InStep));
+    assert_eq!(source(&observed), Some("north/remote-uid"));
+    let plan::Namespace::Present { object, .. } = &observed.namespace else { panic!("a namespace") };
+    assert_eq!(object.annotation(SOURCE), Some("north"));
+}
+
+/// The name of a finalizer that the section had before, or that somebody else has.
+const FORMER: &str = "cloud.teleport.dev/sync-former";
+
+/// Held by one cluster, or noted so, with these finalizers, by a section that was renamed.
+fn renamed(cluster: &str, finalizers: &[&str], keys: &str) -> Scene {
+    let mut scene = held_by(cluster);
+    scene.policy = super::policy(&format!("former_finalizers = [\"sync-former\"]\n{keys}"));
+    scene.remote["metadata"]["finalizers"] = json!(finalizers);
+    scene
+}
+
+/// Plays steps until nothing is left to do.
+fn play(
+    mut observed: Observed,
+    scene: &Scene,
+    next: impl Fn(&Observed) -> Next,
+) -> (Vec<&'static str>, Observed, Rest) {
+    let mut steps = Vec::new();
+    loop {
+        match next(&observed) {
+            Next::Do(step) => {
+                steps.push(step.name());
+                assert!(steps.len() < 8, "{steps:?}");
+                observed = observed.after(&step, &Written::default(), &scene.policy);
+                if step == Step::DeleteLocal {
+                    observed.local = None;
+                }
+            }
+            Next::Rest(rest) => return (steps, observed, rest),
+            other => panic!("{other:?} after {steps:?}"),
+        }
+    }
+}
+
+fn has(observed: &Observed, finalizer: &str) -> bool {
+    observed.remote_object().is_some_and(|remote| remote.has_finalizer(finalizer))
+}
+
+#[test]
+fn a_finalizer_of_a_former_name_beside_the_present_one_is_somebody_elses_to_the_end() {
+    for is_noted in [true, false] {
+        let mut scene = renamed("east", &[FINALIZER, FORMER], "");
+        if !is_noted {
+            scene.remote["metadata"]["annotations"].as_object_mut().expect("annotations").remove(HOLDER);
+        }
+        let next = |observed: &Observed| plan::next(observed, &scene.policy);
+        assert_eq!(next(&on("east", &scene)), Next::Rest(Rest::InStep));
+        let mut ending = scene.clone();
+        terminating(&mut ending.remote);
+        let (steps, after, rest) = play(on("east", &ending), &ending, next);
+        assert_eq!((steps, rest), (vec!["delete_local", "remove_finalizer"], Rest::Gone), "{is_noted}");
+        assert!(has(&after, FORMER) && noted(&after) == Some(&*note_of("east")));
+        let detach = |observed: &Observed| plan::detach(observed, &scene.policy, true);
+        let (steps, after, _) = play(on("east", &scene), &scene, detach);
+        assert!(steps == ["remove_finalizer"] && has(&after, FORMER), "{steps:?}");
+        // Selected again, it gets the present one, and the other stays.
+        let Next::Do(step) = next(&after) else { panic!("a finalizer") };
+        assert_eq!(step, Step::AddFinalizer);
+        let again = after.after(&step, &Written::default(), &scene.policy);
+        assert!(has(&again, FORMER) && has(&again, FINALIZER));
+    }
+    // Without a note only the name decides.
+    let mut silent = renamed("east", &[FORMER], "write_back = false");
+    silent.remote["metadata"]["annotations"].as_object_mut().expect("annotations").remove(HOLDER);
+    terminating(&mut silent.remote);
+    let (steps, _, _) = play(on("east", &silent), &silent, |observed: &Observed| plan::next(observed, &silent.policy));
+    assert_eq!(steps, ["delete_local", "remove_finalizer"]);
+    // By itself it is ours; whoever puts it on again after it was renewed is somebody else.
+    let before = renamed("east", &[FORMER], "");
+    for note in [Some(format!("east/remote-uid/{FORMER}")), None] {
+        let mut before = before.clone();
+        let annotations = before.remote["metadata"]["annotations"].as_object_mut().expect("annotations");
+        annotations.remove(HOLDER);
+        annotations.extend(note.map(|note| (HOLDER.to_owned(), json!(note))));
+        let Next::Do(step @ Step::RenewMarks(_)) = plan::next(&on("east", &before), &before.policy) else {
+            panic!("a renewal")
+        };
+        let after = on("east", &before).after(&step, &Written::default(), &before.policy);
+        assert_eq!(noted(&after), Some(&*note_of("east")));
+        assert!(has(&after, FINALIZER) && !has(&after, FORMER));
+    }
+}
+
+#[test]
+fn another_clusters_note_beside_a_present_finalizer_says_nothing_of_it_and_stays() {
+    // West still has the name that east had before, and has noted itself last.
+    let mut scene = renamed("west", &[FINALIZER, FORMER], "");
+    let theirs = format!("west/remote-uid/{FORMER}");
+    scene.remote["metadata"]["annotations"][HOLDER] = json!(theirs);
+    scene.remote["spec"]["size"] = json!(7);
+    let next = |observed: &Observed| plan::next(observed, &scene.policy);
+    let (steps, after, rest) = play(on("east", &scene), &scene, next);
+    assert_eq!((steps[0], rest), ("patch_local", Rest::InStep));
+    assert_eq!(noted(&after), Some(&*theirs));
+    terminating(&mut scene.remote);
+    let next = |observed: &Observed| plan::next(observed, &scene.policy);
+    let (steps, after, rest) = play(on("east", &scene), &scene, next);
+    assert_eq!((steps, rest), (vec!["delete_local", "remove_finalizer"], Rest::OtherCluster));
+    assert!(has(&after, FORMER) && noted(&after) == Some(&*theirs));
+}
+
+#[test]
+fn a_note_is_not_written_before_the_present_finalizer_is_on() {
+    let mut scene = renamed("east", &[FORMER], "");
+    scene.remote["metadata"]["annotations"].as_object_mut().expect("annotations").remove(HOLDER);
+    scene.remote["metadata"]["generation"] = json!(9);
+    let mut observed = on("east", &scene);
+    observed.contended.push(Contended::Marks(Place::Remote));
+    let Next::Do(step @ Step::NoteGenerations { .. }) = plan::next(&observed, &scene.policy) else { panic!("a note") };
+    let after = observed.after(&step, &Written::default(), &scene.policy);
+    assert_eq!(noted(&after), None);
+    assert!(scene.policy.marks.holds(after.remote_object().expect("a remote object")));
+    // An object without annotations takes the renewal, too.
+    let mut bare = renamed("east", &[FORMER], "");
+    bare.remote["metadata"]["annotations"] = Value::Null;
+    bare.local = Value::Null;
+    let Next::Do(Step::RenewMarks(renewal)) = plan::next(&on("east", &bare), &bare.policy) else { panic!("a renewal") };
+    let patch = renewal.json_patch(&object(&bare.remote), None, &bare.policy);
+    assert_eq!(patch[2], json!({"op": "add", "path": "/metadata/annotations", "value": {HOLDER: note_of("east")}}));
+}
+
+#[test]
+fn a_renewal_of_domains_leaves_another_followers_note_where_it_is() {
+    const THEIR_NOTE: &str = "old.dev/sync-local-cluster";
+    let mut scene = held_by("east");
+    scene.policy = super::policy("former_annotation_domains = [\"old.dev\"]");
+    let annotations = scene.remote["metadata"]["annotations"].as_object_mut().expect("annotations");
+    annotations.remove(HOLDER);
+    annotations.insert(THEIR_NOTE.to_owned(), json!("west/remote-uid/old.dev/sync-west"));
+    scene.remote["metadata"]["finalizers"] = json!(["old.dev/sync-west", "old.dev/sync-local"]);
+    let (steps, after, rest) =
+        play(on("east", &scene), &scene, |observed: &Observed| plan::next(observed, &scene.policy));
+    assert_eq!((steps, rest), (vec!["renew_marks"], Rest::InStep));
+    assert!(has(&after, "old.dev/sync-west") && has(&after, FINALIZER) && !has(&after, "old.dev/sync-local"));
+    let remote = after.remote_object().expect("a remote object");
+    assert_eq!(remote.annotation(THEIR_NOTE), Some("west/remote-uid/old.dev/sync-west"));
+}
+
+#[test]
+fn a_mirrored_object_keeps_no_source_of_an_earlier_setting() {
+    let mut scene = Scene::mirrored("");
+    scene.local["metadata"]["annotations"][SOURCE] = json!("north/remote-uid");
+    let Next::Do(Step::PatchLocal(change)) = plan::next(&below("north", &scene), &scene.policy) else {
+        panic!("a change")
+    };
+    assert_eq!(change.annotations.get(SOURCE), Some(&None));
+}

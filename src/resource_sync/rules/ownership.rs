@@ -1,0 +1,139 @@
+//! What is ours: the proofs, and why something that bears our marks is not. Pure.
+//!
+//! A mark alone proves nothing: `kubectl get -o yaml`, another name and `kubectl apply` copy it, and a backup restores it.
+//! It counts where this section's field manager owns it *and* it names the object that carries it. With `mirror` there is no
+//! room for marks; ours is then what this section's manager wrote to the object itself. What can't be proved is kept and
+//! reported.
+
+use std::fmt;
+
+use super::plan::Policy;
+use crate::cluster::{FIELD_MANAGER, Object};
+use crate::resource_sync::config::{Metadata, Unclaimed};
+use crate::state::is_state_object;
+
+/// Why an object that bears a mark of ours is not ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unproven {
+    /// It bears no mark of ours.
+    Unmarked,
+    /// The mark does not say which object it was put on: an earlier release's, or a copy of one.
+    Unnamed,
+    /// The mark was put on another object: this one is a copy.
+    NamesAnother,
+    /// Somebody else wrote the mark: a copy or a restored backup, or the record of field managers was lost.
+    WrittenByOthers,
+}
+
+impl fmt::Display for Unproven {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Unmarked => "it bears no mark of this section",
+            Self::Unnamed => "its mark does not name it",
+            Self::NamesAnother => "its marks were copied from another object",
+            Self::WrittenByOthers => "its marks were not written by this section's field manager",
+        })
+    }
+}
+
+/// Whether a local object is the state of a section: it has the mark, and not as a copy.
+pub fn is_state(local: &Object, policy: &Policy) -> bool {
+    policy.has_states && is_state_object(local) && policy.marks.value_of(local, &policy.marks.remote_uid).is_none()
+}
+
+/// Whether the object itself proves that this section made or adopted it.
+pub fn proof(local: &Object, policy: &Policy) -> Result<(), Unproven> {
+    if is_state(local, policy) {
+        return Err(Unproven::Unmarked);
+    }
+    match policy.metadata {
+        Metadata::Merge => marks_prove(local, policy),
+        Metadata::Mirror => {
+            let is_ours = policy.managers.iter().any(|manager| local.owned_by(manager).is_some());
+            let was_released = policy.marks.value_of(local, &policy.marks.released).is_some();
+            if is_ours && !was_released { Ok(()) } else { Err(Unproven::Unmarked) }
+        }
+    }
+}
+
+/// The same as a yes or no.
+pub fn is_ours(local: &Object, policy: &Policy) -> bool {
+    proof(local, policy).is_ok()
+}
+
+/// Whether the marks of a namespace prove that this section made it.
+pub fn namespace_proof(namespace: &Object, policy: &Policy) -> Result<(), Unproven> {
+    marks_prove(namespace, policy)
+}
+
+/// Whether the marks of an object or a namespace prove that this section wrote them.
+pub(crate) fn marks_prove(object: &Object, policy: &Policy) -> Result<(), Unproven> {
+    let marks = &policy.marks;
+    let names = marks.names_on(object, &marks.local_name);
+    if names.is_empty() {
+        let is_marked = [&marks.remote_uid, &marks.owner].iter().any(|mark| marks.value_of(object, mark).is_some());
+        return Err(if is_marked { Unproven::Unnamed } else { Unproven::Unmarked });
+    }
+    if !marks.names_itself(object) {
+        return Err(Unproven::NamesAnother);
+    }
+    let owns = |manager| {
+        object.owned_by(manager).is_some_and(|owned| names.first().is_some_and(|name| owned.annotations.contains(name)))
+    };
+    if policy.managers.iter().any(|manager| owns(manager)) { Ok(()) } else { Err(Unproven::WrittenByOthers) }
+}
+
+/// Whether a local object is of one of the section's own pairs: proved to be, marked by an earlier release, or in step with
+/// its remote one before.
+pub fn is_own(local: &Object, remote: Option<&Object>, policy: &Policy) -> bool {
+    let marks = &policy.marks;
+    let is_marked = || marks.value_of(local, &marks.remote_uid).is_some();
+    match proof(local, policy) {
+        Ok(()) => true,
+        Err(Unproven::Unnamed) if is_marked() => true,
+        Err(_) => remote.is_some_and(|remote| was_in_step(remote, policy)),
+    }
+}
+
+/// Whether a local object is a stranger to its living remote one: it was there before this section, which neither marked
+/// it nor ever had the pair in step.
+pub fn is_stranger(local: &Object, remote: &Object, policy: &Policy) -> bool {
+    let came_from_it = policy.marks.value_of(local, &policy.marks.remote_uid) == Some(&*remote.uid);
+    !is_ours(local, policy) && !came_from_it && !was_in_step(remote, policy)
+}
+
+/// Whether the remote object says that its pair was in step before: by the generations that we noted, or, where this
+/// section writes nothing back and the notes are another follower's, by our finalizer. The finalizer comes before the local
+/// object is made, so that by itself it proves less.
+pub fn was_in_step(remote: &Object, policy: &Policy) -> bool {
+    if policy.write_back { has_notes(remote, policy) } else { policy.marks.holds(remote) }
+}
+
+/// Whether the generations of a pair that was in step are noted on the remote object.
+pub fn has_notes(remote: &Object, policy: &Policy) -> bool {
+    let marks = &policy.marks;
+    [&marks.remote_generation, &marks.local_generation].iter().all(|note| marks.value_of(remote, note).is_some())
+}
+
+/// Whether the object was there before its remote one and was taken over.
+pub fn is_adopted(local: &Object, policy: &Policy) -> bool {
+    policy.marks.value_of(local, &policy.marks.adopted).is_some()
+}
+
+/// Whether an object without a remote one, and not ours, is to be deleted: only what never was ours, and bears no mark that
+/// would say so. What was let go is kept.
+pub fn may_go_unclaimed(local: &Object, policy: &Policy) -> bool {
+    let marks = &policy.marks;
+    let was_ours = !local.owned.is_empty()
+        || [&marks.released, &marks.adopted, &marks.remote_uid]
+            .iter()
+            .any(|mark| marks.value_of(local, mark).is_some());
+    policy.unclaimed == Unclaimed::Delete && !was_ours && !is_state(local, policy)
+}
+
+/// Whether the label or annotation key of a local object was set by this section, so that it goes when the remote drops it:
+/// by its own manager, or by the one that all sections of an earlier release shared.
+pub fn owns_key(local: &Object, policy: &Policy, is_among: impl Fn(&crate::cluster::OwnedKeys) -> bool) -> bool {
+    let managers = policy.managers.iter().map(AsRef::as_ref).chain([FIELD_MANAGER]);
+    managers.filter_map(|manager| local.owned_by(manager)).any(is_among)
+}

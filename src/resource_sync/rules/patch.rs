@@ -1,0 +1,377 @@
+//! Differences between what a local object should be and what it is, and the patches that close them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::conflicts::Contended;
+use super::elsewhere::Clusters;
+use super::marks::is_note;
+use super::ownership::{self, is_ours};
+use super::plan::Policy;
+use super::server_result::{ServerResult, fingerprint};
+use crate::cluster::{CanonicalJson, Object, ObjectKey};
+use crate::resource_sync::config::{Metadata, SpecPointer};
+
+type Keys = BTreeMap<Arc<str>, Arc<str>>;
+
+/// A change of a local object: its content as a whole where that differs, and single labels and annotations.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LocalChange {
+    /// The content to be, where it differs.
+    pub content: Option<CanonicalJson>,
+    /// Labels to set (`Some`) or to remove (`None`).
+    pub labels: BTreeMap<Arc<str>, Option<Arc<str>>>,
+    /// Annotations to set (`Some`) or to remove (`None`).
+    pub annotations: BTreeMap<Arc<str>, Option<Arc<str>>>,
+    /// Strips the record of field managers: with `mirror` it is what says that an object is or was ours.
+    pub strip_managers: bool,
+    /// The change depends on what the object holds besides: it must not have changed since it was read.
+    pub guarded: bool,
+}
+
+impl LocalChange {
+    fn is_empty(&self) -> bool {
+        self.content.is_none() && self.labels.is_empty() && self.annotations.is_empty()
+    }
+
+    /// The change without what somebody else keeps undoing; `None`: nothing is left.
+    pub fn without(mut self, contended: &[Contended]) -> Option<Self> {
+        if contended.contains(&Contended::Content) {
+            self.content = None;
+        }
+        if contended.contains(&Contended::Metadata) {
+            self.labels.clear();
+            self.annotations.clear();
+        }
+        (!self.is_empty()).then_some(self)
+    }
+
+    /// The object as it will be.
+    pub fn apply_to(&self, local: &mut Object, policy: &Policy) {
+        if let Some(content) = &self.content {
+            local.content = content.clone();
+        }
+        let mut owned = local.owned_by_mut(&policy.manager()).map(std::mem::take).unwrap_or_default();
+        owned.manager = policy.manager();
+        for (held, changes, owned) in [
+            (&mut local.labels, &self.labels, &mut owned.labels),
+            (&mut local.annotations, &self.annotations, &mut owned.annotations),
+        ] {
+            for (key, value) in changes {
+                if let Some(value) = value {
+                    held.insert(Arc::clone(key), Arc::clone(value));
+                    owned.insert(Arc::clone(key));
+                } else {
+                    held.remove(key);
+                    owned.remove(key);
+                }
+            }
+        }
+        local.owned.retain(|held| !held.manager.is_empty());
+        local.owned.push(owned);
+        if self.strip_managers {
+            local.owned.clear();
+        }
+    }
+
+    /// The JSON patch that makes it so: one write that also removes foreign fields and keeps nulls and empty lists.
+    pub fn json_patch(&self, local: &Object) -> Value {
+        let mut operations = Vec::new();
+        if self.guarded {
+            // Not `test`: a failed test is a 422, a stale version a 409, which says what it is.
+            operations.push(replace_version(local));
+        }
+        if let Some(content) = &self.content {
+            let (wanted, held) = (fields(content), fields(&local.content));
+            for field in held.keys().filter(|field| !wanted.contains_key(*field)) {
+                operations.push(json!({"op": "remove", "path": format!("/{}", escape(field))}));
+            }
+            for (field, value) in wanted {
+                if held.get(&field) != Some(&value) {
+                    operations.push(json!({"op": "add", "path": format!("/{}", escape(&field)), "value": value}));
+                }
+            }
+        }
+        for (name, changes, held) in
+            [("labels", &self.labels, &local.labels), ("annotations", &self.annotations, &local.annotations)]
+        {
+            if changes.is_empty() {
+                continue;
+            }
+            if held.is_empty() && !(name == "annotations" && local.hidden_annotations) {
+                let map: Map<String, Value> = changes
+                    .iter()
+                    .filter_map(|(key, value)| Some((key.to_string(), json!(value.as_deref()?))))
+                    .collect();
+                operations.push(json!({"op": "add", "path": format!("/metadata/{name}"), "value": map}));
+                continue;
+            }
+            for (key, value) in changes {
+                let path = format!("/metadata/{name}/{}", escape(key));
+                operations.push(match value {
+                    Some(value) => json!({"op": "add", "path": path, "value": &**value}),
+                    None => json!({"op": "remove", "path": path}),
+                });
+            }
+        }
+        if self.strip_managers {
+            // One empty entry means: none at all. An empty list would change nothing.
+            operations.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": [{}]}));
+        }
+        Value::Array(operations)
+    }
+}
+
+/// The operation that makes a JSON patch fail with a conflict unless the object is still as it was read.
+pub fn replace_version(object: &Object) -> Value {
+    json!({"op": "replace", "path": "/metadata/resourceVersion", "value": &*object.resource_version})
+}
+
+/// Fingerprint of a local object's content without the fields that belong to the local side: they change without anything
+/// being out of step.
+pub fn local_fingerprint(content: &CanonicalJson, policy: &Policy) -> u64 {
+    if policy.local_fields.is_empty() {
+        return fingerprint(Some(content));
+    }
+    fingerprint(Some(&CanonicalJson::of(&without_local_fields(content, &policy.local_fields))))
+}
+
+/// A content without the fields that belong to the local side.
+pub fn without_local_fields(content: &CanonicalJson, local_fields: &[SpecPointer]) -> Value {
+    let mut value = content.value();
+    for pointer in local_fields {
+        remove(&mut value, pointer.segments());
+    }
+    value
+}
+
+/// The content that the local object is to have, where that is another than it has (rule 9), and whether writing it depends
+/// on what the object holds besides.
+pub fn content_change(
+    remote: &Object,
+    local: &Object,
+    policy: &Policy,
+    server_result: &ServerResult,
+) -> Option<(CanonicalJson, bool)> {
+    if remote.content == local.content
+        || server_result
+            .content_is_result(fingerprint(Some(&remote.content)), local_fingerprint(&local.content, policy))
+    {
+        return None;
+    }
+    // The local values are written back as they were read: not over newer ones.
+    let has_local_fields = !policy.local_fields.is_empty();
+    let wanted = if has_local_fields {
+        with_local_fields(&remote.content, &local.content, &policy.local_fields)
+    } else {
+        remote.content.clone()
+    };
+    if wanted == local.content {
+        return None;
+    }
+    // Only fields that differ are written, as a whole: beside a spec, what somebody else changes meanwhile would be left and
+    // taken for the server's own doing.
+    let (to_be, held) = (fields(&wanted), fields(&local.content));
+    let guarded = has_local_fields
+        || held.keys().any(|field| !to_be.contains_key(field))
+        || held.keys().chain(to_be.keys()).any(|field| field != "spec");
+    Some((wanted, guarded))
+}
+
+/// What has to change in the local object so that it is what the remote one says (rule 9); `None`: nothing.
+pub fn local_change(
+    remote: &Object,
+    local: &Object,
+    policy: &Policy,
+    clusters: &Clusters,
+    server_result: &ServerResult,
+) -> Option<LocalChange> {
+    let mut change = LocalChange::default();
+    if let Some((content, guarded)) = content_change(remote, local, policy, server_result) {
+        (change.content, change.guarded) = (Some(content), guarded);
+    }
+    let (labels, annotations) = desired_metadata(remote, &local.key, policy, clusters);
+    change.labels = key_changes(&labels, &local.labels, policy.metadata, |key| {
+        ownership::owns_key(local, policy, |owned| owned.labels.contains(key))
+    });
+    change.annotations = key_changes(&annotations, &local.annotations, policy.metadata, |key| {
+        ownership::owns_key(local, policy, |owned| owned.annotations.contains(key))
+    });
+    let is_stale = |key: &Arc<str>| policy.metadata == Metadata::Mirror && policy.marks.is_remote_cluster(key);
+    change.annotations.retain(|key, value| value.is_some() || is_stale(key) || !policy.marks.stays_on_local(key));
+    if change.is_empty() {
+        return None;
+    }
+    for (changes, held) in [(&change.labels, &local.labels), (&change.annotations, &local.annotations)] {
+        // An operation on a single key needs the map to be there, a removal the key.
+        change.guarded |= !changes.is_empty() && (held.is_empty() || changes.values().any(Option::is_none));
+    }
+    Some(change)
+}
+
+/// What marks a stranger as taken over.
+pub fn adoption(remote: &Object, local: &Object, policy: &Policy, clusters: &Clusters) -> LocalChange {
+    let mut annotations = BTreeMap::from([(Arc::clone(&policy.marks.adopted), Some("true".into()))]);
+    if policy.metadata == Metadata::Merge {
+        annotations.extend(own_marks(remote, &local.key, policy, clusters).map(|(mark, value)| (mark, Some(value))));
+    }
+    // What says that it was let go before is no longer so.
+    annotations.extend(policy.marks.names_on(local, &policy.marks.released).into_iter().map(|mark| (mark, None)));
+    LocalChange { annotations, guarded: true, ..LocalChange::default() }
+}
+
+/// The marks of a local object, with `merge`.
+fn own_marks(
+    remote: &Object,
+    local: &ObjectKey,
+    policy: &Policy,
+    clusters: &Clusters,
+) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
+    let marks = &policy.marks;
+    let source = clusters.source_mark(remote).map(|source| (Arc::clone(&marks.remote_cluster), source));
+    [
+        (Arc::clone(&marks.remote_uid), Arc::clone(&remote.uid)),
+        (Arc::clone(&marks.local_name), local.to_string().into()),
+    ]
+    .into_iter()
+    .chain(source)
+}
+
+/// The labels and annotations that the remote object asserts on the local one.
+pub fn desired_metadata(remote: &Object, local: &ObjectKey, policy: &Policy, clusters: &Clusters) -> (Keys, Keys) {
+    let marks = &policy.marks;
+    match policy.metadata {
+        Metadata::Mirror => {
+            let annotations = remote
+                .annotations
+                .iter()
+                .filter(|(key, _)| !is_note(key))
+                .map(|(key, value)| (Arc::clone(key), Arc::clone(value)))
+                .collect();
+            (remote.labels.clone(), annotations)
+        }
+        Metadata::Merge => {
+            let taken = |keys: &Keys| -> Keys {
+                keys.iter()
+                    .filter(|(key, _)| !policy.metadata_exclude.iter().any(|pattern| pattern.matches(key)))
+                    .filter(|(key, _)| !marks.is_mark(key) && !is_note(key))
+                    .map(|(key, value)| (Arc::clone(key), Arc::clone(value)))
+                    .collect()
+            };
+            let mut annotations = taken(&remote.annotations);
+            annotations.extend(own_marks(remote, local, policy, clusters));
+            (taken(&remote.labels), annotations)
+        }
+    }
+}
+
+/// What makes a local object one that is ours no more, while the section goes on; `None`: it is none of ours. What was
+/// ours stays so recorded: with `merge` in the managed fields, with `mirror`, where those say that it *is* ours, by a mark.
+pub fn let_go(local: &Object, policy: &Policy) -> Option<LocalChange> {
+    match policy.metadata {
+        Metadata::Merge => release(local, policy),
+        Metadata::Mirror => is_ours(local, policy).then(|| {
+            let mut annotations = BTreeMap::from([(Arc::clone(&policy.marks.released), Some("true".into()))]);
+            let adopted = policy.marks.names_on(local, &policy.marks.adopted);
+            annotations.extend(adopted.into_iter().map(|mark| (mark, None)));
+            LocalChange { annotations, guarded: true, ..LocalChange::default() }
+        }),
+    }
+}
+
+/// What takes our marks off a local object for good; `None`: it has none.
+pub fn release(local: &Object, policy: &Policy) -> Option<LocalChange> {
+    let marks = &policy.marks;
+    let held = marks.on_local().into_iter().flat_map(|mark| marks.names_on(local, mark));
+    let annotations: BTreeMap<_, _> = held.map(|mark| (mark, None)).collect();
+    let strip_managers = policy.metadata == Metadata::Mirror && !local.owned.is_empty();
+    (strip_managers || !annotations.is_empty()).then(|| LocalChange {
+        annotations,
+        strip_managers,
+        guarded: true,
+        ..LocalChange::default()
+    })
+}
+
+fn key_changes(
+    wanted: &Keys,
+    held: &Keys,
+    metadata: Metadata,
+    ours: impl Fn(&Arc<str>) -> bool,
+) -> BTreeMap<Arc<str>, Option<Arc<str>>> {
+    let mut changes = BTreeMap::new();
+    for (key, value) in wanted {
+        if held.get(key) != Some(value) {
+            changes.insert(Arc::clone(key), Some(Arc::clone(value)));
+        }
+    }
+    for key in held.keys().filter(|key| !wanted.contains_key(*key)) {
+        if metadata == Metadata::Mirror || ours(key) {
+            changes.insert(Arc::clone(key), None);
+        }
+    }
+    changes
+}
+
+/// The remote content with the local side's fields as the local object has them.
+fn with_local_fields(remote: &CanonicalJson, local: &CanonicalJson, pointers: &[SpecPointer]) -> CanonicalJson {
+    let (mut wanted, held) = (remote.value(), local.value());
+    for pointer in pointers {
+        match held.pointer(pointer.as_str()) {
+            Some(value) => set(&mut wanted, pointer.segments(), value.clone()),
+            None => remove(&mut wanted, pointer.segments()),
+        }
+    }
+    CanonicalJson::of(&wanted)
+}
+
+fn set(target: &mut Value, segments: &[String], value: Value) {
+    let Some((first, rest)) = segments.split_first() else {
+        *target = value;
+        return;
+    };
+    match target {
+        Value::Object(map) => {
+            // A parent that only the local side has is made with it.
+            set(map.entry(first.clone()).or_insert_with(|| json!({})), rest, value);
+        }
+        Value::Array(items) => {
+            if let Some(item) = first.parse::<usize>().ok().and_then(|index| items.get_mut(index)) {
+                set(item, rest, value);
+            }
+        }
+        // The remote has a scalar or null where the local side has a structure: the remote is the truth.
+        _ => {}
+    }
+}
+
+fn remove(target: &mut Value, segments: &[String]) {
+    let Some((last, parents)) = segments.split_last() else { return };
+    let mut current = target;
+    for segment in parents {
+        let child = match current {
+            Value::Object(map) => map.get_mut(segment),
+            Value::Array(items) => segment.parse::<usize>().ok().and_then(|index| items.get_mut(index)),
+            _ => None,
+        };
+        let Some(child) = child else { return };
+        current = child;
+    }
+    if let Value::Object(map) = current {
+        map.remove(last);
+    }
+}
+
+fn fields(content: &CanonicalJson) -> Map<String, Value> {
+    match content.value() {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// A key as a segment of a JSON pointer.
+pub fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}

@@ -1,0 +1,441 @@
+//! The rules of resource sync, pure: what was observed in, the next step out.
+//!
+//! [`next`] looks at one pair and says what is to be done *next*; the caller does it, folds the result into the
+//! observation ([`Observed::after`]) and asks again, until there is nothing left to do. So a step that needs the result
+//! of an earlier one (the generation of an object that was just created) finds it in the observation, and every rule is
+//! stated once. The numbers in comments are the rules of the specification, "Reconcile, in this order".
+
+use std::sync::Arc;
+
+use super::conflicts::Contended;
+use super::ending;
+pub use super::ending::detach;
+use super::former::{Place, Renewal};
+use super::marks::Marks;
+pub use super::observed::{Absence, Namespace, Observed, Remote};
+use super::ownership::{self, Unproven};
+use super::patch::{self, LocalChange};
+use super::server_result::{ServerResult, fingerprint};
+use crate::cluster::{CanonicalJson, FIELD_MANAGER, Object};
+use crate::resource_sync::config::{Adopt, KeyPattern, Metadata, SpecPointer, SyncConfig, Unclaimed};
+use crate::state::is_state_object;
+
+/// What of a section's configuration the rules depend on.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// Names of annotations and the finalizer.
+    pub marks: Marks,
+    /// The field managers of this section's writes to the local cluster: the one that it writes with, and then those of
+    /// its former names.
+    pub managers: Vec<Arc<str>>,
+    /// What happens to a stranger of the remote object's name.
+    pub adopt: Adopt,
+    /// Whether an adopted object is deleted with its remote one.
+    pub delete_adopted: bool,
+    /// How labels and annotations are taken down.
+    pub metadata: Metadata,
+    /// Keys that are not taken down with [`Metadata::Merge`].
+    pub metadata_exclude: Vec<KeyPattern>,
+    /// What happens to a local object that was never ours.
+    pub unclaimed: Unclaimed,
+    /// Fields that belong to the local side.
+    pub local_fields: Vec<SpecPointer>,
+    /// Whether anything but the finalizer is written to the remote.
+    pub write_back: bool,
+    /// Whether objects of the kind may be the states of sections, which nobody syncs.
+    pub has_states: bool,
+}
+
+impl Policy {
+    /// The policy of a section.
+    pub fn new(config: &SyncConfig) -> Self {
+        Self {
+            marks: Marks::new(config),
+            managers: std::iter::once(&config.name)
+                .chain(&config.former_names)
+                .map(|name| format!("{FIELD_MANAGER}-{name}").into())
+                .collect(),
+            adopt: config.adopt,
+            delete_adopted: config.delete_adopted,
+            metadata: config.metadata,
+            metadata_exclude: config.metadata_exclude.clone(),
+            unclaimed: config.unclaimed,
+            local_fields: config.local_fields.clone(),
+            write_back: config.write_back,
+            has_states: config.resource.plural_and_group() == "configmaps",
+        }
+    }
+
+    /// The field manager of this section's writes to the local cluster. Each section has its own, so that what it wrote is
+    /// told from what other sections and other daemons did.
+    pub fn manager(&self) -> Arc<str> {
+        self.managers.first().map_or_else(|| FIELD_MANAGER.into(), Arc::clone)
+    }
+}
+
+/// What harms when it happens to many objects at once, and therefore needs the guard's permission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Harm {
+    /// The local object is deleted, since its remote one is missing.
+    Delete,
+    /// The pair is let go: its remote object has left the selector.
+    LetGo,
+    /// A stranger's content is overwritten.
+    Overwrite,
+    /// The status of a remote object whose pair was in step is cleared.
+    ClearStatus,
+}
+
+impl Harm {
+    /// Every harm.
+    pub const ALL: [Self; 4] = [Self::Delete, Self::LetGo, Self::Overwrite, Self::ClearStatus];
+
+    /// The same after "objects to".
+    pub fn phrase(self) -> &'static str {
+        match self {
+            Self::Delete => "be deleted",
+            Self::LetGo => "be let go",
+            Self::Overwrite => "be overwritten",
+            Self::ClearStatus => "lose their status",
+        }
+    }
+
+    /// Its name in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Delete => "delete",
+            Self::LetGo => "let_go",
+            Self::Overwrite => "overwrite",
+            Self::ClearStatus => "clear_status",
+        }
+    }
+}
+
+/// Name of [`Step::UploadSecret`].
+pub const UPLOAD_SECRET: &str = "upload_secret";
+
+/// One request to one cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// A stranger is marked as taken over, before anything else is done for the pair.
+    AdoptLocal(LocalChange),
+    /// Rule 4.
+    AddFinalizer,
+    /// Rule 3, last point, and an object that left the selector.
+    RemoveFinalizer,
+    /// An object that left the selector: the local object loses our mark.
+    ReleaseLocal(LocalChange),
+    /// Rule 5.
+    WriteRemoteStatus,
+    /// Rule 6: the secret of this name goes to the remote.
+    UploadSecret(Arc<str>),
+    /// Rule 6: the hash is noted on the local secret of this name.
+    NoteSecretHash(Arc<str>),
+    /// Rule 8.
+    CreateNamespace,
+    /// Rule 9, no local object.
+    CreateLocal,
+    /// Rule 9.
+    PatchLocal(LocalChange),
+    /// Marks by former names get those of now.
+    RenewMarks(Renewal),
+    /// Rule 10.
+    NoteGenerations {
+        /// Generation of the remote object.
+        remote: i64,
+        /// Generation of the local object.
+        local: i64,
+    },
+    /// The remote object says why the local cluster rejects what it orders; `None`: that is over.
+    NoteError(Option<Arc<str>>),
+    /// Rule 3.
+    DeleteLocal,
+    /// Rule 3.
+    DeleteNamespace,
+    /// Detaching, and an object that left the selector: the namespace loses our marks.
+    ReleaseNamespace,
+}
+
+impl Step {
+    /// The step's name in reports and errors.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::AdoptLocal(_) => "adopt_local",
+            Self::AddFinalizer => "add_finalizer",
+            Self::RemoveFinalizer => "remove_finalizer",
+            Self::ReleaseLocal(_) => "release_local",
+            Self::WriteRemoteStatus => "write_remote_status",
+            Self::UploadSecret(_) => UPLOAD_SECRET,
+            Self::NoteSecretHash(_) => "note_secret_hash",
+            Self::CreateNamespace => "create_namespace",
+            Self::CreateLocal => "create_local",
+            Self::PatchLocal(_) => "patch_local",
+            Self::RenewMarks(_) => "renew_marks",
+            Self::NoteGenerations { .. } => "note_generations",
+            Self::NoteError(_) => "note_error",
+            Self::DeleteLocal => "delete_local",
+            Self::DeleteNamespace => "delete_namespace",
+            Self::ReleaseNamespace => "release_namespace",
+        }
+    }
+
+    /// Whether it does on the local cluster what the remote object orders.
+    pub fn is_order(&self) -> bool {
+        matches!(
+            self,
+            Self::CreateNamespace
+                | Self::AdoptLocal(_)
+                | Self::CreateLocal
+                | Self::PatchLocal(_)
+                | Self::DeleteLocal
+                | Self::DeleteNamespace
+        )
+    }
+}
+
+/// Why nothing is done now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// Both sides are as they should be.
+    InStep,
+    /// One side is paused.
+    Paused,
+    /// A local object (or the namespace made for one) without a remote one, which is not proved to be ours.
+    Unclaimed(Unproven),
+    /// A local object that was there before its remote one, and is not to be taken over.
+    Stranger,
+    /// The remote object that the local one came from lives under another key: nothing is deleted.
+    MappingChanged,
+    /// The remote object is held for another local cluster, by the same finalizer; or the local one came from another remote
+    /// cluster, by a section of the same name.
+    OtherCluster,
+    /// The remote object was itself made from the local one: two sections, or a swapped one, sync in a circle.
+    Circle,
+    /// The local object is being deleted.
+    LocalTerminating,
+    /// The local namespace is being deleted.
+    NamespaceTerminating,
+    /// Neither side exists, or the pair was let go.
+    Gone,
+    /// Somebody else keeps undoing what all the rest waits for.
+    Contended,
+}
+
+/// The next thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Next {
+    /// Nothing.
+    Rest(Rest),
+    /// A live GET of the remote object, under the guard against mass deletion.
+    ConfirmAbsence,
+    /// The guard's permission.
+    AskGuard(Harm),
+    /// This, then ask again.
+    Do(Step),
+}
+
+/// Decides the next thing to do for a pair.
+pub fn next(observed: &Observed, policy: &Policy) -> Next {
+    // Rule 1 is the mapping's: a namespace without the prefix has no pair.
+    if let Some(next) = left_out(observed, policy) {
+        return next;
+    }
+    // Rule 2.
+    if observed.remote_object().is_some_and(|remote| policy.marks.is_paused(remote))
+        || observed.local.as_ref().is_some_and(|local| policy.marks.is_paused(local))
+    {
+        return Next::Rest(Rest::Paused);
+    }
+    // What is not selected here is only looked at to see whether it is held.
+    if matches!(observed.remote, Remote::Present(_)) && observed.other_holder(policy).is_some() {
+        return Next::Rest(Rest::OtherCluster);
+    }
+    if observed.other_source(policy).is_some() {
+        // Our finalizer was put on before that was seen. What ends here has nothing to wait for: the local object is another's.
+        let is_ending = match &observed.remote {
+            Remote::Present(remote) => remote.deleting,
+            Remote::Absent(absence) => matches!(absence, Absence::LeftSelector(_)),
+        };
+        let is_to_let_go = is_ending && observed.is_held_here(policy);
+        return if is_to_let_go { Next::Do(Step::RemoveFinalizer) } else { Next::Rest(Rest::OtherCluster) };
+    }
+    match &observed.remote {
+        Remote::Present(remote) if remote.deleting => ending::next(observed, policy, Some(remote), true),
+        Remote::Present(remote) => living(observed, policy, remote),
+        Remote::Absent(Absence::LeftSelector(remote)) if remote.deleting => {
+            ending::next(observed, policy, Some(remote), true)
+        }
+        Remote::Absent(Absence::LeftSelector(remote)) => ending::letting_go(observed, policy, remote),
+        Remote::Absent(absence) => ending::next(observed, policy, None, *absence != Absence::Unexplained),
+    }
+}
+
+/// The state of a section, of whichever daemon and on either side, is nobody's copy and nobody's original.
+pub(crate) fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
+    if !policy.has_states {
+        return None;
+    }
+    let remote = observed.remote_object();
+    let holds = remote.is_some_and(|remote| policy.marks.holds(remote));
+    let local_is_state = observed.local.as_deref().is_some_and(|local| ownership::is_state(local, policy));
+    let remote_is_state = remote.is_some_and(|remote| is_state_object(remote));
+    if local_is_state && holds {
+        return Some(Next::Do(Step::RemoveFinalizer));
+    }
+    (local_is_state || (remote_is_state && !holds)).then_some(Next::Rest(Rest::Unclaimed(Unproven::Unmarked)))
+}
+
+/// Whether the local object may be taken in at all, before rule 4; `None`: it may.
+fn taking_in(observed: &Observed, policy: &Policy, remote: &Object) -> Option<Next> {
+    let local = observed.local.as_deref()?;
+    if policy.marks.value_of(remote, &policy.marks.remote_uid) == Some(&*local.uid) {
+        return Some(Next::Rest(Rest::Circle));
+    }
+    let is_stranger = ownership::is_stranger(local, remote, policy)
+        || (observed.local_was_there && ownership::proof(local, policy).is_err());
+    if !is_stranger {
+        return None;
+    }
+    let differs = patch::content_change(remote, local, policy, &observed.server_result).is_some();
+    match policy.adopt {
+        // Put on before the stranger was seen.
+        Adopt::Never | Adopt::Equal if policy.marks.holds(remote) && (differs || policy.adopt == Adopt::Never) => {
+            Some(Next::Do(Step::RemoveFinalizer))
+        }
+        Adopt::Never => Some(Next::Rest(Rest::Stranger)),
+        Adopt::Equal if differs => Some(Next::Rest(Rest::Stranger)),
+        // It is going by itself.
+        Adopt::Always | Adopt::Equal if local.deleting => Some(Next::Rest(Rest::LocalTerminating)),
+        Adopt::Always if differs && observed.permitted != Some(Harm::Overwrite) => {
+            Some(Next::AskGuard(Harm::Overwrite))
+        }
+        // Marked before the finalizer says that the pair is in step: else an end in between would leave a stranger that
+        // looks like an object of ours.
+        Adopt::Always | Adopt::Equal => {
+            Some(Next::Do(Step::AdoptLocal(patch::adoption(remote, local, policy, &observed.clusters))))
+        }
+    }
+}
+
+/// Rules 4 to 10: the remote object lives.
+fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
+    if let Some(next) = taking_in(observed, policy, remote) {
+        return next;
+    }
+    let may_renew = |place| !observed.is_contended(&Contended::Marks(place));
+    if let Some(renewal) = Renewal::of_remote(remote, policy, &observed.clusters).filter(|_| may_renew(Place::Remote)) {
+        return Next::Do(Step::RenewMarks(renewal));
+    }
+    // Rule 4.
+    if !policy.marks.holds(remote) {
+        if !observed.is_contended(&Contended::Finalizer) {
+            return Next::Do(Step::AddFinalizer);
+        }
+        // What is there is kept in step without it, and nothing is made.
+        if observed.local.is_none() {
+            return Next::Rest(Rest::Contended);
+        }
+    }
+    if let Some(local) = observed.local.as_deref().filter(|_| policy.write_back) {
+        // Rule 5.
+        if !observed.local_status_unknown
+            && !observed.is_contended(&Contended::Status)
+            && local.status != remote.status
+            && !observed
+                .server_result
+                .status_is_result(fingerprint(remote.status.as_ref()), fingerprint(local.status.as_ref()))
+        {
+            if clears_status(remote, local, policy) && observed.permitted != Some(Harm::ClearStatus) {
+                return Next::AskGuard(Harm::ClearStatus);
+            }
+            return Next::Do(Step::WriteRemoteStatus);
+        }
+        // Rule 6.
+        for secret in observed.secrets.iter().filter(|secret| secret.is_controlled_by(local)) {
+            if secret.needs_upload() && !observed.is_contended(&Contended::Secret(Arc::clone(&secret.name))) {
+                return Next::Do(Step::UploadSecret(Arc::clone(&secret.name)));
+            }
+            if secret.needs_note() && !observed.is_contended(&Contended::SecretHash(Arc::clone(&secret.name))) {
+                return Next::Do(Step::NoteSecretHash(Arc::clone(&secret.name)));
+            }
+        }
+    }
+    // Rule 7.
+    if observed.local.as_ref().is_some_and(|local| local.deleting) {
+        return Next::Rest(Rest::LocalTerminating);
+    }
+    // Rule 8.
+    match &observed.namespace {
+        Namespace::Missing => return Next::Do(Step::CreateNamespace),
+        Namespace::Present { object, .. } if object.deleting => return Next::Rest(Rest::NamespaceTerminating),
+        Namespace::None | Namespace::Present { .. } => {}
+    }
+    // Rule 9.
+    let Some(local) = &observed.local else { return Next::Do(Step::CreateLocal) };
+    if let Some(renewal) = Renewal::of_local(local, policy).filter(|_| may_renew(Place::Local)) {
+        return Next::Do(Step::RenewMarks(renewal));
+    }
+    let change = patch::local_change(remote, local, policy, &observed.clusters, &observed.server_result);
+    if let Some(change) = change.and_then(|change| change.without(&observed.contended)) {
+        return Next::Do(Step::PatchLocal(change));
+    }
+    // Rule 10.
+    // While the content is contended, what the local object holds is somebody else's, and no result of the remote's.
+    let is_contended = [Contended::Content, Contended::Generations].iter().any(|what| observed.is_contended(what));
+    if policy.write_back && !observed.remote_generation_unknown && !is_contended {
+        let noted = |mark: &str| policy.marks.value_of(remote, mark).and_then(|text| text.parse::<i64>().ok());
+        if noted(&policy.marks.remote_generation) != Some(remote.generation)
+            || noted(&policy.marks.local_generation) != Some(local.generation)
+            || observed.clusters.takes_place(remote, policy)
+        {
+            // An error that is over goes with the same write.
+            return Next::Do(Step::NoteGenerations { remote: remote.generation, local: local.generation });
+        }
+        if remote.annotation(&policy.marks.sync_error).is_some() && !observed.is_contended(&Contended::SyncError) {
+            return Next::Do(Step::NoteError(None));
+        }
+    }
+    // Last, and by the pair that it was made for: where namespaces may not be patched, everything else goes on.
+    if ending::namespace_names(observed, policy)
+        && let Namespace::Present { object, .. } = &observed.namespace
+        && let Some(renewal) =
+            may_renew(Place::Namespace).then(|| Renewal::of_namespace(object, policy, &observed.clusters)).flatten()
+    {
+        return Next::Do(Step::RenewMarks(renewal));
+    }
+    Next::Rest(Rest::InStep)
+}
+
+/// Whether writing the local status clears that of a remote object whose pair was in step before, as it does for all
+/// objects at once where the local side is suddenly another one.
+pub fn clears_status(remote: &Object, local: &Object, policy: &Policy) -> bool {
+    let is_blank = |status: &Option<CanonicalJson>| status.as_ref().is_none_or(|status| status.as_str() == "{}");
+    is_blank(&local.status) && !is_blank(&remote.status) && ownership::has_notes(remote, policy)
+}
+
+/// What the rules would do to a pair whose remote object lives, as far as it harms when it happens to many at once: told
+/// from the two objects alone, before any of them is acted upon.
+pub fn harm_to_living(remote: &Object, local: &Object, policy: &Policy) -> Option<Harm> {
+    let is_left_alone = |object: &Object| object.deleting || policy.marks.is_paused(object);
+    if is_left_alone(remote) || is_left_alone(local) {
+        return None;
+    }
+    if ownership::is_stranger(local, remote, policy) {
+        let differs = || patch::content_change(remote, local, policy, &ServerResult::default()).is_some();
+        return (policy.adopt == Adopt::Always && differs()).then_some(Harm::Overwrite);
+    }
+    (policy.write_back && clears_status(remote, local, policy)).then_some(Harm::ClearStatus)
+}
+
+/// The longest text of a noted error, in characters.
+const LONGEST_ERROR: usize = 1024;
+
+/// A step was rejected by the local cluster: how the remote object says so; `None`: it says it already, or is not to.
+pub fn rejected(observed: &Observed, policy: &Policy, step: &Step, reason: &str) -> Option<Step> {
+    let Remote::Present(remote) = &observed.remote else { return None };
+    if !step.is_order() || !policy.write_back {
+        return None;
+    }
+    let text: String = format!("{}: {reason}", step.name()).chars().take(LONGEST_ERROR).collect();
+    (remote.annotation(&policy.marks.sync_error) != Some(&text)).then(|| Step::NoteError(Some(text.into())))
+}

@@ -1,0 +1,241 @@
+//! Secrets that go to the remote (rule 6): when, and as what.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::marks::Marks;
+use crate::cluster::{Kind, Object, ObjectKey};
+
+/// What is known of the secret on the remote side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RemoteSecret {
+    /// The remote's secrets can't be watched; `due`: an unchanged one is to be written again.
+    Unwatched {
+        /// The refresh interval has passed.
+        due: bool,
+    },
+    /// They are watched: the hash of the secret there and its controlling owner, where it exists.
+    Watched(Option<(Arc<str>, Option<Arc<str>>)>),
+}
+
+/// One named local secret.
+#[derive(Debug, Clone)]
+pub struct SecretView {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The secret.
+    pub object: Arc<Object>,
+    /// Hash of what it holds.
+    pub hash: Arc<str>,
+    /// Hash of what was last uploaded, by its mark.
+    noted: Option<Arc<str>>,
+    remote: RemoteSecret,
+    /// UID of the remote object, which controls the remote secret.
+    remote_owner: Option<Arc<str>>,
+    /// Uploaded in this reconcile.
+    uploaded: bool,
+    /// An upload or a note failed in this reconcile: it does not stop the others.
+    failed: bool,
+}
+
+impl SecretView {
+    /// A view of a secret.
+    pub fn new(object: Arc<Object>, marks: &Marks, remote: RemoteSecret, remote_owner: Option<Arc<str>>) -> Self {
+        Self {
+            name: Arc::clone(&object.key.name),
+            hash: hash(&object, marks),
+            noted: object.annotations.get(&marks.uploaded_hash).cloned(),
+            object,
+            remote,
+            remote_owner,
+            uploaded: false,
+            failed: false,
+        }
+    }
+
+    /// Whether the local object is its *controlling* owner, by UID.
+    pub fn is_controlled_by(&self, local: &Object) -> bool {
+        self.object.controller.as_ref().is_some_and(|owner| owner.uid == local.uid)
+    }
+
+    /// Whether it has to go to the remote.
+    pub fn needs_upload(&self) -> bool {
+        if self.uploaded || self.failed {
+            return false;
+        }
+        match &self.remote {
+            RemoteSecret::Unwatched { due } => *due || self.needs_note(),
+            RemoteSecret::Watched(None) => true,
+            RemoteSecret::Watched(Some((hash, owner))) => *hash != self.hash || *owner != self.remote_owner,
+        }
+    }
+
+    /// Whether the hash has to be noted on the local secret.
+    pub fn needs_note(&self) -> bool {
+        !self.failed && self.noted.as_ref() != Some(&self.hash)
+    }
+
+    /// Whether it is only due to be written again: nobody is known to have changed anything.
+    pub fn is_refresh(&self) -> bool {
+        self.remote == RemoteSecret::Unwatched { due: true } && self.noted.as_ref() == Some(&self.hash)
+    }
+
+    /// It was written to the remote.
+    pub fn uploaded(&mut self) {
+        self.uploaded = true;
+    }
+
+    /// The hash was noted.
+    pub fn noted(&mut self) {
+        self.noted = Some(Arc::clone(&self.hash));
+    }
+
+    /// A step for it failed: it is left alone until the next reconcile.
+    pub fn fail(&mut self) {
+        self.failed = true;
+    }
+}
+
+/// The hash that Teleport's sync-controller uses: SHA-256, in hex, of the compact JSON array of data (base64, sorted
+/// keys), type, annotations without the hash itself (`{}` when empty), labels (`null` when empty), written as Go's
+/// `encoding/json` writes it.
+pub fn hash(secret: &Object, marks: &Marks) -> Arc<str> {
+    let content = secret.content.value();
+    let annotations: Map<String, Value> = secret
+        .annotations
+        .iter()
+        .filter(|(key, _)| !is_hash(key, marks))
+        .map(|(key, value)| (key.to_string(), json!(&**value)))
+        .collect();
+    let labels = if secret.labels.is_empty() {
+        Value::Null
+    } else {
+        Value::Object(secret.labels.iter().map(|(key, value)| (key.to_string(), json!(&**value))).collect())
+    };
+    let array = json!([
+        content.get("data").unwrap_or(&Value::Null),
+        content.get("type").unwrap_or(&Value::Null),
+        annotations,
+        labels
+    ]);
+    hash_text(&array.to_string())
+}
+
+/// Whether an annotation is what was last uploaded, by any of its names.
+fn is_hash(annotation: &str, marks: &Marks) -> bool {
+    annotation == &*marks.uploaded_hash
+        || marks.former_names_of(&marks.uploaded_hash).any(|former| *former == *annotation)
+}
+
+fn hash_text(json: &str) -> Arc<str> {
+    use std::fmt::Write;
+    let mut digest = Sha256::new();
+    // Go escapes these in every JSON string; outside of strings they do not occur.
+    let mut rest = json;
+    while let Some(position) = rest.find(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+        let (before, special) = rest.split_at(position);
+        digest.update(before.as_bytes());
+        let mut characters = special.chars();
+        if let Some(character) = characters.next() {
+            digest.update(format!("\\u{:04x}", u32::from(character)).as_bytes());
+        }
+        rest = characters.as_str();
+    }
+    digest.update(rest.as_bytes());
+    let mut hex = String::with_capacity(64);
+    for byte in digest.finalize() {
+        // Writing to a string can't fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex.into()
+}
+
+/// The secret as it is to be on the remote, controlled by the remote object.
+pub fn remote_body(secret: &SecretView, key: &ObjectKey, remote: &Object, kind: &Kind, marks: &Marks) -> Value {
+    let content = secret.object.content.value();
+    let taken = secret.object.annotations.iter().filter(|(key, _)| !is_hash(key, marks));
+    let mut annotations: Map<String, Value> = taken.map(|(key, value)| (key.to_string(), json!(&**value))).collect();
+    annotations.insert(marks.uploaded_hash.to_string(), json!(&*secret.hash));
+    let labels: Map<String, Value> =
+        secret.object.labels.iter().map(|(key, value)| (key.to_string(), json!(&**value))).collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": &*key.name,
+            "namespace": &*key.namespace,
+            "labels": labels,
+            "annotations": annotations,
+            // Without blockOwnerDeletion: setting it would need a permission on the owner's finalizers.
+            "ownerReferences": [{
+                "apiVersion": kind.resource.api_version,
+                "kind": kind.resource.kind,
+                "name": &*remote.key.name,
+                "uid": &*remote.uid,
+                "controller": true,
+            }],
+        },
+        "data": content.get("data").unwrap_or(&Value::Null),
+        "type": content.get("type").unwrap_or(&Value::Null),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::object::Decoded;
+
+    fn marks() -> Marks {
+        Marks::new(&crate::resource_sync::harness::config("databases", "databases", ""))
+    }
+
+    fn secret(text: &str) -> Object {
+        serde_json::from_str::<Decoded>(text).unwrap().into_object()
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_specification() {
+        let hash = hash(
+            &secret(
+                r#"{"metadata":{"name":"a","annotations":{"cloud.teleport.dev/last-uploaded-hash":"old"}},"type":"Opaque","data":{"data":"ZGF0YTE="}}"#,
+            ),
+            &marks(),
+        );
+        assert!(hash.starts_with("4bc3db4c") && hash.ends_with("e1c5"), "{hash}");
+    }
+
+    #[test]
+    fn what_the_remote_is_seen_to_hold_is_not_written_again() {
+        let object = Arc::new(secret(r#"{"metadata":{"name":"a"},"type":"T","data":{"a":"MQ=="}}"#));
+        let marks = marks();
+        let owner: Option<Arc<str>> = Some("owner".into());
+        let view = |remote| SecretView::new(Arc::clone(&object), &marks, remote, owner.clone());
+        let held = Some((hash(&object, &marks), owner.clone()));
+        // Killed between the upload and the note.
+        let seen = view(RemoteSecret::Watched(held));
+        assert!(!seen.needs_upload() && seen.needs_note());
+        assert!(view(RemoteSecret::Watched(None)).needs_upload());
+        let unseen = view(RemoteSecret::Unwatched { due: false });
+        assert!(unseen.needs_upload() && unseen.needs_note());
+    }
+
+    #[test]
+    fn text_is_escaped_as_go_does() {
+        let plain = |text: &str| {
+            let mut digest = Sha256::new();
+            digest.update(text.as_bytes());
+            format!("{:x}", digest.finalize())
+        };
+        assert_eq!(*hash_text("[\"a<b>&c\u{2028}\"]"), plain("[\"a\\u003cb\\u003e\\u0026c\\u2028\"]"));
+    }
+
+    #[test]
+    fn keys_are_sorted_and_labels_count() {
+        let one = secret(r#"{"metadata":{"name":"a","labels":{"x":"1"}},"type":"T","data":{"b":"Mg==","a":"MQ=="}}"#);
+        let two = secret(r#"{"metadata":{"name":"a"},"type":"T","data":{"a":"MQ==","b":"Mg=="}}"#);
+        assert_eq!(hash(&one, &marks()), hash_text(r#"[{"a":"MQ==","b":"Mg=="},"T",{},{"x":"1"}]"#));
+        assert_eq!(hash(&two, &marks()), hash_text(r#"[{"a":"MQ==","b":"Mg=="},"T",{},null]"#));
+    }
+}

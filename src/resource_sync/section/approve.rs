@@ -1,0 +1,63 @@
+//! What an operator approves: one thing at a time, the greatest first.
+//!
+//! It is stored before the pairs are asked for again, so that a restart does not ask the operator again. Where it can't be
+//! stored it counts all the same, and the answer says so.
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::Section;
+use super::standing::{Objection, Standing};
+use crate::state::{NotDurable, remembered};
+use crate::telemetry::Refused;
+
+impl Section {
+    /// Approves what is held: the clusters as they are, then what the guard holds, then that the clusters are in the place of
+    /// others.
+    pub(crate) async fn approve(&self) -> Result<Value, Refused> {
+        if let Some(objection) = self.change_suspects(|| self.accept_clusters()) {
+            tracing::info!(section = %self.name(), overruled = %objection, "the clusters are approved");
+            let stored = self.wait_until_stored("the approval").await;
+            let is_known = !matches!(objection, Objection::LocalObjectsMissing { .. })
+                || self.local_cluster().identity().uid().is_some();
+            let stored = if is_known { stored } else { Err(NotDurable::because(UNKNOWN)) };
+            self.unpark().await;
+            self.request_all().await;
+            return Ok(remembered(json!({"approved": 0, "overruled": objection.to_string()}), stored));
+        }
+        let bounds = self.bounds();
+        if self.index(|index| index.guard.held(bounds, Instant::now())).is_empty() {
+            if let Some(taken_over) = self.change_suspects(|| self.take_over()) {
+                tracing::info!(section = %self.name(), objects = taken_over, "its clusters take the place of others");
+                let stored = self.wait_until_stored("the approval").await;
+                self.request_all().await;
+                return Ok(remembered(json!({"approved": taken_over}), stored));
+            }
+            let is_held = matches!(self.standing(), Standing::Held(_));
+            let reason = if is_held { "it has changed meanwhile, look again" } else { "nothing is held" };
+            return Err(Refused::Conflict { reason: reason.into() });
+        }
+        let freed = self.index(|index| index.guard.approve());
+        self.remember_guard();
+        tracing::info!(section = %self.name(), objects = freed.len(), "mass change approved");
+        let stored = self.wait_until_stored("the approval").await;
+        let count = freed.len();
+        for key in freed {
+            self.request(key).await;
+        }
+        Ok(remembered(json!({"approved": count}), stored))
+    }
+
+    /// Waits until what was changed is stored; an error where it can't be.
+    pub(crate) async fn wait_until_stored(&self, what: &str) -> Result<(), NotDurable> {
+        let ended = self.run.read().ended();
+        tokio::select! {
+            biased;
+            stored = self.state().wait_until_stored(self.name(), what) => stored,
+            () = ended.cancelled() => Err(NotDurable::because("the section no longer runs here")),
+        }
+    }
+}
+
+/// Why an approval of a cluster lasts only as long as the process.
+const UNKNOWN: &str = "the UID of the local cluster's namespace kube-system can't be read";

@@ -1,0 +1,77 @@
+//! Fields that were taken out of `local_fields`.
+//!
+//! After a restart, what a local object has beyond its remote one counts as the API server's own doing where the generation
+//! annotations agree. A field that was the local side's until then looks the same, and would stay until either side changes.
+//! The section's state tells such fields: their objects are written once more. They are remembered until that is done.
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::Section;
+use crate::cluster::Object;
+
+impl Section {
+    /// The state is known: compares the fields of the last run with those of now, and remembers both.
+    pub(crate) fn look_for_left_fields(&self) {
+        let now: Vec<String> = self.policy.local_fields.iter().map(ToString::to_string).collect();
+        let (before, remembered) = self.state().look(|state| {
+            let settings = state.settings.clone().unwrap_or_default();
+            (settings.local_fields, settings.left_fields)
+        });
+        let mut left: Vec<String> =
+            before.iter().chain(&remembered).filter(|field| !now.contains(field)).cloned().collect();
+        left.sort_unstable();
+        left.dedup();
+        self.index(|index| index.left.fields.clone_from(&left));
+        if (&before, &remembered) != (&now, &left) {
+            self.state().change(|state| {
+                let settings = state.settings.get_or_insert_default();
+                (settings.local_fields, settings.left_fields) = (now, left);
+            });
+        }
+    }
+
+    /// The section begins to decide: what such a field was left to is written once more.
+    pub(crate) fn write_left_fields_again(&self) {
+        let left = self.index(|index| index.left.fields.clone());
+        if left.is_empty() {
+            return;
+        }
+        let (remotes, locals) = (self.watches.remote.store(), self.watches.local.store());
+        for key in self.all_pairs() {
+            if let (Some(remote), Some(local)) = (remotes.get(&key.remote), locals.get(&key.local))
+                && has_more(&local, &remote, &left)
+            {
+                self.index(|index| index.table.pair(&key, Instant::now()).server_result.write_content_again());
+            }
+        }
+    }
+
+    /// When all of them have been written, nothing has to be remembered any more.
+    pub(crate) fn forget_left_fields(&self) {
+        if !self.has_begun() {
+            return;
+        }
+        let are_written = self.index(|index| {
+            let are_written = !index.left.fields.is_empty() && !index.table.writes_content_again();
+            if are_written {
+                index.left.fields.clear();
+            }
+            are_written
+        });
+        if !are_written {
+            return;
+        }
+        self.state().change(|state| {
+            if let Some(settings) = &mut state.settings {
+                settings.left_fields.clear();
+            }
+        });
+    }
+}
+
+/// Whether the local object has one of these fields, and the remote one does not.
+fn has_more(local: &Object, remote: &Object, fields: &[String]) -> bool {
+    let (local, remote): (Value, Value) = (local.content.value(), remote.content.value());
+    fields.iter().any(|field| local.pointer(field).is_some() && remote.pointer(field).is_none())
+}

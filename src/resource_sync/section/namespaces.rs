@@ -1,0 +1,247 @@
+//! Local namespaces: whose they are, whether they may go, and that one of many makes them.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::Section;
+use crate::cluster::{Object, ObjectKey};
+use crate::resource_sync::rules::ending;
+use crate::resource_sync::rules::marks::NamespaceOwner;
+use crate::resource_sync::rules::names::PairKey;
+use crate::resource_sync::rules::ownership;
+use crate::resource_sync::rules::plan::{Namespace, Observed, Remote};
+
+impl Section {
+    /// Whether this pair is to make the namespace; of many that need it at once only one does, the others are asked for
+    /// when the watch shows it.
+    pub(crate) fn may_create_namespace(&self, namespace: &Arc<str>) -> bool {
+        self.index(|index| index.namespaces.may_create(namespace, Instant::now()))
+    }
+
+    /// It could not be made: another pair may try.
+    pub(crate) fn namespace_was_not_made(&self, namespace: &Arc<str>) {
+        self.index(|index| index.namespaces.was_not_made(namespace));
+    }
+
+    /// Whether this pair is to delete the namespace; of many that end at once only one does, the others are asked for
+    /// when the watch shows it.
+    pub(crate) fn may_delete_namespace(&self, namespace: &Object, observed: &Observed) -> bool {
+        let holds = |remote: &Arc<Object>| remote.has_finalizer(&self.policy.marks.finalizer);
+        let waits = observed.remote_object().is_some_and(holds).then_some(&observed.pair);
+        self.index(|index| index.namespaces.may_delete(namespace, waits, Instant::now()))
+    }
+
+    /// It could not be deleted, or that is not known: another pair may try.
+    pub(crate) fn namespace_was_not_deleted(&self, namespace: &Object) {
+        self.index(|index| index.namespaces.forget_deletion(&namespace.key.name));
+    }
+
+    /// Whether another pair of this run has deleted the namespace, and waits for its end.
+    pub(crate) fn another_awaits_end_of(&self, namespace: &Object, pair: &PairKey) -> bool {
+        self.index(|index| index.namespaces.another_awaits_end_of(namespace, pair))
+    }
+
+    /// What other pairs do may have changed what an ending pair was found to be able to do: a namespace that was in use is
+    /// no more, or one that was not is again.
+    pub(crate) fn look_at_namespace_again(&self, observed: &mut Observed) {
+        let is_ending = !matches!(&observed.remote, Remote::Present(remote) if !remote.deleting);
+        let Namespace::Present { object, ours: true } = &observed.namespace else { return };
+        if !is_ending || object.deleting {
+            return;
+        }
+        let shown = self.watches.namespaces.store().get(&object.key).filter(|shown| shown.uid == object.uid);
+        if let Some(object) = shown.filter(|shown| self.owns(shown)) {
+            observed.namespace_end_is_awaited = self.another_awaits_end_of(&object, &observed.pair);
+            observed.namespace = Namespace::Present { object, ours: true };
+        }
+        observed.namespace_in_use = self.is_in_use(&observed.pair);
+    }
+
+    /// The pair that an owned namespace was made for.
+    pub(crate) fn owner_in(&self, namespace: &Object) -> Option<PairKey> {
+        let owner = self.policy.marks.value_of(namespace, &self.policy.marks.owner)?;
+        let key = ObjectKey::new(Arc::clone(&namespace.key.name), owner);
+        self.mapping.pair_of_local(&key).filter(|_| self.owns(namespace))
+    }
+
+    /// A pair ended: whoever made the namespace may have been waiting for it.
+    pub(crate) fn last_one_went(&self, pair: &PairKey) {
+        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&pair.local.namespace)));
+        let Some(namespace) = namespace.filter(|namespace| !namespace.deleting) else { return };
+        for section in self.sections_here() {
+            if let Some(owner) = section.owner_in(&namespace)
+                && !(section.config.name == self.config.name && owner == *pair)
+                && section.is_running()
+            {
+                section.ask_for([owner]);
+            }
+        }
+    }
+
+    /// What lives in namespaces is known now: other sections whose namespaces it may have kept can go on.
+    pub(crate) fn became_known(&self) {
+        for peer in self.others_here().filter(|peer| peer.is_running()) {
+            for namespace in peer.watches.namespaces.store().objects() {
+                if self.mapping.remote_namespace_of(&namespace.key.name).is_some()
+                    && let Some(owner) = peer.owner_in(&namespace)
+                {
+                    peer.ask_for([owner]);
+                }
+            }
+        }
+    }
+
+    /// That a remote object went the regular way is dealt with here. The cache of it may be another section's too, which
+    /// has yet to delete the namespace that it made for its own local object.
+    pub(crate) fn forget_terminated(&self, remote_key: &ObjectKey) {
+        let is_needed = |peer: &Arc<Self>| {
+            let namespace = peer.mapping.pair_of_remote(remote_key).and_then(|pair| {
+                let namespaces = peer.watches.namespaces.store();
+                Some((namespaces.get(&ObjectKey::new("", Arc::clone(&pair.local.namespace)))?, pair))
+            });
+            peer.config.name != self.config.name
+                && peer.is_running()
+                && Arc::ptr_eq(&peer.watches.remote, &self.watches.remote)
+                && namespace.is_some_and(|(namespace, pair)| peer.owner_in(&namespace) == Some(pair))
+        };
+        if !self.peers().iter().any(is_needed) {
+            self.watches.remote.store().forget(remote_key);
+        }
+    }
+
+    /// Whether this section made the namespace: its marks say so, and either prove it, or the remote object that they name
+    /// bears our finalizer. So a namespace that another program made for the pair is deleted with it, and a copy never is.
+    pub(crate) fn owns(&self, namespace: &Object) -> bool {
+        if self.is_namespace_from_elsewhere(namespace) {
+            return false;
+        }
+        match self.policy.marks.namespace_owner(namespace) {
+            NamespaceOwner::Us => {
+                ownership::namespace_proof(namespace, &self.policy).is_ok() || self.holds_source_of(namespace)
+            }
+            NamespaceOwner::Unnamed => {
+                let others_map_to_it =
+                    || self.others_here().any(|peer| peer.mapping.remote_namespace_of(&namespace.key.name).is_some());
+                self.holds_source_of(namespace) && !others_map_to_it()
+            }
+            NamespaceOwner::Nobody | NamespaceOwner::Others => false,
+        }
+    }
+
+    /// Whether our finalizer is on the remote object that a namespace's mark names. A mark that names another namespace was
+    /// copied, whatever it says.
+    fn holds_source_of(&self, namespace: &Object) -> bool {
+        let marks = &self.policy.marks;
+        let is_copy = marks.value_of(namespace, &marks.local_name).is_some() && !marks.names_itself(namespace);
+        let owner = marks.value_of(namespace, &marks.owner).filter(|_| !is_copy);
+        let owner = owner.map(|owner| ObjectKey::new(Arc::clone(&namespace.key.name), owner));
+        owner
+            .and_then(|owner| self.watches.remote.store().get(&self.mapping.pair_of_local(&owner)?.remote))
+            .is_some_and(|remote| marks.holds(&remote))
+    }
+
+    /// The pair that a namespace's marks name as the one that it was made for by this section, where nothing proves it.
+    pub(crate) fn claimed_in(&self, namespace: &Object) -> Option<PairKey> {
+        let marks = &self.policy.marks;
+        if marks.namespace_owner(namespace) != NamespaceOwner::Us || self.owns(namespace) {
+            return None;
+        }
+        let key = ObjectKey::new(Arc::clone(&namespace.key.name), marks.value_of(namespace, &marks.owner)?);
+        self.mapping.pair_of_local(&key)
+    }
+
+    /// Where the remote object that a local one records as its source lives, if not under the pair's key.
+    pub(crate) fn source_lives_at(&self, local: &Object, remote_key: &ObjectKey) -> Option<ObjectKey> {
+        let source = self.policy.marks.value_of(local, &self.policy.marks.remote_uid)?;
+        self.watches.remote.store().key_of(source).filter(|key| key != remote_key)
+    }
+
+    /// All sections with the same local cluster, this one included.
+    pub(crate) fn sections_here(&self) -> Vec<Arc<Section>> {
+        self.peers().iter().filter(|peer| peer.config.local == self.config.local).cloned().collect()
+    }
+
+    /// The other sections whose objects may be in a local namespace of this one's.
+    pub(crate) fn others_here(&self) -> impl Iterator<Item = Arc<Section>> {
+        let name = self.config.name.clone();
+        let mapping = self.mapping.clone();
+        let shares = move |peer: &Arc<Self>| peer.config.name != name && mapping.may_meet(&peer.mapping);
+        self.sections_here().into_iter().filter(shares)
+    }
+
+    /// Whether the local namespace of an ending pair has to stay: something of any section's lives in it, or is kept there.
+    pub(crate) fn is_in_use(&self, pair: &PairKey) -> bool {
+        let namespace = &pair.local.namespace;
+        self.lives_in(self, namespace, Some(&pair.remote))
+            || self.keeps(self, namespace, Some(&pair.local))
+            || self
+                .others_here()
+                .any(|peer| self.lives_in(&peer, namespace, None) || self.keeps(&peer, namespace, None))
+    }
+
+    /// A namespace is gone: what was noted of it is dropped, of its use also for sections that do not run here.
+    pub(crate) fn forget_namespace(&self, namespace: &str) {
+        self.index(|index| index.namespaces.forget_deletion(namespace));
+        for section in self.sections_here() {
+            if let Some(remote_namespace) = section.mapping.remote_namespace_of(namespace) {
+                section.namespace_use.forget(namespace, remote_namespace);
+            }
+        }
+    }
+
+    /// Whether a local object of `owner`'s in the namespace, other than `except`, must not go with it. What this section
+    /// does not know counts as kept.
+    fn keeps(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
+        if owner.mapping.remote_namespace_of(namespace).is_none() {
+            return false;
+        }
+        !self.knows(&owner.watches.local)
+            || !owner.watches.local.is_of_session()
+            || owner.namespace_use.kept.any(
+                namespace,
+                except.map(|key| &*key.name),
+                || owner.watches.local.store().names_in_namespace(namespace),
+                |name| owner.must_be_kept(&ObjectKey::new(namespace, Arc::clone(name))),
+            )
+    }
+
+    /// Whether a local object must not go with its namespace, by rule 3, or since its source lives elsewhere.
+    pub(crate) fn must_be_kept(&self, local_key: &ObjectKey) -> bool {
+        let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);
+        let Some(PairKey { remote: remote_key, .. }) = self.mapping.pair_of_local(local_key) else { return false };
+        let Some(local) = self.watches.local.store().get(local_key).filter(|local| !local.deleting) else {
+            return false;
+        };
+        let remote = remotes.get(&remote_key);
+        let seen_terminating = remote.is_none() && remotes.absence(&remote_key).seen_terminating;
+        if let Some(source) = marks.value_of(&local, &marks.remote_uid)
+            && remotes.key_of(source).is_none()
+        {
+            self.namespace_use.await_source(source, local_key);
+        }
+        ending::must_be_kept(&local, remote.as_deref(), seen_terminating, &self.policy)
+            || self.source_lives_at(&local, &remote_key).is_some()
+            || self.is_from_elsewhere(&local)
+    }
+
+    /// Whether a living remote object of `owner`'s, other than that of `except`, maps to the local namespace. What this
+    /// section does not know counts as living.
+    fn lives_in(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
+        let Some(remote_namespace) = owner.mapping.remote_namespace_of(namespace) else { return false };
+        !self.knows(&owner.watches.remote)
+            || !owner.watches.remote.is_of_session()
+            || owner.namespace_use.living.any(
+                remote_namespace,
+                except.map(|key| &*key.name),
+                || owner.watches.remote.store().names_in_namespace(remote_namespace),
+                |name| owner.counts_as_living(&ObjectKey::new(remote_namespace, Arc::clone(name))),
+            )
+    }
+
+    /// Whether a remote object is this section's and keeps its local namespace.
+    pub(crate) fn counts_as_living(&self, remote_key: &ObjectKey) -> bool {
+        let remote = self.watches.remote.store().get(remote_key);
+        remote.is_some_and(|remote| ending::lives(&remote, &self.policy)) && self.mapping.covers_remote(remote_key)
+    }
+}

@@ -1,0 +1,199 @@
+//! What stands between a mistake and many objects: which pairs are the section's own, how many may go, where a missing
+//! object's source lives, and what is told when something is held.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::time::Instant;
+
+use super::Section;
+use crate::cluster::{Error, Object, ObjectKey};
+use crate::resource_sync::report::events::PairEvent;
+use crate::resource_sync::rules::ending;
+use crate::resource_sync::rules::guard::{Bounds, Sending};
+use crate::resource_sync::rules::names::PairKey;
+use crate::resource_sync::rules::ownership;
+use crate::resource_sync::rules::plan::{Absence, Harm, Namespace, Observed, Remote, Step};
+use crate::state::NotDurable;
+
+/// So many keys are named in a log line and in the report.
+pub(crate) const NAMED: usize = 20;
+
+/// The keys of remote objects by their UIDs, selected or not, and the list of the cache that they were found after.
+#[derive(Default)]
+pub(crate) struct Sources {
+    list: u64,
+    keys: Option<std::collections::HashMap<Arc<str>, ObjectKey>>,
+}
+
+impl Section {
+    /// Whether a local object is of one of the section's own pairs: proved to be, marked by an earlier release, or in step
+    /// with its remote one before; and not from another remote cluster.
+    pub(crate) fn is_own(&self, local: &Object, remote: Option<&Object>) -> bool {
+        !self.is_from_elsewhere(local) && ownership::is_own(local, remote, &self.policy)
+    }
+
+    /// Whether the pair is the section's own.
+    pub(crate) fn is_own_pair(&self, observed: &Observed) -> bool {
+        let remote = observed.remote_object().map(|remote| &**remote);
+        observed.local.as_deref().is_none_or(|local| self.is_own(local, remote))
+    }
+
+    /// How many pairs of its own the section has. Watches are shared, so they are counted, at most once a second.
+    pub(crate) fn own_pairs(&self) -> usize {
+        let now = Instant::now();
+        if let Some(count) = self.index(|index| index.own_pairs(now)) {
+            return count;
+        }
+        let remotes = self.watches.remote.store();
+        let is_own = |local: &Arc<Object>| {
+            let pair = self.mapping.pair_of_local(&local.key);
+            pair.is_some_and(|pair| self.is_own(local, remotes.get(&pair.remote).as_deref()))
+        };
+        let count = self.watches.local.store().objects().iter().filter(|local| is_own(local)).count();
+        self.index(|index| index.counted_own_pairs(count, now));
+        count
+    }
+
+    /// What the guard's limit depends on.
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds { own: self.own_pairs(), blocked: self.is_blocked() }
+    }
+
+    /// Where the remote object lives that a local one records as its source, if not under the pair's key; also where a
+    /// selector leaves it out: then the remote is asked for the names of all its objects, once after each list.
+    pub(crate) async fn find_source(&self, observed: &Observed, list: u64) -> Result<Option<ObjectKey>, Error> {
+        let marks = &self.policy.marks;
+        let Some(source) = observed.local.as_ref().and_then(|local| marks.value_of(local, &marks.remote_uid)) else {
+            return Ok(None);
+        };
+        let (Some(kind), false) = (self.remote_kind(), self.config.selector.is_empty()) else { return Ok(None) };
+        let mut sources = self.sources.lock().await;
+        if sources.list != list || sources.keys.is_none() {
+            *sources = Sources { list, keys: Some(self.remote_cluster().uids(&kind).await?) };
+        }
+        let found = sources.keys.as_ref().and_then(|keys| keys.get(source));
+        Ok(found.filter(|key| **key != observed.pair.remote).cloned())
+    }
+
+    /// What a step would do that the guard counts, and to how many objects.
+    pub(crate) fn harm_of(&self, step: &Step, observed: &Observed) -> Option<(Harm, usize)> {
+        let locals = self.watches.local.store();
+        ending::harm_of(step, observed, &self.policy, |namespace| locals.count_in_namespace(namespace))
+    }
+
+    /// Counts what is about to be sent, so that it counts whatever becomes of the answer and of this process. An error: it
+    /// can't be remembered, must not be sent, and is not counted.
+    pub(crate) async fn count_harm(
+        &self,
+        key: &PairKey,
+        count: usize,
+        observed: &Observed,
+    ) -> Result<Sending, NotDurable> {
+        let namespace = match &observed.namespace {
+            // They go with their namespace.
+            Namespace::Present { object, .. } if count > 1 => Some(&*object.key.name),
+            _ => None,
+        };
+        let sending = self.index(|index| index.guard.send(key, count, namespace, Instant::now()));
+        self.remember_guard();
+        // Where nothing is remembered, the window has passed without anything of this kind.
+        if !self.state().is_durable() {
+            return Ok(sending);
+        }
+        match self.state().persisted().await {
+            Ok(()) => Ok(sending),
+            Err(error) => {
+                self.not_sent(Some(sending));
+                Err(error)
+            }
+        }
+    }
+
+    /// What was counted was not sent, or was refused for certain.
+    pub(crate) fn not_sent(&self, sending: Option<Sending>) {
+        let Some(sending) = sending else { return };
+        let keys = self.index(|index| index.guard.not_sent(sending));
+        for key in keys {
+            // What has been seen meanwhile may have cleared it.
+            self.look_for_suspect(&key);
+        }
+        self.remember_guard();
+    }
+
+    /// What the guard counts is to outlive the process.
+    pub(crate) fn remember_guard(&self) {
+        let remembered = self.index(|index| index.guard.remembered(Instant::now(), SystemTime::now()));
+        self.state().change(|state| state.guard = remembered);
+    }
+
+    /// How many objects the guard holds, by what would be done to them.
+    pub(crate) fn held_objects(&self) -> BTreeMap<Harm, usize> {
+        let bounds = self.bounds();
+        self.index(|index| index.guard.held(bounds, Instant::now()))
+    }
+
+    /// What the guard holds, as a phrase.
+    pub(crate) fn what_is_held(&self) -> Option<String> {
+        let held = self.held_objects();
+        if held.is_empty() {
+            return None;
+        }
+        let what: Vec<String> = held.iter().map(|(harm, count)| format!("{count} to {}", harm.phrase())).collect();
+        Some(format!("{} wait for `towline approve {}`", what.join(", "), self.name()))
+    }
+
+    /// Tells that a stranger was taken over.
+    pub(crate) fn tell_adopted(&self, observed: &Observed) {
+        let Some(local) = &observed.local else { return };
+        let overwritten = observed.permitted == Some(Harm::Overwrite);
+        tracing::info!(
+            section = %self.name(), key = %local.key, uid = %local.uid, overwritten,
+            "an object that was there before its remote one is taken over"
+        );
+        let content = if overwritten { "differs and is overwritten" } else { "is the same" };
+        let note = format!(
+            "was there before {} on the remote and is synced from it now; the content {content}",
+            observed.pair.remote
+        );
+        self.tell(PairEvent::adopted(local, note));
+    }
+
+    /// Tells of every deletion.
+    pub(crate) fn tell_deleted(&self, object: &Object, observed: &Observed) {
+        let cause = match &observed.remote {
+            Remote::Present(_) | Remote::Absent(Absence::LeftSelector(_)) => "the remote object is being deleted",
+            Remote::Absent(Absence::SeenTerminating) => "the remote object was deleted",
+            Remote::Absent(_) => "the remote object is missing",
+        };
+        let kind = if object.key.namespace.is_empty() && !observed.pair.local.namespace.is_empty() {
+            "namespace"
+        } else {
+            &self.config.resource.plural
+        };
+        tracing::info!(section = %self.name(), key = %object.key, uid = %object.uid, kind, cause, "deleted");
+    }
+
+    /// Tells that the guard has begun to hold: in the log with the first keys, and in an Event on the first local object.
+    pub(crate) fn tell_held(&self) {
+        let bounds = self.bounds();
+        let (held, first) = self.index(|index| (index.guard.held(bounds, Instant::now()), index.guard.first(NAMED)));
+        let count: usize = held.values().sum();
+        let what: Vec<String> = held.iter().map(|(harm, count)| format!("{count} to {}", harm.phrase())).collect();
+        let keys: Vec<String> = first.iter().map(|(key, _)| key.to_string()).collect();
+        tracing::warn!(
+            section = %self.name(), objects = count, harm = what.join(", "), first = keys.join(", "),
+            "mass change is held until it is approved"
+        );
+        let local = first.iter().find_map(|(key, _)| self.watches.local.store().get(&key.local));
+        if let Some(local) = local {
+            let note = format!(
+                "{count} objects of section {0} wait for `towline approve {0}`: {1}",
+                self.name(),
+                what.join(", ")
+            );
+            self.tell(PairEvent::held(&local, note));
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What watches tell a section: whose pair it is, whether it is suspicious, and who has to be asked for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::Section;
+use crate::cluster::{Follower, Object, ObjectKey, Watch};
+use crate::resource_sync::index::Shown;
+use crate::resource_sync::metrics::Direction;
+use crate::resource_sync::rules::ending;
+use crate::resource_sync::rules::names::PairKey;
+use crate::resource_sync::rules::plan::{self, Harm};
+
+/// What a watch is to a section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The kind on the remote.
+    Remote,
+    /// The kind on the local cluster.
+    Local,
+    /// Namespaces of the local cluster.
+    Namespaces,
+    /// A named secret on the local cluster.
+    Secrets,
+    /// A named secret on the remote.
+    RemoteSecrets,
+}
+
+impl Section {
+    /// The pairs that a change of a watched object concerns.
+    fn concerned(&self, role: Role, watch: &Watch, key: &ObjectKey) -> Vec<PairKey> {
+        match role {
+            Role::Remote => self.mapping.pair_of_remote(key).into_iter().collect(),
+            Role::Local => self.mapping.pair_of_local(key).into_iter().collect(),
+            Role::Namespaces => {
+                let mut keys: BTreeSet<PairKey> = BTreeSet::new();
+                if let Some(remote_namespace) = self.mapping.remote_namespace_of(&key.name) {
+                    if watch.store().get(key).is_none() {
+                        for key in self.watches.remote.store().terminated_in(remote_namespace) {
+                            self.forget_terminated(&key);
+                        }
+                        self.forget_namespace(&key.name);
+                    }
+                    let remotes = self.watches.remote.store().names_in_namespace(remote_namespace);
+                    let remotes = remotes.into_iter().map(|name| ObjectKey::new(remote_namespace, name));
+                    keys.extend(remotes.filter_map(|key| self.mapping.pair_of_remote(&key)));
+                    let locals = self.watches.local.store().names_in_namespace(&key.name);
+                    let locals = locals.into_iter().map(|name| ObjectKey::new(Arc::clone(&key.name), name));
+                    keys.extend(locals.filter_map(|key| self.mapping.pair_of_local(&key)));
+                }
+                if let Some(namespace) = watch.store().get(key) {
+                    keys.extend(self.owner_in(&namespace).or_else(|| self.claimed_in(&namespace)));
+                }
+                self.index(|index| keys.extend(index.table.keys_in(&key.name).cloned()));
+                keys.into_iter().collect()
+            }
+            Role::Secrets => {
+                let owner = watch.store().get(key).and_then(|secret| secret.controller.clone());
+                let owner = owner.map(|owner| ObjectKey::new(Arc::clone(&key.namespace), owner.name));
+                owner.and_then(|key| self.mapping.pair_of_local(&key)).into_iter().collect()
+            }
+            Role::RemoteSecrets => {
+                // By the local secret: the one on the remote may have lost its owner, or be gone.
+                let suffix = &self.config.local_namespace_suffix;
+                let namespace = format!("{}{suffix}", key.namespace);
+                let mut keys = Vec::new();
+                for (name, secrets) in self.config.secret_names.iter().zip(&self.watches.secrets) {
+                    if self.mapping.remote_secret_name(name) == *key.name {
+                        let secret = secrets.store().get(&ObjectKey::new(namespace.as_str(), name.as_str()));
+                        let owner = secret.and_then(|secret| secret.controller.clone());
+                        let owner = owner.map(|owner| ObjectKey::new(namespace.as_str(), owner.name));
+                        keys.extend(owner.and_then(|key| self.mapping.pair_of_local(&key)));
+                    }
+                }
+                keys
+            }
+        }
+    }
+
+    /// Notes what would harm the pair, as far as many pairs at once may suffer it, or that nothing threatens it any more;
+    /// before anybody acts on it. Returns whether that may free others.
+    pub(crate) fn look_for_suspect(&self, key: &PairKey) -> bool {
+        let (remote, local) =
+            (self.watches.remote.store().get(&key.remote), self.watches.local.store().get(&key.local));
+        let threat = self.threat_to(key, remote.as_deref(), local.as_deref());
+        self.index(|index| index.suspect(key, threat))
+    }
+
+    /// What would harm a pair, as far as many pairs at once may suffer it, and whether it is one of the section's own.
+    fn threat_to(&self, key: &PairKey, remote: Option<&Object>, local: Option<&Object>) -> Option<(Harm, bool)> {
+        if local.is_some_and(|local| self.is_from_elsewhere(local)) {
+            return None;
+        }
+        let harm = match remote {
+            Some(remote) => plan::harm_to_living(remote, local?, &self.policy)?,
+            None if self.watches.remote.store().absence(&key.remote).seen_terminating => return None,
+            None => ending::would_go(local, self.owns_namespace_of(key), &self.policy).then_some(Harm::Delete)?,
+        };
+        Some((harm, local.is_none_or(|local| self.is_own(local, remote))))
+    }
+
+    /// Whether the local namespace of a pair is there to stay, and ours.
+    fn owns_namespace_of(&self, key: &PairKey) -> bool {
+        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&key.local.namespace)));
+        namespace.is_some_and(|namespace| !namespace.deleting && self.owns(&namespace))
+    }
+
+    /// A watch shows something of a pair: it is compared with our last writes, at the very event that shows them, and the
+    /// guard knows what it threatens. Returns whether that may free others.
+    fn shown(&self, role: Role, key: &PairKey) -> bool {
+        let direction = match role {
+            Role::Remote => Direction::Spec,
+            Role::Local => Direction::Status,
+            Role::Namespaces | Role::Secrets | Role::RemoteSecrets => return false,
+        };
+        let cached = || (self.watches.remote.store().get(&key.remote), self.watches.local.store().get(&key.local));
+        let (remote, local) = cached();
+        let threat = self.threat_to(key, remote.as_deref(), local.as_deref());
+        self.index(|index| {
+            // Read again under the index's lock: a write of ours is noted before or after this event as a whole.
+            let (remote, local) = cached();
+            let shown = Shown { remote: remote.as_deref(), local: local.as_deref(), threat, direction };
+            index.shown(key, &shown, &self.policy, Instant::now())
+        })
+    }
+
+    async fn watch_event(&self, role: Role, watch: &Watch, key: &ObjectKey) {
+        let mut freed = false;
+        for pair in self.concerned(role, watch, key) {
+            freed |= self.shown(role, &pair);
+            self.request(pair).await;
+        }
+        if freed {
+            self.suspects_may_go();
+        }
+    }
+
+    /// The cache of a watch that runs for other sections remembers what went, until it is dealt with: not for sections
+    /// that don't run here.
+    fn forget_unattended(&self, watch: &Watch, remote_key: &ObjectKey) {
+        let is_attended = |section: &Self| {
+            section.is_running()
+                && std::ptr::eq(Arc::as_ptr(&section.watches.remote), watch)
+                && section.mapping.covers_remote(remote_key)
+        };
+        if watch.store().get(remote_key).is_none() && !self.peers().iter().any(|peer| is_attended(peer)) {
+            watch.store().forget(remote_key);
+        }
+    }
+}
+
+/// A section's ear at one watch.
+pub(crate) struct SectionFollower {
+    pub(crate) section: Arc<Section>,
+    pub(crate) role: Role,
+}
+
+impl Follower for SectionFollower {
+    fn wants(&self, key: &ObjectKey) -> bool {
+        let mapping = &self.section.mapping;
+        match self.role {
+            Role::Remote => mapping.covers_remote(key),
+            Role::Local => mapping.covers_local(key),
+            Role::Namespaces => mapping.remote_namespace_of(&key.name).is_some(),
+            Role::Secrets => mapping.remote_namespace_of(&key.namespace).is_some(),
+            Role::RemoteSecrets => true,
+        }
+    }
+
+    fn changed<'a>(&'a self, watch: &'a Watch, key: &'a ObjectKey) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if self.section.is_listed() {
+                self.section.watch_event(self.role, watch, key).await;
+            } else if self.role == Role::Remote {
+                self.section.forget_unattended(watch, key);
+            }
+        })
+    }
+
+    fn redefined(&self, _: &Watch, another_way: bool) {
+        if matches!(self.role, Role::Remote | Role::Local) && self.section.is_listed() {
+            self.section.definition_changed(another_way);
+        }
+    }
+
+    fn note(&self, watch: &Watch, first: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
+        let section = &self.section;
+        if matches!(self.role, Role::Remote | Role::Local) {
+            section.became_known();
+        }
+        if !section.is_listed() {
+            if self.role == Role::Remote {
+                for key in &vanished {
+                    section.forget_unattended(watch, key);
+                }
+            }
+            return Vec::new();
+        }
+        let begins = section.begins_now();
+        if begins || (first && self.role == Role::Remote) {
+            section.look_for_unseen();
+        }
+        if begins {
+            section.write_left_fields_again();
+        }
+        let keys: BTreeSet<PairKey> = if first || begins {
+            section.all_pairs()
+        } else {
+            vanished.iter().flat_map(|key| section.concerned(self.role, watch, key)).collect()
+        };
+        // All suspects are known to the guard before the first of them is acted upon.
+        for key in &keys {
+            section.look_for_suspect(key);
+        }
+        // A watch carries keys of objects through the end of a list.
+        keys.into_iter().map(|key| key.local).collect()
+    }
+
+    fn listed<'a>(&'a self, _: &'a Watch, _: bool, noted: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let section = &self.section;
+            if !section.is_listed() {
+                return;
+            }
+            for key in noted.iter().filter_map(|key| section.mapping.pair_of_local(key)) {
+                section.request(key).await;
+            }
+            // Nobody gets a verdict while a list is going on.
+            if self.role == Role::Remote {
+                section.suspects_may_go();
+            }
+        })
+    }
+}
