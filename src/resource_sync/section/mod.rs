@@ -86,7 +86,7 @@ pub struct Section {
     index: Mutex<Index>,
     /// Wakes the attendant: the index has something for it.
     attendant: Notify,
-    /// What of this section may keep a local namespace. Its own locks are below those of the caches, whose trackers write it.
+    /// What of this section may keep a local namespace. It has locks of its own, since the trackers of the caches write it.
     pub(crate) namespace_use: Arc<NamespaceUse>,
     /// Held while the remote is asked, so that it is asked once.
     pub(crate) sources: tokio::sync::Mutex<Sources>,
