@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::TcpListener as StdListener;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, OptionFuture};
@@ -20,8 +20,7 @@ use crate::cluster::{Cluster, WatchRegistry};
 use crate::config::{DaemonConfig, SectionName};
 use crate::election::{Elected, Election};
 use crate::job::command::Exit;
-use crate::job::{Config, Role, Wiring};
-use crate::jobs;
+use crate::job::{Config, JobList, Role, Wiring};
 use crate::state::Keeping;
 use crate::telemetry::{self, Admin, Section, Tree, VERSION};
 
@@ -52,19 +51,20 @@ pub enum StartError {
 }
 
 /// Runs the daemon until a signal or a crash loop ends it.
-pub fn run(config: Config) -> Result<Exit, StartError> {
+pub fn run(config: Config, jobs: JobList) -> Result<Exit, StartError> {
     telemetry::install_log(&config.daemon.log).map_err(StartError::Log)?;
-    let metrics = telemetry::install_metrics(jobs::metrics()).map_err(StartError::Metrics)?;
+    let metrics = telemetry::install_metrics(jobs.metrics()).map_err(StartError::Metrics)?;
     let address = config.daemon.listen;
     let listener = StdListener::bind(address)
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
         .map_err(|source| StartError::Listen { address, source })?;
-    actor::run(Some(WORKER_THREADS), |heartbeat| supervise(config, metrics, listener, heartbeat))
+    actor::run(Some(WORKER_THREADS), |heartbeat| supervise(config, jobs, metrics, listener, heartbeat))
         .map_err(StartError::Runtime)?
 }
 
 async fn supervise(
     config: Config,
+    jobs: JobList,
     metrics: PrometheusHandle,
     listener: StdListener,
     heartbeat: Heartbeat,
@@ -74,14 +74,14 @@ async fn supervise(
     let count = config.sections().count();
     tracing::info!(version = VERSION, admin = %listening, sections = count, "towline starts");
     if count == 0 {
-        tracing::warn!("{}", jobs::nothing_runs());
+        tracing::warn!("{}", jobs.nothing_runs());
     }
     for job in &config.jobs {
         job.announce();
     }
 
     let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
-    let children = children(&config, metrics, listener, &tree);
+    let children = children(&config, jobs, metrics, listener, &tree);
     let root = Supervisor::start("towline", children, RestartPolicy::SUBTREE);
     // Set once, here.
     let _ = tree.handle.set(root.clone());
@@ -97,7 +97,13 @@ async fn supervise(
 }
 
 /// What runs below the root: mailboxes, watches and sections are made here, and nothing of it has started.
-fn children(config: &Config, metrics: PrometheusHandle, listener: StdListener, tree: &Arc<LiveTree>) -> Vec<ChildSpec> {
+fn children(
+    config: &Config,
+    jobs: JobList,
+    metrics: PrometheusHandle,
+    listener: StdListener,
+    tree: &Arc<LiveTree>,
+) -> Vec<ChildSpec> {
     let mut watches = WatchRegistry::new(&config.clusters);
     let names: Vec<SectionName> = config.sections().cloned().collect();
     let election = config.election.as_ref().map(|election| Election::new(election, &names, &mut watches));
@@ -115,6 +121,7 @@ fn children(config: &Config, metrics: PrometheusHandle, listener: StdListener, t
         clusters: watches.clusters(),
         election: election.clone(),
         tree: Arc::clone(tree),
+        roles: Arc::new(role_names(&roles(jobs))),
         listener: Arc::new(listener),
     };
     // The admin server first, so that it is there to watch the others start, and the last to be drained.
@@ -218,6 +225,8 @@ struct AdminChild {
     clusters: Vec<Cluster>,
     election: Option<Arc<Election>>,
     tree: Arc<LiveTree>,
+    /// The roles of actors, as metrics label them.
+    roles: Arc<BTreeSet<&'static str>>,
     listener: Arc<StdListener>,
 }
 
@@ -232,7 +241,7 @@ impl AdminChild {
 
     async fn serve(&self, scope: Scope) -> Result<(), BoxError> {
         let listener = TcpListener::from_std(self.listener.try_clone()?)?;
-        let (sections, tree) = (self.sections.clone(), Arc::clone(&self.tree));
+        let (sections, tree, roles) = (self.sections.clone(), Arc::clone(&self.tree), Arc::clone(&self.roles));
         let election = self.election.clone();
         let shown = |section: &Arc<dyn Section>| match &self.election {
             Some(election) => Elected::around(election, Arc::clone(section)),
@@ -260,8 +269,8 @@ impl AdminChild {
                     election.refresh();
                 }
                 // The tree answers by message; what it says now is in the next scrape.
-                let tree = Arc::clone(&tree);
-                tokio::spawn(async move { count_actors(&tree).await });
+                let (tree, roles) = (Arc::clone(&tree), Arc::clone(&roles));
+                tokio::spawn(async move { count_actors(&tree, &roles).await });
             }),
             sections: shown,
             clusters: Arc::new(move || clusters.iter().map(Cluster::standing).collect()),
@@ -281,7 +290,7 @@ impl AdminChild {
 }
 
 /// The roles of all actors, from the root downwards: the tree that ARCHITECTURE.md and the documentation of the crate show.
-pub fn roles() -> Vec<Role> {
+pub fn roles(jobs: JobList) -> Vec<Role> {
     const BELOW_A_CLUSTER: &[Role] = &[
         Role::new("session", "", "credentials (reloaded when their files change), availability, denied permissions"),
         Role::new(
@@ -300,23 +309,20 @@ pub fn roles() -> Vec<Role> {
             "one Lease for each section: acquires and renews it, opens the section's gate and fence",
         ),
     ];
-    roles.extend(jobs::JOBS.iter().flat_map(|job| job.roles()));
+    roles.extend(jobs.roles());
     roles.push(Role::new("membership", "", "one Lease for each replica: says that it lives, and for which sections"));
     roles
 }
 
-/// The names of all roles, as metrics label them.
-static ROLE_NAMES: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
-    fn names(role: &Role) -> Vec<&'static str> {
-        std::iter::once(role.name).chain(role.children.iter().flat_map(names)).collect()
-    }
-    roles().iter().flat_map(names).collect()
-});
+/// The names of roles and of those below them, as metrics label them.
+fn role_names(roles: &[Role]) -> BTreeSet<&'static str> {
+    roles.iter().flat_map(|role| std::iter::once(role.name).chain(role_names(role.children))).collect()
+}
 
-async fn count_actors(tree: &LiveTree) {
+async fn count_actors(tree: &LiveTree, roles: &BTreeSet<&'static str>) {
     let Some(handle) = tree.handle.get() else { return };
     let report = handle.report().await;
-    for role in ROLE_NAMES.iter().copied() {
+    for role in roles.iter().copied() {
         let mut sum = (0, 0, 0);
         add_up(&report, role, &mut sum);
         telemetry::actors(role, sum.0, sum.1, sum.2);
@@ -347,6 +353,7 @@ mod tests {
 
     use super::*;
     use crate::job;
+    use crate::jobs::JOBS;
 
     /// Many times what the health check allows the lane to be silent for.
     const LIMIT: Duration = Duration::from_mins(1);
@@ -398,14 +405,17 @@ mod tests {
         let election = "[election]\ncluster = \"edge\"\nnamespace = \"towline\"\n";
         let mut found = BTreeSet::new();
         for text in [EVERYTHING.to_owned(), EVERYTHING.to_owned() + election] {
-            let config = jobs::parse(&text, []).unwrap_or_else(|error| panic!("{error:?}"));
+            let config = JOBS.parse(&text, []).unwrap_or_else(|error| panic!("{error:?}"));
             let listener = StdListener::bind("127.0.0.1:0").unwrap();
             listener.set_nonblocking(true).unwrap();
             let report = actor::run(Some(WORKER_THREADS), |heartbeat| async move {
                 let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
                 let metrics = PrometheusBuilder::new().build_recorder().handle();
-                let root =
-                    Supervisor::start("towline", children(&config, metrics, listener, &tree), RestartPolicy::SUBTREE);
+                let root = Supervisor::start(
+                    "towline",
+                    children(&config, JOBS, metrics, listener, &tree),
+                    RestartPolicy::SUBTREE,
+                );
                 let report = root.report().await;
                 root.drain(LIMIT).await;
                 report
@@ -413,13 +423,13 @@ mod tests {
             names(&report.unwrap(), &mut found);
         }
         let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
-        assert_eq!(found, *ROLE_NAMES);
+        assert_eq!(found, role_names(&roles(JOBS)));
     }
 
     #[test]
     fn the_documents_draw_the_tree_that_there_is() {
         let does = "restarts its children with back-off; budget spent -> the process exits with 1";
-        let drawn = job::draw("towline", does, &roles());
+        let drawn = job::draw("towline", does, &roles(JOBS));
         let read = |file: &str| std::fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
         assert!(read("ARCHITECTURE.md").contains(&drawn), "ARCHITECTURE.md should have\n{drawn}");
         let of_crate: String = drawn.lines().flat_map(|line| ["//! ", line, "\n"]).collect();
@@ -455,6 +465,7 @@ mod tests {
                 clusters: Vec::new(),
                 election: None,
                 tree: Arc::new(LiveTree { handle: OnceLock::new(), heartbeat }),
+                roles: Arc::default(),
                 listener: Arc::new(listener),
             };
             let root = Supervisor::start("towline", vec![admin.into_child()], RestartPolicy::SUBTREE);

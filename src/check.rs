@@ -5,17 +5,16 @@ use std::collections::BTreeMap;
 use crate::cluster::Cluster;
 use crate::config::ClusterName;
 use crate::election;
-use crate::job::Config;
 use crate::job::check::{Surroundings, reach, say};
 use crate::job::command::Exit;
 use crate::job::permission::{Permission, Place, Reviewer};
-use crate::jobs;
+use crate::job::{Config, JobList};
 use crate::state::Keeping;
 
 /// The file itself is fine.
-pub fn fine(config: &Config) -> Exit {
+pub fn fine(config: &Config, jobs: JobList) -> Exit {
     if config.sections().next().is_none() {
-        say(&jobs::nothing_runs());
+        say(&jobs.nothing_runs());
     }
     for warning in config.jobs.iter().flat_map(|job| job.warnings()) {
         say(&warning);
@@ -30,7 +29,7 @@ pub fn fine(config: &Config) -> Exit {
 
 /// Asks every cluster and database that a section refers to: does it answer, does it have the kinds and tables, are the
 /// permissions there.
-pub async fn connect(config: &Config) -> Exit {
+pub async fn connect(config: &Config, jobs: JobList) -> Exit {
     let mut faults = 0_usize;
     let mut clusters: BTreeMap<ClusterName, Option<Cluster>> = BTreeMap::new();
     for (name, cluster_config) in &config.clusters {
@@ -66,7 +65,7 @@ pub async fn connect(config: &Config) -> Exit {
         faults += job.connect(&surroundings).await;
     }
     if faults == 0 {
-        return fine(config);
+        return fine(config, jobs);
     }
     say(&format!("{faults} fault(s)"));
     Exit::Failed

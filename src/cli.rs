@@ -14,8 +14,8 @@ use http::Method;
 use serde_json::Value;
 
 use crate::config::{InvalidName, SectionName};
+use crate::job::JobList;
 use crate::job::command::{ConfigFile, Exit, JobCommand};
-use crate::jobs;
 pub use client::{AdminUrl, Error, InvalidUrl};
 
 /// The command line of `towline`.
@@ -63,21 +63,18 @@ pub enum Given {
     OfJob(Box<JobCommand>, ArgMatches),
 }
 
-/// The command line of this process. A wrong one ends it, with code 2.
-pub fn from_process() -> Given {
-    parse(std::env::args_os().collect()).unwrap_or_else(|error| error.exit())
-}
-
 /// Everything that `towline` can be told.
-fn command_line() -> clap::Command {
-    Cli::command().subcommands(jobs::commands().map(|command| command.arguments))
+fn command_line(jobs: JobList) -> clap::Command {
+    Cli::command().subcommands(jobs.commands().map(|command| command.arguments))
 }
 
-fn parse(arguments: Vec<OsString>) -> Result<Given, clap::Error> {
-    let arguments = jobs::commands().fold(arguments, |arguments, command| command.with_two_dashes(arguments));
-    let mut matches = command_line().try_get_matches_from(arguments)?;
+/// Parses a command line. An error ends the process with code 2.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>, jobs: JobList) -> Result<Given, clap::Error> {
+    let arguments = arguments.into_iter().collect();
+    let arguments = jobs.commands().fold(arguments, |arguments, command| command.with_two_dashes(arguments));
+    let mut matches = command_line(jobs).try_get_matches_from(arguments)?;
     if let Some((name, of_command)) = matches.subcommand()
-        && let Some(command) = jobs::commands().find(|command| command.arguments.get_name() == name)
+        && let Some(command) = jobs.commands().find(|command| command.arguments.get_name() == name)
     {
         return Ok(Given::OfJob(Box::new(command), of_command.clone()));
     }
@@ -139,10 +136,9 @@ pub struct StatusCommand {
     pub exit_code: bool,
 }
 
-/// A section by its name, or by its key in the file (`status_sync`) where there is one of the kind.
+/// A section by its name, or by its key in the file: the one section of `[status_sync]` is named `status-sync`.
 fn section_name(text: &str) -> Result<SectionName, InvalidName> {
-    let own_key = text == "status_sync";
-    if own_key { "status-sync".parse() } else { text.parse() }
+    text.replace('_', "-").parse()
 }
 
 /// Where the daemon is, and what opens it for changes.
@@ -213,9 +209,10 @@ mod tests {
     use std::process::ExitCode;
 
     use super::*;
+    use crate::jobs::JOBS;
 
     fn parse(line: &str) -> Result<Command, clap::Error> {
-        match super::parse(line.split(' ').map(OsString::from).collect())? {
+        match super::parse(line.split(' ').map(OsString::from), JOBS)? {
             Given::Own(command) => Ok(command),
             Given::OfJob(command, _) => panic!("{line}: {}", command.arguments.get_name()),
         }
@@ -223,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        command_line().debug_assert();
+        command_line(JOBS).debug_assert();
     }
 
     #[test]
@@ -236,7 +233,7 @@ mod tests {
             let Ok(Command::Check(command)) = parse(line) else { panic!("{line}") };
             assert_eq!((command.file.path(), command.connect), (Path::new("a.toml"), true), "{line}");
         }
-        let config = command_line()
+        let config = command_line(JOBS)
             .find_subcommand("run")
             .and_then(|run| run.get_arguments().find(|argument| argument.get_id() == "config").cloned())
             .expect("an argument");
@@ -245,8 +242,9 @@ mod tests {
 
     #[test]
     fn the_help_of_the_single_jobs_says_what_they_require() {
-        let help =
-            |name: &str| command_line().find_subcommand_mut(name).expect("a command").render_long_help().to_string();
+        let help = |name: &str| {
+            command_line(JOBS).find_subcommand_mut(name).expect("a command").render_long_help().to_string()
+        };
         for required in ["--lease-name", "--lease-namespace", "--hub-kubeconfig-secret", "WATCH_NAMESPACE"] {
             let help = help("lease");
             let (_, told) = help.split_once("Required:").expect("what is required");
@@ -303,7 +301,7 @@ mod tests {
 
     #[test]
     fn the_list_of_commands_says_what_each_does() {
-        let help = command_line().render_help().to_string();
+        let help = command_line(JOBS).render_help().to_string();
         for (name, about) in [
             ("run", "Run every section of a configuration until a signal ends it"),
             ("lease", "Renew one lease while a pod is ready"),
@@ -322,7 +320,7 @@ mod tests {
             ("towline status-sync --remove-triggers", "status-sync"),
             ("towline release a.toml --finalizer example.com/edge --list", "release"),
         ] {
-            let Ok(Given::OfJob(command, _)) = super::parse(line.split(' ').map(OsString::from).collect()) else {
+            let Ok(Given::OfJob(command, _)) = super::parse(line.split(' ').map(OsString::from), JOBS) else {
                 panic!("{line}")
             };
             assert_eq!(command.arguments.get_name(), expected);

@@ -22,8 +22,9 @@
 //! ```
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
-//! point one way: [`app`] → [`jobs`] → the jobs ([`resource_sync`], [`lease`], [`status_sync`]) → [`job`] → [`election`], [`state`]
-//! → [`cluster`], [`db`] → [`telemetry`] → [`config`], [`http`], [`actor`]; a job never imports another job.
+//! point one way: [`jobs`] → the jobs ([`resource_sync`], [`lease`], [`status_sync`]) → [`job`], and [`process`] → [`app`], [`check`],
+//! [`cli`] → [`job`] → [`election`], [`state`] → [`cluster`], [`db`] → [`telemetry`] → [`config`], [`http`], [`actor`]. A job never
+//! imports another job, and what runs jobs is given a list of them and names none.
 
 pub mod actor;
 pub mod app;
@@ -37,6 +38,7 @@ pub mod http;
 pub mod job;
 pub mod jobs;
 pub mod lease;
+pub mod process;
 pub mod resource_sync;
 pub mod state;
 pub mod status_sync;

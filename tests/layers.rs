@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// From the lowest to the highest. Modules of one layer know nothing of each other.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 7] = [
     &["actor", "config", "http"],
     &["telemetry"],
     &["cluster", "db"],
     &["election", "state"],
     &["job"],
-    &["lease", "resource_sync", "status_sync"],
-    &["jobs"],
-    &["app", "check", "cli"],
+    // What runs jobs is given a list of them, and names none.
+    &["app", "check", "cli", "lease", "resource_sync", "status_sync"],
+    &["jobs", "process"],
 ];
 
 fn layer_of(module: &str) -> Option<usize> {

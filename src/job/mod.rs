@@ -1,11 +1,12 @@
 //! The interface between the daemon and its jobs: sections in the configuration, actors that do the work, and reports.
 //!
-//! [`crate::jobs`] lists the jobs, and nothing else names them: the configuration, `towline check`, the actor tree and the
+//! [`crate::jobs`] lists the jobs of the `towline` binary, and nothing else names them: the configuration, `towline check`, the actor tree and the
 //! metrics go through that list. A job imports this module and never another job.
 
 pub mod check;
 pub mod command;
 mod config;
+mod list;
 pub mod permission;
 mod role;
 
@@ -17,6 +18,7 @@ use futures::future::BoxFuture;
 
 use self::command::JobCommand;
 pub use self::config::{Config, Reading, Whole};
+pub use self::list::JobList;
 use self::permission::{Kinds, Permission};
 pub use self::role::{Role, STATE, draw};
 use crate::actor::ChildSpec;

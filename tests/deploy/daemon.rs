@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use towline::config::ClusterAccess;
 use towline::job::Config;
-use towline::{jobs, resource_sync};
+use towline::jobs::JOBS;
+use towline::resource_sync;
 
 use super::{document, elements, text, texts};
 
@@ -19,7 +20,7 @@ const ETC: &str = "/etc/towline";
 
 /// A configuration as the daemon reads it.
 pub(crate) fn configuration(file: &str) -> Config {
-    jobs::parse(&text(file), []).unwrap_or_else(|error| match error {
+    JOBS.parse(&text(file), []).unwrap_or_else(|error| match error {
         towline::config::Error::Invalid(faults) => panic!("{file}: {faults}"),
         other => panic!("{file}: {other}"),
     })

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use towline::jobs;
+use towline::jobs::JOBS;
 use towline::lease::LeaseMetrics;
 use towline::resource_sync::{Direction, SyncMetrics};
 use towline::status_sync::{ListenerMetrics, StatusSyncMetrics};
@@ -51,7 +51,7 @@ impl Tree for Bare {
 }
 
 async fn scrape() -> String {
-    let metrics = telemetry::install_metrics(jobs::metrics()).expect("the only recorder");
+    let metrics = telemetry::install_metrics(JOBS.metrics()).expect("the only recorder");
     record_everything_once();
     let admin = Admin {
         started: Instant::now(),

@@ -7,7 +7,7 @@ use crate::job::Config;
 
 fn parse(keys: &str) -> Result<Config, Error> {
     let text = format!("[clusters.edge]\nin_cluster = true\n[election]\n{keys}\n");
-    crate::jobs::parse(&text, [])
+    crate::jobs::JOBS.parse(&text, [])
 }
 
 fn told(keys: &str) -> Vec<String> {
@@ -44,7 +44,7 @@ fn no_section_that_is_elected_is_called_like_a_replica() {
              replicas do beside `[election]`"
         ]
     );
-    assert!(crate::jobs::parse(&format!("[clusters.edge]\nin_cluster = true\n{lease}"), []).is_ok());
+    assert!(crate::jobs::JOBS.parse(&format!("[clusters.edge]\nin_cluster = true\n{lease}"), []).is_ok());
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn record() -> (String, Vec<Metric>) {
     let recorder = recorder().expect("the buckets are well formed");
     let handle = recorder.handle();
     let described = metrics::with_local_recorder(&recorder, || {
-        let described = describe(crate::jobs::metrics());
+        let described = describe(crate::jobs::JOBS.metrics());
         let section: SectionName = "databases".parse().expect("a name");
         let queue = WorkqueueMetrics::new(&section);
         queue.set_depth(3);

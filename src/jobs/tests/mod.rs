@@ -16,7 +16,7 @@ use crate::status_sync::config::{StatusFamily, StatusSyncConfig};
 use crate::{lease, resource_sync, status_sync};
 
 fn parse(text: &str) -> Result<Config, Error> {
-    crate::jobs::parse(text, [])
+    crate::jobs::JOBS.parse(text, [])
 }
 
 fn told(text: &str) -> Vec<String> {
@@ -254,13 +254,15 @@ fn conflicts_are_judged_anew_once_scopes_are_known() {
 #[test]
 fn the_environment_overrides_and_its_faults_name_the_variable() {
     let environment = |name: &str, value: &str| [(name.to_owned(), value.to_owned())];
-    let config = crate::jobs::parse(
-        &with_section("dry_run = false"),
-        environment("TOWLINE__SYNC__DATABASES__LOCAL_FIELDS", "/spec/a, /spec/b"),
-    )
-    .expect("a configuration");
+    let config = crate::jobs::JOBS
+        .parse(
+            &with_section("dry_run = false"),
+            environment("TOWLINE__SYNC__DATABASES__LOCAL_FIELDS", "/spec/a, /spec/b"),
+        )
+        .expect("a configuration");
     assert_eq!(resource_sync::sections(&config)[0].local_fields.len(), 2);
-    let error = crate::jobs::parse(&with_section(""), environment("TOWLINE__SYNC__DATABASES__DRY_RUN", "yes"))
+    let error = crate::jobs::JOBS
+        .parse(&with_section(""), environment("TOWLINE__SYNC__DATABASES__DRY_RUN", "yes"))
         .expect_err("yes is no bool");
     assert_eq!(
         error.to_string(),
@@ -273,7 +275,7 @@ fn the_environment_overrides_and_its_faults_name_the_variable() {
 fn a_file_that_is_not_there_is_named() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("none.toml");
-    let error = crate::jobs::load(&path).expect_err("no file");
+    let error = crate::jobs::JOBS.load(&path).expect_err("no file");
     assert!(error.to_string().ends_with("none.toml"), "{error}");
 }
 
@@ -384,7 +386,7 @@ fn section_names_are_unique_over_all_jobs() {
 #[test]
 fn variables_reach_a_lease_by_its_name() {
     let variables = [("TOWLINE__LEASE__HEARTBEAT__DURATION".to_owned(), "30s".to_owned())];
-    let config = crate::jobs::parse(LEASE, variables).expect("a configuration");
+    let config = crate::jobs::JOBS.parse(LEASE, variables).expect("a configuration");
     assert_eq!(lease::sections(&config)[0].duration, Duration::from_secs(30));
 }
 
@@ -410,7 +412,9 @@ fn one_lease_has_one_section_and_one_former_name_too() {
 #[test]
 fn an_unknown_key_of_the_environment_is_told_with_its_variable() {
     let variables = [("TOWLINE__DAEMON__LISTNE".to_owned(), "x".to_owned())];
-    let Err(Error::Invalid(faults)) = crate::jobs::parse(CLUSTERS, variables) else { panic!("a fault is expected") };
+    let Err(Error::Invalid(faults)) = crate::jobs::JOBS.parse(CLUSTERS, variables) else {
+        panic!("a fault is expected")
+    };
     let told = faults.to_string();
     assert!(told.contains("daemon.listne: unknown key (from the variable TOWLINE__DAEMON__LISTNE)"), "{told}");
 }

@@ -1,0 +1,69 @@
+//! The process of a daemon with a list of jobs: it parses the command line and carries the command out.
+
+use std::ffi::OsString;
+
+use crate::cli::{self, Command, Given};
+use crate::cluster::full_text;
+use crate::config;
+use crate::job::command::{Exit, Order, complain};
+use crate::job::{Config, JobList};
+use crate::{app, check};
+
+/// Carries out a command line, whose first argument is the program. The `towline` binary has the jobs of
+/// [`crate::jobs::JOBS`]; another binary can have more.
+pub fn execute(jobs: JobList, arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    // kube's TLS takes the process's default provider; fails only where one is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match cli::parse(arguments, jobs).unwrap_or_else(|error| error.exit()) {
+        Given::Own(Command::Run(file)) => with_config(jobs.load(file.path()), |config| run(config, jobs)),
+        Given::Own(Command::Check(command)) => with_config(jobs.load(command.file.path()), |config| {
+            if command.connect { block_on(check::connect(&config, jobs)) } else { check::fine(&config, jobs) }
+        }),
+        Given::Own(Command::Remote(remote)) => block_on(async {
+            match remote.execute(&mut std::io::stdout()).await {
+                Ok(exit) => exit,
+                Err(error) => failed(&full_text(&error)),
+            }
+        }),
+        Given::OfJob(command, matches) => match command.execute(&matches, &move |path| jobs.load(path)) {
+            Ok(Order::Run(config)) => run(*config, jobs),
+            Ok(Order::Task(task)) => block_on(task),
+            Err(error) => misconfigured(&error),
+        },
+    }
+}
+
+fn with_config(config: Result<Config, config::Error>, then: impl FnOnce(Config) -> Exit) -> Exit {
+    match config {
+        Ok(config) => then(config),
+        Err(error) => misconfigured(&error),
+    }
+}
+
+fn misconfigured(error: &config::Error) -> Exit {
+    let text = match error {
+        config::Error::Invalid(faults) => faults.to_string(),
+        other => full_text(other),
+    };
+    complain(&text);
+    Exit::Usage
+}
+
+fn run(config: Config, jobs: JobList) -> Exit {
+    match app::run(config, jobs) {
+        Ok(exit) => exit,
+        Err(error) => failed(&full_text(&error)),
+    }
+}
+
+fn failed(text: &str) -> Exit {
+    complain(text);
+    Exit::Failed
+}
+
+fn block_on(work: impl Future<Output = Exit>) -> Exit {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(work),
+        Err(error) => failed(&format!("failed to start the runtime: {error}")),
+    }
+}
