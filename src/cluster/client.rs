@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use super::Verb;
 use super::access::AccessRequest;
 use super::connection::{Connection, PARTIAL_METADATA, Request};
+use super::denied_permissions::DeniedPermissions;
 use super::error::{Asked, Error};
 use super::fence::{Claim, Fence, Guard};
-use super::gates::Gates;
 use super::identity::Identity;
 use super::kind::Kind;
 use super::limiter::{Answer, Limiter};
@@ -109,7 +109,7 @@ struct Shared {
     is_suspected: AtomicBool,
     suspicion: Notify,
     limiter: Limiter,
-    gates: Gates,
+    denied: DeniedPermissions,
 }
 
 /// A cluster. Clones are the same cluster, under the same fence.
@@ -139,7 +139,7 @@ impl Cluster {
                 is_suspected: AtomicBool::new(false),
                 suspicion: Notify::new(),
                 limiter,
-                gates: Gates::default(),
+                denied: DeniedPermissions::default(),
             }),
             guard: Guard::None,
             urgent: None,
@@ -203,12 +203,12 @@ impl Cluster {
 
     /// Follows how often a denied permission was given.
     pub fn permissions_given(&self) -> watch::Receiver<u64> {
-        self.shared.gates.opened()
+        self.shared.denied.granted()
     }
 
     /// How often a denied permission was given.
     pub fn permissions(&self) -> u64 {
-        self.shared.gates.openings()
+        self.shared.denied.grants()
     }
 
     /// Whether it has just come back. An API server answers before everything in it is ready: kinds are not served yet,
@@ -321,8 +321,8 @@ impl Cluster {
         Ok(reply.metadata.uid)
     }
 
-    pub(super) fn gates(&self) -> &Gates {
-        &self.shared.gates
+    pub(super) fn denied_permissions(&self) -> &DeniedPermissions {
+        &self.shared.denied
     }
 
     pub(super) fn set_session(&self, connection: Connection) {
@@ -332,7 +332,7 @@ impl Cluster {
             let epoch = session.as_ref().map_or(1, |session| session.epoch + 1);
             *session = Some(Session { connection, epoch });
         });
-        self.shared.gates.open_all();
+        self.shared.denied.forget_all();
     }
 
     /// How it is, since when and why, for whoever looks at it.
@@ -483,7 +483,7 @@ impl Cluster {
         // Made only where something was denied: every request comes by here.
         let access = || AccessRequest::new(verb, &full, &key.namespace, &key.name);
         let asked = Asked { cluster: &self.shared.name, verb, resource: &full, name: Some(&key.name) };
-        if self.urgent.is_none() && self.shared.gates.any_closed() && self.shared.gates.is_closed(&access()) {
+        if self.urgent.is_none() && self.shared.denied.any() && self.shared.denied.is_denied(&access()) {
             return Err(Error::Forbidden {
                 cluster: self.shared.name.clone(),
                 verb,
@@ -514,11 +514,11 @@ impl Cluster {
         };
         self.shared.limiter.done(permit, answer);
         match result {
-            Err(Error::Forbidden { message, .. }) if self.shared.gates.is_granted(&access()) => {
+            Err(Error::Forbidden { message, .. }) if self.shared.denied.is_granted(&access()) => {
                 Err(Error::Rejected { code: 403, reason: "Forbidden".into(), message })
             }
             Err(Error::Forbidden { .. }) => {
-                if self.shared.gates.close(&access()) {
+                if self.shared.denied.deny(&access()) {
                     tracing::warn!(
                         cluster = %self.shared.name, verb = %verb, resource = %full, "permission is missing"
                     );
@@ -528,8 +528,8 @@ impl Cluster {
                 result
             }
             Ok(_) => {
-                if self.shared.gates.any_unproven() {
-                    self.shared.gates.prove(&access());
+                if self.shared.denied.any_unproven() {
+                    self.shared.denied.prove(&access());
                 }
                 result
             }

@@ -115,7 +115,7 @@ pub enum Error {
     /// The section's claim has ended: nothing was sent, or what was sent may have been carried out. Nothing is wrong
     /// with the cluster.
     #[error(transparent)]
-    Unclaimed(#[from] Expired),
+    LeaseExpired(#[from] Expired),
     /// The answer could not be read.
     #[error("failed to decode the answer: {reason}")]
     Decode {
@@ -137,8 +137,8 @@ pub enum Retry {
     WhenAvailable,
     /// When the permission is given.
     WhenAllowed,
-    /// Not in this term of the section: another replica goes on, or this one begins anew.
-    WhenClaimed,
+    /// Not in this term: the next replica that acquires the section's lease starts over.
+    WhenElected,
 }
 
 impl Error {
@@ -151,7 +151,7 @@ impl Error {
             Self::Conflict { .. } | Self::NotFound { .. } => Retry::Reread,
             Self::Throttled { retry_after: Some(delay), .. } => Retry::After(*delay),
             Self::Forbidden { .. } => Retry::WhenAllowed,
-            Self::Unclaimed(_) => Retry::WhenClaimed,
+            Self::LeaseExpired(_) => Retry::WhenElected,
             Self::NotServed { .. }
             | Self::Throttled { .. }
             | Self::NamespaceTerminating { .. }
@@ -176,7 +176,7 @@ impl Error {
             Self::NamespaceTerminating { .. } => "namespace_terminating",
             Self::Rejected { .. } => "rejected",
             Self::Server { .. } => "server",
-            Self::Unclaimed(_) => "unclaimed",
+            Self::LeaseExpired(_) => "unclaimed",
             Self::Decode { .. } => "decode",
         }
     }
@@ -189,7 +189,7 @@ impl Error {
             Self::NoAnswer { .. }
                 | Self::Server { .. }
                 | Self::Decode { .. }
-                | Self::Unclaimed(_)
+                | Self::LeaseExpired(_)
                 | Self::Throttled { code: 500.., .. }
         )
     }
@@ -222,7 +222,7 @@ impl Asked<'_> {
             kube::Error::FromUtf8(source) => Error::Decode { reason: source.to_string() },
             other => {
                 if let Some(expired) = cause::<Expired>(other) {
-                    return Error::Unclaimed(expired.clone());
+                    return Error::LeaseExpired(expired.clone());
                 }
                 let reason = plain_reason(other).map_or_else(|| full_text(other), str::to_owned);
                 let cluster = self.cluster.clone();

@@ -20,10 +20,10 @@ mod clock;
 mod connection;
 mod credentials;
 mod demand;
+mod denied_permissions;
 mod error;
 mod fence;
 mod fenced;
-mod gates;
 mod held;
 mod identity;
 mod kind;
@@ -52,7 +52,7 @@ pub use managers::other_managers;
 pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, OwnedKeys, is_at_least};
 pub use registry::WatchRegistry;
 pub use store::{Absence, ListMoment, Listed, Store, Tracker};
-pub use watch::{Follower, Projection, Watch, WatchId};
+pub use watch::{Follower, Projection, Watch, WatchId, WatchSpec};
 
 /// What a request does, in the words of RBAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]

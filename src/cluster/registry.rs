@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::client::Cluster;
 use super::session;
-use super::watch::{Watch, WatchId};
+use super::watch::{Watch, WatchId, WatchSpec};
 use crate::actor::{ChildSpec, RestartPolicy};
 use crate::config::{ClusterConfig, ClusterName};
 
@@ -41,15 +41,20 @@ impl WatchRegistry {
             .map_or_else(|| name.clone(), |(first, _)| first.clone())
     }
 
-    /// The watch of this id, shared with whoever asked for it before.
-    pub fn watch(&mut self, id: WatchId) -> Arc<Watch> {
-        if let Some(watch) = self.watches.get(&id) {
-            return Arc::clone(watch);
-        }
-        let cluster = self.cluster(&id.cluster);
-        let watch = Watch::new(id.clone(), cluster);
-        self.watches.insert(id, Arc::clone(&watch));
-        watch
+    /// The watch with this id, shared with all who asked for it before, and what the caller requires of it.
+    pub fn watch(&mut self, id: WatchId, spec: WatchSpec) -> Arc<Watch> {
+        let watch = match self.watches.get(&id) {
+            Some(watch) => Arc::clone(watch),
+            None => Watch::new(id.clone(), self.cluster(&id.cluster)),
+        };
+        self.specify(&watch, spec);
+        self.watches.entry(id).or_insert(watch).clone()
+    }
+
+    /// What else a user requires of a watch, where that refers to the watch itself: its followers. Watches start when the
+    /// registry has become the actors of the tree, so a running watch is never changed.
+    pub fn specify(&mut self, watch: &Arc<Watch>, spec: WatchSpec) {
+        watch.specify(spec);
     }
 
     /// Every cluster, in the order of the names.

@@ -19,7 +19,7 @@ use crate::telemetry::ClusterState;
 const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 /// Back-off of probes: quick at first, since most outages are restarts; the cap bounds how late a return is noticed.
 const PROBE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
-/// Back-off of questions for a denied permission.
+/// Back-off of the access reviews of denied permissions.
 const PERMISSION_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 /// The longest of them while the cluster is settling: an API server denies whatever it does not know the roles for yet.
 const LONGEST_WHILE_SETTLING: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub async fn run(cluster: Cluster, scope: Scope) -> Result<(), BoxError> {
         if state.next_ask.is_some_and(|due| due <= Instant::now()) && cluster.is_available() {
             ask_for_permissions(&cluster, &mut state).await;
         }
-        if state.next_ask.is_none() && cluster.gates().any_closed() {
+        if state.next_ask.is_none() && cluster.denied_permissions().any() {
             state.asks = 0;
             state.next_ask = Some(Instant::now() + PERMISSION_BACKOFF.next_delay(0));
         }
@@ -144,7 +144,7 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
         state.probes = 0;
         if cluster.set_availability(Availability::Available) {
             // What was denied by a server that was just starting is asked for anew.
-            state.next_ask = cluster.gates().any_closed().then(Instant::now);
+            state.next_ask = cluster.denied_permissions().any().then(Instant::now);
             state.asks = 0;
             tracing::info!(cluster = %cluster.name(), "cluster is available");
         }
@@ -157,21 +157,21 @@ fn unavailable(cluster: &Cluster, state: ClusterState, reason: &str) {
     }
 }
 
-/// One round of questions: one a denied verb and resource, and those for some namespaces where that is not enough.
+/// One round of access reviews: one for each denied verb and resource, and some for single namespaces if that one is denied.
 async fn ask_for_permissions(cluster: &Cluster, state: &mut State) {
     let round = usize::try_from(state.asks).unwrap_or_default();
-    for (everywhere, narrower) in cluster.gates().questions(round) {
-        for question in std::iter::once(everywhere).chain(narrower) {
+    for (everywhere, single) in cluster.denied_permissions().reviews(round) {
+        for review in std::iter::once(everywhere).chain(single) {
             // Where the review itself is not granted, the next request finds out.
-            let given = match cluster.review_access(&question).await {
+            let given = match cluster.review_access(&review).await {
                 Ok(decision) => decision.allowed,
                 Err(error) => matches!(error, Error::Forbidden { .. } | Error::NotServed { .. }),
             };
             if given {
-                tracing::info!(cluster = %cluster.name(), verb = %question.verb, resource = question.full_resource(), "permission is given");
-                cluster.gates().open(&question);
+                tracing::info!(cluster = %cluster.name(), verb = %review.verb, resource = review.full_resource(), "permission is given");
+                cluster.denied_permissions().grant(&review);
                 cluster.permission_was_given();
-                if question.namespace.is_empty() {
+                if review.namespace.is_empty() {
                     break;
                 }
             }
@@ -180,5 +180,5 @@ async fn ask_for_permissions(cluster: &Cluster, state: &mut State) {
     state.asks = state.asks.saturating_add(1);
     let delay = PERMISSION_BACKOFF.next_delay(state.asks);
     let delay = if cluster.is_settling() { delay.min(LONGEST_WHILE_SETTLING) } else { delay };
-    state.next_ask = cluster.gates().any_closed().then(|| Instant::now() + delay);
+    state.next_ask = cluster.denied_permissions().any().then(|| Instant::now() + delay);
 }

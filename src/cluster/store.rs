@@ -77,12 +77,14 @@ struct UidIndex {
 #[derive(Default)]
 struct Contents {
     objects: Objects,
-    /// Objects that went while they were being deleted, by namespace, where somebody wants to know
-    /// ([`Store::remember_terminated`]); [`Store::forget`] drops what is dealt with.
+    /// Who is told of every change, while the contents are locked.
+    trackers: Vec<Arc<dyn Tracker>>,
+    /// Objects that disappeared while they were terminating, by namespace, if `remember_terminated` is set;
+    /// [`Store::forget`] drops them.
     terminated: HashMap<Arc<str>, HashSet<ObjectKey>>,
     remember_terminated: bool,
-    /// Under which key each object lives, where somebody wants to know ([`Store::index_uids`]): also those that no follower
-    /// wants, and of which nothing else is kept.
+    /// The key of every object by its UID, if the watch indexes UIDs: also of objects that no follower wants, of which
+    /// nothing else is kept.
     keys_by_uid: Option<UidIndex>,
     /// Keys seen by the list that is going on.
     listing: Option<BTreeSet<ObjectKey>>,
@@ -109,6 +111,10 @@ impl Contents {
             self.terminated.remove(&key.namespace);
         }
         was_there
+    }
+
+    fn tell(&self, what: impl Fn(&dyn Tracker)) {
+        self.trackers.iter().for_each(|tracker| what(&**tracker));
     }
 
     fn raise(&mut self, version: &str) {
@@ -139,7 +145,6 @@ pub struct ListMoment(u64);
 pub struct Store {
     contents: RwLock<Contents>,
     listed: watch::Sender<Listed>,
-    trackers: RwLock<Vec<Arc<dyn Tracker>>>,
 }
 
 impl Default for Store {
@@ -147,7 +152,6 @@ impl Default for Store {
         Self {
             contents: RwLock::default(),
             listed: watch::Sender::new(Listed::No { reason: None, unreachable: false }),
-            trackers: RwLock::default(),
         }
     }
 }
@@ -155,11 +159,7 @@ impl Default for Store {
 impl Store {
     /// Tells a tracker of every change from now on.
     pub fn track(&self, tracker: Arc<dyn Tracker>) {
-        self.trackers.write().push(tracker);
-    }
-
-    fn tell(&self, what: impl Fn(&dyn Tracker)) {
-        self.trackers.read().iter().for_each(|tracker| what(&**tracker));
+        self.contents.write().trackers.push(tracker);
     }
 
     /// The object of a key.
@@ -197,32 +197,31 @@ impl Store {
         self.contents.write().asked += 1;
     }
 
-    /// Remembers from now on which objects were being deleted when they went; whoever asks for it must
-    /// [`forget`](Self::forget) them.
-    pub fn remember_terminated(&self) {
-        self.contents.write().remember_terminated = true;
+    /// Keeps from now on what the [`WatchSpec`](super::WatchSpec) says: which objects were terminating when they
+    /// disappeared, and the key of every object by its UID.
+    pub(super) fn keep(&self, terminated: bool, uids: bool) {
+        let mut contents = self.contents.write();
+        contents.remember_terminated |= terminated;
+        if uids {
+            contents.keys_by_uid.get_or_insert_default();
+        }
     }
 
-    /// Keeps from now on the key of every object by its UID, wanted or not.
-    pub fn index_uids(&self) {
-        self.contents.write().keys_by_uid.get_or_insert_default();
-    }
-
-    /// Under which key the object of this UID lives, wanted or not; only after [`Store::index_uids`].
+    /// The key of the object with this UID, wanted or not; only where the watch indexes UIDs.
     pub fn key_of(&self, uid: &str) -> Option<ObjectKey> {
         self.contents.read().keys_by_uid.as_ref()?.keys.get(uid).cloned()
     }
 
     /// An object that was seen, wanted or not.
     pub(super) fn saw(&self, object: &Object) {
-        if let Some(UidIndex { keys, listing }) = &mut self.contents.write().keys_by_uid {
-            if let Some(listing) = listing {
-                listing.insert(Arc::clone(&object.uid), object.key.clone());
-            }
-            let before = keys.insert(Arc::clone(&object.uid), object.key.clone());
-            if before.as_ref() != Some(&object.key) {
-                self.tell(|tracker| tracker.moved(&object.uid, before.as_ref()));
-            }
+        let mut contents = self.contents.write();
+        let Some(UidIndex { keys, listing }) = &mut contents.keys_by_uid else { return };
+        if let Some(listing) = listing {
+            listing.insert(Arc::clone(&object.uid), object.key.clone());
+        }
+        let before = keys.insert(Arc::clone(&object.uid), object.key.clone());
+        if before.as_ref() != Some(&object.key) {
+            contents.tell(|tracker| tracker.moved(&object.uid, before.as_ref()));
         }
     }
 
@@ -239,7 +238,7 @@ impl Store {
     pub fn forget(&self, key: &ObjectKey) {
         let mut contents = self.contents.write();
         if contents.forget_terminated(key) {
-            self.tell(|tracker| tracker.changed(key));
+            contents.tell(|tracker| tracker.changed(key));
         }
     }
 
@@ -320,8 +319,9 @@ impl Store {
             // Whoever counts lists goes on counting.
             let Contents { remember_terminated, lists, asked, .. } = *contents;
             let keys_by_uid = contents.keys_by_uid.is_some().then(UidIndex::default);
-            *contents = Contents { remember_terminated, keys_by_uid, lists, asked, ..Contents::default() };
-            self.tell(|tracker| tracker.reset());
+            let trackers = std::mem::take(&mut contents.trackers);
+            *contents = Contents { remember_terminated, keys_by_uid, trackers, lists, asked, ..Contents::default() };
+            contents.tell(|tracker| tracker.reset());
         }
         self.listed.send_replace(Listed::No { reason: None, unreachable: false });
     }
@@ -340,7 +340,7 @@ impl Store {
             Some(held) => *held = Arc::new(object),
             None => contents.objects.insert(object),
         }
-        self.tell(|tracker| tracker.changed(&key));
+        contents.tell(|tracker| tracker.changed(&key));
         true
     }
 
@@ -352,7 +352,7 @@ impl Store {
         if contents.remember_terminated && (last.deleting || held.is_some_and(|held| held.deleting)) {
             contents.note_terminated(&last.key);
         }
-        self.tell(|tracker| tracker.changed(&last.key));
+        contents.tell(|tracker| tracker.changed(&last.key));
     }
 
     /// A list begins: what it does not mention is gone when it ends.
@@ -393,7 +393,7 @@ impl Store {
                     contents.note_terminated(key);
                 }
             }
-            self.tell(|tracker| tracker.reset());
+            contents.tell(|tracker| tracker.reset());
             vanished
         };
         self.listed.send_if_modified(|listed| std::mem::replace(listed, Listed::Yes) != Listed::Yes);
@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn a_relist_reports_exactly_what_vanished() {
         let store = Store::default();
-        store.remember_terminated();
+        store.keep(true, false);
         store.begin_list();
         for name in ["a", "b", "c"] {
             assert!(store.apply(object(name, 1, name == "c")));
@@ -479,7 +479,7 @@ mod tests {
     #[test]
     fn an_object_that_went_without_terminating_is_told_apart() {
         let store = Store::default();
-        store.remember_terminated();
+        store.keep(true, false);
         store.apply(object("a", 1, false));
         store.delete(&object("a", 2, false));
         assert!(!store.absence(&ObjectKey::new("n", "a")).seen_terminating);

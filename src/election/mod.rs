@@ -35,7 +35,7 @@ use self::membership::Membership;
 use self::roll::Roll;
 use self::seat::Seat;
 use crate::actor::{ChildSpec, Gate};
-use crate::cluster::{Clock, Cluster, Demand, Error, Fence, Kind, Verb, Watch, WatchId, WatchRegistry};
+use crate::cluster::{Clock, Cluster, Demand, Error, Fence, Kind, Verb, Watch, WatchId, WatchRegistry, WatchSpec};
 use crate::config::{ElectionConfig, SectionName};
 
 pub use report::Elected;
@@ -76,13 +76,14 @@ impl Election {
         let identity: Arc<str> = config.identity.clone().unwrap_or_else(default_identity).into();
         let cluster = watches.canonical(&config.cluster);
         let leases = Arc::new(Leases::new(&watches.cluster(&cluster), config));
-        let watch = watches.watch(WatchId {
+        let id = WatchId {
             namespace: config.namespace.clone(),
             labels: record::LABEL.to_owned(),
             ..WatchId::all(cluster, record::leases_id())
-        });
-        watch.assume_kind(Kind::lease());
+        };
+        let watch = watches.watch(id, WatchSpec { kind: Some(Kind::lease()), ..WatchSpec::default() });
         let roll = Roll::new(Arc::clone(&identity), config.renew_interval / SETTLE_PART, &watch);
+        watches.specify(&watch, roll.follows());
         let seats = sections.iter().map(|section| Seat::new(section, Clock::Boot)).collect();
         let demand = watch.demand(None);
         Arc::new(Self { config: config.clone(), identity, leases, roll, watch, seats, _demand: demand })

@@ -21,7 +21,7 @@ use super::offers::Offer;
 use super::plan::{Next, View};
 use super::record::{self, Record, ReplicaRecord, SeatRecord};
 use crate::actor::{BoxError, Scope};
-use crate::cluster::{Follower, ObjectKey, Watch};
+use crate::cluster::{Follower, ObjectKey, Watch, WatchSpec};
 
 /// The roll of one election.
 pub(super) struct Roll {
@@ -76,15 +76,18 @@ impl Elector {
 impl Roll {
     /// A roll that follows the watch.
     pub(super) fn new(me: Arc<str>, settle: Duration, watch: &Arc<Watch>) -> Arc<Self> {
-        let roll = Arc::new(Self {
+        Arc::new(Self {
             me,
             settle,
             state: Mutex::new(State { view: View::default(), electors: BTreeMap::new(), is_deaf: true }),
             news: Notify::new(),
             watch: Arc::clone(watch),
-        });
-        watch.follow(Arc::new(Listening(Arc::clone(&roll))));
-        roll
+        })
+    }
+
+    /// What it requires of the watch.
+    pub(super) fn follows(self: &Arc<Self>) -> WatchSpec {
+        WatchSpec::followed_by(Arc::new(Listening(Arc::clone(self))))
     }
 
     /// The actor's body.

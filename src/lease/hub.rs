@@ -145,7 +145,7 @@ impl Hub {
 
     /// Takes in how a request went.
     fn settle(&self, failure: Option<&Error>, sent: Instant) {
-        if let Some(Error::Unclaimed(_)) = failure {
+        if let Some(Error::LeaseExpired(_)) = failure {
             // It says nothing of the hub.
             return;
         }

@@ -158,7 +158,7 @@ mod tests {
     use crate::actor::Scope;
     use crate::cluster::object::Decoded;
     use crate::cluster::watch::scripted::Script;
-    use crate::cluster::{Cluster, Kind, WatchId};
+    use crate::cluster::{Cluster, Kind, WatchId, WatchSpec};
     use crate::config::ResourceId;
 
     const WITHIN: Duration = Duration::from_hours(1);
@@ -175,14 +175,12 @@ mod tests {
             )
         };
         let watch = Watch::new(id, cluster);
-        watch.assume_kind(Kind::core("Secret", "secrets", true));
         let hubs = Arc::default();
         let follower = ObjectFollower::new(ObjectKey::new("n", "hub"), move |secret| SecretState::of(secret, &hubs));
         let follower = Arc::new(follower);
-        first
-            .into_iter()
-            .chain([Arc::clone(&follower) as Arc<dyn Follower>])
-            .for_each(|follower| watch.follow(follower));
+        let kind = Some(Kind::core("Secret", "secrets", true));
+        let followers = first.into_iter().chain([Arc::clone(&follower) as Arc<dyn Follower>]).collect();
+        watch.specified(WatchSpec { kind, followers, ..WatchSpec::default() });
         (watch, follower, script)
     }
 

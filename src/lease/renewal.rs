@@ -118,7 +118,7 @@ fn answer_of(error: &Error) -> Option<Answer> {
 pub(super) fn failure(error: &Error) -> Failure {
     match error {
         Error::Unauthorized { .. } => Failure::Unauthorized,
-        Error::Unclaimed(_) => Failure::SectionLeaseExpired,
+        Error::LeaseExpired(_) => Failure::SectionLeaseExpired,
         error if error.is_unreachable() => Failure::Hub,
         Error::Throttled { .. } | Error::Server { .. } | Error::Decode { .. } => Failure::Hub,
         _ => Failure::Refused,
@@ -162,6 +162,6 @@ mod tests {
     #[test]
     fn a_request_that_was_not_sent_is_no_refusal() {
         let expired = Expired { section: "heartbeat".into() };
-        assert_eq!(failure(&Error::Unclaimed(expired)), Failure::SectionLeaseExpired);
+        assert_eq!(failure(&Error::LeaseExpired(expired)), Failure::SectionLeaseExpired);
     }
 }

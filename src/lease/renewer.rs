@@ -184,7 +184,7 @@ impl RenewerState {
             Ok(()) => self.shown.renewed(),
             // The section's own lease has expired. Even if an earlier request of this renewal was sent, its effect is
             // for the next holder to find.
-            Err(Error::Unclaimed(_)) => {}
+            Err(Error::LeaseExpired(_)) => {}
             Err(error) => self.shown.failed(&error),
         }
     }
@@ -208,7 +208,7 @@ impl RenewerState {
                 self.shown.took_over();
             }
             // The Secret no longer has these credentials, or the request was not sent.
-            Ok(_) | Err(Error::Unclaimed(_)) => {}
+            Ok(_) | Err(Error::LeaseExpired(_)) => {}
             Err(error) => self.shown.rejected(&error),
         }
     }

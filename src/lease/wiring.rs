@@ -13,7 +13,7 @@ use super::renewal::Target;
 use super::renewer::Renewer;
 use super::report::{LeaseReport, Shown};
 use crate::actor::{ChildSpec, RestartPolicy};
-use crate::cluster::{Fence, Kind, ObjectKey, Watch, WatchId, WatchRegistry};
+use crate::cluster::{Fence, Kind, ObjectKey, Watch, WatchId, WatchRegistry, WatchSpec};
 use crate::config::{ClusterName, ResourceId};
 use crate::job;
 
@@ -62,7 +62,7 @@ impl Wiring {
         let follower = self.secrets.entry(secret.id().clone()).or_insert_with(|| {
             let hubs = Arc::clone(&self.hubs);
             let follower = Arc::new(ObjectFollower::new(secret_key, move |secret| SecretState::of(secret, &hubs)));
-            secret.follow(Arc::clone(&follower) as _);
+            watches.specify(&secret, WatchSpec::followed_by(Arc::clone(&follower) as _));
             follower
         });
         let secret_state = follower.states();
@@ -71,7 +71,7 @@ impl Wiring {
             let (key, watch) = watch_one(watches, &cluster, Kind::core("Pod", "pods", true), &pod.namespace, &pod.name);
             let follower = self.pods.entry(watch.id().clone()).or_insert_with(|| {
                 let follower = Arc::new(ObjectFollower::new(key, PodState::of));
-                watch.follow(Arc::clone(&follower) as _);
+                watches.specify(&watch, WatchSpec::followed_by(Arc::clone(&follower) as _));
                 follower
             });
             sources.push(watch);
@@ -105,12 +105,12 @@ fn watch_one(
         version: kind.resource.version.clone(),
         group: kind.resource.group.clone(),
     };
-    let watch = watches.watch(WatchId {
+    let id = WatchId {
         namespace: namespace.to_owned(),
         fields: format!("metadata.name={name}"),
         ..WatchId::all(cluster.clone(), resource)
-    });
-    watch.assume_kind(kind);
+    };
+    let watch = watches.watch(id, WatchSpec { kind: Some(kind), ..WatchSpec::default() });
     (ObjectKey::new(namespace, name), watch)
 }
 

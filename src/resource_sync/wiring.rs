@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::actor::{Backoff, ChildSpec, Dispatcher, KeyInbox, Limits, RestartPolicy, key_mailbox, mailbox};
-use crate::cluster::{Fence, WatchId, WatchRegistry};
+use crate::cluster::{Fence, WatchId, WatchRegistry, WatchSpec};
 use crate::config::{ClusterName, ResourceId, SectionName};
 use crate::job::Wiring;
 use crate::resource_sync::config::SyncConfig;
@@ -54,7 +54,9 @@ pub fn wire(configs: &[SyncConfig], wiring: &mut Wiring<'_>) -> Vec<WiredSection
         .collect();
     let sections: Vec<Arc<Section>> = wired.iter().map(|wired| Arc::clone(&wired.section)).collect();
     for section in &sections {
-        section.follow(&sections);
+        for (watch, spec) in section.follow(&sections) {
+            wiring.watches.specify(&watch, spec);
+        }
     }
     wired
 }
@@ -66,28 +68,24 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, keeping: &Keeping,
         fields: format!("metadata.name={name}"),
         ..id(cluster, core("secrets"))
     };
-    let remote = watches
-        .watch(WatchId { labels: config.selector.as_str().to_owned(), ..id(&config.remote, config.resource.clone()) });
-    let local = watches.watch(id(&config.local, config.resource.clone()));
-    let namespaces = watches.watch(WatchId { metadata_only: true, ..id(&config.local, core("namespaces")) });
-    // A cluster-scoped kind is synced without namespaces, and without the right to see them.
-    namespaces.only_beside_namespaced(&local);
-    if config.metadata == crate::resource_sync::config::Metadata::Mirror {
-        remote.keep_last_applied();
-        local.keep_last_applied();
-    }
+    let mirrors = config.metadata == crate::resource_sync::config::Metadata::Mirror;
+    let of_kind = WatchSpec { keep_last_applied: mirrors, ..WatchSpec::default() };
+    let labels = config.selector.as_str().to_owned();
+    let remote = watches.watch(WatchId { labels, ..id(&config.remote, config.resource.clone()) }, of_kind.clone());
+    let local = watches.watch(id(&config.local, config.resource.clone()), of_kind);
+    // A cluster-scoped kind is synced without namespaces, and without the permission to see them.
+    let beside = WatchSpec { only_beside_namespaced: vec![Arc::clone(&local)], ..WatchSpec::default() };
+    let namespaces = watches.watch(WatchId { metadata_only: true, ..id(&config.local, core("namespaces")) }, beside);
     let secret_names = if config.write_back { config.secret_names.as_slice() } else { &[] };
-    let secrets: Vec<_> = secret_names.iter().map(|name| watches.watch(named(&config.local, name))).collect();
-    let remote_secrets: Vec<_> = secret_names
-        .iter()
-        .map(|name| {
-            let watch = watches.watch(named(&config.remote, &format!("{name}{}", config.remote_resource_suffix)));
-            watch.only_if_granted();
-            watch
-        })
-        .collect();
     // The hash of a secret counts all its annotations.
-    secrets.iter().chain(&remote_secrets).for_each(|watch| watch.keep_last_applied());
+    let secret = WatchSpec { keep_last_applied: true, ..WatchSpec::default() };
+    let optional = WatchSpec { only_if_granted: true, ..secret.clone() };
+    let secrets = secret_names.iter().map(|name| watches.watch(named(&config.local, name), secret.clone())).collect();
+    let remote_name = |name| format!("{name}{}", config.remote_resource_suffix);
+    let remote_secrets = secret_names
+        .iter()
+        .map(|name| watches.watch(named(&config.remote, &remote_name(name)), optional.clone()))
+        .collect();
 
     let (requests, inbox) = key_mailbox(REQUEST_CAPACITY);
     let (event_mailbox, events) = mailbox(EVENT_CAPACITY);

@@ -353,7 +353,7 @@ impl Keeper {
             let never = never(error, memory.standing != Standing::Loading);
             if never && memory.standing != Standing::Unavailable(reason.clone()) {
                 tracing::warn!(section = %self.owner.section, reason, "the section's state can't be stored");
-            } else if !never && memory.failure.is_none() && !matches!(error, Error::Unclaimed(_)) {
+            } else if !never && memory.failure.is_none() && !matches!(error, Error::LeaseExpired(_)) {
                 tracing::warn!(section = %self.owner.section, reason, "the section's state was not stored, retrying");
             }
             if never {

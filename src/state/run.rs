@@ -34,7 +34,7 @@ pub async fn keep(keeper: Arc<Keeper>, scope: Scope, may_be_known: impl AsyncFn(
                 Err(error) => {
                     again = match error.retry() {
                         Retry::WhenAvailable if !cluster.is_available() => None,
-                        Retry::WhenClaimed => None,
+                        Retry::WhenElected => None,
                         Retry::After(delay) => Some(delay),
                         // A permission that is given is also heard of; what can't be has to be looked for.
                         _ => Some(BACKOFF.next_delay(failures)),

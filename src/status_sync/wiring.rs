@@ -11,7 +11,7 @@ use super::report::StatusSyncReport;
 use super::rules::{family_spec, projection};
 use super::standing::HubStanding;
 use crate::actor::{ChildSpec, KeyInbox, RestartPolicy, key_mailbox};
-use crate::cluster::{ObjectKey, Watch, WatchId, WatchRegistry};
+use crate::cluster::{ObjectKey, Watch, WatchId, WatchRegistry, WatchSpec};
 use crate::config::{ClusterName, ResourceId};
 use crate::db::Database;
 use crate::job::Wiring;
@@ -60,12 +60,13 @@ pub fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSy
             let written = StatusFamily::ALL.into_iter().find(|other| family_spec(*other).target() == resource);
             match written {
                 Some(written) => projected(watches, &cluster, namespace, written),
-                None => watches.watch(id(&cluster, resource, namespace, true)),
+                None => watches.watch(id(&cluster, resource, namespace, true), WatchSpec::default()),
             }
         });
         let (mailbox, inbox) = key_mailbox(KEY_CAPACITY);
         for watch in std::iter::once(&target).chain(&owner) {
-            watch.follow(Arc::new(KeyFollower { namespace: namespace.clone(), mailbox: mailbox.clone() }));
+            let follower = KeyFollower { namespace: namespace.clone(), mailbox: mailbox.clone() };
+            watches.specify(watch, WatchSpec::followed_by(Arc::new(follower)));
         }
         pollers.push((Arc::new(Poller::new(*family, Arc::clone(&shared), target, owner)), inbox));
     }
@@ -79,9 +80,9 @@ pub fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSy
 fn projected(watches: &mut WatchRegistry, cluster: &ClusterName, namespace: &str, family: StatusFamily) -> Arc<Watch> {
     let spec = family_spec(family);
     let whole = id(cluster, spec.target(), namespace, false);
-    let watch = watches.watch(WatchId { projection: Some("status_sync"), ..whole });
-    watch.project(projection(spec));
-    watch
+    let projection = Some(projection(spec));
+    let digests = WatchSpec { projection, ..WatchSpec::default() };
+    watches.watch(WatchId { projection: Some("status_sync"), ..whole }, digests)
 }
 
 fn id(cluster: &ClusterName, resource: ResourceId, namespace: &str, metadata_only: bool) -> WatchId {
@@ -135,13 +136,14 @@ mod tests {
         let mut watches = WatchRegistry::new(&BTreeMap::new());
         let cluster: ClusterName = "hub".parse().expect("a name");
         let resource: ResourceId = "policies.v1.policy.open-cluster-management.io".parse().expect("a kind");
-        let whole = watches.watch(id(&cluster, resource, "", false));
+        let whole = watches.watch(id(&cluster, resource, "", false), WatchSpec::default());
         let digests = projected(&mut watches, &cluster, "", StatusFamily::Policies);
         let policy = serde_json::json!({"metadata": {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "1"},
             "spec": {"disabled": false}, "status": {"compliant": "Compliant"}});
         for watch in [&whole, &digests] {
             let (mailbox, _inbox) = key_mailbox(KEY_CAPACITY);
-            watch.follow(Arc::new(KeyFollower { namespace: String::new(), mailbox }));
+            let follower = KeyFollower { namespace: String::new(), mailbox };
+            watches.specify(watch, WatchSpec::followed_by(Arc::new(follower)));
             watch.list(std::slice::from_ref(&policy)).await;
         }
         let held = whole.store().get(&ObjectKey::new("n", "p")).expect("it is listed");

@@ -1,4 +1,4 @@
-//! What is watched, and how much of it.
+//! The identity of a watch.
 
 use crate::config::{ClusterName, ResourceId};
 
@@ -9,15 +9,15 @@ pub struct WatchId {
     pub cluster: ClusterName,
     /// The kind.
     pub resource: ResourceId,
-    /// The only namespace that is looked at; empty: all. A role in one namespace is enough for the former.
+    /// The only namespace that is watched, for which a role in that namespace is enough; empty: all namespaces.
     pub namespace: String,
     /// Label selector, or empty.
     pub labels: String,
     /// Field selector, or empty.
     pub fields: String,
-    /// Only metadata is read.
+    /// Only metadata is listed and watched.
     pub metadata_only: bool,
-    /// Who has the objects [cut down](super::Watch::project) as they come in: nobody else can do with what is left of them.
+    /// The name of the [projection](super::WatchSpec::projection): nobody else can use the objects that it leaves.
     pub projection: Option<&'static str>,
 }
 
@@ -35,7 +35,7 @@ impl WatchId {
         }
     }
 
-    /// The kind and what narrows it down, for the actor's name.
+    /// The kind and the selectors, for the actor's name.
     pub fn label(&self) -> String {
         let mut label = self.resource.to_string();
         if !self.namespace.is_empty() {

@@ -1,4 +1,4 @@
-//! Clusters and watches that do what a test tells them.
+//! Clusters and watches under the control of a test.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 
-use super::Watch;
+use super::{Watch, WatchSpec};
 use crate::cluster::client::{Availability, Cluster};
 use crate::cluster::connection::Connection;
 use crate::cluster::identity::Identity;
@@ -24,8 +24,8 @@ use crate::config::{ClusterAccess, ClusterConfig};
 
 type Answer = dyn FnMut(&str) -> (u16, Value) + Send;
 
-/// An API server that answers as it was told to, and what it was asked: `PATCH /api/v1/namespaces/a`. A streamed list is
-/// a `LIST`, a watch that goes on a `WATCH`. A status of 0 is no answer.
+/// A scripted API server, and the requests that it received: `PATCH /api/v1/namespaces/a`. A streamed list is a `LIST`, a
+/// resumed watch is a `WATCH`. A status of 0 means that no answer is sent.
 #[derive(Clone)]
 pub(crate) struct Script {
     asked: Arc<Mutex<Vec<String>>>,
@@ -34,7 +34,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// The requests since the last look.
+    /// The requests since the last call.
     pub(crate) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock())
     }
@@ -79,7 +79,7 @@ impl Script {
 }
 
 impl Cluster {
-    /// A cluster that is available, and the script of its API server, which does whatever it is asked.
+    /// A cluster that is available, and the script of its API server, by which every request succeeds.
     pub(crate) fn scripted(name: &str) -> (Self, Script) {
         let nowhere = ClusterAccess::Kubeconfig { path: "/nonexistent".into(), context: None };
         let cluster = Self::new(name.parse().expect("a name"), ClusterConfig::new(nowhere));
@@ -90,7 +90,7 @@ impl Cluster {
         (cluster, script)
     }
 
-    /// New credentials, of the same server.
+    /// New credentials for the same server.
     pub(crate) fn new_session(&self, script: &Script) {
         self.set_session(Connection::over(self.name().clone(), script.client()));
         self.set_identity(Identity::Known(self.name().to_string().into()));
@@ -104,7 +104,12 @@ pub(crate) fn decoded(value: &Value) -> Decoded {
 }
 
 impl Watch {
-    /// The kind is served, and a list with the credentials of now has these objects.
+    /// Adds what a user of the watch requires, as the registry does.
+    pub(crate) fn specified(self: &Arc<Self>, spec: WatchSpec) {
+        self.specify(spec);
+    }
+
+    /// The kind is served, and a list with the current credentials has these objects.
     pub(crate) async fn list(&self, objects: &[Value]) {
         self.begin(objects).await;
         self.end().await;
@@ -132,12 +137,12 @@ impl Watch {
 
     /// The list that has begun ends.
     pub(crate) async fn end(&self) {
-        self.is_of(self.cluster.epoch().unwrap_or_default());
+        self.listed_with(self.cluster.epoch().unwrap_or_default());
         self.is_live.store(true, Ordering::Release);
         self.take(Event::InitDone, self.demands.begun()).await;
     }
 
-    /// The connection broke, and there is another one at once: the watch goes on where it was.
+    /// The connection is lost and reconnects at once: the watch is resumed.
     pub(crate) async fn resume(&self) {
         let broken = watcher::Error::WatchFailed(kube::Error::Service("connection reset".into()));
         assert!(self.after_error(&broken, true, &mut 0).await.is_none(), "the watch is resumed");
@@ -148,7 +153,7 @@ impl Watch {
         self.cluster.set_identity(Identity::Known(self.cluster.name().to_string().into()));
     }
 
-    /// Whether somebody wants a new list.
+    /// Whether a new list was requested.
     pub(crate) fn is_asked_to_list(&self) -> bool {
         self.list_again.notified().now_or_never().is_some()
     }
@@ -158,12 +163,12 @@ impl Watch {
         self.store.clear();
     }
 
-    /// An object was made or changed.
+    /// An object was created or changed.
     pub(crate) async fn show(&self, object: &Value) {
         self.take(Event::Apply(decoded(object)), 0).await;
     }
 
-    /// An object is gone.
+    /// An object was deleted.
     pub(crate) async fn gone(&self, object: &Value) {
         self.take(Event::Delete(decoded(object)), 0).await;
     }

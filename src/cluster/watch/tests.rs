@@ -1,17 +1,19 @@
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::scripted::Script;
 use super::*;
-use crate::cluster::Listed;
+use crate::actor::Scope;
+use crate::cluster::{Availability, Listed, ObjectKey};
 use crate::config::ResourceId;
 use crate::telemetry::ClusterState;
 
 const WITHIN: Duration = Duration::from_hours(1);
 
-/// Hears of lists.
+/// Counts the lists that it is told of.
 #[derive(Default)]
 struct Ear(parking_lot::Mutex<Vec<bool>>);
 
@@ -28,7 +30,7 @@ impl Follower for Ear {
     }
 }
 
-/// Of secrets, one of which there is; `review` answers whether they may be watched.
+/// A watch of one secret; `review` answers whether it may be watched.
 fn secrets(mut review: impl FnMut() -> (u16, bool) + Send + 'static) -> (Arc<Watch>, Script) {
     let (cluster, script) = Cluster::scripted("hub");
     script.answer(move |line| match line {
@@ -55,6 +57,11 @@ fn secrets(mut review: impl FnMut() -> (u16, bool) + Send + 'static) -> (Arc<Wat
     (Watch::new(id, cluster), script)
 }
 
+/// Saves discovery.
+fn of_secrets() -> WatchSpec {
+    WatchSpec { kind: Some(Kind::core("Secret", "secrets", true)), ..WatchSpec::default() }
+}
+
 fn start(watch: &Arc<Watch>) -> JoinHandle<()> {
     let watch = Arc::clone(watch);
     tokio::spawn(async move {
@@ -77,7 +84,7 @@ async fn a_review_that_failed_is_no_denial() {
         reviews += 1;
         if reviews < 3 { (500, false) } else { (200, true) }
     });
-    watch.only_if_granted();
+    watch.specify(WatchSpec { only_if_granted: true, ..WatchSpec::default() });
     let running = start(&watch);
     listed(&watch).await;
     running.abort();
@@ -90,7 +97,7 @@ async fn what_is_not_granted_is_asked_for_again_later() {
         reviews += 1;
         (200, reviews > 2)
     });
-    watch.only_if_granted();
+    watch.specify(WatchSpec { only_if_granted: true, ..WatchSpec::default() });
     let running = start(&watch);
     let mut store = watch.store().listed();
     let refused = Listed::No { reason: Some("not granted".into()), unreachable: false };
@@ -105,7 +112,7 @@ async fn what_is_not_granted_is_asked_for_again_later() {
 async fn a_restarted_watcher_tells_its_list_as_a_first_one() {
     let (watch, _) = secrets(|| (500, false));
     let ear = Arc::new(Ear::default());
-    watch.follow(Arc::clone(&ear) as Arc<dyn Follower>);
+    watch.specify(WatchSpec::followed_by(Arc::clone(&ear) as _));
     for restarts in 0..2 {
         let running = start(&watch);
         while ear.0.lock().len() <= restarts {
@@ -117,7 +124,7 @@ async fn a_restarted_watcher_tells_its_list_as_a_first_one() {
     assert_eq!(*ear.0.lock(), [true, true], "what the first had taken it may not have told");
 }
 
-/// Demands it so many times, a millisecond apart, waits until all of them are met, and gives the number of lists.
+/// Demands it so many times, a millisecond apart, waits until all demands are met, and returns the number of lists.
 async fn lists_for(watch: &Arc<Watch>, script: &Script, demands: usize) -> usize {
     let mut made = Vec::new();
     for _ in 0..demands {
@@ -133,7 +140,7 @@ async fn lists_for(watch: &Arc<Watch>, script: &Script, demands: usize) -> usize
 #[tokio::test(start_paused = true)]
 async fn a_list_is_not_cut_short_for_those_who_come_while_it_goes_on_and_they_share_the_next_one() {
     let (watch, script) = secrets(|| (500, false));
-    watch.assume_kind(Kind::core("Secret", "secrets", true));
+    watch.specify(of_secrets());
     script.take(Duration::from_secs(10));
     let running = start(&watch);
     listed(&watch).await;
@@ -145,7 +152,7 @@ async fn a_list_is_not_cut_short_for_those_who_come_while_it_goes_on_and_they_sh
 #[tokio::test(start_paused = true)]
 async fn those_who_come_shortly_after_each_other_share_a_list_however_quick_it_is() {
     let (watch, script) = secrets(|| (500, false));
-    watch.assume_kind(Kind::core("Secret", "secrets", true));
+    watch.specify(of_secrets());
     let running = start(&watch);
     listed(&watch).await;
     script.asked();
@@ -159,7 +166,7 @@ async fn those_who_come_shortly_after_each_other_share_a_list_however_quick_it_i
 async fn a_list_that_is_asked_for_after_a_lost_connection_is_made_once() {
     let (watch, script) = secrets(|| (500, false));
     let ear = Arc::new(Ear::default());
-    watch.follow(Arc::clone(&ear) as Arc<dyn Follower>);
+    watch.specify(WatchSpec::followed_by(Arc::clone(&ear) as _));
     let running = start(&watch);
     listed(&watch).await;
     assert!(watch.is_current());
@@ -182,10 +189,10 @@ async fn a_list_that_is_asked_for_after_a_lost_connection_is_made_once() {
 async fn who_came_first_waits_for_no_list_that_only_those_who_came_later_need() {
     let ((local, local_script), (remote, remote_script)) = (secrets(|| (500, false)), secrets(|| (500, false)));
     for (watch, script) in [(&local, &local_script), (&remote, &remote_script)] {
-        watch.assume_kind(Kind::core("Secret", "secrets", true));
+        watch.specify(of_secrets());
         script.take(Duration::from_millis(200));
     }
-    remote.list_after(&local);
+    remote.specify(WatchSpec { list_after: vec![Arc::clone(&local)], ..WatchSpec::default() });
     let running = [start(&local), start(&remote)];
     listed(&remote).await;
     let mut pairs = Vec::new();

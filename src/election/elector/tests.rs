@@ -51,6 +51,7 @@ impl Scene {
         );
         let me: Arc<str> = "me".into();
         let roll = Roll::new(Arc::clone(&me), Duration::from_secs(1), &watch);
+        watch.specified(roll.follows());
         let seat = Seat::new(&"databases".parse().unwrap(), Clock::Paused(Instant::now()));
         let elector = Arc::new(Elector {
             identity: me,

@@ -31,6 +31,7 @@ impl Scene {
         };
         let watch = Watch::new(id, cluster);
         let roll = Roll::new("me".into(), Duration::from_secs(1), &watch);
+        watch.specified(roll.follows());
         let wakes = (0..SECTIONS).map(|number| roll.wakes(&name(number))).collect();
         let (scope, _stop) = Scope::standalone("roll");
         let looking = tokio::spawn(Arc::clone(&roll).run(scope));

@@ -82,7 +82,9 @@ impl Harness {
 
     /// The section follows its watches, among these sections, and runs.
     fn begin(&mut self, sections: &[Arc<Section>]) {
-        self.section.follow(sections);
+        for (watch, spec) in self.section.follow(sections) {
+            watch.specified(spec);
+        }
         self.running = Some(self.section.begin());
         for section in sections {
             section.ran_with_these_settings();

@@ -377,7 +377,7 @@ impl PairReconciler {
                 (PairState::Failing, Outcome::Retry)
             }
             // Nobody's failure: whoever holds the section next begins with a list.
-            End::Failed(_, Error::Unclaimed(_)) => (PairState::Pending, Outcome::Wait),
+            End::Failed(_, Error::LeaseExpired(_)) => (PairState::Pending, Outcome::Wait),
             // Not a failure: the namespace goes first.
             End::Failed(_, Error::NamespaceTerminating { .. }) => {
                 (PairState::Pending, Outcome::RetryAfter(NAMESPACE_TERMINATES))
@@ -401,7 +401,7 @@ impl PairReconciler {
                             if section.permissions() == self.permissions { Outcome::Wait } else { Outcome::Retry }
                         }
                         Retry::After(delay) => Outcome::RetryAfter(delay),
-                        Retry::WhenClaimed => Outcome::Wait,
+                        Retry::WhenElected => Outcome::Wait,
                         Retry::Backoff | Retry::Reread | Retry::WhenAvailable => Outcome::Retry,
                     };
                     (PairState::Failing, outcome)

@@ -43,7 +43,7 @@ use self::protection::Sources;
 use self::run::Run;
 use self::watch_events::{Role, SectionFollower};
 use crate::actor::KeyMailbox;
-use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, ObjectKey, Store, Watch};
+use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, ObjectKey, Store, Watch, WatchSpec};
 use crate::config::SectionName;
 use crate::resource_sync::config::SyncConfig;
 use crate::resource_sync::index::Index;
@@ -148,31 +148,34 @@ impl Section {
         })
     }
 
-    /// Makes the section follow its watches, and know its peers. Before any actor starts.
-    pub fn follow(self: &Arc<Self>, peers: &[Arc<Section>]) {
+    /// Makes its peers known to the section. Returns what it requires of its watches. Before any actor starts.
+    #[must_use]
+    pub fn follow(self: &Arc<Self>, peers: &[Arc<Section>]) -> Vec<(Arc<Watch>, WatchSpec)> {
         // Once: all sections are there before any of them follows.
         let _ = self.peers.set(peers.to_vec());
         let watches = &self.watches;
         let follow = |watch: &Arc<Watch>, role: Role| {
-            watch.follow(Arc::new(SectionFollower { section: Arc::clone(self), role }));
+            let follower = SectionFollower { section: Arc::clone(self), role };
+            (Arc::clone(watch), WatchSpec::followed_by(Arc::new(follower)))
         };
-        follow(&watches.remote, Role::Remote);
-        follow(&watches.local, Role::Local);
-        follow(&watches.namespaces, Role::Namespaces);
-        watches.secrets.iter().for_each(|watch| follow(watch, Role::Secrets));
-        watches.remote_secrets.iter().for_each(|watch| follow(watch, Role::RemoteSecrets));
-        watches.remote.store().remember_terminated();
-        watches.remote.store().index_uids();
+        let (remote, spec) = follow(&watches.remote, Role::Remote);
         // A local object that the remote list does not have yet must not look as if its remote one were missing.
-        watches.remote.list_after(&watches.local);
+        let list_after = vec![Arc::clone(&watches.local)];
+        let spec = WatchSpec { remember_terminated: true, index_uids: true, list_after, ..spec };
+        let mut specs = vec![(remote, spec), follow(&watches.local, Role::Local)];
+        specs.push(follow(&watches.namespaces, Role::Namespaces));
+        specs.extend(watches.secrets.iter().map(|watch| follow(watch, Role::Secrets)));
+        specs.extend(watches.remote_secrets.iter().map(|watch| follow(watch, Role::RemoteSecrets)));
         if self.fence.is_some() {
             // What happens to a peer's pairs, its own process tells it alone.
             for peer in self.others_here() {
                 for (watch, side) in [(&peer.watches.remote, Side::Remote), (&peer.watches.local, Side::Local)] {
-                    watch.follow(Arc::new(PeerFollower { section: Arc::clone(self), peer: Arc::clone(&peer), side }));
+                    let follower = PeerFollower { section: Arc::clone(self), peer: Arc::clone(&peer), side };
+                    specs.push((Arc::clone(watch), WatchSpec::followed_by(Arc::new(follower))));
                 }
             }
         }
+        specs
     }
 
     /// What it knows, for a call that neither waits nor asks the section for anything: it would wait for itself.

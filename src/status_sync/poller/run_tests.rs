@@ -15,7 +15,7 @@ use super::state::PollerState;
 use super::{FamilyReport, KeyFollower, Poller, Shared};
 use crate::actor::{Scope, key_mailbox};
 use crate::cluster::watch::scripted::Script;
-use crate::cluster::{Cluster, ObjectKey, Watch, WatchId};
+use crate::cluster::{Cluster, ObjectKey, Watch, WatchId, WatchSpec};
 use crate::config::SectionName;
 use crate::db::{Database, DatabaseSource};
 use crate::state::{Keeper, Keeping, Owner};
@@ -111,7 +111,8 @@ async fn what_shows_while_no_pass_can_begin_is_kept_and_noted_after_the_next_wor
     let (scope, _drain) = Scope::standalone("poller");
     // The watch needs a follower; the keys that it shows are requested below.
     let (nobody, _) = key_mailbox(1);
-    poller.context.hub.target.follow(Arc::new(KeyFollower { namespace: String::new(), mailbox: nobody }));
+    let follower = Arc::new(KeyFollower { namespace: String::new(), mailbox: nobody });
+    poller.context.hub.target.specified(WatchSpec::followed_by(follower));
     let shown = ["a", "b", "c"].map(|name| ObjectKey::new("n", name));
     let now = Instant::now();
     let found =

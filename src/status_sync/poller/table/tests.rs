@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::actor::key_mailbox;
-use crate::cluster::{Cluster, Watch, WatchId};
+use crate::cluster::{Cluster, Watch, WatchId, WatchSpec};
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::poller::entry::REFUSED;
 use crate::status_sync::poller::follower::KeyFollower;
@@ -58,10 +58,10 @@ fn watch() -> Arc<Watch> {
     let spec = family_spec(StatusFamily::PlacementRules);
     let id = WatchId { projection: Some("status_sync"), ..WatchId::all(cluster.name().clone(), spec.target()) };
     let watch = Watch::new(id, cluster);
-    watch.project(projection(spec));
+    watch.specified(WatchSpec { projection: Some(projection(spec)), ..WatchSpec::default() });
     // The watch needs a follower; nobody reads the keys.
     let (mailbox, _) = key_mailbox(1);
-    watch.follow(Arc::new(KeyFollower { namespace: String::new(), mailbox }));
+    watch.specified(WatchSpec::followed_by(Arc::new(KeyFollower { namespace: String::new(), mailbox })));
     watch
 }
 
@@ -241,7 +241,7 @@ async fn an_object_that_appears_after_its_rows_are_gone_is_compared() {
 async fn an_object_is_compared_with_all_rows_of_its_name_and_a_row_without_an_object_with_nothing() {
     let watch = watch();
     let (mailbox, _inbox) = key_mailbox(8);
-    watch.follow(Arc::new(KeyFollower { namespace: String::new(), mailbox }));
+    watch.specified(WatchSpec::followed_by(Arc::new(KeyFollower { namespace: String::new(), mailbox })));
     let object =
         |name: &str, uid: u128| json!({"metadata": {"namespace": "n", "name": name, "uid": RowId(uid).to_string()}});
     watch.list(&[object("its", 1), object("of-two", 3), object("another", 5), object("without-a-row", 6)]).await;
