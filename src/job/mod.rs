@@ -7,6 +7,7 @@ pub mod check;
 pub mod command;
 mod config;
 mod list;
+pub mod mass_change;
 pub mod permission;
 mod role;
 

@@ -13,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::Section;
 use crate::cluster::{Cluster, Identity, Object, ObjectKey, Replaced};
 use crate::config::ClusterName;
+use crate::job::mass_change;
 use crate::resource_sync::index::clusters::{FOR_GOOD, Seen};
 use crate::resource_sync::index::phase::Mode;
 use crate::resource_sync::rules::elsewhere::{Clusters, Elsewhere, KnownCluster};
@@ -20,9 +21,6 @@ use crate::resource_sync::rules::guard::WINDOW;
 use crate::resource_sync::rules::marks::NamespaceOwner;
 use crate::resource_sync::rules::ownership;
 use crate::state::Identities;
-
-/// So many pairs may always lack their local object.
-const ALWAYS: usize = 10;
 
 /// Whether a section may act.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -173,8 +171,11 @@ impl Section {
             });
             missing += usize::from(!is_there);
         }
-        let is_too_many = missing > ALWAYS.max(pairs / 10) || (pairs >= 2 && missing == pairs);
-        is_too_many.then(|| Objection::LocalObjectsMissing { cluster: self.config.local.clone(), missing, pairs })
+        mass_change::is_mass(missing, pairs).then(|| Objection::LocalObjectsMissing {
+            cluster: self.config.local.clone(),
+            missing,
+            pairs,
+        })
     }
 
     /// Nothing that looks like a deletion may be taken for one: the credentials have changed, and nothing says that the

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
+use crate::job::mass_change;
+
 /// So many further passes have to agree on a clearing that is held.
 const AGREEING_PASSES: u32 = 3;
-/// One pass may always clear this many.
-const ALWAYS: usize = 10;
 
 /// Decides what a pass may clear.
 #[derive(Debug)]
@@ -29,10 +29,9 @@ impl<I: Eq + Hash + Clone> Guard<I> {
     /// each other within moments, and would all see the state between two transactions of a client that fills the
     /// tables anew.
     pub fn admit(&mut self, candidates: Vec<I>, objects: usize, counts: bool) -> Vec<I> {
-        let limit = ALWAYS.max(objects / 10);
         // An approval covers what was held when it was given. It is used up even if it turns out not to be needed.
         let approved = std::mem::take(&mut self.approved);
-        if approved || candidates.len() <= limit {
+        if approved || candidates.len() <= mass_change::limit(objects) {
             self.held.clear();
             return candidates;
         }

@@ -7,8 +7,7 @@
 
 use std::collections::BTreeMap;
 
-/// This many objects may always have other UIDs than their rows.
-const ALWAYS: usize = 10;
+use crate::job::mass_change;
 
 /// The result of comparing rows of `spec` with the objects on the hub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +21,7 @@ pub struct Compared {
 impl Compared {
     /// Whether the objects belong to another cluster.
     fn is_another(self) -> bool {
-        self.others > ALWAYS.max(self.objects / 10) || (self.others >= 2 && self.others == self.objects)
+        mass_change::is_mass(self.others, self.objects)
     }
 
     fn with(self, more: Self) -> Self {
