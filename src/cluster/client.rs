@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::Verb;
 use super::access::AccessRequest;
-use super::connection::{Connection, PARTIAL_METADATA, Request};
+use super::connection::{Connection, PARTIAL_METADATA};
 use super::denied_permissions::DeniedPermissions;
 use super::error::{Asked, Error};
 use super::fence::{Claim, Fence, Guard};
@@ -23,6 +23,7 @@ use super::identity::Identity;
 use super::kind::Kind;
 use super::limiter::{Answer, Limiter};
 use super::object::{Decoded, Object, ObjectKey};
+use super::request::{JSON, Payload, Request};
 use crate::config::{ClusterConfig, ClusterName};
 use crate::telemetry::{ClusterStanding, ClusterState};
 
@@ -395,16 +396,7 @@ impl Cluster {
 
     /// Reads one object, as it is now; `None` where the API server says that there is no such object.
     pub async fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Option<Object>, Error> {
-        let request = Request {
-            verb: Verb::Get,
-            kind,
-            key,
-            subresource: "",
-            content_type: "application/json",
-            body: Vec::new(),
-            manager: None,
-        };
-        match self.send::<Decoded>(request, "application/json").await {
+        match self.send::<Decoded>(Request::get(kind, key), JSON).await {
             Ok(decoded) => Ok(Some(decoded.into_object())),
             Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -435,16 +427,7 @@ impl Cluster {
             "propagationPolicy": policy,
             "preconditions": {"uid": &*object.uid, "resourceVersion": &*object.resource_version},
         });
-        let request = Request {
-            verb: Verb::Delete,
-            kind,
-            key: &object.key,
-            subresource: "",
-            content_type: "application/json",
-            body: body.to_string().into_bytes(),
-            manager: None,
-        };
-        match self.write(request).await {
+        match self.write(Request::new(Verb::Delete, kind, &object.key, Payload::json(&body))).await {
             Err(Error::NotFound { .. }) => Ok(Written::default()),
             result => result,
         }
@@ -452,7 +435,7 @@ impl Cluster {
 
     /// Reads a path that names no object (discovery, version).
     pub(super) async fn fetch<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
-        self.fetch_as(path, "application/json").await
+        self.fetch_as(path, JSON).await
     }
 
     /// Reads a path that names no object, as this media type.
@@ -468,8 +451,8 @@ impl Cluster {
         let connection = self.ready_connection()?;
         let asked = Asked { cluster: &self.shared.name, verb: Verb::Create, resource: path, name: None };
         let request = http::Request::post(path)
-            .header(ACCEPT, "application/json")
-            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, JSON)
+            .header(CONTENT_TYPE, JSON)
             .body(Body::from(body.to_string().into_bytes()));
         self.exchange(&connection, request, &asked, self.shared.config.request_timeout, self.guard.claim()?).await
     }

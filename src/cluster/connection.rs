@@ -21,8 +21,7 @@ use super::Verb;
 use super::bearer::Bearer;
 use super::error::{Asked, Error, NO_STATUS};
 use super::fence::{Claim, Expired, Guard};
-use super::kind::Kind;
-use super::object::ObjectKey;
+use super::request::Request;
 use super::stack::{self, Answer, LARGEST_REFUSAL, Settings, Transport};
 use crate::config::ClusterName;
 use crate::http::BearerToken;
@@ -37,66 +36,6 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(1);
 const LARGEST_OBJECT: usize = 16 << 20;
 /// Bytes of any other reply: discovery, a page of metadata.
 const LARGEST_LIST: usize = 64 << 20;
-
-/// One request for one object or collection.
-pub struct Request<'a> {
-    /// What it does.
-    pub verb: Verb,
-    /// The kind.
-    pub kind: &'a Kind,
-    /// Namespace and name; for a create the name is the new object's.
-    pub key: &'a ObjectKey,
-    /// Subresource, or empty.
-    pub subresource: &'static str,
-    /// Media type of the body.
-    pub content_type: &'static str,
-    /// The body.
-    pub body: Vec<u8>,
-    /// Field manager, for writes.
-    pub manager: Option<&'a str>,
-}
-
-impl Request<'_> {
-    /// `plural.group`, with `/subresource`.
-    pub(super) fn full_resource(&self) -> String {
-        let resource = self.kind.full_resource();
-        if self.subresource.is_empty() { resource } else { format!("{resource}/{}", self.subresource) }
-    }
-
-    /// The HTTP message, whose reply is asked for as `accept`.
-    pub(super) fn into_message(self, accept: &'static str) -> Result<http::Request<Body>, http::Error> {
-        let mut path = match self.verb {
-            Verb::Create => self.kind.collection_path(&self.key.namespace),
-            _ => self.kind.object_path(self.key),
-        };
-        if !self.subresource.is_empty() {
-            path.push('/');
-            path.push_str(self.subresource);
-        }
-        // With the server's default it names each unknown field in a header of its own, and with more than about 93 of them
-        // the reply has more headers than hyper takes: what was written would look like a lost connection.
-        if matches!(self.verb, Verb::Create | Verb::Update | Verb::Patch) {
-            path.push_str("?fieldValidation=Ignore");
-            if let Some(manager) = self.manager {
-                path.push_str("&fieldManager=");
-                path.push_str(manager);
-            }
-        }
-        let method = match self.verb {
-            Verb::Create => http::Method::POST,
-            Verb::Update => http::Method::PUT,
-            Verb::Patch => http::Method::PATCH,
-            Verb::Delete => http::Method::DELETE,
-            Verb::Get | Verb::List | Verb::Watch => http::Method::GET,
-        };
-        http::Request::builder()
-            .method(method)
-            .uri(path)
-            .header(ACCEPT, accept)
-            .header(CONTENT_TYPE, self.content_type)
-            .body(Body::from(self.body))
-    }
-}
 
 /// A client and the name that its errors give. Clones share the client's connections, and the fence.
 #[derive(Clone)]
@@ -347,14 +286,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::Cluster;
+    use crate::cluster::request::Payload;
+    use crate::cluster::{Cluster, Kind, ObjectKey};
 
     const DEADLINE: Duration = Duration::from_secs(10);
-
-    fn write<'a>(verb: Verb, kind: &'a Kind, key: &'a ObjectKey) -> Request<'a> {
-        let (subresource, content_type) = ("", "application/json");
-        Request { verb, kind, key, subresource, content_type, body: Vec::new(), manager: Some("towline") }
-    }
 
     /// What comes of a write that is answered so.
     async fn answered(code: u16, body: Value) -> Result<Value, Error> {
@@ -362,7 +297,7 @@ mod tests {
         script.answer(move |_| (code, body.clone()));
         let (kind, key) = (Kind::core("Secret", "secrets", true), ObjectKey::new("team", "orders"));
         let connection = cluster.session().unwrap().connection;
-        connection.send(write(Verb::Patch, &kind, &key), PARTIAL_METADATA, DEADLINE).await
+        connection.send(Request::patch(&kind, &key, Payload::none()).by("towline"), PARTIAL_METADATA, DEADLINE).await
     }
 
     #[tokio::test]
@@ -381,14 +316,5 @@ mod tests {
         assert_eq!(error.to_string(), format!("server error (502): {NO_STATUS}"));
         let error = answered(502, json!({"kind": "Status", "message": "told"})).await.unwrap_err();
         assert_eq!(error.to_string(), "server error (502): told");
-    }
-
-    #[test]
-    fn a_write_asks_for_no_warning_about_each_unknown_field() {
-        let (kind, key) = (Kind::core("Secret", "secrets", true), ObjectKey::new("team", "orders"));
-        for verb in [Verb::Create, Verb::Update, Verb::Patch] {
-            let message = write(verb, &kind, &key).into_message(PARTIAL_METADATA).unwrap();
-            assert_eq!(message.uri().query(), Some("fieldValidation=Ignore&fieldManager=towline"));
-        }
     }
 }

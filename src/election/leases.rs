@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::record::{self, Record, SeatRecord, Taking};
-use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Propagation, Request, Verb, Written};
+use crate::cluster::{
+    Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Payload, Propagation, Request, Verb, Written,
+};
 use crate::config::{ElectionConfig, SectionName};
 
 /// The part of a lease that a request other than a renewal may take.
@@ -44,17 +46,8 @@ impl Leases {
     }
 
     async fn write(&self, cluster: &Cluster, verb: Verb, name: &str, body: &Value) -> Result<Written, Error> {
-        let content_type = if verb == Verb::Patch { "application/merge-patch+json" } else { "application/json" };
-        let request = Request {
-            verb,
-            kind: &self.kind,
-            key: &self.key(name),
-            subresource: "",
-            content_type,
-            body: body.to_string().into_bytes(),
-            manager: (verb != Verb::Delete).then_some(FIELD_MANAGER),
-        };
-        cluster.write(request).await
+        let payload = if verb == Verb::Patch { Payload::merge_patch(body) } else { Payload::json(body) };
+        cluster.write(Request::new(verb, &self.kind, &self.key(name), payload).by(FIELD_MANAGER)).await
     }
 
     /// Takes a section that is as `taking` says; the reply's version is that of the new term.

@@ -43,7 +43,7 @@ pub(super) type Verified = Result<bool, Error>;
 /// Verifies credentials by reading the lease. They work if the hub returns the lease, and also if it answers that there
 /// is none.
 pub(super) async fn verify(target: Arc<Target>, hub: Arc<Hub>, deadline: Duration, urgency: Urgency) -> Verified {
-    let request = || target.request(Verb::Get, "application/json", Vec::new());
+    let request = || Request::get(&target.kind, &target.key);
     match hub.send::<IgnoredAny>(request, PARTIAL_METADATA, deadline, urgency, target.fence.as_ref()).await.answer {
         Ok(IgnoredAny) => Ok(true),
         Err(Error::NotFound { .. }) => Ok(false),
@@ -132,23 +132,18 @@ impl Target {
         Self { config, key, holder, kind: Kind::lease(), fence }
     }
 
-    fn request(&self, verb: Verb, content_type: &'static str, body: Vec<u8>) -> Request<'_> {
-        let manager = (verb != Verb::Get).then_some(FIELD_MANAGER);
-        Request { verb, kind: &self.kind, key: &self.key, subresource: "", content_type, body, manager }
-    }
-
     async fn send(&self, hub: &Hub, step: &Step, take: bool, updates: bool, deadline: Duration) -> Exchange<Value> {
-        let (verb, content_type) = match step {
-            Step::Patch => (Verb::Patch, "application/merge-patch+json"),
-            Step::Create => (Verb::Create, "application/json"),
-            Step::Read => (Verb::Get, "application/json"),
-            Step::Update(_) => (Verb::Update, "application/json"),
+        let verb = match step {
+            Step::Patch => Verb::Patch,
+            Step::Create => Verb::Create,
+            Step::Read => Verb::Get,
+            Step::Update(_) => Verb::Update,
         };
         // An update needs the complete last reply; a patch needs no reply.
         let accept = if updates || *step == Step::Read { "application/json" } else { PARTIAL_METADATA };
         let request = || {
             let stamp = Stamp { config: &self.config, holder: &self.holder, at: SystemTime::now(), take };
-            self.request(verb, content_type, stamp.body(step))
+            Request::new(verb, &self.kind, &self.key, stamp.payload(step)).by(FIELD_MANAGER)
         };
         hub.send(request, accept, deadline, Urgency::InTurn, self.fence.as_ref()).await
     }

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::config::LeaseConfig;
+use crate::cluster::Payload;
 
 /// Most requests of one renewal. It is enough for a lease that is missing, then created by another client, then
 /// changed, and once more.
@@ -128,26 +129,23 @@ impl Stamp<'_> {
     }
 
     /// The body of a request.
-    pub(super) fn body(&self, step: &Step) -> Vec<u8> {
+    pub(super) fn payload(&self, step: &Step) -> Payload {
         match step {
             // This body is sent once a period for every lease. It is formatted by hand, since no value needs escaping.
-            Step::Patch if !self.take => format!(
+            Step::Patch if !self.take => Payload::merge_patch(&format_args!(
                 "{{\"spec\":{{\"leaseDurationSeconds\":{},\"renewTime\":\"{}\"}}}}",
                 Self::seconds(self.config.duration),
                 self.time()
-            )
-            .into_bytes(),
-            Step::Patch => json!({"spec": self.spec(true)}).to_string().into_bytes(),
-            Step::Create => json!({
+            )),
+            Step::Patch => Payload::merge_patch(&json!({"spec": self.spec(true)})),
+            Step::Create => Payload::json(&json!({
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
                 "metadata": {"name": self.config.lease_name, "namespace": self.config.lease_namespace},
                 "spec": self.spec(true),
-            })
-            .to_string()
-            .into_bytes(),
-            Step::Read => Vec::new(),
-            Step::Update(lease) => self.updated(lease).to_string().into_bytes(),
+            })),
+            Step::Read => Payload::none(),
+            Step::Update(lease) => Payload::json(&self.updated(lease)),
         }
     }
 
@@ -249,12 +247,13 @@ mod tests {
     #[test]
     fn a_renewal_writes_two_fields_and_acquiring_two_more() {
         let config = config();
-        let text = |take| String::from_utf8(stamp(&config, take).body(&Step::Patch)).expect("text");
+        let text = |take| stamp(&config, take).payload(&Step::Patch).parts().1.to_owned();
         assert_eq!(text(false), r#"{"spec":{"leaseDurationSeconds":30,"renewTime":"2023-11-14T22:13:20.123456Z"}}"#);
         let taken: Value = serde_json::from_str(&text(true)).expect("JSON");
         assert_eq!(taken["spec"]["holderIdentity"], "add-on-0");
         assert_eq!(taken["spec"]["acquireTime"], "2023-11-14T22:13:20.123456Z");
-        let created: Value = serde_json::from_slice(&stamp(&config, false).body(&Step::Create)).expect("JSON");
+        let created: Value =
+            serde_json::from_str(stamp(&config, false).payload(&Step::Create).parts().1).expect("JSON");
         assert_eq!(created["spec"]["holderIdentity"], "add-on-0", "a new lease has a holder");
     }
 
@@ -266,7 +265,7 @@ mod tests {
             "spec": {"holderIdentity": "someone", "leaseTransitions": 3, "renewTime": "old"},
         });
         let body: Value =
-            serde_json::from_slice(&stamp(&config, false).body(&Step::Update(Box::new(read)))).expect("JSON");
+            serde_json::from_str(stamp(&config, false).payload(&Step::Update(Box::new(read))).parts().1).expect("JSON");
         assert_eq!(body["metadata"], json!({"resourceVersion": "7", "labels": {"a": "b"}}));
         assert_eq!(body["spec"]["leaseTransitions"], 3);
         assert_eq!(body["spec"]["holderIdentity"], "someone");

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::json;
 
 use crate::cluster::object::is_of_towline;
-use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, Object, ObjectKey, Request, Verb};
+use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, Object, ObjectKey, Payload, Request};
 use crate::config::{ClusterName, ResourceId};
 use crate::job::Config;
 use crate::job::check::{reach, say};
@@ -321,15 +321,7 @@ async fn take_off(
         {
             patch.push(json!({"op": "remove", "path": format!("/metadata/annotations/{}", escape(&mark))}));
         }
-        let request = Request {
-            verb: Verb::Patch,
-            kind,
-            key,
-            subresource: "",
-            content_type: "application/json-patch+json",
-            body: json!(patch).to_string().into_bytes(),
-            manager: Some(FIELD_MANAGER),
-        };
+        let request = Request::patch(kind, key, Payload::json_patch(&json!(patch))).by(FIELD_MANAGER);
         match cluster.write(request).await {
             Ok(_) => return Ok(Outcome::Released),
             Err(Error::NotFound { .. }) => return Ok(Outcome::Gone),

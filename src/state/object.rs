@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::content::{Document, LONGEST, Unreadable};
-use crate::cluster::{AccessRequest, Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Request, Verb};
+use crate::cluster::{AccessRequest, Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Payload, Request, Verb};
 use crate::config::SectionName;
 
 /// The annotation by which an object is known as a section's state; its value is the section's name.
@@ -96,25 +96,17 @@ pub(super) async fn write(
         return Err(Error::Rejected { code: 413, reason: "TooLarge".into(), message });
     }
     let key = key(section, namespace);
-    let (verb, content_type, body) = if let Some(version) = version {
+    let kind = kind();
+    let request = if let Some(version) = version {
         let body = json!({"metadata": {"resourceVersion": version}, "data": {DATA: text}});
-        (Verb::Patch, "application/merge-patch+json", body)
+        Request::patch(&kind, &key, Payload::merge_patch(&body))
     } else {
         let metadata = json!({
             "name": &*key.name, "namespace": &*key.namespace, "annotations": {MARK: section.as_str()},
             "labels": {"app.kubernetes.io/managed-by": FIELD_MANAGER},
         });
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {DATA: text}});
-        (Verb::Create, "application/json", body)
+        Request::create(&kind, &key, &body)
     };
-    let request = Request {
-        verb,
-        kind: &kind(),
-        key: &key,
-        subresource: "",
-        content_type,
-        body: body.to_string().into_bytes(),
-        manager: Some(FIELD_MANAGER),
-    };
-    Ok(cluster.write(request).await?.resource_version)
+    Ok(cluster.write(request.by(FIELD_MANAGER)).await?.resource_version)
 }

@@ -5,17 +5,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::{Cluster, Error, Kind, Object, ObjectKey, Propagation, Request, Verb, Written};
+use crate::cluster::{Error, Kind, Object, ObjectKey, Payload, Propagation, Request, Verb, Written};
 use crate::resource_sync::config::PropagationPolicy;
 use crate::resource_sync::rules::former::{Place, Renewal};
 use crate::resource_sync::rules::patch::{escape, replace_version};
 use crate::resource_sync::rules::plan::{Namespace, Observed, Step};
 use crate::resource_sync::rules::secrets;
 use crate::resource_sync::section::Section;
-
-const JSON_PATCH: &str = "application/json-patch+json";
-const MERGE_PATCH: &str = "application/merge-patch+json";
-const JSON: &str = "application/json";
 
 /// Carries out a step; the reply tells the object's new version.
 pub(crate) async fn execute(section: &Section, step: &Step, observed: &Observed) -> Result<Written, Error> {
@@ -32,8 +28,7 @@ pub(crate) async fn execute(section: &Section, step: &Step, observed: &Observed)
             let local = act.local()?;
             let kind = act.local_kind()?;
             let body = change.json_patch(local);
-            let manager = section.policy().manager();
-            patch(section.local_cluster(), &kind, &local.key, "", JSON_PATCH, &body, &manager).await
+            act.write_local(Request::patch(&kind, &local.key, Payload::json_patch(&body))).await
         }
         Step::RenewMarks(renewal) => act.renew_marks(renewal).await,
         Step::NoteGenerations { remote, local } => {
@@ -54,12 +49,12 @@ pub(crate) async fn execute(section: &Section, step: &Step, observed: &Observed)
             }
             // The UID: generations of one object must not be noted on another of the same name.
             let metadata = json!({"uid": &*act.remote()?.uid, "annotations": annotations});
-            act.patch_remote("", MERGE_PATCH, &json!({"metadata": metadata})).await
+            act.patch_remote("", Payload::merge_patch(&json!({"metadata": metadata}))).await
         }
         Step::NoteError(error) => {
             let annotations = json!({&*section.policy().marks.sync_error: error.as_deref()});
             let metadata = json!({"uid": &*act.remote()?.uid, "annotations": annotations});
-            act.patch_remote("", MERGE_PATCH, &json!({"metadata": metadata})).await
+            act.patch_remote("", Payload::merge_patch(&json!({"metadata": metadata}))).await
         }
         Step::DeleteLocal => {
             let local = act.local()?;
@@ -120,16 +115,15 @@ impl Act<'_> {
         }
     }
 
-    async fn patch_remote(
-        &self,
-        subresource: &'static str,
-        content_type: &'static str,
-        body: &Value,
-    ) -> Result<Written, Error> {
+    async fn patch_remote(&self, subresource: &'static str, patch: Payload) -> Result<Written, Error> {
         let kind = self.remote_kind()?;
-        let key = &self.remote()?.key;
-        patch(self.section.remote_cluster(), &kind, key, subresource, content_type, body, self.section.remote_manager())
-            .await
+        let request = Request::patch(&kind, &self.remote()?.key, patch).on(subresource);
+        self.section.remote_cluster().write(request.by(self.section.remote_manager())).await
+    }
+
+    /// On the local cluster every section writes under a field manager of its own.
+    async fn write_local(&self, request: Request<'_>) -> Result<Written, Error> {
+        self.section.local_cluster().write(request.by(&self.section.policy().manager())).await
     }
 
     /// Guarded: the record of field managers is read first, and must be that of the object as it was observed.
@@ -137,7 +131,8 @@ impl Act<'_> {
         let policy = self.section.policy();
         let (cluster, kind, object) = match (renewal.place, &self.observed.namespace) {
             (Place::Remote, _) => {
-                return self.patch_remote("", JSON_PATCH, &renewal.json_patch(self.remote()?, None, policy)).await;
+                let patch = renewal.json_patch(self.remote()?, None, policy);
+                return self.patch_remote("", Payload::json_patch(&patch)).await;
             }
             (Place::Local, _) => (self.section.local_cluster(), self.local_kind()?, self.local()?),
             (Place::Namespace, Namespace::Present { object, .. }) => {
@@ -147,7 +142,7 @@ impl Act<'_> {
         };
         let managers = if renewal.managers { cluster.managed_fields(&kind, object).await? } else { Vec::new() };
         let body = renewal.json_patch(object, Some(&managers), policy);
-        patch(cluster, &kind, &object.key, "", JSON_PATCH, &body, &policy.manager()).await
+        self.write_local(Request::patch(&kind, &object.key, Payload::json_patch(&body))).await
     }
 
     async fn add_finalizer(&self) -> Result<Written, Error> {
@@ -163,7 +158,7 @@ impl Act<'_> {
         if let Some(uid) = self.observed.holder_to_note(policy) {
             operations.push(annotate(remote, &policy.marks.local_cluster, &uid));
         }
-        self.patch_remote("", JSON_PATCH, &Value::Array(operations)).await
+        self.patch_remote("", Payload::json_patch(&Value::Array(operations))).await
     }
 
     async fn remove_finalizer(&self) -> Result<Written, Error> {
@@ -187,7 +182,7 @@ impl Act<'_> {
         if let Some(note) = self.observed.holder_to_leave(policy) {
             operations.push(annotate(remote, &marks.local_cluster, &note));
         }
-        match self.patch_remote("", JSON_PATCH, &Value::Array(operations)).await {
+        match self.patch_remote("", Payload::json_patch(&Value::Array(operations))).await {
             // Somebody else took it off, and the object went.
             Err(Error::NotFound { .. }) => Ok(Written::default()),
             result => result,
@@ -200,7 +195,7 @@ impl Act<'_> {
             Some(status) => json!({"op": "add", "path": "/status", "value": status.value()}),
             None => json!({"op": "remove", "path": "/status"}),
         };
-        self.patch_remote(subresource, JSON_PATCH, &json!([operation])).await
+        self.patch_remote(subresource, Payload::json_patch(&json!([operation]))).await
     }
 
     async fn upload_secret(&self, name: &str) -> Result<Written, Error> {
@@ -210,18 +205,9 @@ impl Act<'_> {
         let key = ObjectKey::new(Arc::clone(&remote.key.namespace), self.section.mapping().remote_secret_name(name));
         let kind = self.remote_kind()?;
         let body = secrets::remote_body(secret, &key, remote, &kind, &self.section.policy().marks);
-        self.section
-            .remote_cluster()
-            .write(Request {
-                verb: Verb::Update,
-                kind: &secret_kind(),
-                key: &key,
-                subresource: "",
-                content_type: JSON,
-                body: body.to_string().into_bytes(),
-                manager: Some(self.section.remote_manager()),
-            })
-            .await
+        let secret_kind = secret_kind();
+        let request = Request::new(Verb::Update, &secret_kind, &key, Payload::json(&body));
+        self.section.remote_cluster().write(request.by(self.section.remote_manager())).await
     }
 
     async fn note_secret_hash(&self, name: &str) -> Result<Written, Error> {
@@ -234,8 +220,7 @@ impl Act<'_> {
         }
         annotations.insert(marks.uploaded_hash.to_string(), json!(&*secret.hash));
         let body = json!({"metadata": {"annotations": annotations}});
-        let manager = self.section.policy().manager();
-        patch(self.section.local_cluster(), &secret_kind(), &secret.object.key, "", MERGE_PATCH, &body, &manager).await
+        self.write_local(Request::patch(&secret_kind(), &secret.object.key, Payload::merge_patch(&body))).await
     }
 
     async fn create_namespace(&self) -> Result<Written, Error> {
@@ -247,7 +232,7 @@ impl Act<'_> {
             "kind": "Namespace",
             "metadata": {"name": &*key.name, "annotations": annotations},
         });
-        self.create(&namespaces(), &key, &body).await
+        self.write_local(Request::create(&namespaces(), &key, &body)).await
     }
 
     async fn release_namespace(&self) -> Result<Written, Error> {
@@ -258,8 +243,7 @@ impl Act<'_> {
         let annotations: Map<String, Value> =
             marks.on_namespace().into_iter().flat_map(names).map(|mark| (mark.to_string(), Value::Null)).collect();
         let body = json!({"metadata": {"annotations": annotations}});
-        let manager = self.section.policy().manager();
-        patch(self.section.local_cluster(), &namespaces(), &key, "", MERGE_PATCH, &body, &manager).await
+        self.write_local(Request::patch(&namespaces(), &key, Payload::merge_patch(&body))).await
     }
 
     async fn create_local(&self) -> Result<Written, Error> {
@@ -283,20 +267,7 @@ impl Act<'_> {
         body.insert("apiVersion".into(), json!(kind.resource.api_version));
         body.insert("kind".into(), json!(kind.resource.kind));
         body.insert("metadata".into(), metadata);
-        self.create(&kind, key, &Value::Object(body)).await
-    }
-
-    async fn create(&self, kind: &Kind, key: &ObjectKey, body: &Value) -> Result<Written, Error> {
-        let request = Request {
-            verb: Verb::Create,
-            kind,
-            key,
-            subresource: "",
-            content_type: JSON,
-            body: body.to_string().into_bytes(),
-            manager: Some(&self.section.policy().manager()),
-        };
-        self.section.local_cluster().write(request).await
+        self.write_local(Request::create(&kind, key, &Value::Object(body))).await
     }
 }
 
@@ -311,25 +282,4 @@ fn annotate(object: &Object, key: &str, value: &str) -> Value {
 /// Labels or annotations as a request has them.
 fn map(keys: BTreeMap<Arc<str>, Arc<str>>) -> Map<String, Value> {
     keys.into_iter().map(|(key, value)| (key.to_string(), json!(&*value))).collect()
-}
-
-async fn patch(
-    cluster: &Cluster,
-    kind: &Kind,
-    key: &ObjectKey,
-    subresource: &'static str,
-    content_type: &'static str,
-    body: &Value,
-    manager: &str,
-) -> Result<Written, Error> {
-    let request = Request {
-        verb: Verb::Patch,
-        kind,
-        key,
-        subresource,
-        content_type,
-        body: body.to_string().into_bytes(),
-        manager: Some(manager),
-    };
-    cluster.write(request).await
 }

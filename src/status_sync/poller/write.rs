@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use super::entry::Version;
-use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, ListMoment, Object, ObjectKey, Propagation, Request, Verb};
+use crate::cluster::{
+    Cluster, Error, FIELD_MANAGER, Kind, ListMoment, Object, ObjectKey, Payload, Propagation, Request, Verb,
+};
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::rules::families::Fields;
 use crate::status_sync::rules::plan::{Change, body_of_new, patch};
 use crate::status_sync::rules::{Digest, FamilySpec, Home};
 use crate::status_sync::standing::HubStanding;
 
-/// A change as it is sent to the API server. Bodies are kept as text while they wait for a permit or an answer: as
-/// values, the fields of one policy take ten times as much memory.
+/// A change as it is sent to the API server.
 #[derive(Debug)]
 pub(super) struct Prepared {
     key: ObjectKey,
@@ -23,7 +24,7 @@ pub(super) struct Prepared {
 /// One request.
 #[derive(Debug)]
 enum Step {
-    Send { verb: Verb, subresource: &'static str, content_type: &'static str, body: Vec<u8> },
+    Send { verb: Verb, subresource: &'static str, payload: Payload },
     Delete(Arc<Object>),
 }
 
@@ -48,12 +49,8 @@ pub(super) fn prepare(kind: &Kind, spec: &FamilySpec, changes: Vec<Change>) -> V
             }
             Change::Create { .. } => {
                 let body = body_of_new(spec, &change, &kind.resource.api_version, &kind.resource.kind);
-                let mut steps = vec![Step::Send {
-                    verb: Verb::Create,
-                    subresource: "",
-                    content_type: "application/json",
-                    body: body.map(|body| body.to_string().into_bytes()).unwrap_or_default(),
-                }];
+                let payload = body.map_or_else(Payload::none, |body| Payload::json(&body));
+                let mut steps = vec![Step::Send { verb: Verb::Create, subresource: "", payload }];
                 if let (Home::Status, Change::Create { fields, .. }) = (spec.home, change) {
                     steps.push(patching(kind, spec, fields, None));
                 }
@@ -66,9 +63,8 @@ pub(super) fn prepare(kind: &Kind, spec: &FamilySpec, changes: Vec<Change>) -> V
 }
 
 fn patching(kind: &Kind, spec: &FamilySpec, fields: Fields, only: Option<&str>) -> Step {
-    let (content_type, body) = patch(spec, fields, only);
     let subresource = if spec.home == Home::Status && kind.status_subresource { "status" } else { "" };
-    Step::Send { verb: Verb::Patch, subresource, content_type, body: body.to_string().into_bytes() }
+    Step::Send { verb: Verb::Patch, subresource, payload: patch(spec, fields, only) }
 }
 
 /// Sends the requests one after the other, and stops at the first that fails. It asks right before each request whether
@@ -105,10 +101,9 @@ pub(super) async fn send_all(
 
 async fn send(cluster: &Cluster, kind: &Kind, key: &ObjectKey, step: Step) -> Result<Arc<str>, Error> {
     match step {
-        Step::Send { verb, subresource, content_type, body } => {
-            let manager = Some(FIELD_MANAGER);
-            let request = Request { verb, kind, key, subresource, content_type, body, manager };
-            Ok(cluster.write(request).await?.resource_version)
+        Step::Send { verb, subresource, payload } => {
+            let request = Request::new(verb, kind, key, payload).on(subresource);
+            Ok(cluster.write(request.by(FIELD_MANAGER)).await?.resource_version)
         }
         Step::Delete(object) => {
             cluster.delete(kind, &object, Propagation::Background).await?;

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::digest::Digest;
 use super::families::Fields;
 use super::family::{FamilySpec, HOSTING_LABEL, Home, PLACEMENT_LABEL, Shape};
-use crate::cluster::{Object, ObjectKey};
+use crate::cluster::{Object, ObjectKey, Payload};
 
 /// Longest value of a label.
 const LONGEST_LABEL: usize = 63;
@@ -273,19 +273,19 @@ pub fn body_of_new(spec: &FamilySpec, change: &Change, api_version: &str, kind: 
     Some(Value::Object(body))
 }
 
-/// The patch that sets our fields, with its media type.
+/// The patch that sets our fields.
 ///
 /// Fields of a status are set by a merge patch, which works with and without an existing status. They are lists and
 /// scalars, which a merge replaces as a whole. Fields of the root may be objects, which a merge would combine with the
 /// existing values: a JSON patch replaces them, and removes a field that may be absent by adding it first. With a UID
 /// in `only` it is a JSON patch that first tests the UID; the whole status of such an object is ours.
-pub fn patch(spec: &FamilySpec, mut fields: Fields, only: Option<&str>) -> (&'static str, Value) {
+pub fn patch(spec: &FamilySpec, mut fields: Fields, only: Option<&str>) -> Payload {
     let mut operations: Vec<Value> =
         only.iter().map(|uid| json!({"op": "test", "path": "/metadata/uid", "value": uid})).collect();
     match spec.home {
         Home::Status if only.is_some() => {
             operations.push(json!({"op": "add", "path": "/status", "value": fields}));
-            ("application/json-patch+json", Value::Array(operations))
+            Payload::json_patch(&Value::Array(operations))
         }
         Home::Status => {
             let status: Map<String, Value> = spec
@@ -293,7 +293,7 @@ pub fn patch(spec: &FamilySpec, mut fields: Fields, only: Option<&str>) -> (&'st
                 .iter()
                 .map(|name| ((*name).to_owned(), fields.remove(name).unwrap_or(Value::Null)))
                 .collect();
-            ("application/merge-patch+json", json!({"status": status}))
+            Payload::merge_patch(&json!({"status": status}))
         }
         Home::Root => {
             for name in spec.fields {
@@ -305,7 +305,7 @@ pub fn patch(spec: &FamilySpec, mut fields: Fields, only: Option<&str>) -> (&'st
                     operations.push(json!({"op": "remove", "path": path}));
                 }
             }
-            ("application/json-patch+json", Value::Array(operations))
+            Payload::json_patch(&Value::Array(operations))
         }
     }
 }

@@ -70,15 +70,15 @@ fn without_rows_the_fields_go_and_a_number_becomes_zero() {
     let planned = plan(StatusFamily::Policies, vec![], Some(policy), vec![]);
     let Some(Change::Patch { fields, .. }) = planned.changes.first() else { panic!("{planned:?}") };
     assert_eq!(
-        patch(&family_spec(StatusFamily::Policies), fields.clone(), None).1,
-        json!({"status": {"compliant": null, "status": null}})
+        patch(&family_spec(StatusFamily::Policies), fields.clone(), None),
+        Payload::merge_patch(&json!({"status": {"compliant": null, "status": null}}))
     );
     let placement = held(StatusFamily::Placements, "foo", &json!({}), &json!({}));
     let planned = plan(StatusFamily::Placements, vec![], Some(placement), vec![]);
     let Some(Change::Patch { fields, .. }) = planned.changes.first() else { panic!("{planned:?}") };
     assert_eq!(
-        patch(&family_spec(StatusFamily::Placements), fields.clone(), None).1,
-        json!({"status": {"numberOfSelectedClusters": 0}})
+        patch(&family_spec(StatusFamily::Placements), fields.clone(), None),
+        Payload::merge_patch(&json!({"status": {"numberOfSelectedClusters": 0}}))
     );
 }
 
@@ -245,8 +245,7 @@ fn of_several_rows_of_a_name_the_one_with_the_live_uid_counts() {
 fn a_patch_of_the_root_replaces_and_removes_whatever_is_there() {
     let spec = family_spec(StatusFamily::SubscriptionReports);
     let fields = Fields::from([("summary", json!({"deployed": "1"}))]);
-    let (_, operations) = patch(&spec, fields, None);
-    let operations: json_patch::Patch = serde_json::from_value(operations).unwrap();
+    let operations: json_patch::Patch = serde_json::from_str(patch(&spec, fields, None).parts().1).unwrap();
     for before in [json!({"metadata": {}}), json!({"metadata": {}, "results": [1], "summary": {"failed": "2"}})] {
         let mut object = before;
         json_patch::patch(&mut object, &operations).unwrap();
@@ -266,9 +265,10 @@ fn what_is_made_is_patched_only_while_it_is_the_object_that_was_seen() {
         let planned = plan(family, vec![fields.clone()], Some(Arc::clone(&hub_object)), vec![mine]);
         let Some(Change::Patch { fields: set, only, .. }) = planned.changes.first() else { panic!("{planned:?}") };
         assert_eq!(only.as_deref(), Some(format!("uid-{name}").as_str()));
-        let (content_type, operations) = patch(&family_spec(family), set.clone(), only.as_deref());
-        assert_eq!(content_type, "application/json-patch+json");
-        let operations: json_patch::Patch = serde_json::from_value(operations).unwrap();
+        let patch = patch(&family_spec(family), set.clone(), only.as_deref());
+        let (media_type, operations) = patch.parts();
+        assert_eq!(media_type, "application/json-patch+json");
+        let operations: json_patch::Patch = serde_json::from_str(operations).unwrap();
         let mut object = json!({"metadata": {"uid": format!("uid-{name}")}});
         json_patch::patch(&mut object, &operations).unwrap();
         let home = if family == StatusFamily::PlacementDecisions { &object["status"] } else { &object };
