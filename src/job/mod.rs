@@ -8,6 +8,7 @@ pub mod command;
 mod config;
 mod list;
 pub mod mass_change;
+mod not_listed;
 pub mod permission;
 mod role;
 
@@ -20,6 +21,7 @@ use futures::future::BoxFuture;
 use self::command::JobCommand;
 pub use self::config::{Config, Reading, Whole};
 pub use self::list::JobList;
+pub use self::not_listed::not_listed;
 use self::permission::{Kinds, Permission};
 pub use self::role::{Role, STATE, draw};
 use crate::actor::ChildSpec;

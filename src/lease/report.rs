@@ -11,9 +11,10 @@ use tokio::time::Instant;
 use super::metrics::LeaseMetrics;
 use super::readiness::SecretState;
 use super::renewal::Target;
-use crate::cluster::{Error, Listed, Watch};
+use crate::cluster::{Error, Watch};
 use crate::config::SectionName;
-use crate::telemetry::{self, ClusterStanding, Condition, Facts, NotReady, Overview, Readiness, Refused};
+use crate::job::not_listed;
+use crate::telemetry::{self, ClusterStanding, Condition, Facts, Overview, Readiness, Refused};
 
 /// Why the lease is not renewed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -270,7 +271,6 @@ impl LeaseReport {
             (Obstacle::Watch | Obstacle::Nothing, _, _) => (None, None),
         };
         drop(state);
-        let not_ready = self.not_listed_because();
         let mut clusters: Vec<ClusterStanding> = Vec::new();
         for watch in &self.watches {
             let standing = watch.cluster().standing();
@@ -278,24 +278,7 @@ impl LeaseReport {
                 clusters.push(standing);
             }
         }
-        Facts {
-            clusters,
-            failing,
-            waiting,
-            not_ready: not_ready.map(|(reason, unreachable)| NotReady { reason, unreachable }),
-            ..Facts::default()
-        }
-    }
-
-    /// Why the managed cluster has not been listed yet, and whether it is unreachable.
-    fn not_listed_because(&self) -> Option<(String, bool)> {
-        self.watches.iter().find_map(|watch| match &*watch.store().listed().borrow() {
-            Listed::Yes => None,
-            Listed::No { reason, unreachable } => {
-                let reason = reason.clone().unwrap_or_else(|| "not listed yet".to_owned());
-                Some((format!("{}: {reason}", watch.id().label()), *unreachable))
-            }
-        })
+        Facts { clusters, failing, waiting, not_ready: not_listed(&self.watches, |_| true), ..Facts::default() }
     }
 }
 

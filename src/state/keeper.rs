@@ -16,6 +16,7 @@ use super::content::{Daemon, Document, SectionState, Settings};
 use super::object::{self, Foreign, Read};
 use crate::cluster::{Cluster, Error};
 use crate::config::SectionName;
+use crate::telemetry::NotReady;
 
 /// As often a write is begun anew at once, because somebody wrote the object since it was read.
 const ATTEMPTS: usize = 5;
@@ -283,12 +284,13 @@ impl Keeper {
         stored
     }
 
-    /// Why the section waits for its state, and whether that is a cluster that does not answer.
-    pub fn waits_because(&self) -> (String, bool) {
+    /// Why the section waits for its state.
+    pub fn waits_because(&self) -> NotReady {
         let failure = self.memory.lock().failure.clone();
         let cluster = self.cluster.name();
         let reason = failure.as_deref().unwrap_or("it has not been read");
-        (format!("the section's state in cluster {cluster}: {reason}"), !self.cluster.is_available())
+        let reason = format!("the section's state in cluster {cluster}: {reason}");
+        NotReady { reason, unreachable: !self.cluster.is_available() }
     }
 
     /// Waits for the next change.

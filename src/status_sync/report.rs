@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use super::listener::Listener;
-use super::poller::{Poller, Shared};
+use super::poller::{FamilyReport, Poller, Shared};
 use super::standing::Standing;
 use crate::cluster::Identity;
 use crate::config::SectionName;
@@ -64,12 +64,7 @@ impl StatusSyncReport {
             if let Some((_, error)) = &report.write_failure {
                 facts.failing.get_or_insert_with(|| format!("{family}: {error}"));
             }
-            if let Some((reason, unreachable)) = poller.not_ready_because() {
-                facts.not_ready.get_or_insert(NotReady { reason, unreachable });
-            } else if objection.is_none() && report.passes == 0 && report.failure.is_none() {
-                let reason = format!("the first pass of {family} is in progress");
-                facts.not_ready.get_or_insert(NotReady { reason, unreachable: false });
-            }
+            facts.not_ready = facts.not_ready.or_else(|| not_ready(poller, &report, objection.is_some()));
         }
         facts.held = match objection {
             Some(objection) => Some(format!("{objection}; waits for `towline approve {}`", self.name)),
@@ -77,6 +72,16 @@ impl StatusSyncReport {
         };
         facts
     }
+}
+
+/// Why a family can't decide yet; a section that is held does not begin its first pass.
+fn not_ready(poller: &Poller, report: &FamilyReport, is_held: bool) -> Option<NotReady> {
+    let is_first = !is_held && report.passes == 0 && report.failure.is_none();
+    let first_pass = || NotReady {
+        reason: format!("the first pass of {} is in progress", poller.family().as_str()),
+        unreachable: false,
+    };
+    poller.not_ready_because().or_else(|| is_first.then(first_pass))
 }
 
 impl telemetry::Section for StatusSyncReport {
@@ -114,16 +119,10 @@ impl telemetry::Section for StatusSyncReport {
         let mut unreachable = None;
         for poller in &self.pollers {
             let report = poller.report();
-            match (poller.not_ready_because(), &report.failure) {
-                (Some((reason, true)), _) => unreachable = Some(reason),
-                (Some((reason, false)), _) => return Readiness::NotReady(reason),
+            match (not_ready(poller, &report, objection.is_some()), &report.failure) {
+                (Some(NotReady { reason, unreachable: true }), _) => unreachable = Some(reason),
+                (Some(NotReady { reason, .. }), _) => return Readiness::NotReady(reason),
                 (None, Some((_, error))) if report.passes == 0 => return Readiness::NotReady(error.clone()),
-                (None, None) if report.passes == 0 && objection.is_none() => {
-                    return Readiness::NotReady(format!(
-                        "the first pass of {} is in progress",
-                        poller.family().as_str()
-                    ));
-                }
                 (None, _) => {}
             }
         }

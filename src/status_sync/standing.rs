@@ -25,6 +25,7 @@ use crate::cluster::{Cluster, Error, Identity, Replaced};
 use crate::config::{ClusterName, SectionName};
 use crate::db::Database;
 use crate::state::{Identities, Keeper};
+use crate::telemetry::NotReady;
 
 /// Whether the section may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -247,16 +248,16 @@ impl HubStanding {
         }
     }
 
-    /// Why the standing is unread, and whether the cluster is unreachable; `None` if it has been read.
-    pub fn unread_because(&self) -> Option<(String, bool)> {
+    /// Why the standing is unread; `None` if it has been read.
+    pub fn unread_because(&self) -> Option<NotReady> {
         if self.standing() != Standing::Unread {
             return None;
         }
-        let unreachable = !self.cluster.is_available();
         if !self.keeper.is_known() {
             return Some(self.keeper.waits_because());
         }
-        Some((format!("the identity of cluster {} has not been read", self.cluster.name()), unreachable))
+        let reason = format!("the identity of cluster {} has not been read", self.cluster.name());
+        Some(NotReady { reason, unreachable: !self.cluster.is_available() })
     }
 
     /// Approves the hub as it is, for an operator. Returns the objection that this overrules, if there was one.

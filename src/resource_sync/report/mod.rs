@@ -31,8 +31,7 @@ use crate::resource_sync::section::protection::NAMED;
 use crate::resource_sync::section::standing::Standing;
 use crate::state::StateReport;
 use crate::telemetry::{
-    self, ClusterStanding, Condition, Facts, Held, HeldObject, NotReady, ObjectState, Overview, Purpose, Readiness,
-    Refused,
+    self, ClusterStanding, Condition, Facts, Held, HeldObject, ObjectState, Overview, Purpose, Readiness, Refused,
 };
 
 /// So many objects are listed by name.
@@ -174,7 +173,7 @@ impl SyncReport {
         let now = Instant::now();
         let section = &self.section;
         let clusters = self.clusters();
-        let not_ready = section.not_listed_because().map(|(reason, unreachable)| NotReady { reason, unreachable });
+        let not_ready = section.not_ready_because();
         let broken = section.broken_watch();
         let unanswered = clusters.iter().filter(|cluster| !cluster.state.is_fine()).map(|cluster| cluster.since);
         let unknown_for = unanswered.chain(broken.as_ref().map(|(since, _)| *since)).max();
@@ -275,7 +274,7 @@ impl SyncReport {
             mass_delete_held: held.get(&Harm::Delete).copied(),
             held: held.iter().map(|(harm, count)| (harm.as_str(), *count)).collect(),
             held_first: held_first.into_iter().map(|(key, _)| key.local).collect(),
-            waits_for: section.not_listed_because().map(|(reason, _)| reason),
+            waits_for: section.not_ready_because().map(|not_ready| not_ready.reason),
             stored_state: section.state().report(),
             left_behind,
             left_states,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Section;
 use crate::resource_sync::index::phase::Mode;
 use crate::state::{Detached, remembered};
-use crate::telemetry::Refused;
+use crate::telemetry::{NotReady, Refused};
 
 impl Section {
     /// Releases the remote, and unless the local cluster is gone for ever takes our marks off there, too.
@@ -21,7 +21,7 @@ impl Section {
         }
         let before = self.mode();
         self.set_mode(if local_gone { Mode::DetachingLocalGone } else { Mode::Detaching });
-        if let Some((reason, _)) = self.not_listed_because() {
+        if let Some(NotReady { reason, .. }) = self.not_ready_because() {
             self.set_mode(before);
             return Err(Refused::Unavailable { reason });
         }

@@ -25,6 +25,7 @@ use crate::status_sync::config::StatusFamily;
 use crate::status_sync::database::Statements;
 use crate::status_sync::rules::{GATHER, Pace, family_spec};
 use crate::status_sync::standing::Standing;
+use crate::telemetry::NotReady;
 
 /// Back-off of a pass that failed.
 pub(super) const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
@@ -72,8 +73,8 @@ impl Poller {
         self.context.reporter.refresh();
     }
 
-    /// Why no pass can begin, and whether the cluster is unreachable.
-    pub fn not_ready_because(&self) -> Option<(String, bool)> {
+    /// Why no pass can begin.
+    pub fn not_ready_because(&self) -> Option<NotReady> {
         self.context.not_ready_because()
     }
 
@@ -224,7 +225,7 @@ pub(super) async fn wait_until_ready(context: &Context, scope: &Scope, state: &m
     let mut identity = shared.standing.identities();
     while !state.can_decide(hub) || shared.standing.standing() == Standing::Unread {
         scope.set_state("waiting for the cluster");
-        reporter.waits_for(context.not_ready_because().map(|(reason, _)| reason));
+        reporter.waits_for(context.not_ready_because().map(|not_ready| not_ready.reason));
         hub.become_current();
         if hub.cannot_list() {
             shared.standing.cannot_compare(*family);

@@ -13,6 +13,7 @@ use crate::status_sync::config::StatusFamily;
 use crate::status_sync::database::Statements;
 use crate::status_sync::rules::FamilySpec;
 use crate::status_sync::standing::HubStanding;
+use crate::telemetry::NotReady;
 
 /// What the pollers of a section share.
 pub struct Shared {
@@ -45,10 +46,10 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Why no pass can begin, and whether the cluster is unreachable.
-    pub(super) fn not_ready_because(&self) -> Option<(String, bool)> {
+    /// Why no pass can begin.
+    pub(super) fn not_ready_because(&self) -> Option<NotReady> {
         let unread = || self.shared.standing.unread_because();
-        let lists = || (!self.hub.is_ready()).then(|| ("a list is in progress".to_owned(), false));
-        self.hub.not_listed_because().or_else(unread).or_else(lists)
+        let lists = || NotReady { reason: "a list is in progress".to_owned(), unreachable: false };
+        self.hub.not_ready_because().or_else(unread).or_else(|| (!self.hub.is_ready()).then(lists))
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::cluster::{Availability, Cluster, Demand, Fence, Listed, ObjectKey, Store, Watch};
+use crate::job::not_listed;
+use crate::telemetry::NotReady;
 
 /// The watches of a family.
 pub(super) struct HubView {
@@ -66,17 +68,11 @@ impl HubView {
         self.target.cluster().is_available() && self.watches().any(fails)
     }
 
-    /// Why the kinds have not been listed, and whether the cluster is unreachable; `None` if both have been.
-    pub(super) fn not_listed_because(&self) -> Option<(String, bool)> {
+    /// Why the kinds have not been listed: the cluster does not answer, or a list has not ended.
+    pub(super) fn not_ready_because(&self) -> Option<NotReady> {
         if let Availability::Unavailable { reason } = &*self.target.cluster().availability().borrow() {
-            return Some((reason.clone(), true));
+            return Some(NotReady { reason: reason.clone(), unreachable: true });
         }
-        self.watches().find_map(|watch| match &*watch.store().listed().borrow() {
-            Listed::Yes => None,
-            Listed::No { reason, unreachable } => {
-                let reason = reason.clone().unwrap_or_else(|| "the first list is in progress".to_owned());
-                Some((format!("{}: {reason}", watch.id().resource), *unreachable))
-            }
-        })
+        not_listed(self.watches(), |_| true)
     }
 }
