@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -14,7 +13,7 @@ use super::renewal::Target;
 use crate::cluster::{Error, Watch};
 use crate::config::SectionName;
 use crate::job::not_listed;
-use crate::telemetry::{self, ClusterStanding, Condition, Facts, Overview, Readiness, Refused};
+use crate::telemetry::{self, ClusterStanding, Condition, Facts, Overview, Readiness};
 
 /// Why the lease is not renewed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -326,13 +325,5 @@ impl telemetry::Section for LeaseReport {
     fn refresh(&self) {
         let held = self.is_held(&self.shown.state.borrow());
         self.shown.metrics.set_held(held);
-    }
-
-    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
-        Box::pin(async { Err(Refused::Unsupported { job: "lease" }) })
-    }
-
-    fn detach(&self, _local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {
-        Box::pin(async { Err(Refused::Unsupported { job: "lease" }) })
     }
 }

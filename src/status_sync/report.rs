@@ -192,8 +192,4 @@ impl telemetry::Section for StatusSyncReport {
         }
         Ok(Held { because: self.objection(), objects })
     }
-
-    fn detach(&self, _local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {
-        Box::pin(async { Err(Refused::Unsupported { job: "status_sync" }) })
-    }
 }

@@ -35,7 +35,9 @@ pub trait Section: Send + Sync {
     fn refresh(&self);
 
     /// Lets go on what was held for someone to look at. The answer tells what was let go.
-    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>>;
+    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+        Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
+    }
 
     /// What [`Section::approve`] would let go on, object by object. Nothing is changed.
     fn held(&self) -> Result<Held, Refused> {
@@ -44,7 +46,9 @@ pub trait Section: Send + Sync {
 
     /// Ends the section for good, with `local_gone` also where the local cluster will never answer again. The answer
     /// tells what was released.
-    fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>>;
+    fn detach(&self, _local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {
+        Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
+    }
 
     /// Takes a section back that was ended so.
     fn attach(&self) -> BoxFuture<'_, Result<Value, Refused>> {
