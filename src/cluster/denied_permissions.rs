@@ -158,7 +158,9 @@ mod tests {
             |namespace: &str| AccessRequest::new(Verb::Patch, "databases.demo.towline.dev/status", namespace, "orders");
         assert!(permissions.deny(&ask("a")));
         assert!(!permissions.deny(&ask("b")));
-        assert!(permissions.is_denied(&ask("a")) && permissions.is_denied(&ask("b")) && !permissions.is_denied(&ask("c")));
+        assert!(
+            permissions.is_denied(&ask("a")) && permissions.is_denied(&ask("b")) && !permissions.is_denied(&ask("c"))
+        );
         assert_eq!(permissions.reviews(0).len(), 1, "one review for one verb and resource");
         permissions.grant(&ask("a"));
         assert!(!permissions.is_denied(&ask("a")) && permissions.is_denied(&ask("b")));

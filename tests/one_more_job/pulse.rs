@@ -18,7 +18,7 @@ use towline::config::{ClusterName, SectionName};
 use towline::job::check::{Surroundings, say};
 use towline::job::permission::{Kinds, Permission};
 use towline::job::{Job, Reading, Role, Sections, Wiring};
-use towline::telemetry::{Condition, Facts, Metric, NotReady, Overview, Readiness, Refused, Section};
+use towline::telemetry::{Condition, Facts, Metric, NotReady, Overview, Readiness, Section};
 
 const BEATS_TOTAL: &str = "towline_pulse_beats_total";
 
@@ -165,12 +165,4 @@ impl Section for Pulse {
     }
 
     fn refresh(&self) {}
-
-    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
-        Box::pin(async { Err(Refused::Unsupported { job: self.job() }) })
-    }
-
-    fn detach(&self, _local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {
-        Box::pin(async { Err(Refused::Unsupported { job: self.job() }) })
-    }
 }
