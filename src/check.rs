@@ -1,4 +1,4 @@
-//! `towline check`: what is wrong with a configuration, and with `--connect` with what it leads to.
+//! `towline check`: reports the faults of a configuration, and with `--connect` also of its clusters and databases.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::job::permission::{Permission, Place, Reviewer};
 use crate::job::{Config, JobList};
 use crate::state::Keeping;
 
-/// The file itself is fine.
+/// Reports that the file has no faults.
 pub fn fine(config: &Config, jobs: JobList) -> Exit {
     if config.sections().next().is_none() {
         say(&jobs.nothing_runs());
@@ -20,15 +20,15 @@ pub fn fine(config: &Config, jobs: JobList) -> Exit {
         say(&warning);
     }
     say(&format!(
-        "the configuration is fine: {} cluster(s), {} section(s)",
+        "the configuration is valid: {} cluster(s), {} section(s)",
         config.clusters.len(),
         config.sections().count()
     ));
     Exit::Done
 }
 
-/// Asks every cluster and database that a section refers to: does it answer, does it have the kinds and tables, are the
-/// permissions there.
+/// Checks every cluster and database that a section refers to: whether it answers, has the kinds and tables, and grants the
+/// permissions.
 pub async fn connect(config: &Config, jobs: JobList) -> Exit {
     let mut faults = 0_usize;
     let mut clusters: BTreeMap<ClusterName, Option<Cluster>> = BTreeMap::new();

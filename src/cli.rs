@@ -1,6 +1,6 @@
-//! The command line: the daemon's own commands, those of the jobs, and those that only ask a running daemon.
+//! The command line: the daemon's own commands, those of the jobs, and those that talk to a running daemon.
 //!
-//! `main` carries out `run` and `check`, each job its own commands, and [`Remote`] itself, against the admin server.
+//! `main` executes `run` and `check`, each job its own commands, and [`Remote`] calls the admin server.
 
 mod client;
 mod table;
@@ -9,6 +9,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use http::Method;
 use serde_json::Value;
@@ -32,7 +34,7 @@ struct Cli {
     command: Command,
 }
 
-/// What `towline` does.
+/// The commands that belong to no job.
 #[derive(Debug, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// Run every section of a configuration until a signal ends it
@@ -47,15 +49,15 @@ pub enum Command {
 /// `towline check`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct CheckCommand {
-    /// What is checked.
+    /// The file to check.
     #[command(flatten)]
     pub file: ConfigFile,
-    /// Also tell which clusters and databases can't be reached, and which kinds, tables and permissions are missing
+    /// Also report unreachable clusters and databases, and missing kinds, tables and permissions
     #[arg(long)]
     pub connect: bool,
 }
 
-/// A command that was given.
+/// The command that was given.
 pub enum Given {
     /// One of the daemon's own.
     Own(Command),
@@ -63,16 +65,17 @@ pub enum Given {
     OfJob(Box<JobCommand>, ArgMatches),
 }
 
-/// Everything that `towline` can be told.
+/// All commands.
 fn command_line(jobs: JobList) -> clap::Command {
     Cli::command().subcommands(jobs.commands().map(|command| command.arguments))
 }
 
-/// Parses a command line. An error ends the process with code 2.
+/// Parses a command line. An invalid one ends the process with code 2.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>, jobs: JobList) -> Result<Given, clap::Error> {
     let arguments = arguments.into_iter().collect();
     let arguments = jobs.commands().fold(arguments, |arguments, command| command.with_two_dashes(arguments));
     let mut matches = command_line(jobs).try_get_matches_from(arguments)?;
+    refuse_two_files(&matches)?;
     if let Some((name, of_command)) = matches.subcommand()
         && let Some(command) = jobs.commands().find(|command| command.arguments.get_name() == name)
     {
@@ -81,39 +84,52 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, jobs: JobList) -> Re
     Ok(Given::Own(Cli::from_arg_matches_mut(&mut matches)?.command))
 }
 
+/// FILE beside `--config` is a usage error. clap's `conflicts_with` would count the variable of `--config`, too.
+fn refuse_two_files(matches: &ArgMatches) -> Result<(), clap::Error> {
+    let Some((name, of_command)) = matches.subcommand() else { return Ok(()) };
+    let is_typed = |id: &str| {
+        of_command.ids().any(|given| given == id) && of_command.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    if is_typed("file") && is_typed("config") {
+        let text = format!("`towline {name}` takes one configuration file: either FILE or --config FILE");
+        return Err(command_line().error(ErrorKind::ArgumentConflict, text));
+    }
+    Ok(())
+}
+
 /// A command for a running daemon, sent to its admin server.
 #[derive(Debug, PartialEq, Eq, Subcommand)]
 pub enum Remote {
     /// Show the clusters and sections of a running daemon, the worst first, and the objects that fail or wait
     Status(StatusCommand),
-    /// Let a section go on with what it holds for someone to look at, such as a mass deletion
+    /// Approve the changes that a section holds, such as a mass deletion
     Approve {
         /// Section of the running daemon
         #[arg(value_parser = section_name)]
         section: SectionName,
-        /// Only show what is held, object by object, and approve nothing
+        /// Only list the held changes by object, and approve nothing
         #[arg(long)]
         list: bool,
-        /// Where the daemon is and what opens it.
+        /// How to reach the daemon.
         #[command(flatten)]
         access: Access,
     },
-    /// End a section for good: finalizers are released on the remote, local objects stay without marks
+    /// End a section for good: remove its finalizers on the remote and its marks on local objects, which stay
     Detach {
         /// Section of the running daemon
         section: SectionName,
-        /// The local cluster will never answer again; release the remote without it
+        /// The local cluster is gone for good: release the remote objects without it
         #[arg(long)]
         local_gone: bool,
-        /// Where the daemon is and what opens it.
+        /// How to reach the daemon.
         #[command(flatten)]
         access: Access,
     },
-    /// Take a section back that was detached
+    /// Resume a section that was detached
     Attach {
         /// Section of the running daemon
         section: SectionName,
-        /// Where the daemon is and what opens it.
+        /// How to reach the daemon.
         #[command(flatten)]
         access: Access,
     },
@@ -125,44 +141,44 @@ pub struct StatusCommand {
     /// Admin server of the daemon
     #[arg(long, value_name = "URL", default_value_t)]
     pub admin: AdminUrl,
-    /// Form of the answer
+    /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     pub output: Output,
-    /// Show the actor tree, too
+    /// Also show the actor tree
     #[arg(long)]
     pub tree: bool,
-    /// End with code 1 when a cluster or a section is not well
+    /// Exit with code 1 if a cluster or a section is not well
     #[arg(long)]
     pub exit_code: bool,
 }
 
-/// A section by its name, or by its key in the file: the one section of `[status_sync]` is named `status-sync`.
+/// Parses a section's name, or the key of its table: `status_sync` means `status-sync`.
 fn section_name(text: &str) -> Result<SectionName, InvalidName> {
     text.replace('_', "-").parse()
 }
 
-/// Where the daemon is, and what opens it for changes.
+/// How to reach the daemon, and the token for changes.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct Access {
     /// Admin server of the daemon
     #[arg(long, value_name = "URL", default_value_t)]
     pub admin: AdminUrl,
-    /// File with the admin token; not needed on the daemon's own machine
+    /// File with the admin token; not needed on the daemon's machine
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }
 
-/// Form of an answer.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// Lines for people
+    /// Tables for people
     Table,
-    /// The daemon's document
+    /// The daemon's JSON document
     Json,
 }
 
 impl Remote {
-    /// Asks the daemon and writes its answer. Needs a tokio runtime.
+    /// Calls the daemon and writes its answer. Needs a tokio runtime.
     pub async fn execute(&self, out: &mut impl Write) -> Result<Exit, Error> {
         let mut exit = Exit::Done;
         let text = match self {
@@ -203,8 +219,6 @@ fn indented(document: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::error::ErrorKind;
-
     use std::path::Path;
     use std::process::ExitCode;
 
@@ -225,13 +239,22 @@ mod tests {
 
     #[test]
     fn commands_of_the_daemon_itself_take_a_file_as_an_option_or_as_it_is() {
-        for line in ["towline run --config a.toml", "towline run a.toml", "towline run a.toml --config b.toml"] {
+        for line in ["towline run --config a.toml", "towline run a.toml"] {
             let Ok(Command::Run(file)) = parse(line) else { panic!("{line}") };
             assert_eq!(file.path(), Path::new("a.toml"), "{line}");
         }
         for line in ["towline check --config a.toml --connect", "towline check --connect a.toml"] {
             let Ok(Command::Check(command)) = parse(line) else { panic!("{line}") };
             assert_eq!((command.file.path(), command.connect), (Path::new("a.toml"), true), "{line}");
+        }
+        for line in [
+            "towline run a.toml --config b.toml",
+            "towline check --config a.toml b.toml",
+            "towline release a.toml --config b.toml --finalizer example.com/edge --list",
+        ] {
+            let error = super::parse(line.split(' ').map(OsString::from), JOBS).err().expect("a usage error");
+            assert_eq!((error.kind(), error.exit_code()), (ErrorKind::ArgumentConflict, 2), "{line}");
+            assert!(error.to_string().contains("takes one configuration file"), "{error}");
         }
         let config = command_line(JOBS)
             .find_subcommand("run")

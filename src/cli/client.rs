@@ -1,4 +1,4 @@
-//! Asks a daemon's admin server one thing.
+//! Sends one request to a daemon's admin server.
 
 use std::fmt;
 use std::path::Path;
@@ -18,60 +18,59 @@ use tokio::net::TcpStream;
 
 use crate::telemetry::{ReadToken, read_token};
 
-/// Time to connect: the daemon is near.
+/// Deadline for connecting: the daemon is near.
 const LONGEST_CONNECT: Duration = Duration::from_secs(5);
-/// Time for an answer. A detach of many thousand objects takes minutes; the server cuts off after as long.
+/// Deadline for the answer. A detach of many thousand objects takes minutes; the server's own limit is the same.
 const LONGEST_ANSWER: Duration = Duration::from_mins(10);
-/// Largest answer: a report with a thousand sections stays far below.
+/// Largest answer. A report of a thousand sections is far smaller.
 const LARGEST_ANSWER: usize = 64 << 20;
 
-/// Why there is no answer, or none that was asked for. Each ends the process with code 1.
+/// Why a request to the daemon failed. Each error ends the process with code 1.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The token file can't be used.
+    /// The token file can't be read.
     #[error("failed to read the admin token")]
     Token(#[source] ReadToken),
-    /// The token has characters that no HTTP header can have.
-    #[error("the admin token has characters that can't be sent")]
+    /// The token has characters that are not allowed in an HTTP header.
+    #[error("the admin token contains invalid characters")]
     TokenCharacters,
-    /// Nothing listens there, or not in time.
+    /// Nothing listens there, or the connection timed out.
     #[error(
-        "failed to connect to a daemon at {admin} (it listens where its `daemon.listen` says; `--admin URL` names another \
-         address)"
+        "failed to connect to a daemon at {admin} (it listens on its `daemon.listen`; use `--admin URL` for another address)"
     )]
     Connect {
-        /// Where it was looked for.
+        /// The address.
         admin: AdminUrl,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// The path makes no URL.
+    /// The path is not valid in a URL.
     #[error("failed to build the request")]
     Request(#[source] http::Error),
-    /// The conversation broke off; whether a change was made is not known.
-    #[error("failed to talk to the daemon")]
+    /// The connection broke. Whether a change was made is unknown.
+    #[error("lost the connection to the daemon")]
     Converse(#[source] hyper::Error),
-    /// No answer in time. A change goes on in the daemon.
+    /// The answer did not arrive in time. The daemon continues with a change.
     #[error("no answer from the daemon within {}", humantime::format_duration(LONGEST_ANSWER))]
     TooLate,
-    /// The answer broke off, or is too long.
+    /// The answer is incomplete or too long.
     #[error("failed to read the daemon's answer")]
     Read(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The answer is not JSON: this is some other server.
-    #[error("the answer ({status}) is not a daemon's")]
+    /// The answer is not JSON: another server listens there.
+    #[error("the answer ({status}) is not from a towline daemon")]
     NotJson {
         /// The answer's status.
         status: StatusCode,
     },
-    /// The daemon refuses.
+    /// The daemon refused the request.
     #[error("{error} ({status})")]
     Refused {
         /// The answer's status.
         status: StatusCode,
-        /// What the daemon says.
+        /// The daemon's reason.
         error: String,
     },
-    /// The answer could not be written.
+    /// Writing the output failed.
     #[error("failed to write the answer")]
     Write(#[source] std::io::Error),
 }
@@ -92,7 +91,7 @@ impl fmt::Display for AdminUrl {
     }
 }
 
-/// A text that is no admin server's address.
+/// An invalid address of an admin server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not of the form http://HOST:PORT (the admin server has no TLS)")]
 pub struct InvalidUrl;
@@ -112,7 +111,7 @@ impl FromStr for AdminUrl {
     }
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a new connection.
 pub(super) async fn ask(
     admin: &AdminUrl,
     method: &Method,
@@ -123,12 +122,12 @@ pub(super) async fn ask(
     let stream = connect(admin).await?;
     let conversation = async {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Error::Converse)?;
-        // Moved in, so that the sender ends with the exchange, and the connection with the sender.
+        // The sender is moved in, so that the connection ends together with the exchange.
         let exchange = async move {
             let response = sender.send_request(request).await.map_err(Error::Converse)?;
             answer(response).await
         };
-        // The connection has to be driven along; when it fails, so does the exchange, which says more.
+        // The connection has to be driven as well. If it fails, the exchange fails too, with a better error.
         let (answer, _) = tokio::join!(exchange, connection);
         answer
     };
@@ -187,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// A server for one connection, which tells what it was asked.
+    /// A server for one connection, which returns the request.
     async fn scripted(answer: &str) -> (AdminUrl, JoinHandle<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let admin = listener.local_addr().expect("an address").to_string();
@@ -199,7 +198,7 @@ mod tests {
                 asked.push(stream.read_u8().await.expect("a whole head"));
             }
             stream.write_all(answer.as_bytes()).await.expect("an answer is sent");
-            // As servers do that keep connections alive: the client is the one to hang up.
+            // Like a server with keep-alive: the client has to close the connection.
             let _ = stream.read_u8().await;
             String::from_utf8(asked).expect("UTF-8")
         });
@@ -243,7 +242,7 @@ mod tests {
     async fn another_server_is_not_taken_for_a_daemon() {
         let (admin, _server) = scripted(&http("200 OK", "<html>")).await;
         let error = ask(&admin, &Method::GET, "/status", None).await.expect_err("not a daemon");
-        assert_eq!(error.to_string(), "the answer (200 OK) is not a daemon's");
+        assert_eq!(error.to_string(), "the answer (200 OK) is not from a towline daemon");
         let (admin, _server) = scripted("nonsense\r\n\r\n").await;
         let error = ask(&admin, &Method::GET, "/status", None).await.expect_err("not HTTP");
         assert!(matches!(error, Error::Converse(_)), "{error:?}");

@@ -1,6 +1,6 @@
-//! Lines for people: a daemon's status as tables, what needs somebody first.
+//! A daemon's status as tables for people, the most urgent first.
 //!
-//! The document is read as it comes, so that a newer daemon's status is still shown by an older command.
+//! The document is read without a schema, so that an older command can show the status of a newer daemon.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::telemetry::brief;
 
-/// What stands where there is nothing to tell.
+/// The placeholder of an empty cell.
 const NOTHING: &str = "-";
 
-/// The states of a section, the worst first; unknown ones come before all.
+/// The states of a section, the worst first. Unknown states come before all of them.
 const STATES: [&str; 13] = [
     "blocked",
     "held",
@@ -28,14 +28,14 @@ const STATES: [&str; 13] = [
     "ready",
 ];
 
-/// Whether every cluster answers and every section does well.
+/// Whether every cluster answers and every section is well.
 pub(super) fn is_well(status: &Value) -> bool {
     let entries = |key: &str| status.get(key).and_then(Value::as_object).into_iter().flatten();
     entries("clusters").all(|(_, cluster)| cluster.get("state").and_then(Value::as_str) == Some("available"))
         && entries("sections").all(|(_, section)| section.get("well") == Some(&Value::Bool(true)))
 }
 
-/// A daemon's `/status`: the clusters, the sections, the objects that fail or wait, and where it is asked for the actor tree.
+/// A daemon's `/status`: the clusters, the sections, the objects that fail or wait, and on request the actor tree.
 pub(super) fn status(status: &Value, with_tree: bool) -> String {
     let sections = by_state(status.get("sections").and_then(Value::as_object));
     let mut parts =
@@ -98,7 +98,7 @@ fn section_rows(sections: &[(&String, &Value)]) -> String {
     table(["SECTION", "REMOTE→LOCAL", "RESOURCE", "STATE", "IN STEP", "OLDEST", "MESSAGE"], rows)
 }
 
-/// What fails or waits, by section.
+/// The objects that fail or wait, by section.
 fn objects(sections: &[(&String, &Value)]) -> String {
     let rows = sections.iter().flat_map(|(name, section)| {
         let listed = section.get("not_in_step").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -131,7 +131,7 @@ fn age(seconds: Option<&Value>) -> String {
     seconds.map_or_else(|| NOTHING.to_owned(), brief)
 }
 
-/// A table with these headings; nothing where it has no rows.
+/// A table with these headings; empty if it has no rows.
 fn table<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut all = vec![headings.map(str::to_owned).to_vec()];
     all.extend(rows);
@@ -150,7 +150,7 @@ fn tree(tree: Option<&Value>) -> String {
     aligned(&rows)
 }
 
-/// One actor and those below it. `before` leads to its name, `below` to those of its children.
+/// One actor and its children. `before` is the indentation of its own line, `below` that of its children.
 fn actor(report: &Value, before: &str, below: &str, rows: &mut Vec<Vec<String>>) {
     let mailbox = report
         .get("mailbox")
@@ -195,7 +195,7 @@ fn plain(value: Option<&Value>) -> String {
     }
 }
 
-/// Control characters come from errors of other programs, and would reach the terminal.
+/// Replaces control characters: they come from errors of other programs and must not reach the terminal.
 fn one_line(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
@@ -204,7 +204,7 @@ fn or_nothing(text: &str) -> String {
     if text.is_empty() { NOTHING.to_owned() } else { text.to_owned() }
 }
 
-/// Columns as wide as their widest cell; the last one as it comes.
+/// Pads each column to its widest cell.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let widths: Vec<usize> = (0..columns)

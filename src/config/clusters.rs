@@ -10,37 +10,37 @@ use super::fields::Fields;
 use super::names::ClusterName;
 use super::setting::{PositiveDuration, WatchTimeout};
 
-/// A cluster and how it is reached: `[clusters.<name>]`.
+/// How to reach a cluster: `[clusters.<name>]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
-    /// Where the address and the credentials come from.
+    /// The source of address and credentials.
     pub access: ClusterAccess,
-    /// Deadline of each request that is not a watch; `30s` by default. Too short makes a busy API server look
-    /// unreachable, too long keeps the work behind a dead connection waiting.
+    /// Timeout of each request that is not a watch; `30s` by default. If it is too short, a busy API server looks
+    /// unreachable; if it is too long, work waits for a dead connection.
     pub request_timeout: Duration,
-    /// Most requests in flight to this cluster, over all sections; 64 by default. The client goes below it by itself
-    /// while the API server throttles (429). More than the server's priority level admits only queues there.
+    /// Most concurrent requests to this cluster, over all sections; 64 by default. The client lowers the limit by itself
+    /// while the API server throttles (429). Requests beyond what the server's priority level admits only queue there.
     pub max_in_flight: NonZeroUsize,
-    /// A watch is ended by the API server after this and begun anew where it was; `290s` by default. One on which nothing is
-    /// heard for 5 s longer counts as lost. Behind a proxy that ends TLS itself, nothing else proves that an idle watch is
-    /// alive: there, 40 s notice a dead one within a minute, for a request every 40 s and watch.
+    /// Timeout of a watch; `290s` by default. The API server ends the watch after this time, and the client resumes it. A
+    /// watch that receives nothing for 5 s longer counts as lost. Behind a proxy that terminates TLS, nothing else detects a
+    /// dead watch: `40s` detects one within a minute, at the cost of one request per watch every 40 s.
     pub watch_timeout: Duration,
 }
 
-/// Where a cluster's address and credentials come from: exactly one of `kubeconfig` and `in_cluster = true`.
+/// The source of a cluster's address and credentials: exactly one of `kubeconfig` and `in_cluster = true`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterAccess {
     /// A kubeconfig file, read again when it changes.
     Kubeconfig {
-        /// The file; paths in it are relative to it.
+        /// The file; paths in it are relative to its directory.
         path: PathBuf,
-        /// Which of its contexts; the current one when none is named.
+        /// The context; the current one by default.
         context: Option<String>,
     },
     /// The service account of the pod that the daemon runs in.
     InCluster,
-    /// The pod's service account where there is one, else what kubectl would use: the files of `KUBECONFIG`, or
-    /// `~/.kube/config`. No file says so: it is for sections that name no cluster, where no `[clusters.default]` is.
+    /// The pod's service account if there is one, else the files of `KUBECONFIG` or `~/.kube/config`, as kubectl does. For
+    /// sections that name no cluster, if there is no `[clusters.default]`; a configuration file can't choose it.
     Inferred,
 }
 
@@ -55,7 +55,7 @@ impl ClusterConfig {
         }
     }
 
-    /// None where the access has faults.
+    /// None if the access has faults.
     pub fn read(mut fields: Fields<'_>) -> Option<Self> {
         let kubeconfig_given = fields.has("kubeconfig");
         let path = fields.optional::<PathBuf>("kubeconfig");
@@ -86,7 +86,8 @@ impl ClusterConfig {
         access.map(|_| cluster)
     }
 }
-/// Whether two names mean one cluster: the same name, or the same credentials.
+
+/// Whether two names refer to one cluster: the same name, or the same access.
 pub fn same_cluster(left: &ClusterName, right: &ClusterName, clusters: &BTreeMap<ClusterName, ClusterConfig>) -> bool {
     let same_access = || match (clusters.get(left), clusters.get(right)) {
         (Some(left), Some(right)) => left.access == right.access,

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
 use super::fields::Fields;
@@ -13,20 +14,20 @@ use super::setting::{PositiveDuration, Setting, Unfit, one_of};
 /// Settings of the process: `[daemon]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonConfig {
-    /// Address of the admin HTTP server. `127.0.0.1:8384` by default: what listens beyond loopback shows `/status` and
-    /// `/metrics` to whoever reaches it. Port 0 takes a free one.
+    /// Address of the admin HTTP server; `127.0.0.1:8384` by default. On other addresses than loopback, `/status` and
+    /// `/metrics` are readable by every client that can connect. Port 0 takes a free port.
     pub listen: SocketAddr,
-    /// How long a shutdown waits for work that has begun; `30s` by default. Too short leaves writes whose outcome is
-    /// unknown, which cost a read at the next start; longer than the platform's own grace period is never reached.
+    /// How long a shutdown waits for work that has begun; `30s` by default. If it is too short, writes end with an unknown
+    /// outcome, which costs a read at the next start. It should be shorter than the platform's own grace period.
     pub shutdown_grace: Duration,
-    /// What is logged, and how.
+    /// What is logged, and in which format.
     pub log: LogConfig,
-    /// File with the token that takes changes (`approve`, `detach`) from other hosts. None by default: then only
-    /// loopback may make them. It is read at each use, so that a rotated token counts at once.
+    /// File with the token that authorizes changes (`approve`, `detach`, `attach`) from other hosts. None by default: then
+    /// changes are only accepted from loopback. The file is read at each use, so that a rotated token counts at once.
     pub admin_token_file: Option<PathBuf>,
-    /// Namespace of the objects in which sections keep what has to outlive the process, in each section's local cluster, for
-    /// status sync on its hub; it has to be there. None by default: then the namespace of the pod, else that of the kubeconfig's context. Beside
-    /// `[election]`, whose namespace it is, this key counts for nothing: all replicas look at one place.
+    /// Namespace of the ConfigMaps with the sections' state, in each section's local cluster, for status sync on its hub. It
+    /// must exist. None by default: then the namespace of the pod, else that of the kubeconfig's context. With `[election]`
+    /// this key has no effect: the election's namespace is used, so that all replicas share the state.
     pub state_namespace: Option<String>,
 }
 
@@ -43,7 +44,7 @@ impl Default for DaemonConfig {
 }
 
 impl DaemonConfig {
-    /// Faults of single keys leave their default in place.
+    /// Keys with faults keep their defaults.
     pub fn read(mut fields: Fields<'_>) -> Self {
         let mut daemon = Self::default();
         fields.set("listen", &mut daemon.listen);
@@ -58,13 +59,13 @@ impl DaemonConfig {
     }
 }
 
-/// What is logged, and how: `daemon.log`.
+/// What is logged, and in which format: `daemon.log`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// Form of a line; text by default.
+    /// Format of a line; text by default.
     pub format: LogFormat,
-    /// Directives of `tracing`: a level, or levels by module (`info,towline::resource_sync=debug`). `info` by
-    /// default; `debug` writes lines per object.
+    /// Directives of `tracing`: a level, or levels by module (`info,towline::resource_sync=debug`). `info` by default;
+    /// `debug` writes several lines per object.
     pub filter: String,
 }
 
@@ -84,12 +85,12 @@ impl LogConfig {
     }
 }
 
-/// Form of a line of the log.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -104,19 +105,53 @@ impl Setting for LogFormat {
 struct Filter(String);
 
 impl Setting for Filter {
-    const ALLOWED: &'static str = "directives such as \"info\" or \"warn,towline::resource_sync=debug\"";
+    const ALLOWED: &'static str = "a level (off, error, warn, info, debug or trace), or several directives such as \
+         \"warn,towline::resource_sync=debug\"";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
         let filter = String::from_text(text)?;
-        match EnvFilter::try_new(&filter) {
-            Ok(_) => Ok(Self(filter)),
-            Err(error) => Err(Unfit::because(error.to_string())),
+        if let Err(error) = EnvFilter::try_new(&filter) {
+            return Err(Unfit::because(error.to_string()));
+        }
+        match filter.split(',').find(|directive| is_mistaken_level(directive)) {
+            Some(word) => Err(Unfit::because(format!("`{word}` is not a level (a target is written `TARGET=LEVEL`)"))),
+            None => Ok(Self(filter)),
         }
     }
+}
+
+/// `EnvFilter` takes any word that is not a level for a target: `verbose` alone would silence the log. So a target needs its
+/// level, unless it is a module of ours.
+fn is_mistaken_level(directive: &str) -> bool {
+    let is_bare = !directive.is_empty() && !directive.contains(['=', '[']);
+    let is_ours = directive == "towline" || directive.starts_with("towline::");
+    is_bare && !is_ours && directive.parse::<LevelFilter>().is_err()
 }
 
 impl From<Filter> for String {
     fn from(filter: Filter) -> Self {
         filter.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_does_not_silence_the_log() {
+        for right in
+            ["off", "INFO", "3", "info,", "towline=debug", "warn,towline::http", "kube_client=trace", "off,[sync]"]
+        {
+            assert!(Filter::from_text(right).is_ok(), "{right}");
+        }
+        for (wrong, word) in [("verbose", "verbose"), ("info, debug", " debug"), ("warn,hyper", "hyper"), ("6", "6")] {
+            let reason = Filter::from_text(wrong).err().and_then(|unfit| unfit.reason);
+            let expected = format!("`{word}` is not a level (a target is written `TARGET=LEVEL`)");
+            assert_eq!(reason, Some(expected), "{wrong}");
+        }
+        for wrong in ["", "towline=verbose", "[sync"] {
+            assert!(Filter::from_text(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! `[election]`: replicas of one daemon share its sections out among themselves.
+//! `[election]`: replicas of one daemon divide its sections among themselves.
 
 use std::time::Duration;
 
@@ -8,38 +8,38 @@ use super::names::ClusterName;
 use super::setting::{PositiveDuration, Setting, Unfit, record};
 use super::source::Node;
 
-/// Leases count whole seconds; below two of them nothing of a claim is left after the margin of a request.
+/// Leases count whole seconds. With less than two, a claim would expire within the safety margin of a request.
 const SHORTEST_LEASE: Duration = Duration::from_secs(2);
-/// A longer one is a slip of the pen: a section whose replica died would rest for all that time.
+/// A longer duration is a typing error: if a replica dies, its sections stop for that long.
 const LONGEST_LEASE: Duration = Duration::from_hours(1);
 /// Longest identity: with its prefix it is the name of a Lease.
 const LONGEST_IDENTITY: usize = 200;
 
-/// What no section is called where there is an election: its Lease would be called like a replica's.
+/// With an election, no section's name may begin with this: its Lease would be named like a replica's.
 pub const OF_REPLICAS: &str = "replica-";
 
-/// How replicas share sections out: `[election]`. Without it, every section runs in this process.
+/// How replicas divide the sections: `[election]`. Without it, every section runs in this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElectionConfig {
-    /// Where the Leases are. Best a cluster close by: while it does not answer for longer than `lease_duration`, no
-    /// section runs.
+    /// The cluster of the Leases. Choose a near one: if it does not answer for longer than `lease_duration`, no section
+    /// runs.
     pub cluster: ClusterName,
-    /// Namespace of the Leases; it has to be there. All replicas of one daemon have the same, and daemons with
-    /// different sections may share one.
+    /// Namespace of the Leases; it must exist. All replicas of one daemon use the same, and daemons with different sections
+    /// may share one.
     pub namespace: String,
-    /// How long a claim lasts without being renewed, in whole seconds; `15s` by default. A replica that dies leaves its
-    /// sections resting for so long; shorter than an API server's restart makes each of those a change of holders.
+    /// How long a lease is valid without renewal, in whole seconds; `15s` by default. The sections of a dead replica stop
+    /// for that long. If it is shorter than a restart of the API server, each restart changes the holders.
     pub lease_duration: Duration,
-    /// How often a claim is renewed; `5s` by default. At most half of `lease_duration`, so that one lost request costs
-    /// nothing.
+    /// How often a lease is renewed; `5s` by default. At most half of `lease_duration`, so that one lost request does no
+    /// harm.
     pub renew_interval: Duration,
-    /// How this replica is called in the Leases; the host's name and a random suffix by default. Two processes must
-    /// never have the same.
+    /// The name of this replica in the Leases; the host name and a random suffix by default. It must be unique among all
+    /// processes.
     pub identity: Option<String>,
 }
 
 impl ElectionConfig {
-    /// An election with the default of everything that has one.
+    /// An election with the defaults.
     pub fn new(cluster: ClusterName, namespace: impl Into<String>) -> Self {
         Self {
             cluster,
@@ -50,7 +50,7 @@ impl ElectionConfig {
         }
     }
 
-    /// None where a required key has a fault.
+    /// None if a required key has a fault.
     pub fn read(mut fields: Fields<'_>) -> Option<Self> {
         let cluster = fields.required("cluster");
         let namespace = fields.required::<Namespace>("namespace");

@@ -1,44 +1,44 @@
-//! Faults: everything that is wrong with a configuration, each with where it is, what was found and what is allowed.
+//! Faults: everything that is wrong with a configuration, each with its path, what was found and what is allowed.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::SectionName;
 
-/// Why there is no configuration.
+/// Why the configuration can't be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file could not be read. Retrying helps only when the file changes.
+    /// The file could not be read. A retry helps only after the file has changed.
     #[error("failed to read the configuration file {}", path.display())]
     Read {
-        /// The file that was asked for.
+        /// The requested file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// The file is not TOML, or a variable of the environment is not text.
+    /// The file is not TOML, or an environment variable is not text.
     #[error("failed to parse the configuration")]
     Parse {
-        /// Line, column and what was expected there.
+        /// The line and column, and what was expected there.
         source: config::ConfigError,
     },
-    /// The file is TOML, and not a configuration.
+    /// The file is TOML but not a valid configuration.
     #[error("the configuration has {}", .0)]
     Invalid(Faults),
 }
 
-/// All faults of one configuration, in the order of its paths. Displayed one a line.
+/// All faults of a configuration, sorted by path. Displayed one per line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Sorts by path, so that two runs over one file read the same.
+    /// Sorts by path, so that the output for a file is always the same.
     pub fn new(mut faults: Vec<Fault>) -> Self {
         faults.sort_by(|left, right| left.path.cmp(&right.path));
         Self(faults)
     }
 
-    /// `Ok` when nothing is wrong.
+    /// `Ok` if there is no fault.
     pub fn into_result(self) -> Result<(), Error> {
         if self.0.is_empty() { Ok(()) } else { Err(Error::Invalid(self)) }
     }
@@ -48,7 +48,7 @@ impl Faults {
         &self.0
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there is no fault.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -65,17 +65,17 @@ impl fmt::Display for Faults {
     }
 }
 
-/// One thing that is wrong.
+/// One fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where: `daemon.listen`, `clusters.hub`, `sync[0].resource`, or the name of a variable of the environment.
+    /// Where: `daemon.listen`, `clusters.hub`, `sync[0].resource`, or the name of an environment variable.
     pub path: String,
-    /// What.
+    /// What is wrong there.
     pub problem: Problem,
 }
 
 impl Fault {
-    /// What is wrong at a path.
+    /// A fault at a path.
     pub fn new(path: impl Into<String>, problem: Problem) -> Self {
         Self { path: path.into(), problem }
     }
@@ -90,37 +90,37 @@ impl fmt::Display for Fault {
 /// What is wrong at a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// A key that no section of this kind has. Its value is not repeated: it may be a secret in the wrong place.
+    /// An unknown key. Its value is not repeated, since it may be a secret in the wrong place.
     #[error("unknown key{}{}; allowed: {}", origin(variable.as_deref()), hint(suggestion.as_deref()), allowed.join(", "))]
     UnknownKey {
-        /// The variable of the environment that it comes from, where it does not come from the file.
+        /// The environment variable that it comes from, unless it comes from the file.
         variable: Option<String>,
         /// Every key that is allowed here.
         allowed: Vec<&'static str>,
-        /// The allowed key that is nearest by edit distance, where one is near.
+        /// The nearest allowed key by edit distance, if one is near.
         suggestion: Option<String>,
     },
-    /// A variable of the environment for a named section that the file does not have.
+    /// An environment variable for a named section that the file does not have.
     #[error("no section of this name; there are: {}{}", list(present), hint(suggestion.as_deref()))]
     UnknownSection {
         /// The names in the file.
         present: Vec<String>,
-        /// The nearest of them, where one is near.
+        /// The nearest of them, if one is near.
         suggestion: Option<String>,
     },
-    /// Sections that lead in a circle: what one makes, the next takes for its remote object.
+    /// Sections that form a circle: the local objects of one are the remote objects of the next.
     #[error(
         "syncs in a circle: {}; each of their objects would be made from itself. Leave one of them out, or keep their \
          namespaces apart by namespace_prefix", sections.iter().map(ToString::to_string).collect::<Vec<_>>().join(" → ")
     )]
     Circle {
-        /// Their names, in the order in which objects go through them.
+        /// Their names, in the direction of the sync.
         sections: Vec<SectionName>,
     },
-    /// A required key is not there.
+    /// A required key is missing.
     #[error("missing; allowed: {allowed}")]
     Missing {
-        /// What its value may be.
+        /// The allowed values.
         allowed: String,
     },
     /// A value of the wrong type, or one that is not allowed.
@@ -128,22 +128,22 @@ pub enum Problem {
     Value {
         /// The value, as the file has it.
         found: String,
-        /// What it may be.
+        /// The allowed values.
         allowed: String,
-        /// What was probably meant.
+        /// The value that was probably meant.
         suggestion: Option<String>,
     },
-    /// A name or a list element that was given before.
+    /// A name or a list element that occurs twice.
     #[error("found {found} again; allowed: once (first at {first})")]
     Duplicate {
-        /// What was repeated.
+        /// The repeated value.
         found: String,
         /// Path of its first occurrence.
         first: String,
     },
-    /// One cluster on both sides, and nothing tells a remote object from a local one.
+    /// One cluster on both sides, and the names of remote and local objects don't differ.
     #[error(
-        "remote and local are the same cluster, and no name tells which side an object is on; allowed: with a \
+        "remote and local are the same cluster, so the names of their objects have to differ; allowed: with a \
          `remote_resource_suffix`{} that keeps them apart",
         if *namespaced { " or a `local_namespace_suffix`" } else { "" }
     )]
@@ -160,10 +160,10 @@ pub enum Problem {
     LocalOverlap {
         /// The section that comes first in the file.
         other: SectionName,
-        /// A local namespace that both map to; none for a cluster-scoped kind.
+        /// A local namespace that both sections write to; none for a cluster-scoped kind.
         example: Option<String>,
     },
-    /// Two sections follow the same remote objects and would release each other's finalizer.
+    /// Two sections follow the same remote objects with one finalizer, so that each would remove the other's.
     #[error(
         "follows the same remote objects as section `{other}`{} with the same finalizer `{finalizer}`; allowed: a \
          `finalizer` (or `annotation_domain`) of its own",
@@ -191,9 +191,9 @@ pub enum Problem {
     },
 }
 
-/// The candidate nearest to `found` by edit distance, unless all are further off than a third of its length.
+/// The candidate nearest to `found` by edit distance, if the distance is at most a third of the candidate's length.
 ///
-/// A third allows one slip in short words and three in long ones; more suggests words that nobody meant.
+/// A third allows one typing error in short words and three in long ones; more would suggest unrelated words.
 pub fn nearest<'c>(found: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<String> {
     let wanted = found.to_lowercase().replace('-', "_");
     candidates

@@ -1,4 +1,4 @@
-//! Walks a table key by key and collects what is wrong, instead of stopping at the first fault.
+//! Reads a table key by key and collects all faults instead of stopping at the first one.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::fault::{Fault, Problem, nearest};
 use super::setting::{Setting, Unfit, record};
 use super::source::Node;
 
-/// A value that has to be a table.
+/// Reads a value that must be a table.
 pub fn table(node: Node, path: &str, faults: &mut Vec<Fault>) -> Option<BTreeMap<String, Node>> {
     match node {
         Node::Table(table) => Some(table),
@@ -14,7 +14,7 @@ pub fn table(node: Node, path: &str, faults: &mut Vec<Fault>) -> Option<BTreeMap
     }
 }
 
-/// A table that is being walked. Keys that nobody asked for are faults of [`Fields::finish`].
+/// A table that is being read. [`Fields::finish`] reports the keys that were not read as unknown.
 pub struct Fields<'f> {
     path: String,
     table: BTreeMap<String, Node>,
@@ -23,39 +23,39 @@ pub struct Fields<'f> {
 }
 
 impl<'f> Fields<'f> {
-    /// Starts at a value that has to be a table.
+    /// Starts with a value that must be a table.
     pub fn open(path: &str, node: Node, faults: &'f mut Vec<Fault>) -> Option<Self> {
         let table = table(node, path, faults)?;
         Some(Self::of(path, table, faults))
     }
 
-    /// Starts at a table; the path of the document's root is empty.
+    /// Starts with a table; the path of the document's root is empty.
     pub fn of(path: &str, table: BTreeMap<String, Node>, faults: &'f mut Vec<Fault>) -> Self {
         Self { path: path.to_owned(), table, known: Vec::new(), faults }
     }
 
-    /// Takes a key's value, whatever it is.
+    /// Takes the value of a key, of any type.
     pub fn take(&mut self, key: &'static str) -> Option<Node> {
         self.known.push(key);
         self.table.remove(key)
     }
 
-    /// Whether the key is there, and not taken yet.
+    /// Whether the key is present and has not been taken.
     pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
-    /// How many faults have been recorded so far.
+    /// The number of faults recorded so far.
     pub fn faults(&self) -> usize {
         self.faults.len()
     }
 
-    /// Records what is wrong with the table as a whole.
+    /// Records a fault of the table as a whole.
     pub fn fault(&mut self, problem: Problem) {
         self.faults.push(Fault::new(self.path.clone(), problem));
     }
 
-    /// Records what is wrong with one key beside others.
+    /// Records a fault of one key.
     pub fn fault_at(&mut self, key: &str, problem: Problem) {
         self.faults.push(Fault::new(self.path_of(key), problem));
     }
@@ -65,14 +65,14 @@ impl<'f> Fields<'f> {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// A key that may be left out.
+    /// Reads an optional key.
     pub fn optional<T: Setting>(&mut self, key: &'static str) -> Option<T> {
         let node = self.take(key)?;
         let path = self.path_of(key);
         T::read(&node, &path, self.faults)
     }
 
-    /// A key that has to be there.
+    /// Reads a required key.
     pub fn required<T: Setting>(&mut self, key: &'static str) -> Option<T> {
         if !self.has(key) {
             let problem = Problem::Missing { allowed: T::ALLOWED.to_owned() };
@@ -81,26 +81,26 @@ impl<'f> Fields<'f> {
         self.optional(key)
     }
 
-    /// Replaces a default, where the key is there.
+    /// Replaces a default if the key is present.
     pub fn set<T: Setting>(&mut self, key: &'static str, target: &mut T) {
         self.set_as::<T, T>(key, target);
     }
 
-    /// Replaces a default by a setting of a narrower type.
+    /// Replaces a default by a value that is read as a narrower type.
     pub fn set_as<S: Setting + Into<T>, T>(&mut self, key: &'static str, target: &mut T) {
         if let Some(value) = self.optional::<S>(key) {
             *target = value.into();
         }
     }
 
-    /// A table within this one.
+    /// Reads a nested table.
     pub fn nested(&mut self, key: &'static str) -> Option<Fields<'_>> {
         let node = self.take(key)?;
         let path = self.path_of(key);
         Fields::open(&path, node, self.faults)
     }
 
-    /// Ends the walk: what is left over is unknown.
+    /// Reports the keys that have not been taken as unknown.
     pub fn finish(self) {
         for (key, node) in &self.table {
             let suggestion = nearest(key, self.known.iter().copied());

@@ -1,15 +1,16 @@
-//! The configuration kit: one TOML file, the environment over it, and every fault of both at once.
+//! Reading configurations: one TOML file, overridden by environment variables, with all faults of both at once.
 //!
-//! [`source`] reads the file and lays variables over it, [`fields`] walks a table key by key, [`setting`] says what a value may
-//! be, and [`fault`] collects what is wrong, so that whoever writes a file learns of all of it in one go: where, what was
-//! found, what is allowed, and what was probably meant. The tables that belong to no job are here (`daemon`, `clusters`,
-//! `election`); each job reads its own. [`crate::job::Config`] is the whole.
+//! [`source`] reads the file and applies the variables, [`fields`] reads a table key by key, [`setting`] defines the allowed
+//! values, and [`fault`] collects the faults, each with its path, what was found, what is allowed and what was probably meant.
+//! The tables that belong to no job are here (`daemon`, `clusters`, `election`); each job reads its own.
+//! [`crate::job::Config`] is the whole.
 //!
-//! `TOWLINE__DAEMON__LISTEN` sets `daemon.listen`, `TOWLINE__CLUSTERS__EU_WEST__KUBECONFIG` sets it for the cluster
-//! `eu-west`, and `TOWLINE__SYNC__MY_DATABASES__DRY_RUN` for the `[[sync]]` section named `my-databases`
-//! (`TOWLINE__LEASE__…` likewise): variables reach sections that the file has, and never make a new one. Lists are separated by commas there.
+//! `TOWLINE__DAEMON__LISTEN` sets `daemon.listen`, `TOWLINE__CLUSTERS__EU_WEST__KUBECONFIG` sets `kubeconfig` of the cluster
+//! `eu-west`, and `TOWLINE__SYNC__MY_DATABASES__DRY_RUN` sets `dry_run` of the `[[sync]]` section named `my-databases`
+//! (`TOWLINE__LEASE__…` likewise). Variables change sections of the file and never add one. Commas separate the elements of
+//! lists.
 //!
-//! Nothing here is secret: tokens and kubeconfigs are named by their files.
+//! Nothing here is secret: tokens and kubeconfigs are referred to by their files.
 
 mod clusters;
 mod daemon;
@@ -30,12 +31,12 @@ pub use fault::{Error, Fault, Faults, Problem};
 pub use names::{ClusterName, InvalidName, SectionName};
 pub use resource::{InvalidResource, ResourceId};
 
-/// Enough to hide the latency of a far cluster (64 × 10 requests a second at 100 ms), and far below what an API
-/// server admits at once (600 by default).
+/// Enough to hide the latency of a distant cluster (64 × 10 requests per second at 100 ms), and far below the 600 concurrent
+/// requests that an API server admits by default.
 pub const DEFAULT_MAX_IN_FLIGHT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
-/// The environment of this process. A name that is not text is none of ours, and a value that is not text gets a fault as
-/// the wrong value it is.
+/// The environment of this process. Variables whose name is not UTF-8 are skipped. In a value that is not UTF-8 the invalid
+/// bytes are replaced, so that it is reported as a wrong value.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))

@@ -1,4 +1,4 @@
-//! Names: of clusters and sections, and the pieces that Kubernetes names are put together from.
+//! Names of clusters and sections, and the parts of Kubernetes names.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -8,12 +8,12 @@ use super::setting::{Setting, Unfit};
 
 /// Longest DNS label, and so the longest namespace (RFC 1123).
 pub const LONGEST_LABEL: usize = 63;
-/// The name of the section `[status_sync]`, and of its Lease and its state: no other section may have it.
+/// The name of the section `[status_sync]`, of its Lease and of its state. No other section may have it.
 pub const STATUS_SYNC: &str = "status-sync";
 /// Longest DNS subdomain, and so the longest object name of most kinds.
 const LONGEST_SUBDOMAIN: usize = 253;
 
-/// A text that is no name: DNS labels have 1 to 63 of `a-z`, `0-9` and `-`, and begin and end with a letter or digit.
+/// An invalid name: DNS labels have 1 to 63 of `a-z`, `0-9` and `-`, and begin and end with a letter or digit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a DNS label (1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit)")]
 pub struct InvalidName;
@@ -31,7 +31,7 @@ macro_rules! label_name {
                 &self.0
             }
 
-            /// A name in the place of one whose fault is recorded, so that the walk can go on.
+            /// A placeholder for a name with a fault, so that reading can continue.
             pub fn stand_in() -> Self {
                 Self("unnamed".to_owned())
             }
@@ -83,12 +83,12 @@ label_name! {
 }
 
 label_name! {
-    /// Name of a section of whichever job, unique in a configuration. A DNS label.
+    /// Name of a section, unique over all jobs of a configuration. A DNS label.
     SectionName
 }
 
-/// The cluster of sections that name none: `[clusters.default]`, and where that is not configured what is found around
-/// the process.
+/// The cluster of sections that name none: `[clusters.default]`; if that is not configured, the pod's service account or
+/// kubectl's configuration ([`ClusterAccess::Inferred`](super::ClusterAccess::Inferred)).
 impl Default for ClusterName {
     fn default() -> Self {
         Self("default".to_owned())
@@ -96,7 +96,7 @@ impl Default for ClusterName {
 }
 
 impl SectionName {
-    /// The name of the one section of a table, for a name that is known to be one.
+    /// The name of a table's only section. `name` must be a DNS label.
     pub fn of_table(name: &'static str) -> Self {
         Self(name.to_owned())
     }
@@ -110,7 +110,7 @@ pub fn is_label(text: &str) -> bool {
         && text.ends_with(is_label_end)
 }
 
-/// A DNS subdomain of RFC 1123: labels separated by dots; Kubernetes lets a label of it be as long as the whole.
+/// A DNS subdomain of RFC 1123: labels separated by dots. As in Kubernetes, only the whole length is limited.
 pub fn is_subdomain(text: &str) -> bool {
     text.len() <= LONGEST_SUBDOMAIN
         && text.split('.').all(|label| {
@@ -120,7 +120,7 @@ pub fn is_subdomain(text: &str) -> bool {
         })
 }
 
-/// The name part of a label, annotation or finalizer, and a label's value where it is not empty.
+/// The name part of a label, annotation or finalizer, and a non-empty label value.
 pub fn is_qualified_name(text: &str) -> bool {
     text.len() <= LONGEST_LABEL
         && text.chars().all(|character| character.is_ascii_alphanumeric() || "-_.".contains(character))
@@ -165,7 +165,7 @@ macro_rules! text_setting {
 
 text_setting! {
     /// The name of a Secret.
-    SecretName, "a DNS subdomain, as secrets are named", is_subdomain
+    SecretName, "the name of a Secret: a DNS subdomain", is_subdomain
 }
 
 text_setting! {
@@ -177,17 +177,17 @@ text_setting! {
 
 text_setting! {
     /// The name of a Lease.
-    LeaseName, "a DNS subdomain, as leases are named", is_subdomain
+    LeaseName, "the name of a Lease: a DNS subdomain", is_subdomain
 }
 
 text_setting! {
     /// The name of a Pod.
-    PodName, "a DNS subdomain, as pods are named", is_subdomain
+    PodName, "the name of a Pod: a DNS subdomain", is_subdomain
 }
 
 text_setting! {
     /// The name of a namespace.
-    NamespaceName, "a DNS label, as namespaces are named", is_label
+    NamespaceName, "the name of a namespace: a DNS label", is_label
 }
 
 text_setting! {
@@ -201,22 +201,22 @@ text_setting! {
 }
 
 text_setting! {
-    /// What namespaces begin with; may be empty.
+    /// A prefix of namespaces; may be empty.
     NamespacePrefix, "empty, or at most 62 of a-z, 0-9 and -, beginning with a letter or digit", |text| {
-        // As long as a namespace would leave nothing to tell one namespace from another.
+        // A prefix as long as a namespace would leave no character for the rest of the name.
         text.is_empty() || text.len() < LONGEST_LABEL && is_label(&format!("{text}0"))
     }
 }
 
 text_setting! {
-    /// What local namespaces end with; may be empty.
+    /// A suffix of local namespaces; may be empty.
     NamespaceSuffix, "empty, or at most 62 of a-z, 0-9 and -, ending with a letter or digit", |text| {
         text.is_empty() || text.len() < LONGEST_LABEL && is_label(&format!("0{text}"))
     }
 }
 
 text_setting! {
-    /// What remote objects' names end with; may be empty.
+    /// A suffix of remote objects' names; may be empty.
     ResourceSuffix, "empty, or at most 252 of a-z, 0-9, - and ., ending with a letter or digit", |text| {
         text.is_empty() || text.len() < LONGEST_SUBDOMAIN && is_subdomain(&format!("0{text}"))
     }

@@ -1,4 +1,4 @@
-//! Kinds of objects, as the configuration names them.
+//! Kinds of objects, as the configuration writes them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use super::setting::{Setting, Unfit};
 
 /// A kind by plural, version and group: `databases.v1.demo.towline.dev`, and `configmaps.v1` of the core group.
 ///
-/// Only the form is known here; whether a cluster serves it, and whether it has namespaces, is found by discovery.
+/// Only the form is checked here; discovery finds out whether a cluster serves the kind and whether it is namespaced.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId {
     /// Plural name, as in URLs.
@@ -25,23 +25,23 @@ impl ResourceId {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `plural.group`, the form that is the same for all versions of a kind.
+    /// `plural.group`, which is the same for all versions of a kind.
     pub fn plural_and_group(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// Whether both name the same objects: an API server serves each object in every version of its kind.
+    /// Whether both refer to the same objects: an API server serves each object in every version of its kind.
     pub fn same_objects(&self, other: &Self) -> bool {
         self.plural == other.plural && self.group == other.group
     }
 
-    /// A kind in the place of one whose fault is recorded, so that the walk can go on.
+    /// A placeholder for a kind with a fault, so that reading can continue.
     pub fn stand_in() -> Self {
         Self { plural: "unnamed".to_owned(), version: "v1".to_owned(), group: String::new() }
     }
 }
 
-/// A text that names no kind.
+/// An invalid kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not of the form plural.version.group, or plural.version for the core group")]
 pub struct InvalidResource;
@@ -79,7 +79,7 @@ impl Setting for ResourceId {
         text.parse().map_err(|InvalidResource| {
             let second = text.split('.').nth(1);
             match second {
-                Some(second) if !is_version(second) => Unfit::because(format!("`{second}` is no version")),
+                Some(second) if !is_version(second) => Unfit::because(format!("`{second}` is not a version")),
                 Some(_) => Unfit::default(),
                 None => Unfit::because("the version is missing"),
             }
@@ -87,8 +87,8 @@ impl Setting for ResourceId {
     }
 }
 
-/// `v` and a digit first: other versions are legal and unheard of, and taking the group's first part for a version is
-/// the slip that would otherwise only show as a kind that is never found.
+/// Begins with `v` and a digit. Kubernetes allows other versions, but none exists in practice, and forgetting the version (so
+/// that the group's first part is taken for it) would otherwise only show as a kind that is not served.
 fn is_version(text: &str) -> bool {
     is_label(text)
         && text.strip_prefix('v').is_some_and(|number| number.starts_with(|first: char| first.is_ascii_digit()))
@@ -131,7 +131,7 @@ mod tests {
     fn a_missing_version_is_told() {
         let reason = |text: &str| ResourceId::from_text(text).expect_err("no kind").reason;
         assert_eq!(reason("databases").as_deref(), Some("the version is missing"));
-        assert_eq!(reason("databases.demo.towline.dev").as_deref(), Some("`demo` is no version"));
+        assert_eq!(reason("databases.demo.towline.dev").as_deref(), Some("`demo` is not a version"));
         for wrong in ["", ".v1", "a.v1.", "A.v1", "a.v1.G", "a.v"] {
             assert!(wrong.parse::<ResourceId>().is_err(), "{wrong}");
         }

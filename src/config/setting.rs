@@ -1,4 +1,4 @@
-//! What a key's value can be, and how each kind of value is read from the file and from the environment.
+//! The types of values, and how each is read from the file and from the environment.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -8,18 +8,18 @@ use std::time::Duration;
 use super::fault::{Fault, Problem, nearest};
 use super::source::Node;
 
-/// No duration of a configuration is longer than this: beyond it adding to an instant may overflow.
+/// Longest duration in a configuration: adding a longer one to an instant may overflow.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
-/// A value that a key can have.
+/// The value of a key.
 pub trait Setting: Sized {
-    /// What is allowed, as a fault says it.
+    /// The allowed values, for faults.
     const ALLOWED: &'static str;
 
-    /// Reads text; most settings are texts of some form.
+    /// Parses text; most settings are strings.
     fn from_text(text: &str) -> Result<Self, Unfit>;
 
-    /// Reads a value, recording what is wrong with it.
+    /// Reads a value, and records a fault if it is not allowed.
     fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
         let outcome = node.text().ok_or_else(Unfit::default).and_then(Self::from_text);
         record(outcome, Self::ALLOWED, node, path, faults)
@@ -29,20 +29,20 @@ pub trait Setting: Sized {
 /// A value that is not allowed.
 #[derive(Debug, Default)]
 pub struct Unfit {
-    /// More exactly what is wrong, where [`Setting::ALLOWED`] alone would leave the reader guessing.
+    /// What exactly is wrong, if [`Setting::ALLOWED`] does not make that clear.
     pub reason: Option<String>,
-    /// What was probably meant.
+    /// The value that was probably meant.
     pub suggestion: Option<String>,
 }
 
 impl Unfit {
-    /// For a reason that what is allowed does not tell.
+    /// A value that is not allowed for this reason.
     pub fn because(reason: impl Into<String>) -> Self {
         Self { reason: Some(reason.into()), suggestion: None }
     }
 }
 
-/// Passes a value on, or records that it does not fit.
+/// Returns the value, or records that it is not allowed.
 pub fn record<T>(
     outcome: Result<T, Unfit>,
     allowed: &str,
@@ -94,7 +94,7 @@ impl Setting for NonZeroUsize {
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
         let number = text.parse().map_err(|_| Unfit::default())?;
-        // A million is far beyond what any API server takes; more is a slip of the pen.
+        // A million is far more than any API server handles; a larger number is a typing error.
         if number <= 1_000_000 { NonZeroUsize::new(number).ok_or_else(Unfit::default) } else { Err(Unfit::default()) }
     }
 
@@ -109,7 +109,7 @@ impl Setting for NonZeroUsize {
 }
 
 impl Setting for String {
-    const ALLOWED: &'static str = "a text that is not empty";
+    const ALLOWED: &'static str = "a non-empty string";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
         if text.is_empty() { Err(Unfit::default()) } else { Ok(text.to_owned()) }
@@ -117,11 +117,11 @@ impl Setting for String {
 }
 
 impl Setting for PathBuf {
-    const ALLOWED: &'static str = "the path of a file";
+    const ALLOWED: &'static str = "the path of a file, written in full";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
         if text == "~" || text.starts_with("~/") {
-            return Err(Unfit::because("~ is not expanded: the path has to be written in full"));
+            return Err(Unfit::because("~ is not expanded"));
         }
         String::from_text(text).map(PathBuf::from)
     }
@@ -190,7 +190,7 @@ impl From<PositiveDuration> for Duration {
     }
 }
 
-/// How long a watch may last: long enough to be worth beginning, and no longer than kube's client takes.
+/// The timeout of a watch: long enough to be worth a request, and at most what kube's client allows.
 pub struct WatchTimeout(Duration);
 
 impl Setting for WatchTimeout {
@@ -209,7 +209,7 @@ impl From<WatchTimeout> for Duration {
     }
 }
 
-/// Lists: in the environment the elements are separated by commas. No element may occur twice.
+/// Lists. In an environment variable, commas separate the elements. No element may occur twice.
 impl<T: Setting + PartialEq> Setting for Vec<T> {
     const ALLOWED: &'static str = "a list";
 
@@ -301,8 +301,7 @@ mod tests {
     fn a_path_of_the_shell_s_is_told_and_one_with_a_tilde_in_it_is_fine() {
         assert_eq!(
             read::<PathBuf>(&text("~/.kube/config")),
-            Err("at: found \"~/.kube/config\", where ~ is not expanded: the path has to be written in full; allowed: \
-                 the path of a file"
+            Err("at: found \"~/.kube/config\", where ~ is not expanded; allowed: the path of a file, written in full"
                 .to_owned())
         );
         assert_eq!(read::<PathBuf>(&text("/a/~b")), Ok("/a/~b".into()));
@@ -320,9 +319,9 @@ mod tests {
         let list = Node::List(vec![text("a"), text(""), text("a"), Node::Bool(true)]);
         assert_eq!(
             read::<Vec<String>>(&list),
-            Err("at[1]: found \"\"; allowed: a text that is not empty\n\
+            Err("at[1]: found \"\"; allowed: a non-empty string\n\
                  at[2]: found \"a\" again; allowed: once (first at at[0])\n\
-                 at[3]: found true; allowed: a text that is not empty"
+                 at[3]: found true; allowed: a non-empty string"
                 .to_owned())
         );
     }

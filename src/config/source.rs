@@ -1,4 +1,4 @@
-//! Where the values come from: the TOML file, and the environment over it.
+//! The sources of values: the TOML file, overridden by environment variables.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,7 +12,7 @@ const PREFIX: &str = "TOWLINE";
 /// Separates the parts of a variable's name; a single `_` is part of a key.
 const SEPARATOR: &str = "__";
 
-/// A value of the file or of the environment.
+/// A value from the file or the environment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
     /// `true` or `false`.
@@ -21,9 +21,9 @@ pub enum Node {
     Integer(i128),
     /// Any other number.
     Float(f64),
-    /// A text.
+    /// A string.
     Text(String),
-    /// Text of the environment, which has no types: it is read as whatever its key wants.
+    /// An environment variable. It has no type: it is parsed as the type of its key.
     Variable {
         /// Its name.
         name: String,
@@ -37,7 +37,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// The variable of the environment that it comes from; of a table, the first in it.
+    /// The environment variable that the value comes from; of a table, the first one in it.
     pub fn variable(&self) -> Option<&str> {
         match self {
             Self::Variable { name, .. } => Some(name),
@@ -46,7 +46,7 @@ impl Node {
         }
     }
 
-    /// The text, of whichever source.
+    /// The text, from either source.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) | Self::Variable { value: text, .. } => Some(text),
@@ -55,7 +55,7 @@ impl Node {
     }
 }
 
-/// As a fault tells what was found. Lists and tables are named by type only, since they may be long.
+/// The value as faults show it. Lists and tables are named by type only, since they may be long.
 impl fmt::Display for Node {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -65,13 +65,16 @@ impl fmt::Display for Node {
             Self::Text(text) => write!(formatter, "{text:?}"),
             Self::Variable { name, value } => write!(formatter, "{value:?} (from {name})"),
             Self::List(_) => formatter.write_str("a list"),
-            Self::Table(_) => formatter.write_str("a table"),
+            Self::Table(_) => match self.variable() {
+                Some(name) => write!(formatter, "a table (from {name})"),
+                None => formatter.write_str("a table"),
+            },
         }
     }
 }
 
-/// Reads the file's text and lays the environment over it. Variables that fit nowhere become faults. `lists`: the keys
-/// whose sections are a list, and have names.
+/// Reads the file's text and overrides it with environment variables. A variable for a section that does not exist is a
+/// fault. `lists`: the keys whose value is a list of named sections.
 pub fn read(
     text: &str,
     environment: impl IntoIterator<Item = (String, String)>,
@@ -89,7 +92,7 @@ pub fn read(
         .source(Some(variables))
         .collect()
         .map_err(|source| Error::Parse { source })?;
-    // Sorted, so that the result does not depend on the order of a hash map.
+    // Sorted, so that the result does not depend on the hash map's order.
     let variables: BTreeMap<String, Value> = variables.into_iter().collect();
     for (key, value) in variables {
         if let ValueKind::String(value) = value.kind {
@@ -114,7 +117,7 @@ fn node(value: Value) -> Node {
     }
 }
 
-/// Puts one variable where its name says. `key` is lower case, its parts are separated by dots.
+/// Inserts one variable at the path that its name spells. `key` is lower case, its parts are separated by dots.
 fn overlay(root: &mut BTreeMap<String, Node>, key: &str, value: String, lists: &[&str], faults: &mut Vec<Fault>) {
     let name = format!("{PREFIX}{SEPARATOR}{}", key.replace('.', SEPARATOR).to_uppercase());
     let parts: Vec<&str> = key.split('.').collect();
@@ -161,7 +164,7 @@ fn section_named<'r>(
     Err(Problem::UnknownSection { present, suggestion })
 }
 
-/// A name as the variables spell it, in lower case.
+/// A name as variables spell it, in lower case.
 fn as_variable(name: &str) -> String {
     name.to_lowercase().replace('-', "_")
 }
@@ -176,7 +179,7 @@ fn insert(table: &mut BTreeMap<String, Node>, path: &[&str], value: Node) {
     }
 }
 
-/// Changes the table at a key, made where there is none. A value that is no table gives way: the variable is newer.
+/// Changes the table at a key, which is created if missing. A value that is not a table is replaced: variables override.
 fn within(table: &mut BTreeMap<String, Node>, key: &str, change: impl FnOnce(&mut BTreeMap<String, Node>)) {
     let mut inner = match table.remove(key) {
         Some(Node::Table(inner)) => inner,
@@ -224,6 +227,13 @@ mod tests {
     fn variables_reach_nested_tables_that_the_file_does_not_have() {
         let (root, _) = read_with("", &[("TOWLINE__DAEMON__LOG__FORMAT", "json")]);
         assert_eq!(at(&root, &["daemon", "log", "format"]).to_string(), "\"json\" (from TOWLINE__DAEMON__LOG__FORMAT)");
+    }
+
+    #[test]
+    fn a_variable_below_a_key_that_is_no_table_is_named() {
+        let (root, _) = read_with("[daemon]\nlisten = \"a\"\n", &[("TOWLINE__DAEMON__LISTEN__PORT", "1")]);
+        assert_eq!(at(&root, &["daemon", "listen"]).to_string(), "a table (from TOWLINE__DAEMON__LISTEN__PORT)");
+        assert_eq!(Node::Table(BTreeMap::new()).to_string(), "a table");
     }
 
     #[test]

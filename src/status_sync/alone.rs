@@ -80,7 +80,9 @@ fn wrong(name: &str, found: &str, allowed: &str) -> Fault {
     Fault::new(name, Problem::Value { found: format!("{found:?}"), allowed: allowed.to_owned(), suggestion: None })
 }
 
-/// A duration as Go writes it: `300ms`, `1.5h`, `1m30s`. None where it is not one, is negative, or is beyond a year.
+/// A duration as Go writes it: `300ms`, `1.5h`, `1m30s`. None if it is invalid, negative, or longer than a year. The parser of
+/// `kube_core::Duration` can't be used for input from outside: it accepts `""`, `--5s` and `5s0`, and panics at `1h-5m` and at
+/// numbers that overflow.
 fn go_duration(text: &str) -> Option<Duration> {
     const LONGEST: f64 = 365.0 * 24.0 * 3600.0;
     let text = text.strip_prefix('+').unwrap_or(text);

@@ -133,9 +133,10 @@ impl Setting for DatabaseUrl {
             Some(Ok(url)) => return Some(url),
             Some(Err(unfit)) => {
                 let reason = unfit.reason.unwrap_or_default();
-                format!("a text that can't be used: {reason} (the text is not shown, as it may hold a password)")
+                let origin = node.variable().map_or_else(String::new, |variable| format!(" (from {variable})"));
+                format!("an invalid database URL{origin}: {reason} (not shown, as it may hold a password)")
             }
-            None => "no text".to_owned(),
+            None => node.to_string(),
         };
         let problem = Problem::Value { found, allowed: Self::ALLOWED.to_owned(), suggestion: None };
         faults.push(Fault::new(path, problem));

@@ -70,7 +70,7 @@ fn check_tells_what_is_missing_on_either_cluster() {
         assert!(code == Some(1) && told.contains("there is no such secret"), "{told}");
         world.offer(world.user).await;
         let (code, told) = check().await;
-        assert!(code == Some(0) && told.contains("the configuration is fine"), "{told}");
+        assert!(code == Some(0) && told.contains("the configuration is valid"), "{told}");
         let verbs = ["get", "create", "update"];
         grant_lease(&world.hub_admin, LeaseSide::Hub, &world.namespace, world.user, Some(&verbs)).await.unwrap();
         assert_eq!(check().await.0, Some(0), "update does in the place of patch");

@@ -51,7 +51,7 @@ fn sections_that_meet_are_refused_by_the_file_alone_and_every_fault_is_told_at_o
             clusters(world) + &first + &one.replacen("name = \"meets\"", &format!("name = \"again\"\n{apart}"), 1);
         let (code, told) = check(world, "apart", &config, true).await;
         assert_eq!(code, Some(0), "{told}");
-        assert!(told.contains("the configuration is fine: 2 cluster(s), 2 section(s)"), "{told}");
+        assert!(told.contains("the configuration is valid: 2 cluster(s), 2 section(s)"), "{told}");
     });
 }
 

@@ -26,7 +26,7 @@ fn the_deployed_role_and_the_reading_account_are_all_that_is_needed() {
         let stage = Stage::new("checked").await;
         let (code, told) = check(&stage, &stage.config("")).await;
         assert_eq!(code, Some(0), "{told}");
-        tells(&told, &["the configuration is fine: 1 cluster(s), 1 section(s)"]);
+        tells(&told, &["the configuration is valid: 1 cluster(s), 1 section(s)"]);
         let (code, told) = check(&stage, &stage.config("notify = true")).await;
         assert_eq!(code, Some(1), "{told}");
         tells(
@@ -99,7 +99,7 @@ fn a_database_that_is_not_there_or_not_whole_and_kinds_that_are_not_installed_ar
         );
         let cases = [
             ("postgres://u:hunter2@127.0.0.1:1/hoh", "127.0.0.1:1/hoh: failed to connect to the database"),
-            (&stage.database.url(READER).replace(":reader", ":wrong"), "does not accept the account"),
+            (&stage.database.url(READER).replace(":reader", ":wrong"), "the database rejected the credentials"),
         ];
         for (url, expected) in cases {
             let (code, told) = check(&stage, &stage.config_by(url, &stage.world.kubeconfig, "")).await;
@@ -111,6 +111,6 @@ fn a_database_that_is_not_there_or_not_whole_and_kinds_that_are_not_installed_ar
         let file = stage.config("").replace(&url, "database_url_file = \"/does/not/exist\"");
         let (code, told) = check(&stage, &file).await;
         assert_eq!(code, Some(1), "{told}");
-        tells(&told, &["failed to read the database's URL from /does/not/exist"]);
+        tells(&told, &["failed to read the database URL from /does/not/exist"]);
     });
 }

@@ -340,7 +340,7 @@ fn status_sync_without_a_cluster_takes_the_one_around_it() {
 fn a_fault_of_a_database_url_never_repeats_it() {
     for url in ["mysql://u:hunter2@db/hoh", "postgres://u:hunter2@db/hoh?sslmode=hunter2"] {
         let faults = told(&format!("{CLUSTERS}{STATUS_SYNC}database_url = \"{url}\"\ninterval = \"0s\""));
-        assert!(faults.iter().any(|fault| fault.contains("found a text that can't be used: ")), "{faults:?}");
+        assert!(faults.iter().any(|fault| fault.contains("found an invalid database URL: ")), "{faults:?}");
         assert_eq!(faults.len(), 2, "{faults:?}");
         assert!(faults.iter().all(|fault| !fault.contains("hunter2")), "{faults:?}");
         assert!(faults.iter().any(|fault| fault.starts_with("status_sync.interval: found \"0s\"")), "{faults:?}");
