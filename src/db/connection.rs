@@ -1,4 +1,4 @@
-//! A connection: the pool's, lent for a statement or a transaction, or one of its own beside the pool.
+//! A connection: one that the pool lends for a statement or a transaction, or a dedicated one beside the pool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct RawConnection {
     client: Client,
     tls: Tls,
     task: AbortHandle,
-    /// It must not be used any more.
+    /// The connection must not be used any more.
     is_spent: bool,
     /// A statement has been sent whose answer was not read to its end.
     is_busy: bool,
@@ -69,23 +69,23 @@ impl RawConnection {
         self.has_failed = false;
     }
 
-    /// Ends the statement that runs, on the server too, and with it the connection: an answer that comes all the same would
-    /// be the next statement's. The server is asked on a connection of its own, and nobody waits for that.
+    /// Cancels the running statement on the server and closes the connection: a late answer would be read as the answer to
+    /// the next statement. The cancel request goes over a separate connection, in the background.
     pub(super) fn cancel(&mut self) {
         self.is_spent = true;
         let (token, tls) = (self.client.cancel_token(), self.tls.clone());
-        // Without a runtime the connection's task has ended, too.
+        // Without a runtime, the connection's task has ended too.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
             match tokio::time::timeout(CANCEL_WITHIN, token.cancel_query(tls)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "statement was not cancelled"),
-                Err(_) => tracing::debug!("statement was not cancelled: no answer"),
+                Ok(Err(error)) => tracing::debug!(%error, "failed to cancel the statement"),
+                Err(_) => tracing::debug!("failed to cancel the statement: no answer"),
             }
         });
     }
 
-    /// An error once a statement was not answered in time: whatever is sent then would be run behind it.
+    /// An error after a statement timed out: the server would queue the next one behind it.
     fn check(&self, query: &'static str) -> Result<(), Error> {
         if self.is_spent { Err(Error::Lost { query, source: Arc::new(ConnectError::Spent) }) } else { Ok(()) }
     }
@@ -110,7 +110,7 @@ impl RawConnection {
 
 impl Drop for RawConnection {
     fn drop(&mut self) {
-        // Else the task would wait for the answer, and keep the connection open, for as long as the server does.
+        // Otherwise the task would keep the connection open until the server answers.
         if self.is_spent || self.is_busy {
             self.task.abort();
         }
@@ -119,11 +119,11 @@ impl Drop for RawConnection {
 
 /// A connection for as long as a statement or a transaction needs it.
 pub(super) enum Held<'c> {
-    /// Goes back to the pool when it is dropped.
+    /// Returns to the pool when it is dropped.
     Pool(Box<PooledConnection<'static, Manager>>),
-    /// One beside the pool.
+    /// A dedicated connection.
     Own(&'c mut RawConnection),
-    /// One whose owner drops it when a statement was not answered.
+    /// A connection whose owner drops it when a statement times out.
     Shared(&'c Client),
 }
 
@@ -162,14 +162,14 @@ impl Held<'_> {
         Ok(())
     }
 
-    /// Its answer was read to the end.
+    /// The whole answer has been read.
     pub(super) fn ends(&mut self) {
         if let Some(connection) = self.raw() {
             connection.is_busy = false;
         }
     }
 
-    /// Its answer was an error, behind which nothing follows.
+    /// The answer was an error, which ends it.
     pub(super) fn failed(&mut self) {
         if let Some(connection) = self.raw() {
             connection.is_busy = false;
@@ -184,22 +184,22 @@ impl Held<'_> {
         }
     }
 
-    /// Rolls a transaction back that nobody waits for. The pool gets its connection back when that has been done.
+    /// Rolls back a dropped transaction in the background. The pool gets its connection back after that.
     pub(super) fn roll_back(mut self) {
         if self.raw().is_some_and(|connection| connection.is_busy) {
             return self.cancel();
         }
         match self {
-            // The first look at the future sends the statement, and the next one waits behind it.
+            // The first poll of the future sends the statement; the next statement queues behind it.
             Self::Own(connection) => drop(connection.client.batch_execute("ROLLBACK").now_or_never()),
-            // It has no transactions.
+            // A shared connection has no transactions.
             Self::Shared(_) => {}
             Self::Pool(mut connection) => match tokio::runtime::Handle::try_current() {
                 Err(_) => connection.is_spent = true,
                 Ok(runtime) => drop(runtime.spawn(async move {
                     let deadline = Deadline::of_rows(ROLL_BACK_WITHIN);
                     if let Err(error) = connection.run("roll_back", "ROLLBACK", deadline).await {
-                        tracing::debug!(%error, "transaction was not rolled back, its connection is closed");
+                        tracing::debug!(%error, "failed to roll back the transaction, closing its connection");
                         connection.is_spent = true;
                     }
                 })),
@@ -208,8 +208,8 @@ impl Held<'_> {
     }
 }
 
-/// A connection of its own, beside the pool, for what must not wait for others or be waited for. It is set up as those of
-/// the pool are. When a statement was not answered in time it is closed: [`Connection::is_closed`].
+/// A dedicated connection beside the pool, for statements that must not queue behind others. It is set up like the pool's
+/// connections, and closed when a statement times out ([`Connection::is_closed`]).
 pub struct Connection {
     raw: RawConnection,
     /// The deadline of a statement.
@@ -221,12 +221,12 @@ impl Connection {
         Self { raw, within }
     }
 
-    /// Whether it has ended, and another one has to be made.
+    /// Whether the connection has ended, so that a new one is needed.
     pub fn is_closed(&self) -> bool {
         self.raw.is_spent || self.raw.client.is_closed()
     }
 
-    /// Sends a statement and gives its rows as they come. `query` names it in metrics and errors.
+    /// Sends a statement and streams its rows. `query` names it in metrics and errors.
     pub async fn rows(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Rows<'_>, Error> {
         Rows::ask(Held::Own(&mut self.raw), Deadline::of_rows(self.within), query, text, params).await
     }
@@ -236,7 +236,7 @@ impl Connection {
         self.rows(query, text, params).await?.rest().await
     }
 
-    /// Runs a statement, and returns how many rows it has changed or given.
+    /// Runs a statement and returns how many rows it changed or returned.
     pub async fn execute(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<u64, Error> {
         self.rows(query, text, params).await?.finish().await
     }
@@ -254,7 +254,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Nobody waits for what may still run.
+        // Nobody will read the answer of a statement that still runs.
         if self.raw.is_busy && !self.raw.is_spent {
             self.raw.cancel();
         }

@@ -1,6 +1,6 @@
-//! Every error of the database, sorted once.
+//! The errors of the database, classified once.
 //!
-//! An error's own text does not repeat its source's: whoever shows it shows the whole chain.
+//! An error's own text does not repeat its source's: logs and reports show the whole chain.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,27 +10,26 @@ use std::time::Duration;
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::types::WrongType;
 
-/// Where an error comes from. It is shared, since everyone who waits for a connection gets the same failure.
+/// The cause of an error. It is shared, since every task that waits for a connection gets the same failure.
 pub type Source = Arc<dyn std::error::Error + Send + Sync>;
 
-/// Why the database did not do what it was asked to. What is asked again later, with back-off, may succeed in each case
-/// but `Encode`.
+/// Why a database operation failed. A retry with back-off may succeed, except for `Encode`.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// No connection could be made.
+    /// The connection was not established.
     #[error("failed to connect to the database")]
     Connect {
-        /// The driver's error, the server's, or what the connection string could not be used for.
+        /// The driver's error, the server's error, or why the connection string can't be used.
         source: Source,
     },
-    /// The account is not accepted.
-    #[error("the database does not accept the account")]
+    /// The server rejected the user, password or client certificate.
+    #[error("the database rejected the credentials")]
     Unauthorized {
         /// The server's answer.
         source: Arc<ServerError>,
     },
-    /// The server refused what every new connection runs first.
-    #[error("the database connection can't be set up")]
+    /// The server rejected the statements that every new connection runs first.
+    #[error("failed to set up the database connection")]
     SetUp {
         /// The server's answer.
         source: Arc<ServerError>,
@@ -38,11 +37,11 @@ pub enum Error {
     /// No connection of the pool became free in time.
     #[error("no database connection became free within {seconds} s")]
     PoolExhausted {
-        /// How long was waited.
+        /// The time waited.
         seconds: u64,
     },
-    /// The connection broke, or the server ended it: what was read before the end does not count.
-    #[error("the database connection was lost in statement {query}")]
+    /// The connection broke or the server closed it. The rows read before that are discarded.
+    #[error("lost the database connection during statement {query}")]
     Lost {
         /// The statement's name.
         query: &'static str,
@@ -57,31 +56,31 @@ pub enum Error {
         /// The server's answer.
         source: Arc<ServerError>,
     },
-    /// The next row did not come in time: the statement was cancelled and its connection closed.
+    /// The next row did not arrive in time: the statement was cancelled and its connection closed.
     #[error("statement {query} was cancelled: no answer within {}", humantime::format_duration(*.within))]
     Silent {
         /// The statement's name.
         query: &'static str,
-        /// How long was waited.
+        /// The time waited.
         within: Duration,
     },
-    /// The account lacks a right.
-    #[error("not allowed to run statement {query}")]
+    /// The account lacks a privilege.
+    #[error("permission denied for statement {query}")]
     Forbidden {
         /// The statement's name.
         query: &'static str,
         /// The server's answer, which names the table.
         source: Arc<ServerError>,
     },
-    /// A table, column or type is not there.
-    #[error("statement {query} names what the database does not have")]
+    /// A table, column, function or type does not exist.
+    #[error("statement {query} refers to a table, column, function or type that does not exist")]
     Missing {
         /// The statement's name.
         query: &'static str,
         /// The server's answer, which names it.
         source: Arc<ServerError>,
     },
-    /// The server refused the statement for another reason.
+    /// The server rejected the statement for another reason.
     #[error("statement {query} failed ({})", source.code())]
     Statement {
         /// The statement's name.
@@ -89,14 +88,13 @@ pub enum Error {
         /// The server's answer.
         source: Arc<ServerError>,
     },
-    /// A transaction was committed though one of its statements had failed, or used though it had ended. Nothing of it was
-    /// written.
+    /// `commit` after a failed statement, or use of a transaction that has ended. Nothing was written.
     #[error("transaction {name} was rolled back: one of its statements had failed")]
     RolledBack {
         /// The transaction's name.
         name: &'static str,
     },
-    /// A parameter is not of the type that it is sent as. Nothing was sent.
+    /// A parameter does not have the type that it is declared with. Nothing was sent.
     #[error("failed to encode a parameter of statement {query}")]
     Encode {
         /// The statement's name.
@@ -104,7 +102,7 @@ pub enum Error {
         /// The encoder's error.
         source: Source,
     },
-    /// A row is not of the statement's shape.
+    /// A row does not have the expected columns.
     #[error("failed to decode a row of statement {query}")]
     Decode {
         /// The statement's name.
@@ -134,12 +132,12 @@ impl Error {
         }
     }
 
-    /// Whether it says that the database itself does not answer.
+    /// Whether the database itself does not answer.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Lost { .. } | Self::Silent { .. })
     }
 
-    /// What the server answered, where it did.
+    /// The server's error, if it sent one.
     pub fn server(&self) -> Option<&ServerError> {
         match self {
             Self::Unauthorized { source }
@@ -157,12 +155,12 @@ impl Error {
         }
     }
 
-    /// No connection, for a reason.
+    /// A failure to connect.
     pub(super) fn unconnected(source: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Connect { source: Arc::new(source) }
     }
 
-    /// Sorts an error of connecting.
+    /// Classifies an error of connecting.
     pub(super) fn of_connecting(error: tokio_postgres::Error) -> Self {
         match ServerError::of(&error) {
             Some(refused) if refused.is_account() => Self::Unauthorized { source: Arc::new(refused) },
@@ -171,7 +169,7 @@ impl Error {
         }
     }
 
-    /// Sorts an error of what every new connection runs first.
+    /// Classifies an error of the statements that every new connection runs first.
     pub(super) fn of_set_up(error: tokio_postgres::Error) -> Self {
         match ServerError::of(&error) {
             Some(refused) => Self::SetUp { source: Arc::new(refused) },
@@ -179,7 +177,7 @@ impl Error {
         }
     }
 
-    /// Sorts an error of a statement.
+    /// Classifies an error of a statement.
     pub(super) fn of_statement(query: &'static str, error: tokio_postgres::Error) -> Self {
         let Some(refused) = ServerError::of(&error) else {
             let inner = std::error::Error::source(&error);
@@ -193,7 +191,7 @@ impl Error {
             "42501" => Self::Forbidden { query, source },
             // Undefined table, schema, column, function, object.
             "42P01" | "3F000" | "42703" | "42883" | "42704" => Self::Missing { query, source },
-            // Shutdown, crash, and what an administrator ended.
+            // Shutdown, crash, or ended by an administrator.
             "57P01" | "57P02" | "57P03" | "57P05" => Self::Lost { query, source },
             code if code.starts_with("08") => Self::Lost { query, source },
             _ => Self::Statement { query, source },
@@ -201,8 +199,7 @@ impl Error {
     }
 }
 
-/// What the server answered in the place of a result. `Display` and `Debug` give its message and code alone: the further
-/// fields may quote rows.
+/// An error that the server sent. `Display` and `Debug` show only its message and code: the other fields may quote rows.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerError(Box<DbError>);
 
@@ -247,16 +244,16 @@ impl fmt::Debug for ServerError {
 
 impl std::error::Error for ServerError {}
 
-/// Why there was no connection, where neither the driver nor the server says so.
+/// Failures to connect that neither the driver nor the server reports.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
-    /// The server accepted the connection, or did not even do that, and then said nothing.
+    /// The server did not answer, whether or not it accepted the TCP connection.
     #[error("no answer within {}", humantime::format_duration(*.0))]
     Silent(Duration),
     /// The disk hangs.
-    #[error("the database's URL or certificates were not read in time")]
+    #[error("timed out reading the database URL or its certificates")]
     NotRead,
-    /// A certificate or key.
+    /// A certificate or key file can't be read.
     #[error("failed to read {}", path.display())]
     Certificate {
         /// The file.
@@ -264,19 +261,19 @@ pub(super) enum ConnectError {
         /// Why not.
         source: rustls::pki_types::pem::Error,
     },
-    /// The certificates and keys do not make a configuration.
+    /// The certificates and keys don't form a valid TLS configuration.
     #[error("failed to set up TLS")]
     Tls {
         /// Why not.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The list of ways to connect is empty.
-    #[error("there is no way to connect")]
+    #[error("no way to connect")]
     NoWay,
-    /// A statement was not answered in time, and may still run.
-    #[error("an earlier statement was not answered in time")]
+    /// A statement timed out and may still run.
+    #[error("an earlier statement timed out")]
     Spent,
-    /// The server has closed the connection between two messages.
-    #[error("the server has closed it")]
+    /// The server closed the connection between two messages.
+    #[error("the server closed the connection")]
     Closed,
 }

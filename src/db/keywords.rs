@@ -1,16 +1,16 @@
-//! libpq's `keyword=value` strings, and the parameters that both forms of a connection string have in common.
+//! libpq's `keyword=value` strings, and the parameters that both forms of a connection string share.
 
 use std::path::PathBuf;
 
 use super::url::{InvalidUrl, Roots, TlsMode};
 use crate::config::fault::nearest;
 
-/// More than any server takes is a slip of the pen.
+/// A larger number is a typing error: no server accepts so many.
 const MOST_CONNECTIONS: u32 = 10_000;
 
-/// What is taken here: the driver does not know it, or knows too few of its values.
+/// Parameters that are handled here, since the driver does not know them or supports too few of their values.
 const OURS: [&str; 5] = ["sslmode", "sslrootcert", "sslcert", "sslkey", "pool_max_conns"];
-/// What the driver takes.
+/// Parameters that are passed to the driver.
 const DRIVERS: [&str; 17] = [
     "user",
     "password",
@@ -30,12 +30,12 @@ const DRIVERS: [&str; 17] = [
     "target_session_attrs",
     "channel_binding",
 ];
-/// The driver's, too; libpq has it since version 16.
+/// Passed to the driver, too; libpq has it since version 16.
 const LOAD_BALANCE: &str = "load_balance_hosts";
 /// libpq's name for the driver's `keepalives_retries`.
 const KEEPALIVES_COUNT: &str = "keepalives_count";
-/// What pgx's pool takes beyond `pool_max_conns` is accepted and has no effect: idle connections are closed, and broken ones
-/// replaced, without a setting.
+/// Further parameters of pgx's pool are accepted and have no effect: idle connections are closed and broken ones replaced
+/// without a setting.
 const WITHOUT_EFFECT: [&str; 6] = [
     "pool_min_conns",
     "pool_min_idle_conns",
@@ -44,7 +44,7 @@ const WITHOUT_EFFECT: [&str; 6] = [
     "pool_max_conn_idle_time",
     "pool_health_check_period",
 ];
-/// What libpq takes and neither the driver nor this file does.
+/// Parameters of libpq that are not supported.
 const UNSUPPORTED: [&str; 29] = [
     "passfile",
     "require_auth",
@@ -77,7 +77,7 @@ const UNSUPPORTED: [&str; 29] = [
     "oauth_client_secret",
 ];
 
-/// The parameters of a connection string, sorted by who understands them.
+/// The parameters of a connection string that are handled here.
 #[derive(Default)]
 pub(super) struct Parameters {
     pub(super) tls: Option<TlsMode>,
@@ -87,18 +87,18 @@ pub(super) struct Parameters {
     pub(super) max_connections: Option<u32>,
 }
 
-/// Who reads a parameter.
+/// Which side reads a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
-    /// [`Parameters`] has taken it.
+    /// [`Parameters`] has stored it.
     Ours,
     /// The driver, by this name.
     Driver(&'static str),
 }
 
 impl Parameters {
-    /// Takes a parameter, or says that it is the driver's. `position` counts from 1: the name of an unknown parameter is
-    /// never repeated, since it may be a piece of a password that was not quoted or not percent-encoded.
+    /// Stores a parameter, or returns that it belongs to the driver. `position` counts from 1: the name of an unknown
+    /// parameter is never repeated, since it may be part of a password that was not quoted or not percent-encoded.
     pub(super) fn take(&mut self, position: usize, name: &str, value: &str) -> Result<Reader, InvalidUrl> {
         match name {
             "sslmode" => {
@@ -133,8 +133,8 @@ impl Parameters {
     }
 }
 
-/// The words of a string as libpq reads it: blanks around `=`, values in single quotes, `\` before any character, and of
-/// a keyword that is given twice the last value. An empty value is no value.
+/// Splits a string as libpq does: blanks around `=`, values in single quotes, `\` before any character; of a repeated
+/// keyword the last value counts. An empty value means the default.
 pub(super) fn words(text: &str) -> Result<Vec<(String, String)>, InvalidUrl> {
     let is_blank = |letter: &char| letter.is_ascii_whitespace();
     let mut words: Vec<(String, String)> = Vec::new();
@@ -170,7 +170,7 @@ pub(super) fn words(text: &str) -> Result<Vec<(String, String)>, InvalidUrl> {
     }
 }
 
-/// A word as the driver reads it.
+/// A keyword and value, quoted for the driver.
 pub(super) fn quoted(name: &str, value: &str) -> String {
     format!("{name}='{}'", value.replace('\\', "\\\\").replace('\'', "\\'"))
 }

@@ -1,8 +1,8 @@
-//! A connection that listens for notifications, and is made anew whenever it is lost.
+//! A connection that listens for notifications and reconnects when it is lost.
 //!
-//! A notification is only a hint: what changed while no connection listened, nobody has told. So each time that it listens
-//! (again), the subscriber is told to look at everything; and whatever happens to the connection costs no more than the
-//! time to its next look of its own.
+//! A notification is only a hint: changes made while no connection listened are not announced. So after each (re)connect
+//! the subscriber is asked to check everything. A lost notification delays a change at most until the subscriber's next
+//! periodic pass.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,28 +12,29 @@ use tokio::time::Instant;
 use super::{Database, Error, Messages, Session};
 use crate::actor::Backoff;
 
-/// Back-off of making the connection anew.
+/// Back-off between attempts to reconnect.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
-/// A connection that lasted for so long was a good one: the back-off begins anew.
+/// A connection that lasted this long resets the back-off.
 const GOOD: Duration = Duration::from_secs(30);
 
-/// Who wants to know.
+/// Receives notifications and the state of the connection.
 pub trait Subscriber: Send + Sync {
-    /// A connection is about to be made.
+    /// The listener is about to connect.
     fn connecting(&self) {}
 
-    /// The connection listens: look at everything. The future runs beside the notifications, may use the connection for
-    /// its own statements, and is dropped with it; its error ends the connection.
+    /// The connection listens: check everything. The future runs concurrently with the notifications, may use the
+    /// connection for its own statements, and is dropped with it; its error ends the connection.
     fn listening(&self, session: &Session) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// A notification, in the order in which they came. It must not block.
+    /// A notification has arrived; they come in the order in which they were sent. Must not block.
     fn notified(&self, channel: &str, payload: &str);
 
-    /// There is no connection; another one is tried after a back-off. `failures` counts those in a row before this one.
+    /// The connection failed; the listener reconnects after a back-off. `failures` counts the consecutive failures before
+    /// this one.
     fn failed(&self, error: &Error, failures: u32);
 }
 
-/// Listens to channels. It runs in the caller's task and ends when its future is dropped, and with it the connection.
+/// Listens to channels. It runs in the caller's task; dropping its future ends it and closes the connection.
 pub struct Listener {
     database: Database,
     purpose: &'static str,
@@ -41,7 +42,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// `purpose` stands behind the application's name, where the database shows its connections.
+    /// `purpose` is appended to the application name that the database shows for the connection.
     pub fn new(database: Database, purpose: &'static str, channels: &[&str]) -> Self {
         let one = |channel: &&str| format!("LISTEN \"{}\"", channel.replace('"', "\"\""));
         Self { database, purpose, listen: channels.iter().map(one).collect::<Vec<_>>().join("; ") }
@@ -73,7 +74,7 @@ impl Listener {
         }
     }
 
-    /// Begins to listen, and gives the connection to the subscriber.
+    /// Sends LISTEN and lends the connection to the subscriber.
     async fn attend(&self, session: &Session, subscriber: &impl Subscriber) -> Result<Infallible, Error> {
         session.limit().await?;
         session.run("listen", &self.listen).await?;
@@ -82,7 +83,7 @@ impl Listener {
     }
 }
 
-/// Passes on what the database tells.
+/// Passes notifications to the subscriber.
 async fn hear(messages: &mut Messages, subscriber: &impl Subscriber) -> Result<Infallible, Error> {
     loop {
         let notification = messages.notification().await?;

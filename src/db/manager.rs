@@ -1,4 +1,4 @@
-//! How connections are made, those of the pool and those beside it.
+//! Makes connections, for the pool and beside it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use super::source::Current;
 use super::tls::{Stream, Tls};
 use super::url::{DatabaseUrl, TlsMode};
 
-/// Makes connections by the URL as it is then, and closes those by an earlier one.
+/// Connects with the current URL, and marks connections made with an earlier URL as broken.
 #[derive(Clone)]
 pub(super) struct Manager {
     current: Current,
-    /// At most one read at a time: one that hangs is not ended.
+    /// Allows one read at a time: a read that hangs can't be cancelled.
     reading: Arc<Mutex<()>>,
     /// Statements that every new connection runs first.
     set_up: Option<Arc<str>>,
@@ -31,13 +31,13 @@ pub(super) struct Manager {
 /// How long reading the URL and certificates may take.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
-/// How to connect: by the first way that works, of which `allow` and `prefer` have two.
+/// How to connect: with the first way that works. The modes `allow` and `prefer` have two ways.
 struct Access {
     ways: Vec<Way>,
-    /// From the first packet to an accepted account. The driver bounds only the first step of it, and whoever accepts
-    /// connections and then says nothing would take the pool's places one after the other, for good.
+    /// Deadline from the first packet to a successful login. The driver bounds only the TCP connect; a server that accepts
+    /// connections and never answers would otherwise occupy all connections of the pool.
     limit: Duration,
-    /// How often the URL has changed.
+    /// How many times the URL has changed.
     changes: u64,
 }
 
@@ -93,7 +93,7 @@ impl Manager {
         Self { current, reading: Arc::default(), set_up }
     }
 
-    /// Reads the URL and the certificates that it names. They may have been rotated, and lie on a disk that hangs.
+    /// Reads the URL and the certificates that it names: they may have been rotated. The deadline is for a disk that hangs.
     async fn access(&self) -> Result<Access, Error> {
         let not_in_time = |_| Error::unconnected(ConnectError::NotRead);
         let reading = Arc::clone(&self.reading).lock_owned();
@@ -108,12 +108,12 @@ impl Manager {
         read.map_err(Error::unconnected)?
     }
 
-    /// Whether a connection has ended, or was made by an earlier URL.
+    /// Whether a connection has ended, or was made with an earlier URL.
     pub(super) fn is_past(&self, connection: &RawConnection) -> bool {
         connection.client().is_closed() || connection.changes() != self.current.changes()
     }
 
-    /// A connection that a task of its own reads and writes.
+    /// Opens a connection that is driven by a task of its own.
     pub(super) async fn connect_as(&self, purpose: Option<&str>) -> Result<RawConnection, Error> {
         let (access, (client, connection, tls)) = self.reach(purpose).await?;
         let task = tokio::spawn(async move {
@@ -123,7 +123,7 @@ impl Manager {
         });
         let mut raw = RawConnection::new(client, tls, task.abort_handle(), access.changes);
         if let Some(text) = &self.set_up {
-            // Whatever ends this ends the connection.
+            // An error or a dropped future closes the connection.
             raw.set_busy(true);
             set_up(raw.client(), text, access.limit).await?;
             raw.set_busy(false);
@@ -131,7 +131,7 @@ impl Manager {
         Ok(raw)
     }
 
-    /// A connection that its owner reads and writes.
+    /// Opens a connection that its owner drives.
     pub(super) async fn open(&self, purpose: &str) -> Result<(Session, Messages), Error> {
         let (access, (client, connection, _)) = self.reach(Some(purpose)).await?;
         let mut messages = Messages::new(connection);
@@ -144,7 +144,7 @@ impl Manager {
         Ok((Session::new(client), messages))
     }
 
-    /// Connects by the first way that works. `purpose` stands behind the application's name.
+    /// Connects with the first way that works. `purpose` is appended to the application name.
     async fn reach(&self, purpose: Option<&str>) -> Result<(Access, Reached), Error> {
         let access = self.access().await?;
         let reached = access
@@ -164,10 +164,10 @@ impl Manager {
     }
 }
 
-/// The halves of a new connection, and how to reach its server again.
+/// The halves of a new connection, and the TLS settings with which its server can be reached again.
 type Reached = (Client, Connection<Socket, Stream>, Tls);
 
-/// Runs what every new connection runs first.
+/// Runs the statements that every new connection runs first.
 async fn set_up(client: &Client, text: &str, limit: Duration) -> Result<(), Error> {
     match tokio::time::timeout(limit, client.batch_execute(text)).await {
         Ok(outcome) => outcome.map_err(Error::of_set_up),
@@ -188,13 +188,13 @@ impl ManageConnection for Manager {
     }
 
     fn has_broken(&self, connection: &mut RawConnection) -> bool {
-        // What is left of an answer would come before the next statement's.
+        // The rest of an unread answer would be read as the answer to the next statement.
         connection.is_spent() || connection.is_busy() || self.is_past(connection)
     }
 }
 
-/// Whether TLS or its absence may be what the server or the handshake objects to. The server's word for "not this way"
-/// is `invalid_authorization_specification`; other words, such as for a wrong password, stand whatever the way.
+/// Whether the failure may be due to TLS or its absence, so that the other way may work. The server then answers
+/// `invalid_authorization_specification`; other codes, such as for a wrong password, would be the same with the other way.
 fn is_about_transport(error: &tokio_postgres::Error) -> bool {
     match error.as_db_error() {
         Some(refused) => *refused.code() == SqlState::INVALID_AUTHORIZATION_SPECIFICATION,

@@ -1,50 +1,50 @@
-//! Migrations of a schema: SQL texts that are part of the program, each applied once, in order.
+//! Schema migrations: SQL texts that are part of the program, each applied once, in order.
 //!
-//! The number of the last one is in a table of the schema's own, with one row and a column `migration int`; the first
-//! migration makes it. A migration is one transaction together with its number, so that a failed one leaves nothing. All of
-//! it happens on a connection of its own under a session's advisory lock, so that of several processes one migrates and the
-//! others wait, and then find nothing left to do.
+//! A table in the schema, created by the first migration, holds the number of the last one in its single row and column
+//! `migration int`. A migration and its number are one transaction, so that a failed migration leaves nothing behind.
+//! Migrations run on a dedicated connection under a session-level advisory lock: if several processes start, one migrates,
+//! and the others wait and then find nothing to do.
 
 use std::time::Duration;
 
 use super::connection::Connection;
 use super::{Database, Type, column};
 
-/// A server that ends a statement in time has this much longer to say so.
+/// Extra time for the answer of a server that cancels the statement at its own timeout.
 const GRACE: Duration = Duration::from_secs(5);
 /// SQLSTATE `lock_not_available`.
 const LOCK_TIMEOUT: &str = "55P03";
 
-/// One migration. Its number is its place in the list, from 1; a migration that was released never changes.
+/// One migration. Its number is its position in the list, from 1; a released migration never changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Migration {
-    /// What it does, in errors and the log.
+    /// What it does, for errors and the log.
     pub name: &'static str,
-    /// Statements, without `BEGIN` and `COMMIT`, none of which refuses to run in a transaction.
+    /// Statements without `BEGIN` and `COMMIT`; each must be allowed in a transaction.
     pub sql: &'static str,
 }
 
-/// A schema's migrations. It is in the first schema of the search path.
+/// The migrations of a schema, the first one of the search path.
 #[derive(Clone, Copy, Debug)]
 pub struct Migrations {
     table: &'static str,
     list: &'static [Migration],
 }
 
-/// How far a schema is.
+/// The version of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The last migration that was applied; 0 where there is no schema.
+    /// The last applied migration; 0 if there is none.
     pub applied: i32,
-    /// The last one that this program has.
+    /// The last migration that this program has.
     pub known: i32,
 }
 
-/// Why a schema was not migrated, or its status not read.
+/// Why migrating the schema, or reading its version, failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A newer release has migrated the schema. This one must not use it.
-    #[error("the schema is at migration {applied}, and this release knows only {known}: a newer release is needed")]
+    /// A newer release has migrated the schema, so this release must not use it.
+    #[error("the schema is at migration {applied}, but this release only knows {known}: a newer release is needed")]
     Newer {
         /// The last migration that was applied.
         applied: i32,
@@ -52,12 +52,12 @@ pub enum Error {
         known: i32,
     },
     /// Another process holds the lock.
-    #[error("another process migrates the schema, and did not finish within {}", humantime::format_duration(*.within))]
+    #[error("another process is migrating the schema and did not finish within {}", humantime::format_duration(*.within))]
     Locked {
-        /// How long was waited.
+        /// The time waited.
         within: Duration,
     },
-    /// A migration failed, and left nothing. Those before it have been applied.
+    /// A migration failed and was rolled back. Those before it have been applied.
     #[error("failed to apply migration {number} ({name})")]
     Apply {
         /// Its place in the list, from 1.
@@ -67,24 +67,24 @@ pub enum Error {
         /// Why not.
         source: super::Error,
     },
-    /// The table of the number does not have exactly one row.
-    #[error("table {table} has {rows} rows, and must have one with the number of the last migration")]
+    /// The version table does not have exactly one row.
+    #[error("table {table} has {rows} rows, but must have exactly one, with the number of the last migration")]
     Table {
         /// The table.
         table: String,
-        /// Its rows, or those that were changed.
+        /// Its rows, or the number of updated rows.
         rows: u64,
     },
-    /// The search path names no schema that there is.
-    #[error("the account's search path names no schema that there is")]
+    /// No schema of the search path exists.
+    #[error("no schema of the account's search_path exists")]
     NoSchema,
-    /// The database did not answer, or not as it should.
-    #[error("failed to read how far the schema is")]
+    /// The database did not answer, or not as expected.
+    #[error("failed to read the schema's version")]
     Read {
         /// Why not.
         source: super::Error,
     },
-    /// The connection for the migrations.
+    /// Connecting or taking the lock failed.
     #[error("failed to prepare the migrations")]
     Prepare {
         /// Why not.
@@ -93,12 +93,12 @@ pub enum Error {
 }
 
 impl Status {
-    /// How many migrations are still to be applied.
+    /// The number of migrations still to apply.
     pub fn pending(&self) -> i32 {
         (self.known - self.applied).max(0)
     }
 
-    /// An error where the schema is newer than this program.
+    /// An error if the schema is newer than this program.
     pub fn check(self) -> Result<Self, Error> {
         let Self { applied, known } = self;
         if applied > known { Err(Error::Newer { applied, known }) } else { Ok(self) }
@@ -106,19 +106,19 @@ impl Status {
 }
 
 impl Migrations {
-    /// `table` holds the number; the first migration of `list` makes it.
+    /// `table` holds the number; the first migration of `list` creates it.
     pub const fn new(table: &'static str, list: &'static [Migration]) -> Self {
         Self { table, list }
     }
 
-    /// How far the schema is. No error where it is newer than this program: see [`Status::check`].
+    /// Reads the schema's version. A newer schema is not an error here: see [`Status::check`].
     pub async fn status(&self, database: &Database) -> Result<Status, Error> {
         let mut connection = self.connection(database).await?;
         self.read(&mut connection).await.map(|(_, status)| status)
     }
 
-    /// Applies what is missing, and returns how far the schema was before. `limit` bounds the wait for another process that
-    /// migrates, and then each migration.
+    /// Applies the missing migrations and returns the version before. `limit` bounds the wait for another process that
+    /// is migrating, and each migration.
     pub async fn run(&self, database: &Database, limit: Duration) -> Result<Status, Error> {
         let mut connection = self.connection(database).await?;
         let (table, status) = self.read(&mut connection).await?;
@@ -126,14 +126,14 @@ impl Migrations {
             return Ok(status);
         }
         lock(&mut connection, &table, limit).await?;
-        // Another process may have been at it.
+        // Another process may have migrated in the meantime.
         let (table, before) = self.read(&mut connection).await?;
         before.check()?;
         for (number, migration) in (1..).zip(self.list).filter(|(number, _)| *number > before.applied) {
             apply(&mut connection, &table, number, migration, limit).await?;
             tracing::info!(table, number, name = migration.name, "migration applied");
         }
-        // The lock ends with the connection.
+        // Closing the connection releases the lock.
         Ok(before)
     }
 
@@ -141,7 +141,7 @@ impl Migrations {
         database.connect("migrations").await.map_err(|source| Error::Prepare { source })
     }
 
-    /// The table's full name, and how far the schema is.
+    /// The table's qualified name, and the schema's version.
     async fn read(&self, connection: &mut Connection) -> Result<(String, Status), Error> {
         const QUERY: &str = "read_migration";
         const TEXT: &str = "SELECT name, to_regclass(name) IS NOT NULL FROM \
@@ -162,8 +162,8 @@ impl Migrations {
     }
 }
 
-/// Takes the lock for as long as the connection lasts. The server's own timeouts would count the wait for another process
-/// like any other.
+/// Takes the lock for the lifetime of the connection. The account's own timeouts are replaced, since they would count the
+/// wait for another process.
 async fn lock(connection: &mut Connection, table: &str, limit: Duration) -> Result<(), Error> {
     const QUERY: &str = "lock_migrations";
     let millis = milliseconds(limit);
@@ -173,7 +173,7 @@ async fn lock(connection: &mut Connection, table: &str, limit: Duration) -> Resu
         transaction.run(QUERY, &text).await?;
         let text = "SELECT pg_advisory_lock(hashtextextended('migrations of ' || $1, 0))";
         transaction.execute(QUERY, text, &[(&table, Type::TEXT)]).await?;
-        // The lock is the session's: it stays.
+        // The lock belongs to the session and outlives the transaction.
         transaction.commit().await
     };
     locking.await.map_err(|source| match source.server() {
@@ -203,7 +203,7 @@ async fn apply(
     transaction.commit().await.map_err(failed)
 }
 
-/// As the server takes a timeout; zero would be none.
+/// A timeout in the server's unit; zero would mean no timeout.
 fn milliseconds(limit: Duration) -> i32 {
     i32::try_from(limit.as_millis().max(1)).unwrap_or(i32::MAX)
 }

@@ -1,15 +1,15 @@
 //! Access to a PostgreSQL database.
 //!
-//! A [`DatabaseUrl`] is the connection string that the configuration names, a `postgres://` URL or libpq's keywords, with
-//! everything that libpq can say about TLS; its [`DatabaseSource`] is the configuration itself or a file.
+//! A [`DatabaseUrl`] is the connection string of the configuration, a `postgres://` URL or libpq's keywords, with all of
+//! libpq's TLS options; its [`DatabaseSource`] is the configuration itself or a file.
 //!
-//! A [`Database`] is the pool behind it: every statement is named for metrics and has a deadline, and every error is sorted
-//! once ([`Error`]). A [`Transaction`] has a deadline of its own. Beside the pool, a [`Connection`] is for what must not
-//! wait for others, and a [`Session`] for LISTEN; a [`Listener`] makes another one whenever it is lost. [`migrations`] make
-//! a job's own schema.
+//! A [`Database`] is the connection pool: every statement has a name for metrics and a deadline, and errors are classified
+//! once ([`Error`]). A [`Transaction`] has one deadline as a whole. Beside the pool, a [`Connection`] is for statements that
+//! must not queue behind others, and a [`Session`] for LISTEN; a [`Listener`] reconnects when its session is lost.
+//! [`migrations`] maintain a job's own schema.
 //!
-//! Statements are sent unprepared with typed parameters ([`Param`]), and their columns are of built-in types: nothing is
-//! looked up in the catalogue.
+//! Statements are sent unprepared with typed parameters ([`Param`]) and return built-in types, so nothing is looked up in
+//! the catalogue.
 
 use std::time::Duration;
 
@@ -39,5 +39,5 @@ pub use tokio_postgres::{Notification, Row};
 pub use transaction::Transaction;
 pub use url::{DatabaseUrl, InvalidUrl, TlsMode};
 
-/// A statement whose next row does not come within this is cancelled, unless the configuration says otherwise.
+/// Default deadline for the next row of a statement; after it the statement is cancelled.
 pub const ANSWER_WITHIN: Duration = Duration::from_mins(1);

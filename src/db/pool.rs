@@ -1,4 +1,4 @@
-//! The pool of connections, and the connections beside it.
+//! The connection pool, and the dedicated connections beside it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,33 +16,33 @@ use super::statement::{Deadline, Param, Rows};
 use super::transaction::Transaction;
 use super::url::DEFAULT_MAX_CONNECTIONS;
 
-/// A connection is waited for so long; whoever has one may need it for as long as a pass takes, and the next try is
-/// only a back-off away.
+/// Longest wait for a connection of the pool: another pass may use it for its whole duration, and after the wait the
+/// caller retries with back-off.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Connections that nobody needs are closed: a burst may have opened `pool_max_conns` of them.
+/// Idle connections are closed after this: a burst may have opened `pool_max_conns` of them.
 const IDLE: Duration = Duration::from_mins(5);
 
-/// A database. Clones are the same pool.
+/// A database. Clones share the pool.
 #[derive(Clone)]
 pub struct Database {
     pool: Pool<Manager>,
-    /// Makes connections outside of the pool.
+    /// Makes the connections beside the pool.
     manager: Manager,
     current: Current,
     max: u32,
-    /// A statement whose next row does not come within this is cancelled.
+    /// Deadline for the next row of a statement.
     answer_within: Duration,
     /// Longest wait for a connection of the pool.
     patience: Duration,
-    /// The last failure to connect: who waits for a connection is told of it, since the pool itself would only let the
-    /// time run out.
+    /// The last failure to connect, for the tasks that wait for a connection: the pool itself would only let them time
+    /// out.
     failed: watch::Sender<Option<Error>>,
 }
 
-/// How many connections there are.
+/// The number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct PoolState {
-    /// Most there can be.
+    /// The maximum.
     pub max: u32,
     /// Open and free.
     pub idle: u32,
@@ -51,13 +51,13 @@ pub struct PoolState {
 }
 
 impl Database {
-    /// The pool behind a URL; connects when it is first asked. Its size is what the URL says now, where that can be read.
+    /// The pool for a URL; it connects on first use. Its size is the URL's, if that can be read now, else the default.
     pub fn new(source: DatabaseSource) -> Self {
         Self::make(source, None)
     }
 
-    /// The same where every new connection, of the pool or not, first runs these statements, in one round trip. Where they
-    /// fail there is no connection: so they can refuse a server, too.
+    /// The same, but every new connection first runs these statements in one round trip. If they fail, so does
+    /// connecting, so that the statements can reject a server.
     pub fn with_set_up(source: DatabaseSource, statements: &str) -> Self {
         Self::make(source, Some(statements.into()))
     }
@@ -72,16 +72,16 @@ impl Database {
             .connection_timeout(PATIENCE)
             .idle_timeout(Some(IDLE))
             .max_lifetime(None)
-            // A look before each use costs a round trip, and a broken connection is noticed by itself.
+            // A check before each use costs a round trip, and a broken connection fails by itself.
             .test_on_check_out(false)
-            // What can't be reached is told at once; who asks has a back-off of his own.
+            // A failure is reported at once; callers have a back-off of their own.
             .retry_connection(false)
             .error_sink(Box::new(Failures(failed.clone())))
             .build_unchecked(manager.clone());
         Self { pool, manager, current, max, answer_within: super::ANSWER_WITHIN, patience: PATIENCE, failed }
     }
 
-    /// The same with another deadline for the next row of a statement.
+    /// The same with a different deadline for the next row of a statement.
     #[must_use]
     pub fn answering_within(self, answer_within: Duration) -> Self {
         Self { answer_within, ..self }
@@ -92,20 +92,20 @@ impl Database {
         self.current.place()
     }
 
-    /// How many connections there are now.
+    /// The number of connections now.
     pub fn state(&self) -> PoolState {
         let state = self.pool.state();
         let in_use = state.connections.saturating_sub(state.idle_connections);
         PoolState { max: self.max, idle: state.idle_connections, in_use }
     }
 
-    /// The same with another limit to the wait for a connection of the pool, at most half a minute.
+    /// The same with a different limit for the wait for a connection of the pool, at most half a minute.
     #[must_use]
     pub fn waiting_at_most(self, patience: Duration) -> Self {
         Self { patience: patience.min(PATIENCE), ..self }
     }
 
-    /// Sends a statement and gives its rows as they come. `query` names it in metrics and errors.
+    /// Sends a statement and streams its rows. `query` names it in metrics and errors.
     pub async fn rows(&self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Rows<'static>, Error> {
         let held = Held::Pool(Box::new(self.connection().await?));
         Rows::ask(held, Deadline::of_rows(self.answer_within), query, text, params).await
@@ -116,7 +116,7 @@ impl Database {
         self.rows(query, text, params).await?.rest().await
     }
 
-    /// Runs a statement, and returns how many rows it has changed or given.
+    /// Runs a statement and returns how many rows it changed or returned.
     pub async fn execute(&self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<u64, Error> {
         self.rows(query, text, params).await?.finish().await
     }
@@ -127,19 +127,18 @@ impl Database {
         Transaction::begin(held, name, limit).await
     }
 
-    /// Opens a connection outside of the pool. `purpose` stands behind the application's name, where the database shows its
-    /// connections.
+    /// Opens a dedicated connection. `purpose` is appended to the application name that the database shows for it.
     pub async fn connect(&self, purpose: &str) -> Result<Connection, Error> {
         Ok(Connection::new(self.manager.connect_as(Some(purpose)).await?, self.answer_within))
     }
 
-    /// Opens a connection outside of the pool that the caller reads and writes, for LISTEN.
+    /// Opens a dedicated connection that the caller drives, for LISTEN.
     pub async fn session(&self, purpose: &str) -> Result<(Session, Messages), Error> {
         let (session, messages) = self.manager.open(purpose).await?;
         Ok((session.answering_within(self.answer_within), messages))
     }
 
-    /// A connection that is open as far as anybody knows: those that broke while nobody used them are dropped.
+    /// A connection of the pool; those that broke while they were idle are dropped.
     async fn connection(&self) -> Result<PooledConnection<'static, Manager>, Error> {
         let mut failed = self.failed.subscribe();
         failed.mark_unchanged();
@@ -164,7 +163,7 @@ impl Database {
     }
 }
 
-/// Takes the pool's failures to connect.
+/// Receives the pool's failures to connect.
 #[derive(Debug)]
 struct Failures(watch::Sender<Option<Error>>);
 

@@ -1,6 +1,7 @@
-//! A connection beside the pool that its owner reads and writes, so that it sees what the server tells unasked: for LISTEN.
+//! A connection beside the pool that its owner drives, so that it receives messages which the server sends unasked: for
+//! LISTEN.
 //!
-//! Its two halves are a [`Session`], which is asked, and [`Messages`], which must be read for anything to be answered.
+//! Its halves are a [`Session`], which sends statements, and [`Messages`], which must be polled for answers to arrive.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,19 +16,19 @@ use super::error::ConnectError;
 use super::statement::{Deadline, Param, Rows, send};
 use super::{ANSWER_WITHIN, Error};
 
-/// The half that is asked.
+/// The half that sends statements.
 pub struct Session {
     client: Client,
     /// The deadline of a statement.
     within: Duration,
 }
 
-/// The half that carries answers, and notifications as they come.
+/// The half that receives answers and notifications.
 pub struct Messages {
     stream: Pin<Box<dyn Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send>>,
 }
 
-/// A server that ends a statement in time has this much longer to say so.
+/// Extra time for the answer of a server that cancels the statement at its own timeout.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl Session {
@@ -35,12 +36,12 @@ impl Session {
         Self { client, within: ANSWER_WITHIN }
     }
 
-    /// The same with a deadline for each statement, which the server is asked to keep by [`Session::limit`].
+    /// The same with a deadline for each statement; [`Session::limit`] sets it on the server.
     pub(super) fn answering_within(self, within: Duration) -> Self {
         Self { within, ..self }
     }
 
-    /// Asks the server to cancel statements that take longer than the deadline.
+    /// Makes the server cancel statements that take longer than the deadline.
     pub async fn limit(&self) -> Result<(), Error> {
         // Zero would be no limit.
         self.run("limit", &format!("SET statement_timeout = {}", self.within.as_millis().max(1))).await
@@ -52,7 +53,7 @@ impl Session {
         self.in_time(query, answer).await
     }
 
-    /// All rows of a statement, which must have come before the deadline. `query` names it in errors.
+    /// All rows of a statement, which must arrive before the deadline. `query` names it in errors.
     pub async fn rows(&self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
         let answer = async {
             let mut rows = Box::pin(send(&self.client, query, text, params).await?);
@@ -65,13 +66,13 @@ impl Session {
         self.in_time(query, answer).await
     }
 
-    /// Sends a statement and gives its rows as they come, each before the deadline. `query` names it in metrics and errors.
+    /// Sends a statement and streams its rows, each before the deadline. `query` names it in metrics and errors.
     pub async fn stream(&self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Rows<'_>, Error> {
         let deadline = Deadline::of_rows(self.within + GRACE);
         Rows::ask(Held::Shared(&self.client), deadline, query, text, params).await
     }
 
-    /// An answer that does not come though the server should have ended the statement: the session is of no use any more.
+    /// Fails when no answer arrives although the server should have cancelled the statement: the session is unusable then.
     async fn in_time<T>(
         &self,
         query: &'static str,
@@ -89,19 +90,20 @@ impl Messages {
         Self { stream: Box::pin(stream::poll_fn(move |context| connection.poll_message(context))) }
     }
 
-    /// Carries answers until a notification comes. An error when the connection has ended.
+    /// Passes answers on until a notification arrives. An error if the connection has ended.
     pub async fn notification(&mut self) -> Result<Notification, Error> {
         loop {
             match self.stream.next().await {
                 Some(Ok(AsyncMessage::Notification(notification))) => return Ok(notification),
-                Some(Ok(AsyncMessage::Notice(notice))) => tracing::debug!(%notice, "notice of the database"),
+                Some(Ok(AsyncMessage::Notice(notice))) => tracing::debug!(%notice, "notice from the database"),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(Error::of_statement("listen", error)),
                 None => return Err(Error::Lost { query: "listen", source: Arc::new(ConnectError::Closed) }),
             }
         }
     }
-    /// Carries answers until the connection has ended, and says how. Notifications are passed over.
+
+    /// Passes answers on until the connection ends, and returns why it ended. Notifications are ignored.
     pub async fn until_lost(&mut self) -> Error {
         loop {
             if let Err(error) = self.notification().await {

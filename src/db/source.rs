@@ -1,4 +1,4 @@
-//! Where the URL of a database is, and what stands there now.
+//! Where the database URL comes from, and its current value.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,38 +7,39 @@ use parking_lot::Mutex;
 
 use super::url::{DatabaseUrl, InvalidUrl};
 
-/// Where the URL of a database is: it holds a password, and may stand in a file of its own.
+/// Where the database URL comes from. It holds a password, and so may be kept in a file of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatabaseSource {
-    /// Right here.
+    /// The configuration itself.
     Url(Box<DatabaseUrl>),
-    /// In a file, as its only line. It is read for each new connection, so that a rotated password needs no restart.
+    /// A file with the URL as its only line. It is read for each new connection, so that rotating the password needs no
+    /// restart.
     File(PathBuf),
 }
 
-/// Why there is no URL.
+/// Why the URL can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableUrl {
     /// The file can't be read.
-    #[error("failed to read the database's URL from {}", path.display())]
+    #[error("failed to read the database URL from {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// What stands in the file is no URL.
-    #[error("failed to understand the database's URL in {}", path.display())]
+    /// The content of the file is not a URL.
+    #[error("invalid database URL in {}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// What is wrong with it.
         source: InvalidUrl,
     },
 }
 
 impl DatabaseSource {
-    /// The URL as it is now.
+    /// The current URL.
     pub fn url(&self) -> Result<DatabaseUrl, UnusableUrl> {
         match self {
             Self::Url(url) => Ok(DatabaseUrl::clone(url)),
@@ -51,22 +52,23 @@ impl DatabaseSource {
     }
 }
 
-/// The URL that was read last. Clones share it.
+/// The URL that was read last. Clones share it. A lock, since every connection attempt and the pool's checks look at it, and
+/// it is never held while the file is read.
 #[derive(Clone)]
 pub(super) struct Current {
     source: DatabaseSource,
-    /// With the number of times that it has changed.
+    /// The number of changes so far, and the URL.
     last: Arc<Mutex<(u64, Option<DatabaseUrl>)>>,
 }
 
 impl Current {
     pub(super) fn new(source: DatabaseSource) -> Self {
-        // One that can't be read now may be there when the first connection is made.
+        // A file that can't be read yet may exist when the first connection is made.
         let last = source.url().ok();
         Self { source, last: Arc::new(Mutex::new((0, last))) }
     }
 
-    /// Reads the URL anew; with it the number of times that it has changed. May wait for a disk.
+    /// Reads the URL again, and returns it with the number of changes so far. May block on the disk.
     pub(super) fn read(&self) -> Result<(u64, DatabaseUrl), UnusableUrl> {
         let url = self.source.url()?;
         let mut last = self.last.lock();
@@ -77,7 +79,7 @@ impl Current {
         Ok((last.0, url))
     }
 
-    /// How often the URL has changed.
+    /// The number of changes so far.
     pub(super) fn changes(&self) -> u64 {
         self.last.lock().0
     }
@@ -87,7 +89,7 @@ impl Current {
         self.last.lock().1.clone()
     }
 
-    /// Host, port and database; where the URL could not be read yet, the file.
+    /// Host, port and database; before the URL could be read, the file's path.
     pub(super) fn place(&self) -> String {
         match (&self.last.lock().1, &self.source) {
             (Some(url), _) => url.place(),

@@ -1,7 +1,7 @@
 //! Statements: their parameters, their rows, and how long they may take.
 //!
-//! A statement is sent unprepared, with the type of each parameter, and its columns are of built-in types: then nothing is
-//! looked up in the catalogue, and one round trip is all that it costs.
+//! A statement is sent unprepared, with the type of each parameter, and returns built-in types: nothing is looked up in the
+//! catalogue, so it costs one round trip.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use super::Error;
 use super::connection::Held;
 use crate::telemetry;
 
-/// A parameter of a statement, with the type that it is sent as. Text can be cast in the statement (`$1::text::uuid`) where the
-/// program has no type of its own for a value.
+/// A parameter of a statement with its declared type. Text can be cast in the statement (`$1::text::uuid`) where the program
+/// has no type for a value.
 pub type Param<'p> = (&'p (dyn ToSql + Sync), Type);
 
 /// How long a statement may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
-    /// Longest wait for the next row.
+    /// Deadline for the next row.
     within: Duration,
-    /// When a whole transaction must have ended, and how long that is from its beginning.
+    /// When the whole transaction must have ended, and its time limit.
     whole: Option<(Instant, Duration)>,
 }
 
 impl Deadline {
-    /// For a statement: each row must come in time.
+    /// For a statement: each row has this deadline.
     pub(super) fn of_rows(within: Duration) -> Self {
         Self { within, whole: None }
     }
@@ -48,7 +48,7 @@ impl Deadline {
             _ => (next, self.within),
         };
         if until <= Instant::now() {
-            // Even one look at the answer's future would send the statement.
+            // Polling the future even once would send the statement.
             return Err(Error::Silent { query, within });
         }
         tokio::time::timeout_at(until, answer).await.map_err(|_| Error::Silent { query, within })
@@ -66,7 +66,7 @@ pub(super) async fn send(
     client.query_typed_raw(text, params).await.map_err(|error| Error::of_statement(query, error))
 }
 
-/// The rows of a running statement. Its connection is the statement's until this is dropped.
+/// The rows of a running statement. They hold its connection until they are dropped.
 pub struct Rows<'c> {
     query: &'static str,
     begun: Instant,
@@ -100,7 +100,7 @@ impl<'c> Rows<'c> {
         }
     }
 
-    /// The next row; `None` at the end, which alone says that all rows were read.
+    /// The next row. Only `None` says that all rows have been read.
     pub async fn next(&mut self) -> Result<Option<Row>, Error> {
         match self.deadline.keep(self.query, self.stream.next()).await {
             Ok(Some(Ok(row))) => Ok(Some(row)),
@@ -120,7 +120,7 @@ impl<'c> Rows<'c> {
         }
     }
 
-    /// All rows that are left.
+    /// All remaining rows.
     pub async fn rest(mut self) -> Result<Vec<Row>, Error> {
         let mut rows = Vec::new();
         while let Some(row) = self.next().await? {
@@ -129,7 +129,7 @@ impl<'c> Rows<'c> {
         Ok(rows)
     }
 
-    /// Reads the rows that are left without keeping them, and returns how many rows the statement has changed or given.
+    /// Discards the remaining rows, and returns how many rows the statement changed or returned.
     pub async fn finish(mut self) -> Result<u64, Error> {
         while self.next().await?.is_some() {}
         Ok(self.stream.rows_affected().unwrap_or_default())

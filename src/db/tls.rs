@@ -1,4 +1,4 @@
-//! TLS to a database, with every way of verifying that `sslmode` has.
+//! TLS to a database, with the verification modes of `sslmode`.
 
 use std::io;
 use std::path::Path;
@@ -23,7 +23,7 @@ use super::Error;
 use super::error::ConnectError;
 use super::url::{DatabaseUrl, Roots, TlsMode};
 
-/// Makes TLS connections by one URL's rules.
+/// Makes TLS connections with the settings of a URL.
 #[derive(Clone)]
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
@@ -63,7 +63,7 @@ fn web_pki(url: &DatabaseUrl, provider: Arc<CryptoProvider>) -> Result<Arc<WebPk
             }
         }
         Roots::System => {
-            // Those that can't be read are no use; without any, the error names that.
+            // Unreadable certificates are skipped; if none is left, the verifier reports that.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }
@@ -83,7 +83,7 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::unconnected(ConnectError::Tls { source: Box::new(error) })
 }
 
-/// Verifies that the server has the certificate's key, and nothing of the certificate.
+/// Verifies only that the server holds the certificate's key, and nothing about the certificate.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 
@@ -132,7 +132,8 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// Verifies who has signed, whatever host the certificate names: the name is looked at last, after everything else.
+/// Verifies the certificate's issuer and ignores the host name. The inner verifier checks the name last, so a name error
+/// means that everything else is valid.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 
@@ -182,13 +183,13 @@ impl MakeTlsConnect<Socket> for Tls {
     type Error = InvalidDnsNameError;
 
     fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, Self::Error> {
-        // The driver asks for each connection, also over a socket, which has no name and never gets to a handshake.
+        // The driver calls this for Unix sockets too, which have no name and never start a handshake.
         let name = if host.is_empty() { None } else { Some(ServerName::try_from(host)?.to_owned()) };
         Ok(Handshake { connector: TlsConnector::from(Arc::clone(&self.config)), name })
     }
 }
 
-/// One handshake to be.
+/// A handshake that has not started yet.
 pub(super) struct Handshake {
     connector: TlsConnector,
     name: Option<ServerName<'static>>,
@@ -201,7 +202,7 @@ impl TlsConnect<Socket> for Handshake {
 
     fn connect(self, socket: Socket) -> Self::Future {
         Box::pin(async move {
-            let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "no host's name to verify");
+            let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "no host name to verify");
             let name = self.name.ok_or_else(nameless)?;
             Ok(Stream(Box::new(self.connector.connect(name, socket).await?)))
         })
@@ -212,7 +213,7 @@ impl TlsConnect<Socket> for Handshake {
 pub(super) struct Stream(Box<RustlsStream<Socket>>);
 
 impl TlsStream for Stream {
-    // SCRAM works without; who wants it bound needs a certificate's hash that rustls does not hand out.
+    // SCRAM works without channel binding, which would need a certificate hash that rustls does not expose.
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }

@@ -8,18 +8,18 @@ use super::Error;
 use super::connection::Held;
 use super::statement::{Deadline, Param, Rows};
 
-/// A transaction, with the server's default isolation. It rolls back when it is dropped before [`Transaction::commit`]; its
-/// connection goes back to the pool only when it has ended, and is closed where that can't be known: a statement is under
-/// way, or was not answered in time.
+/// A transaction with the server's default isolation level. Dropping it before [`Transaction::commit`] rolls it back. Its
+/// connection returns to the pool after it has ended, and is closed if that is not certain (a statement still runs or timed
+/// out).
 pub struct Transaction<'c> {
-    /// None when it has ended.
+    /// None after the transaction has ended.
     held: Option<Held<'c>>,
     name: &'static str,
     deadline: Deadline,
 }
 
 impl<'c> Transaction<'c> {
-    /// All statements, the commit included, must have ended within `limit`.
+    /// All statements, including the commit, must have ended within `limit`.
     pub(super) async fn begin(mut held: Held<'c>, name: &'static str, limit: Duration) -> Result<Self, Error> {
         if let Some(connection) = held.raw() {
             connection.forget_failure();
@@ -29,7 +29,7 @@ impl<'c> Transaction<'c> {
         Ok(transaction)
     }
 
-    /// Sends a statement and gives its rows as they come. `query` names it in metrics and errors.
+    /// Sends a statement and streams its rows. `query` names it in metrics and errors.
     pub async fn rows(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Rows<'_>, Error> {
         let deadline = self.deadline;
         let Some(held) = &mut self.held else { return Err(Error::RolledBack { name: self.name }) };
@@ -41,7 +41,7 @@ impl<'c> Transaction<'c> {
         self.rows(query, text, params).await?.rest().await
     }
 
-    /// Runs a statement, and returns how many rows it has changed or given.
+    /// Runs a statement and returns how many rows it changed or returned.
     pub async fn execute(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<u64, Error> {
         self.rows(query, text, params).await?.finish().await
     }
@@ -55,17 +55,17 @@ impl<'c> Transaction<'c> {
         }
     }
 
-    /// Makes everything that was written visible. When the answer is lost or does not come in time, nobody knows whether it
-    /// was. Where a statement had failed, the transaction is rolled back instead, and that is an error.
+    /// Commits. If the answer is lost or late, the outcome is unknown. After a failed statement the transaction is rolled
+    /// back instead, and `commit` returns an error.
     pub async fn commit(mut self) -> Result<(), Error> {
         let unread = self.held.as_mut().and_then(Held::raw).is_some_and(|connection| connection.is_busy());
         if unread {
-            // The rest of the answer may be an error.
+            // The unread rest of the answer may be an error.
             let name = self.name;
             drop(self);
             return Err(Error::RolledBack { name });
         }
-        // To the server that is no error: it answers ROLLBACK.
+        // The server would answer COMMIT with a rollback, without an error.
         if self.held.as_mut().and_then(Held::raw).is_some_and(|connection| connection.has_failed()) {
             let name = self.name;
             self.rollback().await?;
@@ -76,7 +76,7 @@ impl<'c> Transaction<'c> {
         Ok(())
     }
 
-    /// Takes everything back that was written. Its connection can be used again at once.
+    /// Rolls back. The connection can be used again at once.
     pub async fn rollback(mut self) -> Result<(), Error> {
         self.run("rollback", "ROLLBACK").await?;
         self.held = None;

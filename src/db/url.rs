@@ -1,4 +1,4 @@
-//! The connection string of a database, as libpq and pgx write it: a URL, or keywords and values.
+//! The connection string of a database in the forms of libpq and pgx: a URL, or keywords and values.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,25 +12,25 @@ use tokio_postgres::config::{Host, SslMode};
 
 use super::keywords::{Parameters, Reader, quoted, words};
 
-/// Connections of the pool where the connection string does not say: one for each family of status sync, and two to spare.
+/// Default size of the pool: one connection for each family of status sync, and two spare ones.
 pub(super) const DEFAULT_MAX_CONNECTIONS: u32 = 8;
-/// Where the connection string does not say; longer only keeps a report of an outage waiting.
+/// Default of `connect_timeout`; a longer one would only delay the report of an outage.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle connections are probed after this, so that a database that vanished without a word is noticed.
+/// Idle connections are probed after this, to notice a database that vanished without closing them.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
-/// Unacknowledged data for so long ends a connection.
+/// Data that is not acknowledged for this long ends a connection.
 const USER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How TLS is used, by libpq's words.
+/// How TLS is used: libpq's `sslmode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsMode {
     /// Never.
     Disable,
-    /// Only where the server refuses to do without.
+    /// Only if the server refuses connections without TLS.
     Allow,
-    /// Where the server has it. The default.
+    /// If the server offers it. The default.
     Prefer,
-    /// Always; the certificate is verified only where `sslrootcert` is given.
+    /// Always; the certificate is verified only if `sslrootcert` is given.
     Require,
     /// Always; the certificate must be signed by a known authority.
     VerifyCa,
@@ -49,76 +49,77 @@ impl TlsMode {
     ];
 }
 
-/// Whose signatures are trusted.
+/// The trusted root certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Roots {
-    /// `sslrootcert` is not given, or `system`.
+    /// The system's: `sslrootcert` is not given, or is `system`.
     System,
-    /// A file.
+    /// Those in a file.
     File(PathBuf),
 }
 
-/// Where a database is and who asks: a `postgres://` URL, or libpq's keywords. It holds a password: `Debug` and `Display` tell the place only.
+/// The address and account of a database: a `postgres://` URL, or libpq's keywords. It holds a password, so `Debug` and
+/// `Display` show only host, port and database.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl {
     pub(super) config: Config,
     pub(super) tls: TlsMode,
     pub(super) roots: Roots,
-    /// Certificate and key of the client.
+    /// The client's certificate and key.
     pub(super) client: Option<(PathBuf, PathBuf)>,
     pub(super) max_connections: u32,
 }
 
-/// Why a text is no connection string. Nothing of the text is repeated: it may hold a password.
+/// Why a connection string is invalid. No part of it is repeated: it may hold a password.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum InvalidUrl {
     /// A URL with another scheme, or neither a URL nor keywords.
-    #[error("it does not begin with postgres:// or postgresql://, nor consist of keywords such as host=db user=me")]
+    #[error("it is neither a postgres:// or postgresql:// URL nor keywords such as host=db user=me")]
     Scheme,
-    /// The user name, the password or the database's name has a character that a URL gives another meaning.
+    /// The user name, the password or the database's name contains a reserved character.
     #[error(
-        "its user name, password or database has a character that must be percent-encoded \
+        "its user name, password or database name has a character that must be percent-encoded \
          (@ is %40, / is %2F, ? is %3F, # is %23, % is %25)"
     )]
     Unencoded,
-    /// A parameter of a URL that is not `name=value`, or badly escaped.
-    #[error("its parameters, behind the ?, are not all of the form name=value, or one is badly escaped (% is %25)")]
+    /// A parameter of a URL that is not `name=value`, or has an invalid escape.
+    #[error("a parameter after the ? is not of the form name=value, or has an invalid escape (% is %25)")]
     Parameters,
     /// Keywords that are not `keyword=value`.
     #[error(
-        "its keywords are not all of the form keyword=value, or a quote is not closed (a value with blanks stands in single \
-         quotes, and \\ before ' or \\)"
+        "a keyword is not of the form keyword=value, or a quote is not closed (put values with blanks in single quotes, and \
+         \\ before ' and \\)"
     )]
     Keywords,
     /// A parameter that libpq does not have.
-    #[error("the name of its parameter {position} is not known{}", hint(suggestion.as_deref()))]
+    #[error("its parameter {position} is unknown{}", hint(suggestion.as_deref()))]
     Unknown {
-        /// Which one, from 1. Its name is not repeated.
+        /// Its position, from 1. Its name is not repeated.
         position: usize,
         /// What was probably meant.
         suggestion: Option<String>,
     },
-    /// A parameter that libpq has.
+    /// A parameter of libpq that is not supported.
     #[error("its parameter {parameter} is not supported")]
     Unsupported {
         /// The parameter's name.
         parameter: &'static str,
     },
-    /// A parameter with a value that it can't have.
-    #[error("its parameter {parameter} is not {allowed}")]
+    /// A parameter with a value that is not allowed.
+    #[error("its parameter {parameter} must be {allowed}")]
     Value {
         /// The parameter's name.
         parameter: &'static str,
-        /// What it can be.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// No host.
     #[error("it names no host")]
     NoHost,
-    /// The driver's objection, which names the parameter at most.
-    #[error("it can't be used")]
+    /// The driver rejects it. Its error names at most the parameter.
+    #[error("the driver rejects it")]
     Driver {
-        /// The objection.
+        /// The driver's error.
         source: Arc<tokio_postgres::Error>,
     },
 }
@@ -128,7 +129,7 @@ fn hint(suggestion: Option<&str>) -> String {
 }
 
 impl DatabaseUrl {
-    /// Host, port and database, which are no secret.
+    /// Host, port and database, which are not secret.
     pub fn place(&self) -> String {
         let host = match self.config.get_hosts().first() {
             Some(Host::Tcp(name)) => name.clone(),
@@ -145,15 +146,14 @@ impl DatabaseUrl {
         self.tls
     }
 
-    /// How long making a connection may take in all: `connect_timeout` for reaching each of the hosts, and once more
-    /// for the rest.
+    /// Time limit for connecting: `connect_timeout` once for each host, and once more for TLS and login.
     pub(super) fn longest_connecting(&self) -> Duration {
         let each = self.config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
         let hosts = u32::try_from(self.config.get_hosts().len()).unwrap_or(1).max(1);
         each.saturating_mul(hosts.saturating_add(1))
     }
 
-    /// `pool_max_conns`: most connections of the pool.
+    /// `pool_max_conns`: the size of the pool.
     pub fn max_connections(&self) -> u32 {
         self.max_connections
     }
@@ -186,10 +186,10 @@ impl FromStr for DatabaseUrl {
 }
 
 impl DatabaseUrl {
-    /// Sets what is the same for every connection.
+    /// Applies the defaults, and combines the TLS parameters.
     fn new(mut config: Config, ours: Parameters) -> Result<Self, InvalidUrl> {
         if config.get_hosts().is_empty() {
-            // An address alone is also the name that a certificate must have.
+            // Without a host name, a certificate has to name the address.
             for address in config.get_hostaddrs().to_vec() {
                 config.host(address.to_string());
             }
@@ -203,17 +203,17 @@ impl DatabaseUrl {
         }
         config.keepalives_idle(KEEPALIVE_AFTER).tcp_user_timeout(USER_TIMEOUT);
         let tls = match (&ours.roots, ours.tls) {
-            // libpq's: whom everybody trusts is no proof of who it is, without the name.
+            // As in libpq: a publicly trusted issuer proves nothing without the host name.
             (Some(Roots::System), None | Some(TlsMode::VerifyFull)) => TlsMode::VerifyFull,
             (Some(Roots::System), Some(_)) => {
-                let allowed = "verify-full, which alone goes with sslrootcert=system";
+                let allowed = "verify-full with sslrootcert=system";
                 return Err(InvalidUrl::Value { parameter: "sslmode", allowed });
             }
-            // libpq's: with a root file, `require` verifies like `verify-ca`.
+            // As in libpq: with a root file, `require` verifies like `verify-ca`.
             (Some(Roots::File(_)), Some(TlsMode::Require)) => TlsMode::VerifyCa,
             (_, tls) => tls.unwrap_or(TlsMode::Prefer),
         };
-        // libpq's: a socket of this machine has no TLS.
+        // As in libpq: a Unix socket has no TLS.
         let is_local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
         let tls = if is_local && config.get_hostaddrs().is_empty() { TlsMode::Disable } else { tls };
         config.ssl_mode(match tls {
@@ -236,10 +236,10 @@ impl DatabaseUrl {
     }
 }
 
-/// A URL without the parameters that are ours; `rest` is what stands behind the scheme.
+/// The URL for the driver, without the parameters that are handled here; `rest` is the text after the scheme.
 fn url_for_driver(rest: &str, ours: &mut Parameters) -> Result<String, InvalidUrl> {
     let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
-    // The driver ends the user and password at the first @, and would look the rest of a password up as a host.
+    // The driver ends user and password at the first @, and would resolve the rest of a password as a host name.
     let place = base.split_once('@').map_or(base, |(_, place)| place);
     if place.contains('@') {
         return Err(InvalidUrl::Unencoded);
@@ -248,12 +248,12 @@ fn url_for_driver(rest: &str, ours: &mut Parameters) -> Result<String, InvalidUr
     for (index, pair) in query.split('&').filter(|pair| !pair.is_empty()).enumerate() {
         let (name, value) = match pair.split_once('=') {
             Some((name, value)) if !name.contains('@') => (name, value),
-            // A ? in a password, which ends before the host.
+            // The ? was part of a password: the host follows it.
             _ if pair.contains('@') => return Err(InvalidUrl::Unencoded),
             _ => return Err(InvalidUrl::Parameters),
         };
         if let Reader::Driver(name) = ours.take(index + 1, &decoded(name)?, &decoded(value)?)? {
-            // The driver takes the first @ of the whole text for the end of the user and password.
+            // The driver takes the first @ of the whole text as the end of user and password.
             theirs.push(format!("{name}={}", value.replace('@', "%40")));
         }
     }
@@ -261,9 +261,9 @@ fn url_for_driver(rest: &str, ours: &mut Parameters) -> Result<String, InvalidUr
     Ok(format!("postgres://{base}{mark}{}", theirs.join("&")))
 }
 
-/// Keywords and values without those that are ours. An empty value is the default.
+/// The keywords for the driver, without those that are handled here. An empty value means the default.
 fn keywords_for_driver(text: &str, ours: &mut Parameters) -> Result<String, InvalidUrl> {
-    // Another scheme, or a password and nothing else.
+    // Another scheme, or only a password.
     let first = text.split('=').next().unwrap_or_default();
     if first.contains("://") || first.len() == text.len() {
         return Err(InvalidUrl::Scheme);
@@ -271,7 +271,7 @@ fn keywords_for_driver(text: &str, ours: &mut Parameters) -> Result<String, Inva
     let mut theirs = Vec::new();
     for (index, (name, value)) in words(text)?.into_iter().enumerate() {
         if value.is_empty() {
-            // Its name must be known all the same, whatever the value.
+            // The name must be known even if the value is empty.
             Parameters::default().take(index + 1, &name, "").or_else(|error| match error {
                 InvalidUrl::Value { .. } => Ok(Reader::Ours),
                 error => Err(error),
@@ -283,7 +283,7 @@ fn keywords_for_driver(text: &str, ours: &mut Parameters) -> Result<String, Inva
     Ok(theirs.join(" "))
 }
 
-/// Takes `%xx` back; a `%` without two digits behind it is a fault.
+/// Percent-decodes a text; a `%` without two hexadecimal digits is an error.
 fn decoded(text: &str) -> Result<String, InvalidUrl> {
     let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
     if !text.split('%').skip(1).all(is_escape) {

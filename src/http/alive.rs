@@ -1,14 +1,14 @@
-//! Proof that the other end of an idle connection is alive, which costs it no request.
+//! Liveness checks of idle connections that cost the server no request.
 //!
-//! A watch without events is silent, and TCP's keep-alive is answered by whatever is next on the way: behind a load balancer or
-//! a proxy that stays up, a connection whose far end is gone looks like one on which nothing happens. So the far end is asked
-//! through TLS itself: after [`SILENCE`] a `KeyUpdate` is sent that wants one in return (RFC 8446, 4.6.3). An API server, as
-//! everything that is built with Go, answers at once, and neither counts nor logs it. What passes TLS through, a tunnel of a
-//! proxy included, passes this through. Where nothing comes back within [`ANSWER_WITHIN`], the connection is ended.
+//! A watch without events is silent, and TCP keep-alive probes are answered by the next hop: behind a load balancer or a proxy
+//! that stays up, a connection to a dead server looks like an idle one. So the server is probed through TLS itself: after
+//! [`SILENCE`] a `KeyUpdate` is sent that requests one in return (RFC 8446, 4.6.3). An API server, like every Go program,
+//! answers at once and neither counts nor logs it. Everything that passes TLS through, such as a proxy's tunnel, passes the
+//! probe through. If no answer arrives within [`ANSWER_WITHIN`], the connection is closed.
 //!
-//! Not every implementation of TLS answers before it has something else to say. So silence means something only once the
-//! server has answered: the first question is asked early, and a server that has never answered is left in peace. Where a
-//! proxy ends TLS, it is the proxy that answers; `clusters.<name>.watch_timeout` is for that.
+//! Some TLS implementations only answer together with their next data. So silence counts only after the server has answered
+//! probes before: the first probe is sent early, and a server that has never answered is not probed again. If a proxy
+//! terminates TLS, the proxy answers; `clusters.<name>.watch_timeout` covers that case.
 
 use std::io;
 use std::pin::Pin;
@@ -23,18 +23,18 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use rustls::ProtocolVersion;
 use tokio::time::{Instant, Sleep};
 
-/// A connection on which nothing was heard for this long is asked. Go's TLS takes no more than 16 such questions in a row, and a
-/// watch lasts no longer than five minutes.
+/// A connection that has received nothing for this long is probed. Go's TLS accepts at most 16 such probes in a row, and a
+/// watch lasts at most five minutes.
 const SILENCE: Duration = Duration::from_secs(25);
-/// The same until the server is known to answer.
+/// The same until the server is known to answer probes.
 const FIRST_SILENCE: Duration = Duration::from_secs(3);
-/// And gives a sign of life within this. [`SILENCE`] and this are well below a minute.
+/// Deadline for the answer. Together with [`SILENCE`] it is well below a minute.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
-/// As many answers are proof that there will be others. One could be the beginning of something that the server says anyway.
+/// After this many answers, the server is expected to answer every probe. A single one could be the start of other data.
 const PROOF: u32 = 2;
 
-/// How often the servers behind a transport's connections have answered.
+/// How many probes the server has answered, over all connections of a transport.
 #[derive(Clone, Debug)]
 pub struct Answers {
     /// The server's host and port.
@@ -43,7 +43,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// None so far, of this host and port.
+    /// No answers yet from this host and port.
     pub fn of(server: &str) -> Self {
         Self { server: server.into(), count: Arc::default() }
     }
@@ -54,25 +54,25 @@ impl Answers {
 
     fn learn(&self) {
         if !self.are_known() && self.count.fetch_add(1, Ordering::Relaxed) + 1 == PROOF {
-            tracing::debug!(server = %self.server, "server answers TLS key updates, by which idle connections are proven alive");
+            tracing::debug!(server = %self.server, "server answers TLS key updates, idle connections are probed with them");
         }
     }
 }
 
-/// How much has come over a connection, below TLS.
+/// Counts what a connection receives, below TLS.
 pub trait Heard {
-    /// How often something came.
+    /// How many times data arrived.
     fn heard(&self) -> u64;
 }
 
-/// A connection that counts what is read of it.
+/// A connection that counts its reads.
 pub struct Counted<T> {
     inner: T,
     heard: u64,
 }
 
 impl<T> Counted<T> {
-    /// Nothing has been read of it so far.
+    /// A connection without reads so far.
     pub fn new(inner: T) -> Self {
         Self { inner, heard: 0 }
     }
@@ -97,36 +97,36 @@ impl<T: Read + Unpin> Read for Counted<T> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let outcome = ready!(Pin::new(&mut this.inner).poll_read(context, buffer));
-        // That something came is what counts, and not how much.
+        // Only whether data arrived matters, not how much.
         this.heard += 1;
         Poll::Ready(outcome)
     }
 }
 
-/// A connection to a server that is asked for a sign of life when it is silent.
+/// A connection whose server is probed when it is silent.
 pub struct Alive<T> {
     inner: MaybeHttpsStream<T>,
     answers: Answers,
-    /// What was heard when anything was heard last, and when that was.
+    /// The count and time of the last read that received data.
     heard: u64,
     last: Instant,
     asked: Asked,
     timer: Pin<Box<Sleep>>,
 }
 
-/// What the server was asked.
+/// The state of the probe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// Nothing.
+    /// None is under way.
     No,
-    /// For a sign of life.
+    /// One was sent and not answered yet.
     Yes,
-    /// It does not answer such questions.
+    /// The server does not answer probes.
     InVain,
 }
 
 impl<T: Heard> Alive<T> {
-    /// Around a connection to the server whose answers these are.
+    /// Wraps a connection to the server that `answers` belongs to.
     pub fn new(inner: MaybeHttpsStream<T>, answers: Answers) -> Self {
         let is_current = match &inner {
             MaybeHttpsStream::Http(_) => false,
@@ -147,14 +147,14 @@ impl<T: Heard> Alive<T> {
 }
 
 impl<T: Read + Write + Heard + Unpin> Alive<T> {
-    /// Nothing was there to be read. `Ready` when the server is taken for dead.
+    /// Called when there is nothing to read. `Ready` if the server counts as dead.
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         let heard = self.inner.heard();
         if heard != self.heard {
             self.heard = heard;
             self.last = Instant::now();
             if self.asked == Asked::Yes {
-                // Nothing for whoever reads, so it was an answer.
+                // Bytes arrived, but no data for the reader: an answer to the probe.
                 self.answers.learn();
                 self.asked = Asked::No;
             }
@@ -178,11 +178,11 @@ impl<T: Read + Write + Heard + Unpin> Alive<T> {
                 }
                 self.asked = Asked::InVain;
             } else if let MaybeHttpsStream::Https(stream) = &mut self.inner {
-                // From here on the answer is waited for.
+                // The deadline of the answer starts now.
                 self.last = Instant::now();
                 let updated = stream.inner_mut().get_mut().1.refresh_traffic_keys();
                 self.asked = if updated.is_ok() { Asked::Yes } else { Asked::InVain };
-                // What can't be written now is when the socket takes it; errors show in what is read.
+                // What the socket does not take now is written later; errors show up in reads.
                 let _ = Pin::new(&mut self.inner).poll_flush(context);
             } else {
                 self.asked = Asked::InVain;

@@ -1,5 +1,4 @@
-//! The body of a request as a handler reads it: no more bytes than the route takes, and no longer than a body may take to
-//! arrive.
+//! The body of a request as a handler reads it, with the size limit of its route and a deadline.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -13,10 +12,10 @@ use tower::BoxError;
 
 use super::limits::Refusal;
 
-/// Why a request's body was not read to its end, where it was the server that did not want to.
+/// Set when the server refuses the rest of a request's body.
 pub(super) type Outcome = Arc<OnceLock<Refusal>>;
 
-/// A body that comes to an end.
+/// A bounded request body.
 pub(super) struct Arrival {
     body: Incoming,
     largest: u64,
@@ -26,13 +25,13 @@ pub(super) struct Arrival {
     outcome: Outcome,
 }
 
-/// What a handler is told of a refusal. What it makes of it is not sent: the server answers in its place.
+/// The error that a handler gets when the server refuses the body. The server replaces the handler's response.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the body was refused: {0:?}")]
 struct Refused(Refusal);
 
 impl Arrival {
-    /// Its time begins now.
+    /// The deadline starts now.
     pub(super) fn new(body: Incoming, largest: u64, longest: Duration, outcome: Outcome) -> Self {
         Self { body, largest, left: largest, longest, timer: Box::pin(tokio::time::sleep(longest)), outcome }
     }

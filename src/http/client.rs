@@ -1,8 +1,8 @@
-//! A client of one HTTP API, which posts JSON: through the environment's proxy as kubectl, with the system's certificate
-//! authorities and those of a file, and within one deadline for everything from the connection to the answer's last byte.
+//! A client of one HTTP API that posts JSON: through the environment's proxy like kubectl, with the system's certificate
+//! authorities and those of a file, and with one deadline from connecting to the last byte of the answer.
 //!
-//! A redirect is followed nowhere: a token must not end up elsewhere. Nothing is sent twice, but what a kept connection did not
-//! take up since the server had just closed it; whoever posts decides about anything else by [`Error::retry`].
+//! Redirects are not followed, since they could send the token to another server. Nothing is sent twice, except when a kept
+//! connection was closed before it took the request; callers decide about other retries by [`Error::retry`].
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,55 +26,55 @@ use super::trust::{TrustError, client_config};
 /// Idle connections are closed after this.
 const POOL_IDLE: Duration = Duration::from_secs(20);
 
-/// Where a client leads.
+/// The server of a client, and how it is reached.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
-    /// `http` or `https`, host and port, and what stands before every path.
+    /// `http` or `https`, host and port, and a prefix for every path.
     pub server: Uri,
-    /// PEM: certificate authorities that are trusted beside the system's.
+    /// PEM file of certificate authorities that are trusted in addition to the system's.
     pub authorities: Option<PathBuf>,
-    /// Bytes of an answer that are read.
+    /// Most bytes that are read of an answer.
     pub largest_answer: usize,
 }
 
 /// One post.
 #[derive(Clone)]
 pub struct Post<'a> {
-    /// What comes after the server's own path: empty, or beginning with `/`.
+    /// The path after the server's prefix: empty, or beginning with `/`.
     pub path: &'a str,
-    /// Headers beside the content's type and the token.
+    /// Headers in addition to the content type and the token.
     pub headers: HeaderMap,
-    /// The token, where the server wants one.
+    /// The token, if the server requires one.
     pub token: Option<BearerToken>,
     /// The body, JSON.
     pub body: Bytes,
-    /// The whole answer is there within this.
+    /// Deadline for the whole answer.
     pub deadline: Duration,
 }
 
-/// The answer to a post that was taken: 2xx.
+/// The answer to an accepted post: 2xx.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Its status.
     pub status: StatusCode,
-    /// Its body; none where that is larger than what is read.
+    /// Its body; none if it exceeds the limit.
     pub body: Option<Bytes>,
 }
 
-/// Why there is no client, or no answer to a post.
+/// Why creating a client or posting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server's address is not one, has a user or a password in front of the host, which would be in every error, or a
-    /// query, which no path could come after.
-    #[error("the server's address is no http:// or https:// URL, or has a user, a password or a query in it")]
+    /// The server's address is invalid, contains a user or a password, which would appear in every error, or a query, which
+    /// no path can follow.
+    #[error("the server's address is not an http:// or https:// URL without user, password and query")]
     Address,
-    /// The environment's proxy is of a kind that is not known here. Its URL may have a password.
-    #[error("the environment's proxy is none of http://, https:// and socks5://")]
+    /// The environment's proxy is of an unsupported kind. Its URL is not repeated, since it may hold a password.
+    #[error("the proxy of the environment is not an http://, https:// or socks5:// URL")]
     Proxy,
-    /// Nobody can be trusted to prove who the server is.
+    /// The trusted certificate authorities can't be loaded.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// The path is none that a URL can have.
+    /// The path is not valid in a URL.
     #[error("failed to build the request")]
     Build(#[source] http::Error),
     /// No connection was made; nothing was sent.
@@ -85,7 +85,7 @@ pub enum Error {
         /// What went wrong.
         source: BoxError,
     },
-    /// The connection was lost. What was posted may have been taken.
+    /// The connection was lost. The server may have accepted the post.
     #[error("failed to get an answer from {server}")]
     Exchange {
         /// Host and port.
@@ -93,7 +93,7 @@ pub enum Error {
         /// What went wrong.
         source: BoxError,
     },
-    /// The answer was not there in time. What was posted may have been taken.
+    /// The answer did not arrive in time. The server may have accepted the post.
     #[error("no answer from {server} within {}", humantime::format_duration(*.within))]
     NoAnswer {
         /// Host and port.
@@ -101,33 +101,33 @@ pub enum Error {
         /// The deadline.
         within: Duration,
     },
-    /// The server answered, and not with 2xx.
+    /// The server answered with a status other than 2xx.
     #[error("{server} answered {status}")]
     Refused {
         /// Host and port.
         server: Arc<str>,
-        /// What it answered.
+        /// The status of the answer.
         status: StatusCode,
-        /// When it may be asked again, as it says in seconds.
+        /// The server's `Retry-After`, if it is in seconds.
         retry_after: Option<Duration>,
     },
 }
 
-/// How to go on after an error.
+/// Whether and when to retry after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// With exponential back-off.
     Backoff,
-    /// After this time, which the server named. It may be any.
+    /// After the time that the server named, however long that is.
     After(Duration),
-    /// When there are other credentials.
+    /// When the credentials have changed.
     WithOtherCredentials,
-    /// Not as it is: the same would fail in the same way.
+    /// Not unchanged: the same post would fail again.
     Never,
 }
 
 impl Error {
-    /// How to go on.
+    /// Whether and when to retry.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Address | Self::Proxy | Self::Trust(_) | Self::Build(_) => Retry::Never,
@@ -141,7 +141,7 @@ impl Error {
         }
     }
 
-    /// Which kind it is of, for metrics.
+    /// The kind of error, for metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Address | Self::Proxy | Self::Trust(_) | Self::Build(_) => "settings",
@@ -168,7 +168,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that takes the environment's proxy. Nothing is sent yet.
+    /// A client that uses the environment's proxy. Nothing is sent yet.
     pub async fn new(settings: ClientSettings) -> Result<Self, Error> {
         Self::within(settings, |name| std::env::var(name).ok()).await
     }
@@ -232,7 +232,7 @@ impl Client {
         })?;
         let status = response.status();
         let retry_after = retry_after(&response);
-        // Also of a refusal, so that the connection can be kept.
+        // The body of a refusal is read too, so that the connection can be reused.
         let body = self.read(response.into_body()).await;
         if !status.is_success() {
             return Err(Error::Refused { server: server(), status, retry_after });
@@ -241,7 +241,7 @@ impl Client {
         Ok(Answer { status, body })
     }
 
-    /// The whole body; none where it is larger than what is read.
+    /// The whole body; none if it exceeds the limit.
     async fn read(&self, body: Incoming) -> Result<Option<Bytes>, BoxError> {
         match Limited::new(body, self.largest_answer).collect().await {
             Ok(whole) => Ok(Some(whole.to_bytes())),

@@ -1,6 +1,6 @@
-//! Connections to servers, as every client of this process makes them: small packets are not delayed (`TCP_NODELAY`), dead
-//! peers are noticed (`TCP_USER_TIMEOUT`, keep-alive), and what is given up is dropped. Through a proxy it is the same
-//! connection with a tunnel on it ([`Proxy`](super::Proxy)). TLS to the server goes on top.
+//! Connections to servers, for all clients of this process: small packets are not delayed (`TCP_NODELAY`), dead peers are
+//! noticed (`TCP_USER_TIMEOUT`, keep-alive), and closing discards unsent data. Through a proxy, the connection carries a
+//! tunnel ([`Proxy`](super::Proxy)). TLS to the server goes on top.
 
 use std::time::Duration;
 
@@ -14,24 +14,24 @@ use tower::{BoxError, ServiceExt};
 
 use super::alive::Counted;
 
-/// A TCP connection is made within this or not at all.
+/// Deadline for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// An idle connection is probed after this, then every [`KEEPALIVE_INTERVAL`].
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
-/// Between keep-alive probes; three unanswered ones end the connection.
+/// Interval between keep-alive probes; three unanswered ones end the connection.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 /// Data that stays unacknowledged for this long ends the connection.
 const USER_TIMEOUT: Duration = Duration::from_secs(15);
-/// A connection to a server or to a proxy, which counts what is read of it.
+/// A connection to a server or a proxy that counts its reads.
 pub type Socket = Counted<TokioIo<TcpStream>>;
 
-/// Makes connections to servers and proxies themselves.
+/// Makes the TCP connections to servers and proxies.
 pub type Tcp = MapResponse<HttpConnector, fn(TokioIo<TcpStream>) -> Socket>;
 
-/// What TLS to a server goes on: a connection, or a tunnel on one, which may be through TLS to the proxy.
+/// The layer below TLS to the server: a connection, or a tunnel in one, which may itself use TLS to the proxy.
 pub type Stream = MaybeHttpsStream<Socket>;
 
-/// Makes connections to servers, directly or through a proxy. A clone of it is cheap.
+/// Makes connections to servers, directly or through a proxy. Clones are cheap.
 pub type Connector = BoxCloneSyncService<Uri, Stream, BoxError>;
 
 /// Connections without a proxy.
@@ -51,11 +51,11 @@ pub(super) fn tcp() -> Tcp {
     MapResponse::new(connector, without_linger)
 }
 
-/// A request that was given up is not to arrive later: closing drops what the peer has not acknowledged yet, where the
-/// kernel would go on sending it, for minutes and perhaps when somebody else has taken over what it is about.
+/// An abandoned request must not arrive later. Closing discards data that the peer has not acknowledged; otherwise the kernel
+/// would keep sending it for minutes, perhaps after another replica has taken over.
 fn without_linger(stream: TokioIo<TcpStream>) -> Socket {
     if let Err(error) = stream.inner().set_zero_linger() {
-        tracing::debug!(%error, "linger could not be set");
+        tracing::debug!(%error, "failed to set the linger option");
     }
     Counted::new(stream)
 }

@@ -1,10 +1,10 @@
-//! Files that are read again when they change: keys, certificates, kubeconfigs.
+//! Detects changes of files such as keys, certificates and kubeconfigs, which are then read again.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Files and how they looked: a cheap test for change that follows symbolic links, so that the atomic swap of a
-/// mounted secret is seen.
+/// Files and their metadata: a cheap test for changes that follows symbolic links, so that the atomic swap of a mounted
+/// Secret is noticed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files(Vec<(PathBuf, Option<Stamp>)>);
 
@@ -17,25 +17,25 @@ struct Stamp {
 }
 
 impl Files {
-    /// Files that look like this now.
+    /// Records the files' current metadata.
     pub fn of(paths: Vec<PathBuf>) -> Self {
         Self(paths.into_iter().map(|path| (path.clone(), stamp(&path))).collect())
     }
 
-    /// These files as they looked, and further ones as they look now.
+    /// Adds files with their current metadata; the recorded metadata of the others stays.
     #[must_use]
     pub fn and(mut self, paths: Vec<PathBuf>) -> Self {
         self.0.extend(Self::of(paths).0);
         self
     }
 
-    /// The same files as they look now.
+    /// The same files with their current metadata.
     #[must_use]
     pub fn seen_now(&self) -> Self {
         Self::of(self.0.iter().map(|(path, _)| path.clone()).collect())
     }
 
-    /// Whether any of them looks different now.
+    /// Whether the metadata of any file differs now.
     pub fn changed(&self) -> bool {
         self.0.iter().any(|(path, seen)| stamp(path) != *seen)
     }

@@ -1,4 +1,4 @@
-//! What a server takes upon itself, and what it refuses beyond that.
+//! The limits of a server, and how it refuses what exceeds them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,83 +10,82 @@ use http::{Response, StatusCode};
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The bounds of a server. Every one of them holds for each server of the process by itself.
+/// The limits of a server. They apply to each server of the process separately.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at the same time, of all kinds. Where there is no room for a newer one, the connection that has been idle
-    /// for longest is closed for it, then the oldest of those that arrive; where all have a request under way, the newer one
-    /// is closed. So it is to be more than `most_arriving`, `most_requests` and all reserved places together; what it is beyond that is room
-    /// for idle connections.
+    /// Most open connections of all kinds. To admit a new one beyond that, the server closes the connection that has been
+    /// idle longest, else the oldest one whose head is incomplete; if all have a request under way, it closes the new one. So
+    /// the number should exceed `most_arriving`, `most_requests` and all reserved places together; the excess is room for
+    /// idle connections.
     pub most_connections: usize,
-    /// Connections at the same time that are in their TLS handshake or whose head is not complete. Beyond it the oldest of
-    /// them is closed for a newer one.
+    /// Most connections in their TLS handshake or with an incomplete head. Beyond that the oldest of them is closed.
     pub most_arriving: usize,
-    /// Requests at the same time that have no reserved places. Beyond it a request is refused.
+    /// Most concurrent requests without reserved places. Further ones are refused.
     pub most_requests: usize,
-    /// How long their answers may take to be read.
+    /// Deadline for reading their answers.
     pub answer_within: AnswerWithin,
-    /// Places for requests of certain kinds, which these alone take: probes, or streams that would keep others out. Where all
-    /// are taken, a request of the kind is refused. The first kind that a request is of counts for it.
+    /// Places reserved for certain kinds of requests, which use no others: probes, or streams that would keep others out.
+    /// If all are taken, a request of that kind is refused. The first kind that matches a request counts.
     pub reserved: Vec<Reserved>,
-    /// Time for the head of a request, from the connection's beginning (with the TLS handshake in it), or on a kept
+    /// Deadline for the head of a request, from the start of the connection (including the TLS handshake), or on a kept
     /// connection from the head's first byte.
     pub longest_head: Duration,
-    /// Bytes of a request's head. hyper takes no less than 8,192.
+    /// Most bytes of a request's head. hyper requires at least 8,192.
     pub largest_head: usize,
-    /// Bytes of a request's body, where its route is not in `largest_bodies`.
+    /// Most bytes of a request's body, unless its route is in `largest_bodies`.
     pub largest_body: u64,
-    /// Bytes of a request's body by the route's path: whole segments from the beginning, the longest that fits counts.
+    /// Most bytes of a request's body by path prefix (whole segments); the longest prefix counts.
     pub largest_bodies: Vec<(&'static str, u64)>,
-    /// Time for a request's body, from when its head was there.
+    /// Deadline for a request's body, from the end of its head.
     pub longest_body: Duration,
     /// Whether connections are kept for further requests, and how long.
     pub keep_alive: Option<KeepAlive>,
-    /// A connection's life. It is cut off then, whatever is under way on it.
+    /// Longest life of a connection. It is cut off then, even during a request.
     pub longest_connection: Duration,
-    /// Time for what is under way when the server stops: requests, and heads that arrive. Idle connections are closed at once.
+    /// Deadline for requests and incomplete heads when the server stops. Idle connections are closed at once.
     pub farewell: Duration,
 }
 
 /// How long a connection is kept for further requests.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepAlive {
-    /// Time without a request.
+    /// Longest time without a request.
     pub longest_idle: Duration,
-    /// No request begins on a connection that is older: the answer before says `connection: close`.
+    /// An older connection takes no further request: the last answer says `connection: close`.
     pub longest_use: Duration,
 }
 
-/// How long an answer may take to be read. Whoever reads more slowly is cut off.
+/// Deadline for reading an answer. A slower client is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerWithin {
-    /// The whole answer, from when it is there until the kernel has taken its last byte. For answers that are there at once: a
-    /// client that reads a byte now and then does not keep its place.
+    /// For the whole answer, from when it is ready until the kernel has taken its last byte. For answers that are complete
+    /// at once: a client that only reads a byte now and then does not keep its place.
     Whole(Duration),
-    /// Time in which the kernel takes nothing of what is there for the client. For streams, which last as long as they like
-    /// and are silent for as long: only bytes that wait for the client count against it.
+    /// For progress: the longest time in which the kernel takes none of the bytes that wait for the client. For streams,
+    /// which may last and be silent for any time.
     Progress(Duration),
 }
 
-/// Places for requests of one kind. As every request, one of them holds its place from when its head is there until its answer
-/// has been written, or its connection ends.
+/// Places for requests of one kind. Like every request, one of this kind holds its place from the end of its head until its
+/// answer has been written or its connection ends.
 #[derive(Clone, Debug)]
 pub struct Reserved {
-    /// Which requests these are.
+    /// Whether a request is of this kind.
     pub serves: fn(&Parts) -> bool,
-    /// How many at the same time.
+    /// Most concurrent requests.
     pub most: usize,
-    /// How long their answers may take to be read.
+    /// Deadline for reading their answers.
     pub answer_within: AnswerWithin,
 }
 
-/// Why the server itself refuses a request. It says so by the function that it was given.
+/// Why the server refuses a request. A function that the server is given turns it into the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// All places for requests of this kind are taken.
     Busy,
-    /// The body has more bytes than this.
+    /// The body is larger than this many bytes.
     BodyTooLarge(u64),
-    /// The body was not there within this.
+    /// The body did not arrive within this time.
     BodyTooSlow(Duration),
 }
 
@@ -108,7 +107,7 @@ pub fn begins_with(path: &str, segments: &str) -> bool {
 }
 
 impl Limits {
-    /// Bytes that the body of a request to this path may have.
+    /// Most bytes of the body of a request to this path.
     pub(super) fn largest_body_of(&self, path: &str) -> u64 {
         let fitting = self.largest_bodies.iter().filter(|(route, _)| begins_with(path, route));
         fitting.max_by_key(|(route, _)| route.len()).map_or(self.largest_body, |(_, bytes)| *bytes)
@@ -129,7 +128,7 @@ impl Places {
         Self { reserved: reserved.collect(), others, answer_within: limits.answer_within }
     }
 
-    /// Takes a place for a request where one is free, and says how long the answer may take.
+    /// Takes a place for a request if one is free, and returns the deadline for its answer.
     pub(super) fn take(&self, request: &Parts) -> (Option<OwnedSemaphorePermit>, AnswerWithin) {
         let reserved = self.reserved.iter().find(|(kind, _)| (kind.serves)(request));
         let (places, answer_within) = match reserved {

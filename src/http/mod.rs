@@ -1,10 +1,10 @@
-//! HTTP as every part of the daemon speaks it, without knowing what it is about.
+//! HTTP for all parts of the daemon, without any routes of its own.
 //!
-//! Inwards there is a [`Server`], all of whose connections and requests are bounded by its [`Limits`], with TLS where it is
-//! given a certificate ([`ServerTls`]). The admin server is one.
+//! A [`Server`] bounds its connections and requests by its [`Limits`], with TLS if it has a certificate ([`ServerTls`]). The
+//! admin server is one.
 //!
-//! Outwards there is one way of making connections: [`direct`], or through a [`Proxy`]. The HTTP stack under kube's client
-//! stands on it, and so does a [`Client`], which posts JSON to an API.
+//! Outgoing connections are made directly ([`direct`]) or through a [`Proxy`]. The HTTP stack below kube's client uses them,
+//! and so does a [`Client`], which posts JSON to an API.
 
 mod alive;
 mod arrival;

@@ -1,4 +1,4 @@
-//! What passes over one of a server's connections, reported to its [`Shared`] standing.
+//! Reports reads and writes of a server's connection to its [`Shared`] standing.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::standing::Shared;
 
-/// The socket itself: whether the kernel takes what is written.
+/// The socket: reports whether the kernel takes what is written.
 pub(super) struct Socket {
     stream: TcpStream,
     standing: Shared,
@@ -76,7 +76,7 @@ pub(super) enum Transport {
     Tls(Box<TlsStream<Socket>>),
 }
 
-/// What HTTP reads and writes: when something comes, and when everything has left.
+/// The stream that hyper uses: reports when data arrives and when everything has been written.
 pub(super) struct Observed {
     transport: Transport,
     standing: Shared,
@@ -129,7 +129,7 @@ impl AsyncWrite for Observed {
         }
     }
 
-    /// hyper asks for it when it has nothing left to write.
+    /// hyper flushes when it has nothing left to write.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(match &mut this.transport {
@@ -148,7 +148,7 @@ impl AsyncWrite for Observed {
     }
 }
 
-/// The body of an answer. hyper drops it when it has taken up the end.
+/// The body of an answer. hyper drops it after reading its end.
 pub(super) struct Answer {
     body: Body,
     standing: Shared,

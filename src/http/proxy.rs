@@ -1,7 +1,7 @@
-//! The proxy between this process and a server: which one the environment names, and how it is spoken to.
+//! The proxy between this process and a server: which one the environment names, and how to connect through it.
 //!
-//! The environment counts as it does for kubectl: `HTTPS_PROXY` (`HTTP_PROXY` for a server without TLS), unless `NO_PROXY`
-//! names the server or the server is this machine.
+//! The environment is read as kubectl reads it: `HTTPS_PROXY` (`HTTP_PROXY` for a server without TLS), unless `NO_PROXY`
+//! matches the server or the server is this machine.
 
 use http::Uri;
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
@@ -12,10 +12,10 @@ use tower::util::BoxCloneSyncService;
 
 use super::connector::{Connector, Tcp, tcp};
 
-/// Where a SOCKS proxy listens that names no port (RFC 1928), also for kubectl.
+/// Default port of a SOCKS proxy (RFC 1928), as in kubectl.
 const SOCKS_PORT: &str = ":1080";
 
-/// The environment's proxy for a server. A user and a password are left in it.
+/// The environment's proxy for a server, with the user and password of its URL.
 pub fn of_environment(server: &Uri, variable: impl Fn(&str) -> Option<String>) -> Option<Uri> {
     let first = |names: [&str; 2]| {
         names.into_iter().filter_map(&variable).find(|value| !value.trim().is_empty()).unwrap_or_default()
@@ -33,33 +33,32 @@ pub fn of_environment(server: &Uri, variable: impl Fn(&str) -> Option<String>) -
     with_scheme.parse().ok()
 }
 
-/// Go's clients never take the environment's proxy to get there.
+/// Go's clients never use the environment's proxy for this machine.
 fn is_this_machine(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// The address of a proxy, and apart from it the user and the password that were in front of its host.
+/// The address of a proxy, separated from the user and password of its URL.
 pub struct Proxy(Intercept);
 
 impl Proxy {
-    /// The proxy of a URL. None where that is none of `http://`, `https://` and `socks5://`.
+    /// The proxy of a URL. None if the scheme is not `http`, `https` or `socks5`.
     pub fn of_url(url: &Uri) -> Option<Self> {
         let (scheme, authority) = (url.scheme_str()?, url.authority()?);
-        // That of the two others the connection knows.
+        // The connector knows the default ports of the other two.
         let port = match scheme {
             "http" | "https" => "",
             "socks5" | "socks5h" if url.port().is_some() => "",
             "socks5" | "socks5h" => SOCKS_PORT,
             _ => return None,
         };
-        // For every server.
+        // `NO_PROXY` has been checked: the proxy is for any server.
         let url = format!("{scheme}://{}{port}", authority.as_str().trim_end_matches(':'));
         Matcher::builder().all(url).build().intercept(&Uri::from_static("https://any")).map(Self)
     }
 
-    /// Connections through the proxy's tunnels. `secured` says how TLS to the proxy itself is spoken, where its URL wants
-    /// that.
+    /// Connects through the proxy's tunnels. `secured` adds TLS to the proxy itself, if its URL requires that.
     pub fn connector<E>(&self, secured: impl FnOnce(Tcp) -> Result<HttpsConnector<Tcp>, E>) -> Result<Connector, E> {
         let Self(proxy) = self;
         let address = proxy.uri().clone();
@@ -91,7 +90,7 @@ impl Proxy {
     }
 }
 
-/// A server's URL with its port, which hyper's tunnels take for 443 where a URL names none, whatever its scheme.
+/// Adds port 80 to an `http` URL without a port: hyper's tunnels would use 443 for every scheme.
 fn with_port(server: Uri) -> Uri {
     let (Some("http"), None, Some(host)) = (server.scheme_str(), server.port(), server.host()) else { return server };
     let Ok(authority) = format!("{host}:80").parse() else { return server };

@@ -1,4 +1,4 @@
-//! A server's connections: how many there are, and which is closed when a newer one needs its room.
+//! The connections of a server: their number, and which one is closed to make room for a new one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// All connections of a server.
+/// All connections of a server. A lock, since every connection's task moves its own entry, and a new connection evicts
+/// another's; each access is a few map operations.
 pub(super) struct Registry {
     most_connections: usize,
     most_arriving: usize,
@@ -15,9 +16,9 @@ pub(super) struct Registry {
 
 #[derive(Default)]
 struct Connections {
-    /// Those that are open and have not been told to end.
+    /// Open connections that have not been evicted.
     open: usize,
-    /// The last number that was given out. Numbers grow, so the least of a map is of who has been in it for longest.
+    /// The last number that was assigned. Numbers grow, so the first entry of a map is the oldest.
     last: u64,
     arriving: BTreeMap<u64, Arc<Notify>>,
     idle: BTreeMap<u64, Arc<Notify>>,
@@ -52,7 +53,7 @@ impl Registry {
         Arc::new(Self { most_connections, most_arriving, connections: Mutex::default() })
     }
 
-    /// Takes a connection in, which arrives. None where there is no room for it.
+    /// Admits a new connection. None if there is no room for it.
     pub(super) fn admit(self: &Arc<Self>) -> Option<Entry> {
         let mut connections = self.connections.lock();
         while connections.arriving.len() >= self.most_arriving && connections.close_oldest_arriving() {}
@@ -69,16 +70,16 @@ impl Registry {
     }
 }
 
-/// What a connection is doing.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// A head is on its way.
+    /// It waits for the rest of a head.
     Arriving(u64),
-    /// It has a request.
+    /// It serves a request.
     Busy,
-    /// It waits for another one.
+    /// It waits for a further request.
     Idle(u64),
-    /// It was told to end.
+    /// It has been told to end.
     Evicted,
 }
 
@@ -90,12 +91,12 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Told when the connection is to end since a newer one needs its room.
+    /// Notified when the connection has to end to make room for a new one.
     pub(super) fn evicted(&self) -> Arc<Notify> {
         Arc::clone(&self.evicted)
     }
 
-    /// A head begins to arrive.
+    /// The first bytes of a head have arrived.
     pub(super) fn arrives(&mut self) {
         let mut connections = self.registry.connections.lock();
         let Some(standing) = left(self.standing, &mut connections) else { return self.standing = Standing::Evicted };
@@ -106,7 +107,7 @@ impl Entry {
         self.standing = Standing::Arriving(number);
     }
 
-    /// A request is there.
+    /// The head is complete.
     pub(super) fn works(&mut self) {
         let mut connections = self.registry.connections.lock();
         self.standing = left(self.standing, &mut connections).unwrap_or(Standing::Evicted);
@@ -131,7 +132,7 @@ impl Drop for Entry {
     }
 }
 
-/// Takes a connection out of where it stands, for something else; none where it was told to end.
+/// Removes a connection from its current state; none if it was evicted.
 fn left(standing: Standing, connections: &mut Connections) -> Option<Standing> {
     let was_there = match standing {
         Standing::Arriving(number) => connections.arriving.remove(&number).is_some(),

@@ -1,4 +1,4 @@
-//! Servers and proxies for tests, which follow a script over loopback.
+//! Scripted servers and proxies for tests, over loopback.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// A proxy's answer when the tunnel is there.
+/// A proxy's answer when it has opened the tunnel.
 pub(crate) const OPENED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-/// Reads up to a text that comes at the end of something, or to the connection's end.
+/// Reads until the data ends with `end`, or the connection ends.
 pub(crate) async fn up_to(stream: &mut (impl AsyncRead + Unpin), end: &str) -> String {
     let mut read = Vec::new();
     while !read.ends_with(end.as_bytes()) && stream.read_buf(&mut read).await.unwrap_or(0) > 0 {}
     String::from_utf8(read).unwrap()
 }
 
-/// The server: what arrives at it, which it answers.
+/// The server: answers one request and returns what it received.
 pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> String {
     let arrived = up_to(&mut stream, "content").await;
     if !arrived.is_empty() {
@@ -32,7 +32,7 @@ pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> St
     arrived
 }
 
-/// A certificate that vouches for itself, and its key, as PEM.
+/// A self-signed certificate and its key, as PEM.
 pub(crate) struct Pair {
     pub(crate) certificate: String,
     pub(crate) key: String,
@@ -45,7 +45,7 @@ impl Pair {
     }
 }
 
-/// Who proves to be of this name, and the certificate that says so.
+/// A TLS acceptor for this host name, and its certificate.
 pub(crate) fn proven(name: &str) -> (TlsAcceptor, Vec<u8>) {
     let (acceptor, pem) = proven_by(name);
     (acceptor, CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec())
@@ -62,14 +62,14 @@ pub(crate) fn proven_by(name: &str) -> (TlsAcceptor, String) {
     (TlsAcceptor::from(Arc::new(config)), certificate)
 }
 
-/// As many bytes.
+/// Reads `COUNT` bytes.
 pub(crate) async fn bytes<const COUNT: usize>(stream: &mut (impl AsyncRead + Unpin)) -> [u8; COUNT] {
     let mut bytes = [0; COUNT];
     stream.read_exact(&mut bytes).await.unwrap();
     bytes
 }
 
-/// A text with its length before it.
+/// Reads a text that follows its length.
 pub(crate) async fn text(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let length = stream.read_u8().await.unwrap();
     let mut text = vec![0; length.into()];
@@ -77,7 +77,7 @@ pub(crate) async fn text(stream: &mut (impl AsyncRead + Unpin)) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// A proxy's part of RFC 1928 and 1929, up to the open tunnel: who asked, by user and password, and for which server.
+/// A proxy's part of RFC 1928 and 1929, up to the open tunnel. Returns user and password, and the requested server.
 pub(crate) async fn socks(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
 ) -> (Option<(String, String)>, String, u16) {
@@ -100,8 +100,8 @@ pub(crate) async fn socks(
     (who, server, port)
 }
 
-/// A proxy that opens its one tunnel when it is told to, with the server behind it: what the proxy is asked, and what
-/// arrives at the server, which answers.
+/// A proxy that opens its one tunnel on a signal, and the server behind it. Returns the request to the proxy, and what the
+/// server receives.
 pub(crate) async fn proxy() -> (String, oneshot::Sender<()>, oneshot::Receiver<String>, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -116,7 +116,7 @@ pub(crate) async fn proxy() -> (String, oneshot::Sender<()>, oneshot::Receiver<S
     (address, open, was_asked, server)
 }
 
-/// Keeps a paused clock from moving on, as it does when all tasks wait, if only for the kernel.
+/// Keeps a paused clock from advancing, which it does when all tasks wait, even if only for the kernel.
 pub(crate) fn hold_the_clock() -> impl Drop {
     struct Hold(Option<std::sync::mpsc::SyncSender<()>>);
     impl Drop for Hold {
@@ -124,7 +124,7 @@ pub(crate) fn hold_the_clock() -> impl Drop {
             drop(self.0.take());
         }
     }
-    // It stands still while something blocks.
+    // The clock stands still while a blocking task runs.
     let (sender, receiver) = std::sync::mpsc::sync_channel::<()>(1);
     tokio::task::spawn_blocking(move || {
         let _ = receiver.recv();

@@ -1,12 +1,11 @@
-//! A server for the routes of any [`Router`], all of whose connections and requests are bounded ([`Limits`]).
+//! A server for any [`Router`] with bounded connections and requests ([`Limits`]).
 //!
-//! Slow clients never keep others out. A connection arrives until the head of its first request is complete, its TLS handshake
-//! included; so many may, and the oldest of them is closed for a newer one. With its head a request takes one of the places
-//! of its kind, or is refused, and gives it back when its answer has been written; so an idle connection has no place, and is
-//! closed when a newer one needs the room. An answer that is not read in time ends its connection.
+//! Slow clients never keep others out. The number of connections in a TLS handshake or with an incomplete head is bounded; the
+//! oldest of them is closed for a new one. A request with a complete head takes a place of its kind, or is refused, and
+//! returns it when its answer has been written. So an idle connection holds no place, and is closed when a new one needs
+//! room. A client that does not read its answer in time loses its connection.
 //!
-//! One task has all of a connection: it is accepted here, spoken with here, and its [`Standing`](super::standing) says what
-//! it is doing.
+//! One task handles all of a connection; its [`Standing`](super::standing) is the connection's state.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -36,16 +35,16 @@ use super::registry::{Entry, Registry};
 use super::standing::{Cut, Shared, Watchdog};
 use super::tls::ServerTls;
 
-/// Pause after a connection could not be accepted: the process is out of file descriptors, most likely.
+/// Pause after `accept` failed: most likely, the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Who has made a request; the server puts it beside each, as an extension.
+/// The client's address; the server adds it to each request as an extension.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
 
 /// A bounded server.
 pub struct Server {
-    /// What the log calls it.
+    /// Its name in the log.
     name: &'static str,
     limits: Limits,
     refuse: fn(Refusal) -> Response<Body>,
@@ -53,7 +52,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server without TLS. `refuse` words what the server itself answers.
+    /// A server without TLS. `refuse` makes the responses to refused requests.
     pub fn new(name: &'static str, limits: Limits, refuse: fn(Refusal) -> Response<Body>) -> Self {
         Self { name, limits, refuse, tls: None }
     }
@@ -64,9 +63,9 @@ impl Server {
         Self { tls: Some(tls), ..self }
     }
 
-    /// Serves the routes on a listener until it is told to stop, and then what is under way for as long as the limits say.
+    /// Serves the routes on a listener until `stop`, and then finishes requests within [`Limits::farewell`].
     ///
-    /// A stream should end when it is told to stop, too; it is cut off otherwise.
+    /// Handlers of streams should end them on the same signal; otherwise the streams are cut off.
     pub async fn serve(self, listener: TcpListener, router: Router, stop: CancellationToken) {
         let Self { name, limits, refuse, mut tls } = self;
         let acceptor = tls.as_ref().map(ServerTls::acceptor);
@@ -79,7 +78,7 @@ impl Server {
         tokio::pin!(reloading);
         let registry = Registry::new(limits.most_connections, limits.most_arriving);
         let (farewell, places) = (limits.farewell, Places::of(&limits));
-        // The bound of the route is the only one: axum's own would cut off what a route may take.
+        // Only the limit of the route applies: axum's default may be smaller.
         let router = router.layer(DefaultBodyLimit::disable());
         let service = Arc::new(Service { name, limits, refuse, acceptor, places, router, stop: stop.clone() });
         let mut connections = JoinSet::new();
@@ -90,10 +89,10 @@ impl Server {
                     Ok((stream, peer)) => if let Some(entry) = registry.admit() {
                         connections.spawn(Arc::clone(&service).converse(stream, peer, entry));
                     } else {
-                        tracing::debug!(server = name, %peer, "connection closed: all others have requests");
+                        tracing::debug!(server = name, %peer, "connection refused: all others are busy");
                     },
                     Err(error) => {
-                        tracing::warn!(server = name, %error, "connection not accepted");
+                        tracing::warn!(server = name, %error, "failed to accept a connection");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -103,12 +102,12 @@ impl Server {
         }
         drop(listener);
         let all_ended = async { while connections.join_next().await.is_some() {} };
-        // Whoever is not done by then is cut off: the set aborts its tasks when it is dropped.
+        // Dropping the set aborts the tasks that are left.
         let _ = tokio::time::timeout(farewell, all_ended).await;
     }
 }
 
-/// A running server, as its connections share it.
+/// The parts of a running server that its connections share.
 struct Service {
     name: &'static str,
     limits: Limits,
@@ -119,16 +118,16 @@ struct Service {
     stop: CancellationToken,
 }
 
-/// Why a connection has ended before its time.
+/// Why the server ended a connection.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
     #[error(transparent)]
     Cut(#[from] Cut),
-    #[error("a newer one needed its room")]
+    #[error("closed to make room for a new connection")]
     Evicted,
-    #[error("failed to agree on TLS")]
+    #[error("TLS handshake failed")]
     Tls(#[source] std::io::Error),
-    #[error("failed to speak HTTP")]
+    #[error("HTTP failed")]
     Http(#[source] hyper::Error),
 }
 
@@ -148,7 +147,7 @@ impl Service {
         }
     }
 
-    /// All requests of a connection, and their answers.
+    /// Serves all requests of a connection.
     async fn speak(
         &self,
         stream: TcpStream,
@@ -157,7 +156,7 @@ impl Service {
         watchdog: &mut Watchdog,
     ) -> Result<(), Ended> {
         if self.limits.keep_alive.is_some() {
-            // The small pieces of a stream would wait for the acknowledgement of the ones before.
+            // Otherwise small chunks of a stream would wait for the acknowledgement of earlier ones.
             let _ = stream.set_nodelay(true);
         }
         let socket = Socket::new(stream, standing.clone());
@@ -171,7 +170,7 @@ impl Service {
         };
         let service = service_fn(|request| self.answer_in_its_place(peer, standing, request));
         let connection = http1::Builder::new()
-            // The watchdog has the deadlines of heads and of idle connections: hyper knows one for both.
+            // The watchdog enforces separate deadlines for heads and idle connections; hyper has only one.
             .header_read_timeout(None)
             .keep_alive(self.limits.keep_alive.is_some())
             .max_buf_size(self.limits.largest_head)
@@ -189,18 +188,18 @@ impl Service {
                 () = self.stop.cancelled(), if !is_told => {
                     is_told = true;
                     if standing.is_arriving() {
-                        // The head is waited for. The answer says that it is the last.
+                        // The rest of the head may still arrive; the answer then closes the connection.
                         continue;
                     }
                 }
             }
-            // What is under way goes on, and says that it is the last.
+            // A request under way is finished, and its answer closes the connection.
             is_ending = true;
             connection.as_mut().graceful_shutdown();
         }
     }
 
-    /// Answers a request if there is a place for it.
+    /// Answers a request, or refuses it if there is no place.
     async fn answer_in_its_place(
         &self,
         peer: SocketAddr,

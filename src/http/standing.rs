@@ -1,7 +1,8 @@
-//! What one of a server's connections is doing, since when, and until when it may.
+//! The state of a server's connection, and the deadline of that state.
 //!
-//! The connection, the handler of its requests and the [`Watchdog`] are one task, and share the [`Standing`] behind a lock that
-//! nobody else ever holds. So the watchdog needs no message: it is polled after the connection, and sees what has changed.
+//! The connection, the handler of its requests and the [`Watchdog`] run in one task and share the [`Standing`]. Its lock is
+//! therefore never contended; it is there because the parts are separate objects that must be `Send`. The watchdog is polled
+//! after the connection, and so sees each change without a message.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -22,13 +23,13 @@ pub(super) struct Shared(Arc<Mutex<Standing>>);
 
 struct Standing {
     entry: Entry,
-    /// The place of the request.
+    /// The request's place.
     place: Option<OwnedSemaphorePermit>,
     phase: Phase,
-    /// Since when the kernel has taken nothing of what waits for the peer.
+    /// Since when the kernel has taken none of the bytes that wait for the client.
     stalled: Option<Instant>,
     cut_at: Instant,
-    /// From when on no request begins.
+    /// After this, no further request is taken.
     use_until: Instant,
     longest_head: Duration,
     keep_alive: Option<KeepAlive>,
@@ -36,31 +37,31 @@ struct Standing {
 
 #[derive(Clone, Copy)]
 enum Phase {
-    /// The handshake, or a head, is on its way.
+    /// The TLS handshake, or a head, is incomplete.
     Arriving { since: Instant },
     /// A request is under way.
     Working,
-    /// Its answer is there. `ended`: all of it is in the hands of the HTTP stack.
+    /// The answer is being written. `ended`: the HTTP stack has all of it.
     Answering { since: Instant, within: AnswerWithin, ended: bool },
-    /// It waits for another request.
+    /// It waits for a further request.
     Idle { since: Instant },
 }
 
-/// Why a connection does not go on.
+/// Why a connection is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Cut {
-    #[error("its request's head was not there in time")]
+    #[error("the request's head did not arrive in time")]
     Head,
-    #[error("its answer was not read in time")]
+    #[error("the client did not read the answer in time")]
     Answer,
     #[error("it was idle")]
     Idle,
-    #[error("its time is over")]
+    #[error("it reached its maximum age")]
     Life,
 }
 
 impl Shared {
-    /// Of a connection that has just been accepted.
+    /// The standing of a connection that has just been accepted.
     pub(super) fn new(entry: Entry, limits: &Limits) -> Self {
         let now = Instant::now();
         let cut_at = now + limits.longest_connection;
@@ -86,7 +87,7 @@ impl Shared {
         }
     }
 
-    /// A head is there; the request has this place, or none.
+    /// The head is complete; the request has this place, or none.
     pub(super) fn works(&self, place: Option<OwnedSemaphorePermit>) {
         let mut standing = self.0.lock();
         standing.phase = Phase::Working;
@@ -94,7 +95,7 @@ impl Shared {
         standing.place = place;
     }
 
-    /// The answer's head is there. Whether the connection may be kept.
+    /// The answer is ready. Returns whether the connection may be kept.
     pub(super) fn answers(&self, within: AnswerWithin) -> bool {
         let mut standing = self.0.lock();
         let since = Instant::now();
@@ -102,17 +103,17 @@ impl Shared {
         since < standing.use_until
     }
 
-    /// The end of the answer is in the hands of the HTTP stack, or nobody wants it any more.
+    /// The HTTP stack has the end of the answer, or dropped the answer.
     pub(super) fn answer_ended(&self) {
         if let Phase::Answering { ended, .. } = &mut self.0.lock().phase {
             *ended = true;
         }
     }
 
-    /// The kernel has taken everything that the HTTP stack had for the peer.
+    /// The kernel has taken everything that the HTTP stack had to write.
     pub(super) fn flushed(&self) {
         let mut standing = self.0.lock();
-        // Without keep-alive the connection ends now, and has its place until then.
+        // Without keep-alive the connection ends now and keeps its place until then.
         if standing.keep_alive.is_some() && matches!(standing.phase, Phase::Answering { ended: true, .. }) {
             standing.phase = Phase::Idle { since: Instant::now() };
             standing.entry.idles();
@@ -130,19 +131,19 @@ impl Shared {
         self.0.lock().stalled.get_or_insert_with(Instant::now);
     }
 
-    /// Whether a head is on its way.
+    /// Whether a head is incomplete.
     pub(super) fn is_arriving(&self) -> bool {
         matches!(self.0.lock().phase, Phase::Arriving { .. })
     }
 
-    /// Ends when the connection may not go on as it is.
+    /// The watchdog of this connection.
     pub(super) fn watchdog(&self) -> Watchdog {
         Watchdog { standing: self.clone(), timer: Box::pin(tokio::time::sleep_until(self.0.lock().due().0)) }
     }
 }
 
 impl Standing {
-    /// When the connection may not go on, if nothing happens until then.
+    /// The deadline of the current state, and the reason for which the connection is cut off then.
     fn due(&self) -> (Instant, Cut) {
         let due = match self.phase {
             Phase::Arriving { since } => Some((since + self.longest_head, Cut::Head)),
@@ -167,7 +168,7 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Ends when the connection may not go on. To be polled after whatever changes the standing, in the same task.
+    /// Waits until a deadline passes. Must be polled in the connection's task, after everything that changes the standing.
     pub(super) async fn barks(&mut self) -> Cut {
         poll_fn(|context| self.poll(context)).await
     }

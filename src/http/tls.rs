@@ -1,7 +1,7 @@
 //! TLS of a server: a certificate and its key from PEM files, which are read again when they change.
 //!
-//! What can't be used (half of a pair that is being replaced, a file that is gone) takes the place of nothing: connections go
-//! on to get the certificate that was read last, the log says so once, and the files are read at every look until they can be used.
+//! If the new files can't be used (only one of the pair has been replaced, a file is missing), connections keep getting the
+//! last usable certificate. That is logged once, and the files are read at every check until they can be used.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -22,13 +22,13 @@ use tokio_rustls::TlsAcceptor;
 
 use super::files::Files;
 
-/// How often the files are looked at, which is two `stat` calls.
+/// Interval of checking the files, which is two `stat` calls.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Where a server's certificate is.
+/// The files of a server's certificate.
 #[derive(Clone, Debug)]
 pub struct CertificateFiles {
-    /// PEM: the server's certificate, then those of the authorities between it and one that clients trust.
+    /// PEM: the server's certificate, followed by the intermediate certificates.
     pub certificate: PathBuf,
     /// PEM: the certificate's key.
     pub key: PathBuf,
@@ -42,25 +42,25 @@ pub enum CertificateError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// The file is not PEM of a certificate or of a key, whichever it is to be.
+    /// The file is not PEM, or does not contain a certificate or key.
     #[error("failed to decode {}: {reason}", path.display())]
     Decode {
         /// The file.
         path: PathBuf,
-        /// What is wrong. The decoder's own error may repeat a line of the file, which may be the key.
+        /// What is wrong. The decoder's own error is not kept, since it may quote a line of the key.
         reason: &'static str,
     },
-    /// The key is of an unknown kind, or that of another certificate.
+    /// The key is of an unsupported kind, or belongs to another certificate.
     #[error("failed to use the key {} with the certificate {}", key.display(), certificate.display())]
     Pair {
         /// The certificate's file.
         certificate: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What rustls said.
+        /// The error of rustls.
         source: rustls::Error,
     },
     /// TLS itself could not be set up.
@@ -72,16 +72,16 @@ impl CertificateError {
     fn decode(path: &Path, error: &pem::Error) -> Self {
         let reason = match error {
             pem::Error::MissingSectionEnd { .. } => "a PEM section has no end",
-            pem::Error::IllegalSectionStart { .. } => "a PEM section has no proper beginning",
+            pem::Error::IllegalSectionStart { .. } => "a PEM section has an invalid beginning",
             pem::Error::Base64Decode(_) => "a PEM section is not base64",
-            pem::Error::NoItemsFound => "no PEM section of the kind that is needed",
+            pem::Error::NoItemsFound => "no PEM section of the required kind",
             _ => "not PEM",
         };
         Self::Decode { path: path.to_owned(), reason }
     }
 }
 
-/// The certificate that connections get, which is replaced while the server runs.
+/// The certificate for new connections. A lock, since rustls asks for it synchronously in each handshake.
 #[derive(Debug)]
 struct Current(RwLock<Arc<CertifiedKey>>);
 
@@ -91,19 +91,19 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// TLS 1.2 and 1.3 with a certificate that is kept up to date by the [`Server`](super::Server) that has it.
+/// TLS 1.2 and 1.3 with a certificate that the owning [`Server`](super::Server) keeps up to date.
 pub struct ServerTls {
     acceptor: TlsAcceptor,
     files: CertificateFiles,
     provider: Arc<CryptoProvider>,
     current: Arc<Current>,
-    /// How the files looked before they were read.
+    /// The files' metadata from before they were read.
     seen: Files,
     fault: watch::Sender<Option<Arc<CertificateError>>>,
 }
 
 impl ServerTls {
-    /// Reads the files, which have to be usable now.
+    /// Reads the files. An error if they can't be used now.
     pub async fn load(files: CertificateFiles) -> Result<Self, CertificateError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let seen = files.as_seen();
@@ -118,7 +118,7 @@ impl ServerTls {
         Ok(Self { acceptor, files, provider, current, seen, fault: watch::Sender::new(None) })
     }
 
-    /// Why the files, as they are now, can't be used; none while the certificate in use is theirs.
+    /// Why the current files can't be used; none while their certificate is in use.
     pub fn fault(&self) -> watch::Receiver<Option<Arc<CertificateError>>> {
         self.fault.subscribe()
     }
@@ -127,7 +127,7 @@ impl ServerTls {
         self.acceptor.clone()
     }
 
-    /// Takes up what changes in the files. Never ends.
+    /// Loads changed files. Never ends.
     pub(super) async fn keep_up_to_date(&mut self) -> Infallible {
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -153,7 +153,7 @@ impl ServerTls {
             Err(fault) => {
                 if !was_fault {
                     let source = std::error::Error::source(&fault);
-                    tracing::warn!(%certificate, error = %fault, source, "certificate unusable, the last one stays in use");
+                    tracing::warn!(%certificate, error = %fault, source, "failed to reload the certificate, keeping the last one");
                 }
                 self.fault.send_replace(Some(Arc::new(fault)));
             }

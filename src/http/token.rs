@@ -1,19 +1,19 @@
-//! A bearer token as requests carry it.
+//! Bearer tokens.
 
 use http::HeaderValue;
 use secrecy::{ExposeSecret, SecretString};
 
-/// The token has characters that no header may have. They are not repeated.
+/// The token is empty, or has characters that are not allowed in a header. They are not repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the token is empty or has characters that a token can't have")]
+#[error("the token is empty or contains invalid characters")]
 pub struct NotAToken;
 
-/// A token as requests carry it. Neither `Debug` nor an error shows it.
+/// A bearer token. Neither `Debug` nor an error shows it.
 #[derive(Clone)]
 pub struct BearerToken(HeaderValue);
 
 impl BearerToken {
-    /// White space around the token is not part of it: a file usually ends with a line feed.
+    /// White space around the token is ignored: a file usually ends with a line feed.
     pub fn new(token: &SecretString) -> Result<Self, NotAToken> {
         let token = token.expose_secret().trim();
         if token.is_empty() {

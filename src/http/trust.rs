@@ -1,4 +1,4 @@
-//! Whom a client trusts to prove who a server is.
+//! The certificate authorities that a client trusts.
 
 use std::path::{Path, PathBuf};
 
@@ -6,26 +6,26 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::{ClientConfig, RootCertStore};
 
-/// Why nobody can be trusted.
+/// Why the trusted certificate authorities can't be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// The file of authorities could not be read, or has none.
+    /// The file could not be read, or contains no certificate.
     #[error("failed to read the certificate authorities in {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The decoder's error.
         source: pem::Error,
     },
-    /// A certificate in the file is none of an authority.
+    /// A certificate in the file can't be a trust anchor.
     #[error("failed to use the certificate authorities in {}", path.display())]
     Use {
         /// The file.
         path: PathBuf,
-        /// What rustls said.
+        /// The error of rustls.
         source: rustls::Error,
     },
-    /// There is no file, and the system has none.
+    /// No file is given, and the system has no certificate authorities.
     #[error("the system has no certificate authorities")]
     Nobody,
     /// TLS itself could not be set up.
@@ -33,10 +33,10 @@ pub enum TrustError {
     SetUp(#[source] rustls::Error),
 }
 
-/// TLS 1.2 and 1.3 to servers that the system's authorities vouch for, or those in the file. Blocks: it reads files.
+/// TLS 1.2 and 1.3, trusting the system's authorities and those in the file. Blocks: it reads files.
 pub(super) fn client_config(authorities: Option<&Path>) -> Result<ClientConfig, TrustError> {
     let mut roots = RootCertStore::empty();
-    // Those that can't be read are no use.
+    // Unreadable certificates are skipped.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = authorities {
         let unread = |source| TrustError::Read { path: path.to_owned(), source };

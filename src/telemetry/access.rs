@@ -1,4 +1,4 @@
-//! Who may change something: whoever is on this machine, and whoever has the token.
+//! Authorization of changes: requests from this machine, and requests with the token.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,28 +9,27 @@ use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
 use tokio::io::AsyncReadExt;
 
-/// Longest token that is read; more is some other file.
+/// Longest token that is read; a longer file is not a token.
 const LONGEST_TOKEN: u64 = 4096;
 
-/// Headers that tell that a request on loopback was made on behalf of someone else: by a page in a browser, or by a
-/// proxy.
+/// Headers that show that a request on loopback was made on behalf of another party: by a page in a browser, or by a proxy.
 const ON_BEHALF: [HeaderName; 3] = [ORIGIN, FORWARDED, HeaderName::from_static("x-forwarded-for")];
 
-/// Why a change is not taken.
+/// Why a change is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Denied {
     /// Neither from this machine nor with a token.
-    #[error("changes are taken from loopback, or with the admin token")]
+    #[error("changes are only accepted from loopback or with the admin token")]
     NeedsToken,
-    /// The token is not the one in the file, or there is no file.
-    #[error("the admin token is not the right one")]
+    /// The token differs from the one in the file, or no file is configured.
+    #[error("wrong admin token")]
     WrongToken,
-    /// There is a file, and it can't be used. Its path is for the log only.
+    /// The file can't be used. Its path is only logged.
     #[error("failed to read the admin token")]
     Unreadable(#[source] ReadToken),
 }
 
-/// Why there is no token.
+/// Why a token file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadToken {
     /// The file could not be read.
@@ -38,18 +37,18 @@ pub enum ReadToken {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// The file holds nothing, or far more than a token.
-    #[error("the token file {} holds no token", path.display())]
+    /// The file is empty, or too long for a token.
+    #[error("the token file {} contains no token", path.display())]
     NoToken {
         /// The file.
         path: PathBuf,
     },
 }
 
-/// Decides on one request. A token that is given has to be right, from wherever it comes.
+/// Authorizes one request. A token in the request must be right, even from loopback.
 pub(super) async fn authorize(peer: SocketAddr, headers: &HeaderMap, token_file: Option<&Path>) -> Result<(), Denied> {
     let Some(given) = headers.get(AUTHORIZATION) else {
         let is_local = peer.ip().to_canonical().is_loopback();
@@ -62,7 +61,7 @@ pub(super) async fn authorize(peer: SocketAddr, headers: &HeaderMap, token_file:
     if bool::from(given.ct_eq(expected.expose_secret().as_bytes())) { Ok(()) } else { Err(Denied::WrongToken) }
 }
 
-/// Reads a token from its file, without the white space around it.
+/// Reads a token from its file, without surrounding white space.
 pub(crate) async fn read_token(path: &Path) -> Result<SecretString, ReadToken> {
     let read = async {
         let mut text = String::new();

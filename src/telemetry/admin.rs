@@ -1,18 +1,18 @@
-//! The admin server's routes: what each shows, and with which status.
+//! The admin server's routes.
 //!
 //! | route | answer |
 //! |---|---|
 //! | `GET /metrics` | Prometheus' text format |
-//! | `GET /healthz` | 503 when the tree has made no progress for [`OLDEST_HEARTBEAT`] |
-//! | `GET /readyz` | 503 while a section is [`Readiness::NotReady`]; neither an unreachable cluster nor a section that is held takes it down |
+//! | `GET /healthz` | 503 if the actor tree has made no progress for [`OLDEST_HEARTBEAT`] |
+//! | `GET /readyz` | 503 while a section is [`Readiness::NotReady`]; an unreachable cluster or a held section does not count |
 //! | `GET /readyz/{section}` | 503 unless that section is [`Readiness::Ready`] |
 //! | `GET /status` | version, age, the clusters, the actor tree, and each section's state, cause and report |
-//! | `GET /held/{section}` | what an approval would let go on, object by object |
+//! | `GET /held/{section}` | the changes that an approval would release, by object |
 //! | `POST /approve/{section}` | the section's answer |
 //! | `POST /detach/{section}?local_gone=true` | the section's answer |
 //! | `POST /attach/{section}` | the section's answer |
 //!
-//! All but `/metrics` answer JSON; errors are `{"error": "…"}`. Changes need loopback or the token, see `access`.
+//! All but `/metrics` answer with JSON; errors are `{"error": "…"}`. Changes require loopback or the token, see `access`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -36,26 +36,26 @@ use super::access::{Denied, authorize};
 use super::{ClusterStanding, Condition, Held, Readiness, Refused, Section, Tree, VERSION, process};
 use crate::http::Peer;
 
-/// A tree that has shown no progress for this long is dead: its heartbeat is many times more frequent.
+/// An actor tree without progress for this long is dead: its heartbeat is many times more frequent.
 const OLDEST_HEARTBEAT: Duration = Duration::from_secs(10);
-/// How long `/status` waits for the tree. Longer than a busy tree takes, and shorter than whoever asks waits.
+/// How long `/status` waits for the tree: longer than a busy tree needs, and shorter than clients wait.
 const LONGEST_REPORT: Duration = Duration::from_secs(5);
 
-/// What the admin server shows, and whom it asks.
+/// What the admin server shows.
 pub struct Admin {
-    /// When the process has started.
+    /// When the process started.
     pub started: Instant,
     /// Renders the metrics.
     pub metrics: PrometheusHandle,
-    /// Refreshes the gauges that hold a state, before each scrape.
+    /// Refreshes state gauges before each scrape.
     pub before_scrape: Arc<dyn Fn() + Send + Sync>,
     /// Every configured section.
     pub sections: Vec<Arc<dyn Section>>,
-    /// How each configured cluster is now, in the order of the names.
+    /// The current state of each configured cluster, sorted by name.
     pub clusters: Arc<dyn Fn() -> Vec<ClusterStanding> + Send + Sync>,
     /// The actor tree.
     pub tree: Arc<dyn Tree>,
-    /// File with the token that takes changes from other hosts.
+    /// File with the token that authorizes changes from other hosts.
     pub admin_token_file: Option<PathBuf>,
 }
 
@@ -70,7 +70,7 @@ impl Admin {
     }
 }
 
-/// An answer that is not the one that was asked for.
+/// An error response.
 struct Problem {
     status: StatusCode,
     error: String,
@@ -94,7 +94,7 @@ impl From<Denied> for Problem {
             Denied::NeedsToken => StatusCode::FORBIDDEN,
             Denied::WrongToken => StatusCode::UNAUTHORIZED,
             Denied::Unreadable(ref error) => {
-                tracing::error!(error = %with_sources(error), "admin token unusable");
+                tracing::error!(error = %with_sources(error), "failed to authorize a change");
                 StatusCode::SERVICE_UNAVAILABLE
             }
         };
@@ -114,7 +114,7 @@ impl From<Refused> for Problem {
     }
 }
 
-/// An error with everything that caused it.
+/// An error with its sources.
 fn with_sources(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -137,8 +137,8 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/approve/{section}", post(approve))
         .route("/detach/{section}", post(detach))
         .route("/attach/{section}", post(attach))
-        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "no such page"))
-        .method_not_allowed_fallback(async || Problem::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method"))
+        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "not found"))
+        .method_not_allowed_fallback(async || Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"))
         .with_state(admin)
 }
 
@@ -221,7 +221,7 @@ async fn approve(
     to_the_end(async move { section.approve().await }).await
 }
 
-/// How to detach, from the query.
+/// The query of a detach.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Detach {
@@ -256,13 +256,13 @@ async fn attach(
     to_the_end(async move { section.attach().await }).await
 }
 
-/// Runs a change in a task of its own: who hangs up does not stop it halfway.
+/// Runs a change in a separate task, so that a client that disconnects does not stop it halfway.
 async fn to_the_end(
     change: impl Future<Output = Result<Value, Refused>> + Send + 'static,
 ) -> Result<Json<Value>, Problem> {
     match tokio::spawn(change).await {
         Ok(outcome) => Ok(Json(outcome?)),
-        Err(_) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the section has panicked")),
+        Err(_) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the section panicked")),
     }
 }
 

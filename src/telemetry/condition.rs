@@ -1,7 +1,7 @@
-//! How a section is doing: facts in, one state and one sentence out. Pure.
+//! The condition of a section: one state and one message, derived from facts. Pure.
 //!
-//! Every job states its facts, and [`Condition::of`] judges them in one place, so that no section calls itself `ready`
-//! while a cluster that it needs does not answer. What decides is the worst fact, in the order of [`SectionState`].
+//! Every job reports its facts, and [`Condition::of`] evaluates them in one place, so that no section is `ready` while a
+//! cluster that it needs does not answer. The worst fact decides, in the order of [`SectionState`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use super::object_state::ObjectState;
 use super::section::Readiness;
 use crate::config::ClusterName;
 
-/// Whether a cluster can be worked with.
+/// Whether a cluster can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClusterState {
-    /// Nobody has found out yet.
+    /// Not known yet.
     Starting,
     /// It answers.
     Available,
     /// It does not answer.
     Unreachable,
-    /// Its credentials can't be loaded, so nothing is sent.
+    /// Its credentials can't be loaded, so no request is sent.
     NoCredentials,
-    /// It answers, and does not accept the credentials.
+    /// It answers but does not accept the credentials.
     Unauthorized,
 }
 
 impl ClusterState {
-    /// The word of `/status`.
+    /// Its name in `/status`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -40,12 +40,12 @@ impl ClusterState {
         }
     }
 
-    /// Whether nothing is known against it.
+    /// Whether no problem is known.
     pub fn is_fine(self) -> bool {
         self.complaint().is_none()
     }
 
-    /// What to say of a cluster that work waits for; `None`: nothing is known against it.
+    /// The problem with a cluster that work waits for; `None` if no problem is known.
     fn complaint(self) -> Option<&'static str> {
         match self {
             Self::Starting | Self::Available => None,
@@ -56,16 +56,16 @@ impl ClusterState {
     }
 }
 
-/// A cluster and since when it is so.
+/// The state of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterStanding {
     /// Its name in the configuration.
     pub name: ClusterName,
-    /// How it is.
+    /// Its state.
     pub state: ClusterState,
-    /// For how long.
+    /// How long it has been in this state.
     pub since: Duration,
-    /// Why, where it can't be worked with, or what is wrong with credentials that are not in use.
+    /// Why it can't be used, or what is wrong with new credentials that are not in use.
     pub reason: Option<String>,
 }
 
@@ -73,79 +73,79 @@ pub struct ClusterStanding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SectionState {
-    /// A cluster or a database that it needs does not answer.
+    /// A required cluster or database does not answer.
     Blocked,
-    /// A guard holds changes until somebody approves them.
+    /// A guard holds changes until an operator approves them.
     Held,
-    /// It may not run as it is configured.
+    /// It must not run with this configuration.
     Refused,
-    /// Something fails, and is tried again.
+    /// Something fails and is retried.
     Failing,
-    /// It can't decide yet: a list has not ended, a kind is not served, a permission is missing.
+    /// It can't decide yet: a list is incomplete, a kind is not served, a permission is missing.
     NotReady,
-    /// Something waits for somebody else, and has done so for a while.
+    /// Something has been waiting for another party for a while.
     Waiting,
-    /// Changes are on their way.
+    /// Changes are in progress.
     Pending,
-    /// Somebody paused objects.
+    /// Some objects are paused.
     Paused,
     /// It is being detached.
     Detaching,
     /// It was detached for good.
     Detached,
-    /// It makes plans and writes nothing.
+    /// It plans changes and writes nothing.
     DryRun,
     /// It runs in another replica.
     Elsewhere,
-    /// It does its job, and nothing is left to do.
+    /// Everything is in step.
     Ready,
 }
 
 impl SectionState {
-    /// Whether nobody has to look: what is left passes by itself, or somebody chose it.
+    /// Whether no operator has to act: the state passes by itself or was chosen.
     pub fn is_well(self) -> bool {
         self > Self::Waiting
     }
 }
 
-/// What a section is for at the moment.
+/// What a section currently does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
     /// Its job.
     #[default]
     Work,
-    /// To show what it would do.
+    /// Showing what it would do.
     DryRun,
-    /// To take its marks off.
+    /// Removing its marks.
     Detaching,
-    /// Nothing any more.
+    /// Nothing, after a detach.
     Detached,
 }
 
-/// What is known of a section. A default one is a section that has nothing to complain about.
+/// What is known about a section. The default is a section without problems.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The clusters that it needs.
     pub clusters: Vec<ClusterStanding>,
     /// Why the database does not answer.
     pub database: Option<String>,
-    /// Why it may not run.
+    /// Why it must not run.
     pub refused: Option<String>,
     /// What a guard holds.
     pub held: Option<String>,
-    /// What fails, where that is not told by object.
+    /// What fails apart from single objects.
     pub failing: Option<String>,
     /// Why it can't decide yet.
     pub not_ready: Option<NotReady>,
-    /// What it has waited for longer than that takes.
+    /// What it has been waiting for longer than usual.
     pub waiting: Option<String>,
     /// Objects by state.
     pub objects: BTreeMap<ObjectState, usize>,
-    /// A watch is broken though its cluster answers: which, and why.
+    /// The watch that is broken although its cluster answers, and why.
     pub broken_watch: Option<String>,
-    /// For how long nobody has known whether objects are in step.
+    /// How long it has been unknown whether objects are in step.
     pub unknown_for: Option<Duration>,
-    /// What it is for.
+    /// What it currently does.
     pub purpose: Purpose,
 }
 
@@ -154,19 +154,19 @@ pub struct Facts {
 pub struct NotReady {
     /// What is missing.
     pub reason: String,
-    /// Whether a cluster that does not answer, or did not until just now, is to blame: then the daemon as a whole is ready
-    /// all the same.
+    /// Whether the cause is a cluster that does not answer, or did not until just now: then the daemon as a whole still
+    /// counts as ready.
     pub unreachable: bool,
 }
 
-/// A section's state with its cause.
+/// A section's state and its cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Condition {
-    /// The worst of what is known.
+    /// The worst known state.
     pub state: SectionState,
-    /// Whether nobody has to look.
+    /// Whether no operator has to act.
     pub well: bool,
-    /// The cause of the state and the objects that are not in step; empty where there is nothing to say.
+    /// The cause of the state, and counts of the objects that are not in step; empty if there are none.
     pub message: String,
 }
 
@@ -176,14 +176,14 @@ impl Condition {
         Self { state, well: state.is_well(), message: message.into() }
     }
 
-    /// Judges the facts.
+    /// Evaluates the facts.
     pub fn of(facts: &Facts) -> Self {
         let counted = |state| facts.objects.get(&state).copied().unwrap_or_default();
         let any = |state: ObjectState| (counted(state) > 0).then(String::new);
         let purpose = |wanted, is| (facts.purpose == wanted).then_some(is);
         let worst = [
             (SectionState::Blocked, facts.blocked_by()),
-            // What may not run holds its objects, too.
+            // The objects of a refused section are held, too: `refused` is the cause.
             (
                 SectionState::Held,
                 facts.held.clone().or_else(|| any(ObjectState::Held).filter(|_| facts.refused.is_none())),
@@ -193,7 +193,7 @@ impl Condition {
             (SectionState::Failing, facts.broken_watch.clone()),
             (SectionState::NotReady, facts.not_ready.as_ref().map(|not_ready| not_ready.reason.clone())),
             (SectionState::Waiting, facts.waiting.clone()),
-            // Nothing happens to them before somebody looks. A stranger is left alone because the configuration says so.
+            // These wait for an operator. A stranger does not count: the configuration leaves it alone.
             (SectionState::Waiting, any(ObjectState::Circle)),
             (SectionState::Waiting, any(ObjectState::OtherCluster)),
             (SectionState::Waiting, any(ObjectState::MappingChanged)),
@@ -233,7 +233,7 @@ impl Facts {
         let mut complaints: Vec<String> = Vec::new();
         for cluster in &self.clusters {
             let complaint = cluster.state.complaint().map(|complaint| format!("cluster {} {complaint}", cluster.name));
-            // Both ends may be the same cluster.
+            // Both sides may be the same cluster.
             complaints.extend(complaint.filter(|complaint| !complaints.contains(complaint)));
         }
         complaints.extend(self.database.as_ref().map(|reason| format!("database: {reason}")));
@@ -250,8 +250,7 @@ impl Facts {
         counts.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether the section does its job, as `/readyz` asks: a cluster that does not answer comes before everything that may
-    /// follow from it.
+    /// The section's readiness for `/readyz`. A cluster that does not answer is reported before its consequences.
     pub fn readiness(&self) -> Readiness {
         let unanswered = self.clusters.iter().find(|cluster| cluster.state.complaint().is_some());
         match (unanswered, &self.not_ready) {

@@ -1,6 +1,6 @@
 //! The log: lines on standard error, as text for people or as JSON for machines.
 //!
-//! Messages are constant and in lower case, what varies is a field. ERROR: someone must act. WARN: unexpected and
+//! Messages are constant and in lower case; variable parts are fields. ERROR: an operator must act. WARN: unexpected and
 //! recovered. INFO: lifecycle and leadership. DEBUG: per object. TRACE: payloads, redacted.
 
 use std::io::IsTerminal;
@@ -13,15 +13,15 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::{LogConfig, LogFormat};
 
-/// kube's client writes the whole body of an answer that it can't decode at WARN, which may be a list of secrets, and its
-/// watcher writes errors as whole structures, which the watch tells in a sentence of its own. A filter that names a target
-/// overrides it.
+/// kube's client logs the whole body of an answer that it can't decode at WARN, which may be a list of Secrets, and its
+/// watcher logs errors as whole structures, which our watch logs as a sentence. A filter that names these targets overrides
+/// this.
 const QUIET: &str = "kube_client=error,kube_runtime=error";
 
-/// Why there is no log.
+/// Why logging can't be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallLog {
-    /// The filter's directives don't parse; [`Config`](crate::config::Config) refuses such ones before.
+    /// The filter's directives don't parse. The configuration has refused such filters before.
     #[error("failed to parse the log filter")]
     Filter(#[source] ParseError),
     /// Another subscriber is installed already.
@@ -47,7 +47,7 @@ where
         .with_writer(writer);
     Ok(match config.format {
         LogFormat::Text => Box::new(builder.with_ansi(colours).finish()),
-        // One flat object a line, with the innermost span as `span`.
+        // One flat object per line, with the innermost span as `span`.
         LogFormat::Json => Box::new(builder.json().flatten_event(true).with_span_list(false).finish()),
     })
 }

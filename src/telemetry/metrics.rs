@@ -1,43 +1,43 @@
-//! Metrics: the names that belong to no job, with what they mean, and where all values are kept. Each job has its own.
+//! The metrics that belong to no job, with their descriptions, and the recorder of all metrics. Each job describes its own.
 //!
-//! The names that controller-runtime uses are used as it uses them, so that its dashboards and alerts work. Labels are
-//! closed sets: sections and clusters of the configuration, roles of actors, and the enums of `recorders`.
+//! Names of controller-runtime have the same meaning as there, so that its dashboards and alerts work. Labels are closed
+//! sets: sections and clusters of the configuration, roles of actors, and the enums of `recorders`.
 
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
-/// Reconciles that have ended, by `controller` (the section) and `result`.
+/// Finished reconciles, by `controller` (the section) and `result`.
 pub(super) const RECONCILE_TOTAL: &str = "controller_runtime_reconcile_total";
-/// How long a reconcile took, by `controller`.
+/// Duration of a reconcile, by `controller`.
 pub(super) const RECONCILE_TIME_SECONDS: &str = "controller_runtime_reconcile_time_seconds";
-/// Reconciles that are running, by `controller`.
+/// Running reconciles, by `controller`.
 pub(super) const ACTIVE_WORKERS: &str = "controller_runtime_active_workers";
-/// Keys that wait, by `name` and `controller` (both the section).
+/// Waiting keys, by `name` and `controller` (both the section).
 pub(super) const WORKQUEUE_DEPTH: &str = "workqueue_depth";
-/// Requests that were not merged with one already waiting, by `name` and `controller`.
+/// Added keys, without requests that were merged with a waiting key, by `name` and `controller`.
 pub(super) const WORKQUEUE_ADDS_TOTAL: &str = "workqueue_adds_total";
 /// How long a key waited, by `name` and `controller`.
 pub(super) const WORKQUEUE_QUEUE_DURATION_SECONDS: &str = "workqueue_queue_duration_seconds";
 /// How long a key was worked on, by `name` and `controller`.
 pub(super) const WORKQUEUE_WORK_DURATION_SECONDS: &str = "workqueue_work_duration_seconds";
-/// Keys that were put back after a failure, by `name` and `controller`.
+/// Keys that were requeued after a failure, by `name` and `controller`.
 pub(super) const WORKQUEUE_RETRIES_TOTAL: &str = "workqueue_retries_total";
-/// Requests to API servers, by `code`, `method` and `host` (one a cluster).
+/// Requests to API servers, by `code`, `method` and `host` (one per cluster).
 pub(super) const REST_CLIENT_REQUESTS_TOTAL: &str = "rest_client_requests_total";
 /// Whether a section runs here, by `name` (the section).
 pub(super) const LEADER_ELECTION_MASTER_STATUS: &str = "leader_election_master_status";
 /// Whether a cluster answers, by `cluster`.
 pub(super) const CLUSTER_AVAILABLE: &str = "towline_cluster_available";
-/// Whether a section does well, by `section`.
+/// Whether a section is well, by `section`.
 pub(super) const SECTION_WELL: &str = "towline_section_well";
 /// Connections of the pool, by `state`.
 pub(super) const DB_POOL_CONNECTIONS: &str = "towline_db_pool_connections";
-/// From a statement's sending to its last row, by `query`.
+/// Duration of a statement until its last row, by `query`.
 pub(super) const DB_QUERY_SECONDS: &str = "towline_db_query_seconds";
 /// Restarts of actors, by `actor` (the role).
 pub(super) const ACTOR_RESTARTS_TOTAL: &str = "towline_actor_restarts_total";
-/// Messages that wait, by `actor` (the receiver's role).
+/// Waiting messages, by `actor` (the receiver's role).
 pub(super) const MAILBOX_DEPTH: &str = "towline_mailbox_depth";
-/// Messages that may wait, by `actor` (the receiver's role).
+/// Capacity of mailboxes, by `actor` (the receiver's role).
 pub(super) const MAILBOX_CAPACITY: &str = "towline_mailbox_capacity";
 /// The running version, by `version`.
 pub(super) const BUILD_INFO: &str = "towline_build_info";
@@ -48,12 +48,12 @@ pub(super) const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_
 /// When this process started.
 pub(super) const PROCESS_START_TIME_SECONDS: &str = "process_start_time_seconds";
 
-/// Upper bounds of every histogram's buckets, all of which are in seconds. From 1 ms, which a reconcile without writes
-/// stays under, to 5 min, the cap of the back-off; steps of 2 to 2.5 give quantiles that are right to half their value.
+/// Upper bounds of the buckets of all histograms, in seconds: from 1 ms, more than a reconcile without writes takes, to
+/// 5 min, the cap of the back-off. With steps of 2 to 2.5, quantiles are accurate to about half their value.
 const SECONDS: [f64; 17] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 
-/// What a metric's values are.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// A number that only grows.
@@ -69,9 +69,9 @@ pub enum MetricKind {
 pub struct Metric {
     /// Its name.
     pub name: &'static str,
-    /// What its values are.
+    /// Its type.
     pub kind: MetricKind,
-    /// What it says, without a full stop.
+    /// Its description, without a full stop.
     pub help: &'static str,
 }
 
@@ -101,40 +101,40 @@ impl Metric {
     }
 }
 
-/// The metrics that belong to no job. Those of the process are written by `process`.
+/// The metrics that belong to no job. `process` writes those of the process.
 const COMMON: &[Metric] = &[
     Metric::counter(RECONCILE_TOTAL, "Reconciles by section and result"),
     Metric::histogram(RECONCILE_TIME_SECONDS, "Length of time per reconcile by section"),
     Metric::gauge(ACTIVE_WORKERS, "Running reconciles by section"),
-    Metric::gauge(WORKQUEUE_DEPTH, "Keys that wait to be reconciled"),
-    Metric::counter(WORKQUEUE_ADDS_TOTAL, "Keys that were added, merged requests not counted"),
+    Metric::gauge(WORKQUEUE_DEPTH, "Keys waiting to be reconciled"),
+    Metric::counter(WORKQUEUE_ADDS_TOTAL, "Added keys, without merged requests"),
     Metric::histogram(WORKQUEUE_QUEUE_DURATION_SECONDS, "How long a key waits before it is reconciled"),
     Metric::histogram(WORKQUEUE_WORK_DURATION_SECONDS, "How long reconciling a key takes"),
-    Metric::counter(WORKQUEUE_RETRIES_TOTAL, "Keys that were put back after a failure"),
+    Metric::counter(WORKQUEUE_RETRIES_TOTAL, "Keys that were requeued after a failure"),
     Metric::counter(REST_CLIENT_REQUESTS_TOTAL, "Requests to API servers by status code, method and host"),
-    Metric::gauge(LEADER_ELECTION_MASTER_STATUS, "1 where the section runs in this process, 0 where it does not"),
-    Metric::gauge(CLUSTER_AVAILABLE, "1 where the cluster answers, 0 where it does not or has no usable credentials"),
-    Metric::gauge(SECTION_WELL, "1 where nobody has to look after the section, 0 where towline status tells why"),
+    Metric::gauge(LEADER_ELECTION_MASTER_STATUS, "1 if the section runs in this process, else 0"),
+    Metric::gauge(CLUSTER_AVAILABLE, "1 if the cluster answers, 0 if it does not or has no usable credentials"),
+    Metric::gauge(SECTION_WELL, "1 if the section needs no attention, 0 if it does: towline status shows why"),
     Metric::gauge(DB_POOL_CONNECTIONS, "Connections of the database pool by state"),
-    Metric::histogram(DB_QUERY_SECONDS, "From the sending of a statement to its last row"),
+    Metric::histogram(DB_QUERY_SECONDS, "Duration of a statement until its last row"),
     Metric::counter(ACTOR_RESTARTS_TOTAL, "Restarts of actors by role"),
-    Metric::gauge(MAILBOX_DEPTH, "Messages that wait in the mailboxes of a role"),
-    Metric::gauge(MAILBOX_CAPACITY, "Messages that may wait in the mailboxes of a role"),
+    Metric::gauge(MAILBOX_DEPTH, "Messages waiting in the mailboxes of a role"),
+    Metric::gauge(MAILBOX_CAPACITY, "Capacity of the mailboxes of a role"),
     Metric::gauge(BUILD_INFO, "The running version; always 1"),
 ];
 
-/// Why there are no metrics.
+/// Why metrics can't be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to install the metrics recorder")]
 pub enum InstallMetrics {
-    /// The buckets are not accepted.
+    /// The recorder rejects the buckets.
     Buckets(#[source] BuildError),
     /// Another recorder is installed already.
     Installed(#[source] metrics::SetRecorderError<PrometheusRecorder>),
 }
 
-/// Makes the process's recorder, describes every metric to it, those of the jobs included, and returns what renders them.
-/// Once per process.
+/// Installs the process's recorder, describes all metrics including those of the jobs, and returns the handle that renders
+/// them. Once per process.
 pub fn install(of_jobs: impl IntoIterator<Item = &'static Metric>) -> Result<PrometheusHandle, InstallMetrics> {
     let recorder = recorder().map_err(InstallMetrics::Buckets)?;
     let handle = recorder.handle();

@@ -1,8 +1,9 @@
-//! What the daemon tells about itself: the log, the metrics, and the admin HTTP server.
+//! The log, the metrics, and the admin HTTP server.
 //!
-//! [`install_log`] and [`install_metrics`] come first in the process, since handles to metrics belong to the recorder
-//! that is there when they are made. Jobs record through the types of `recorders`, never by name. [`serve`] runs the
-//! admin server until it is told to stop; it knows sections and the actor tree only as [`Section`] and [`Tree`].
+//! [`install_log`] and [`install_metrics`] must be called first in the process, since handles to metrics belong to the
+//! recorder that is installed when they are created. Shared metrics are recorded through `recorders`, never by name.
+//! [`serve`] runs the admin server until it is stopped; it knows sections and the actor tree only as [`Section`] and
+//! [`Tree`].
 
 mod access;
 mod admin;

@@ -1,32 +1,32 @@
-//! The states that a pair of objects can be in, as reports and metrics name them.
+//! The states of a pair of objects, as reports and metrics name them.
 
 use std::time::Duration;
 
-/// What a pair of objects is in. A state is added here and nowhere else: metrics, reports and tests go by
+/// The state of a pair of objects. A state is added only here: metrics, reports and tests iterate over
 /// [`ObjectState::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectState {
     /// Both sides agree.
     InStep,
-    /// A change is on its way.
+    /// A change is in progress.
     Pending,
-    /// Someone paused it.
+    /// It is paused.
     Paused,
     /// The last reconcile failed.
     Failing,
     /// One side is being deleted.
     Deleting,
-    /// What would be done to it waits for an approval.
+    /// A change to it waits for an approval.
     Held,
-    /// A local object bears our marks and is not proved to be ours: it is kept.
+    /// The local object has our marks, but is not proven to be ours: it is kept.
     Unclaimed,
     /// Another local cluster holds the remote object by the same finalizer.
     OtherCluster,
-    /// A local object was there before its remote one and is not to be taken over.
+    /// The local object existed before the remote one, and the configuration forbids adopting it.
     Stranger,
-    /// The remote object that the local one came from lives under another key: the local one is an orphan.
+    /// The source of the local object exists under another key: the local object is an orphan.
     MappingChanged,
-    /// The remote object was itself made from the local one: nothing is done.
+    /// The remote object was created from the local one: nothing is done.
     Circle,
 }
 
@@ -63,16 +63,16 @@ impl ObjectState {
         }
     }
 
-    /// From when on an object in this state is listed by name, the most urgent states first; `None`: never.
+    /// The urgency of the state (0 is highest), and after how long in it an object is listed by name; `None`: never.
     pub fn listed_after(self) -> Option<(u8, Duration)> {
         match self {
             Self::Held => Some((0, Duration::ZERO)),
             Self::Failing => Some((1, Duration::ZERO)),
-            // Finalizers of healthy controllers are done sooner.
+            // Healthy controllers remove their finalizers sooner.
             Self::Deleting => Some((2, Duration::from_mins(1))),
-            // Longer than a change takes on its way through clusters that are well.
+            // Longer than a change takes through healthy clusters.
             Self::Pending => Some((3, Duration::from_secs(10))),
-            // Nothing happens to them before somebody looks.
+            // These wait for an operator.
             Self::Circle | Self::OtherCluster | Self::MappingChanged | Self::Unclaimed | Self::Stranger => {
                 Some((4, Duration::ZERO))
             }

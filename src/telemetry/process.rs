@@ -1,5 +1,4 @@
-//! Metrics of the process itself, read from `/proc` at the time of a scrape under the names that every Prometheus
-//! client library uses.
+//! Metrics of the process itself, read from `/proc` at each scrape, with the names that all Prometheus client libraries use.
 
 use std::fmt::Write;
 use std::fs;
@@ -11,7 +10,7 @@ use super::metrics::{PROCESS_CPU_SECONDS_TOTAL, PROCESS_RESIDENT_MEMORY_BYTES, P
 /// architecture that Rust's standard library is built for.
 const TICK: Duration = Duration::from_millis(10);
 
-/// What `/proc` tells of a process.
+/// The values from `/proc`.
 #[derive(Debug, PartialEq, Eq)]
 struct Process {
     cpu: Duration,
@@ -20,7 +19,7 @@ struct Process {
     started: Duration,
 }
 
-/// Appends the metrics in the text format; nothing where there is no `/proc`.
+/// Appends the metrics in the text format; nothing if there is no `/proc`.
 pub(crate) fn render(text: &mut String) {
     let read = |path| fs::read_to_string(path).ok();
     let (Some(stat), Some(status), Some(system)) =

@@ -1,6 +1,7 @@
-//! Typed ways to record: each takes what the labels mean, and keeps the handles where the path is hot.
+//! Typed functions that record metrics. They take typed values as labels, and keep the handles of frequently used series.
 //!
-//! Handles belong to the recorder that is installed when they are made, so [`install`](super::install) comes first.
+//! Handles belong to the recorder that is installed when they are created, so [`install_metrics`](super::install_metrics)
+//! must be called first.
 
 use std::time::Duration;
 
@@ -10,20 +11,20 @@ use parking_lot::Mutex;
 use super::metrics as names;
 use crate::config::{ClusterName, SectionName};
 
-/// How a reconcile ended, as controller-runtime tells it.
+/// The result of a reconcile, in controller-runtime's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileResult {
     /// Nothing is left to do.
     Success,
-    /// It failed, or panicked, and is retried with back-off.
+    /// It failed or panicked, and is retried with back-off.
     Error,
-    /// It asked to be run again, at once or on the next change.
+    /// It is requeued at once, or on the next change.
     Requeue,
-    /// It asked to be run again after a time.
+    /// It is requeued after a time.
     RequeueAfter,
 }
 
-/// A section's queue and its reconciles: `workqueue_*` and `controller_runtime_*`.
+/// Metrics of a section's queue and reconciles: `workqueue_*` and `controller_runtime_*`.
 #[derive(Debug)]
 pub struct WorkqueueMetrics {
     depth: Gauge,
@@ -40,7 +41,7 @@ pub struct WorkqueueMetrics {
 }
 
 impl WorkqueueMetrics {
-    /// Makes the series of a section. All of them exist from here on, with the value 0.
+    /// Creates the series of a section, with the value 0.
     pub fn new(section: &SectionName) -> Self {
         let name = section.to_string();
         let queue = [("name", name.clone()), ("controller", name.clone())];
@@ -62,7 +63,7 @@ impl WorkqueueMetrics {
         }
     }
 
-    /// How many keys wait, at the time of a scrape.
+    /// Sets the number of waiting keys, at a scrape.
     pub fn set_depth(&self, waiting: usize) {
         self.depth.set(count(waiting));
     }
@@ -72,13 +73,13 @@ impl WorkqueueMetrics {
         self.adds.increment(1);
     }
 
-    /// A key's reconcile begins, after it waited this long.
+    /// A key's reconcile begins after this wait.
     pub fn started(&self, waited: Duration) {
         self.queue_duration.record(waited);
         self.active_workers.increment(1.0);
     }
 
-    /// A reconcile that was [`started`](Self::started) has ended, in whichever way.
+    /// A reconcile that was [`started`](Self::started) has ended.
     pub fn finished(&self, took: Duration, result: ReconcileResult) {
         self.active_workers.decrement(1.0);
         self.work_duration.record(took);
@@ -92,30 +93,31 @@ impl WorkqueueMetrics {
         total.increment(1);
     }
 
-    /// A key was put back with back-off.
+    /// A key was requeued with back-off.
     pub fn retried(&self) {
         self.retries.increment(1);
     }
 }
 
-/// The requests to one API server: `rest_client_requests_total`.
+/// Counts the requests to one API server: `rest_client_requests_total`. A lock, since all requests to the server record here;
+/// it is held for the lookup in a short list.
 #[derive(Debug)]
 pub struct RestClientMetrics {
     host: String,
-    /// One for each method and status that was seen; a handful.
+    /// One counter for each method and status so far; a handful.
     totals: Mutex<Vec<(Answered, Counter)>>,
 }
 
-/// A method, and the status of the answer where there was one.
+/// A method, and the status of the answer if there was one.
 type Answered = (http::Method, Option<http::StatusCode>);
 
 impl RestClientMetrics {
-    /// Of the server with this address, of which there is one a cluster.
+    /// For the server with this address; each cluster has one.
     pub fn new(host: impl Into<String>) -> Self {
         Self { host: host.into(), totals: Mutex::default() }
     }
 
-    /// A request was answered with a status code, or with none where it failed before that.
+    /// A request was answered with a status code, or failed without one.
     pub fn answered(&self, code: Option<http::StatusCode>, method: &http::Method) {
         let mut totals = self.totals.lock();
         if let Some((_, total)) = totals.iter().find(|((with, known), _)| with == method && *known == code) {
@@ -124,7 +126,7 @@ impl RestClientMetrics {
         }
         let total = counter!(
             names::REST_CLIENT_REQUESTS_TOTAL,
-            // What client-go says of a request without an answer.
+            // client-go's label for a request without an answer.
             "code" => code.map_or_else(|| "<error>".to_owned(), |code| code.as_str().to_owned()),
             "method" => method.to_string(),
             "host" => self.host.clone()
@@ -139,18 +141,17 @@ pub fn leader_election_master_status(section: &SectionName, is_here: bool) {
     gauge!(names::LEADER_ELECTION_MASTER_STATUS, "name" => section.to_string()).set(if is_here { 1.0 } else { 0.0 });
 }
 
-/// Whether a section does well, at the time of a scrape.
+/// Whether a section is well, at a scrape.
 pub fn section_well(section: &SectionName, is_well: bool) {
     gauge!(names::SECTION_WELL, "section" => section.to_string()).set(if is_well { 1.0 } else { 0.0 });
 }
 
-/// Whether a cluster answers, at the time of a scrape.
+/// Whether a cluster answers, at a scrape.
 pub fn cluster_available(cluster: &ClusterName, is_available: bool) {
     gauge!(names::CLUSTER_AVAILABLE, "cluster" => cluster.to_string()).set(if is_available { 1.0 } else { 0.0 });
 }
 
-/// All actors of one role together, at the time of a scrape. A role is what is the same for all sections, clusters and
-/// keys: `watcher`, `reconciler`.
+/// The totals of all actors of a role, at a scrape. A role does not depend on section, cluster or key: `watcher`, `poller`.
 pub fn actors(role: &'static str, restarts: u64, mailbox_depth: usize, mailbox_capacity: usize) {
     counter!(names::ACTOR_RESTARTS_TOTAL, "actor" => role).absolute(restarts);
     gauge!(names::MAILBOX_DEPTH, "actor" => role).set(count(mailbox_depth));
@@ -162,14 +163,14 @@ pub fn db_query(query: &'static str, took: Duration) {
     histogram!(names::DB_QUERY_SECONDS, "query" => query).record(took);
 }
 
-/// The pool's connections, at the time of a scrape.
+/// The pool's connections, at a scrape.
 pub fn db_pool_connections(idle: u32, in_use: u32, max: u32) {
     for (state, number) in [("idle", idle), ("in_use", in_use), ("max", max)] {
         gauge!(names::DB_POOL_CONNECTIONS, "state" => state).set(f64::from(number));
     }
 }
 
-/// A number of things as the value of a gauge. Counts are far below 2^32, up to where the conversion is exact.
+/// A count as the value of a gauge. The conversion is exact up to 2^32, far more than any count here.
 pub fn count(number: usize) -> f64 {
     f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }

@@ -1,4 +1,4 @@
-//! What the admin server asks of the rest: the sections, and the actor tree.
+//! What the admin server needs from the rest of the daemon: the sections, and the actor tree.
 
 use std::error::Error;
 use std::time::Duration;
@@ -15,42 +15,42 @@ pub trait Section: Send + Sync {
     /// Its name in the configuration.
     fn name(&self) -> &SectionName;
 
-    /// Which job it does: `sync` or `lease`.
+    /// The job: `sync`, for example.
     fn job(&self) -> &'static str;
 
-    /// Whether it does it.
+    /// Whether it does its job.
     fn readiness(&self) -> Readiness;
 
-    /// How it is doing.
+    /// Its state and cause.
     fn condition(&self) -> Condition;
 
-    /// What it is about and how far it has come, in the words that all jobs share.
+    /// Its row in the status table, in terms that all jobs share.
     fn overview(&self) -> Overview;
 
-    /// Its own report: a JSON object, whose keys stand in `/status` beside `job`, `readiness` and those of its condition
-    /// and its overview.
+    /// Its own report: a JSON object whose keys appear in `/status` beside `job`, `readiness`, `overview` and those of its
+    /// condition.
     fn report(&self) -> Value;
 
-    /// Brings gauges that hold a state up to date, before a scrape.
+    /// Updates state gauges before a scrape.
     fn refresh(&self);
 
-    /// Lets go on what was held for someone to look at. The answer tells what was let go.
+    /// Releases the held changes. The answer lists them.
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
     }
 
-    /// What [`Section::approve`] would let go on, object by object. Nothing is changed.
+    /// The changes that [`Section::approve`] would release, by object. Changes nothing.
     fn held(&self) -> Result<Held, Refused> {
         Err(Refused::Unsupported { job: self.job() })
     }
 
-    /// Ends the section for good, with `local_gone` also where the local cluster will never answer again. The answer
-    /// tells what was released.
+    /// Ends the section for good; with `local_gone` without the local cluster, which is gone. The answer lists what was
+    /// released.
     fn detach(&self, _local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
     }
 
-    /// Takes a section back that was ended so.
+    /// Resumes a section that was detached.
     fn attach(&self) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
     }
@@ -59,9 +59,9 @@ pub trait Section: Send + Sync {
 /// The changes that a section holds until an operator approves them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Held {
-    /// Why the section as a whole is held; `None`: it is not.
+    /// Why the section as a whole is held; `None` if it is not.
     pub because: Option<String>,
-    /// The objects that are held one by one, by key.
+    /// The objects that are held individually, sorted by key.
     pub objects: Vec<HeldObject>,
 }
 
@@ -70,24 +70,24 @@ pub struct Held {
 pub struct HeldObject {
     /// Its local key: `namespace/name`.
     pub key: String,
-    /// What would be done to it, from a closed set.
+    /// The change that is held, from a closed set.
     pub kind: &'static str,
-    /// Why, in words.
+    /// Why it is held, in words.
     pub reason: String,
 }
 
-/// A section's row in a table.
+/// A section's row in the status table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Overview {
-    /// From where to where: `hub→edge`.
+    /// The direction: `hub→edge`.
     pub flow: String,
-    /// What it is about: a plural.
+    /// The plural name of its objects.
     pub subject: String,
-    /// How many objects there are.
+    /// The number of objects.
     pub total: usize,
-    /// How many of them are as they should be.
+    /// The number of objects in step.
     pub in_step: usize,
-    /// Age in seconds of the oldest change that has not arrived.
+    /// Age in seconds of the oldest change that has not been applied.
     pub oldest_seconds: Option<f64>,
 }
 
@@ -95,39 +95,38 @@ pub struct Overview {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", content = "reason", rename_all = "snake_case")]
 pub enum Readiness {
-    /// It does, or it is not to run in this process.
+    /// It does, or it runs in another process.
     Ready,
-    /// A cluster does not answer. The daemon as a whole counts as ready all the same.
+    /// A cluster does not answer. The daemon as a whole still counts as ready.
     Unreachable(String),
-    /// The section as a whole is held until an operator approves. The daemon as a whole counts as ready all the same.
+    /// The section as a whole is held until an operator approves. The daemon as a whole still counts as ready.
     Held(String),
-    /// It has not finished its first list yet, or can't begin.
+    /// Its first list is incomplete, or it can't start.
     NotReady(String),
 }
 
-/// Why a section does not do what it was asked to.
+/// Why a section refuses a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// There is nothing to approve, or the section is in a state where it can't be done. Asking again does not help
-    /// before that has changed.
+    /// There is nothing to approve, or the section's state does not allow it. A retry helps only after that has changed.
     #[error("{reason}")]
     Conflict {
-        /// What stands in the way.
+        /// What prevents it.
         reason: String,
     },
-    /// The section's job has no such thing.
+    /// The section's job does not support the request.
     #[error("the job {job} does not support this")]
     Unsupported {
         /// The job.
         job: &'static str,
     },
-    /// The section does not run in this process, or can't reach a cluster now. Asking later may help.
+    /// The section does not run in this process, or can't reach a cluster now. A later retry may help.
     #[error("{reason}")]
     Unavailable {
         /// What is missing.
         reason: String,
     },
-    /// It was begun, and a step failed. Asking again goes on from there.
+    /// A step failed. A retry continues from there.
     #[error("failed to {step}")]
     Failed {
         /// The step.
@@ -142,6 +141,6 @@ pub trait Tree: Send + Sync {
     /// Each actor's name, state, restarts and mailbox, with its children.
     fn report(&self) -> BoxFuture<'_, Value>;
 
-    /// How long ago the tree has last shown that it makes progress.
+    /// The time since the tree last made progress.
     fn heartbeat_age(&self) -> Duration;
 }

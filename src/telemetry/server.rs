@@ -1,7 +1,7 @@
-//! The admin server: the admin routes on a bounded [`Server`], with little to give away.
+//! The admin server: the admin routes on a bounded [`Server`] with tight limits.
 //!
-//! One request a connection: whoever asks does so every few seconds at most, and an idle connection would only hold a socket.
-//! Slow clients never keep the kubelet out: probes (`/healthz`, `/readyz`) have [`MOST_PROBES`] places of their own.
+//! Each connection takes one request: clients ask every few seconds at most, and an idle connection would only hold a socket.
+//! Slow clients never keep the kubelet out: probes (`/healthz`, `/readyz`) have [`MOST_PROBES`] reserved places.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,27 +13,27 @@ use tokio_util::sync::CancellationToken;
 use super::admin::{Admin, router};
 use crate::http::{AnswerWithin, Limits, Refusal, Reserved, Server, begins_with};
 
-/// Requests at the same time that are no probes. A scraper or two and a person need a handful.
+/// Most concurrent requests other than probes. A scraper or two and a person need a handful.
 const MOST_REQUESTS: usize = 64;
-/// Probes at the same time. The kubelet needs two.
+/// Most concurrent probes. The kubelet needs two.
 const MOST_PROBES: usize = 16;
-/// Connections at the same time whose head is not complete. That of an honest client is there within a round trip.
+/// Most connections with an incomplete head. An honest client sends it within a round trip.
 const MOST_ARRIVING: usize = 64;
-/// Connections at the same time, whatever they do: there is always room beside those that have a place.
+/// Most connections of all kinds: more than those that can have a place or an incomplete head.
 const MOST_CONNECTIONS: usize = 256;
-/// Time for a request's head, and for its body. The head is a few hundred bytes.
+/// Deadline for a request's head, and for its body. The head is a few hundred bytes.
 const LONGEST_HEAD: Duration = Duration::from_secs(5);
-/// Bytes for a request's head, hyper's least.
+/// Most bytes of a request's head: hyper's minimum.
 const LARGEST_HEAD: usize = 8192;
-/// Bytes for a request's body; no route reads one.
+/// Most bytes of a request's body; no route reads one.
 const LARGEST_BODY: u64 = 1024;
-/// Time for an answer to be read, once it is there. The largest are a few megabytes.
+/// Deadline for reading an answer. The largest are a few megabytes.
 const LONGEST_ANSWER: Duration = Duration::from_secs(30);
-/// A connection's life. A detach of many thousand objects takes minutes; it goes on when its connection ends.
+/// Longest life of a connection. A detach of many thousand objects takes minutes, and continues when its connection ends.
 const LONGEST_CONNECTION: Duration = Duration::from_mins(10);
-/// How often the metrics' recorder is tidied, so that histograms don't grow where nobody scrapes.
+/// Interval of the metrics recorder's upkeep, so that histograms don't grow if nobody scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// Time for answers that have begun, at the end.
+/// Deadline for answers that have begun, at shutdown.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 fn limits() -> Limits {
@@ -59,7 +59,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Serves the admin routes on a listener until it is told to stop.
+/// Serves the admin routes on a listener until `stop`.
 pub async fn serve(listener: TcpListener, admin: Admin, stop: CancellationToken) {
     let metrics = admin.metrics.clone();
     let upkeep = async move {

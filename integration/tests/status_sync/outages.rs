@@ -325,18 +325,18 @@ fn a_database_url_in_a_file_may_come_late_and_its_password_may_change() {
             let failed = |report: &Value| report["failure"].to_string().contains(with);
             stage.family(&towline, "policies", with, failed).await;
         };
-        fails("failed to read the database's URL from").await;
+        fails("failed to read the database URL from").await;
         std::fs::write(&file, "no URL").expect("it is written");
-        fails("failed to understand the database's URL in").await;
+        fails("invalid database URL in").await;
         std::fs::write(&file, url("wrong")).expect("it is written");
-        fails("does not accept the account").await;
+        fails("the database rejected the credentials").await;
         std::fs::write(&file, url("first") + "\n").expect("it is written");
         stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
 
         admin.batch_execute("ALTER ROLE rotated PASSWORD 'second'").await.expect("another password");
         let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'rotated'";
         admin.batch_execute(end).await.expect("its connections end");
-        fails("does not accept the account").await;
+        fails("the database rejected the credentials").await;
         std::fs::write(&file, url("second")).expect("it is written");
         stage.comply(&uid, "hub", "c", "pending").await;
         stage.shows("policies", "p", "/status/compliant", &json!("Pending")).await;

@@ -1,4 +1,4 @@
-//! The pool against servers that are played: what they say is what a test needs, and nothing else of the protocol.
+//! The pool against scripted servers, which know only as much of the protocol as a test needs.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Connection strings of both forms, and what is told of those that are none.
+//! Connection strings of both forms, and the errors of invalid ones.
 
 use super::*;
 
@@ -157,20 +157,20 @@ fn escapes_are_taken_back_in_names_and_values() {
 #[test]
 fn what_is_wrong_is_told_without_the_text() {
     for (text, expected) in [
-        ("host=h ssl_mode=hunter2", "the name of its parameter 2 is not known; did you mean `sslmode`?"),
-        ("host=h hunter2=x", "the name of its parameter 2 is not known"),
+        ("host=h ssl_mode=hunter2", "its parameter 2 is unknown; did you mean `sslmode`?"),
+        ("host=h hunter2=x", "its parameter 2 is unknown"),
         ("postgres://h/d?sslmode=require&pool_max_con=hunter2", "did you mean `pool_max_conns`?"),
-        ("postgres://h/d?hunter2=x", "the name of its parameter 1 is not known"),
+        ("postgres://h/d?hunter2=x", "its parameter 1 is unknown"),
         ("host=h gssencmode=disable", "its parameter gssencmode is not supported"),
-        ("host=h password=my hunter2", "its keywords are not all of the form keyword=value"),
-        ("host=h password='hunter2", "its keywords are not all of the form keyword=value"),
+        ("host=h password=my hunter2", "a keyword is not of the form keyword=value"),
+        ("host=h password='hunter2", "a keyword is not of the form keyword=value"),
         ("host=h port=hunter2", "invalid value for option `port`"),
-        ("host=h sslmode=hunter2", "its parameter sslmode is not disable, allow"),
-        ("host=h sslcert=hunter2", "its parameter sslcert is not given together with sslkey"),
+        ("host=h sslmode=hunter2", "its parameter sslmode must be disable, allow"),
+        ("host=h sslcert=hunter2", "its parameter sslcert must be given together with sslkey"),
         ("user=u password=hunter2", "it names no host"),
-        ("hunter2", "it does not begin with postgres://"),
-        ("", "it does not begin with postgres://"),
-        ("mysql://u:hunter2@h/d?a=b", "it does not begin with postgres://"),
+        ("hunter2", "it is neither a postgres://"),
+        ("", "it is neither a postgres://"),
+        ("mysql://u:hunter2@h/d?a=b", "it is neither a postgres://"),
     ] {
         let told = told(text);
         assert!(told.contains(expected) && !told.contains("hunter2"), "{text}: {told}");

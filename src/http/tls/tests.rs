@@ -190,7 +190,7 @@ async fn what_can_not_be_used_is_told_once() {
     let text = String::from_utf8(lines.0.lock().clone()).unwrap();
     let told: Vec<&str> = text.lines().filter(|line| line.contains(" WARN ")).collect();
     assert_eq!(told.len(), 2, "once each time: {text}");
-    assert!(told.iter().all(|line| line.contains("certificate unusable, the last one stays in use")), "{text}");
+    assert!(told.iter().all(|line| line.contains("failed to reload the certificate, keeping the last one")), "{text}");
     assert!(!text.contains("half a key"), "{text}");
     assert_eq!(text.matches("certificate reloaded").count(), 2, "{text}");
 }

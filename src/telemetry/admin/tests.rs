@@ -294,7 +294,7 @@ async fn a_stranger_changes_nothing_and_learns_nothing() {
         let fixture = fixture(&[("a", Readiness::Ready)]);
         let (status, body) = post_json(fixture.admin, uri, FAR).await;
         assert_eq!(status, StatusCode::FORBIDDEN, "{uri}");
-        assert_eq!(body["error"], "changes are taken from loopback, or with the admin token");
+        assert_eq!(body["error"], "changes are only accepted from loopback or with the admin token");
         assert!(fixture.asked.lock().is_empty());
     }
 }
@@ -313,7 +313,7 @@ async fn what_is_held_is_shown_from_anywhere_and_changes_nothing() {
 async fn changes_are_never_made_by_get() {
     let fixture = fixture(&[("a", Readiness::Ready)]);
     let answer = ask(fixture.admin, request(Method::GET, "/approve/a", NEAR)).await;
-    assert_eq!(answer, (StatusCode::METHOD_NOT_ALLOWED, json!({ "error": "not with this method" })));
+    assert_eq!(answer, (StatusCode::METHOD_NOT_ALLOWED, json!({ "error": "method not allowed" })));
     assert!(fixture.asked.lock().is_empty());
 }
 
@@ -324,7 +324,7 @@ async fn errors_are_json_with_the_status_that_fits() {
     let panicked = post_json(fixture(&[("a", not_ready())]).admin, "/approve/a", NEAR).await;
     assert_eq!(panicked.0, StatusCode::INTERNAL_SERVER_ERROR);
     let nowhere = get_json(fixture(&[]).admin, "/nowhere").await;
-    assert_eq!(nowhere, (StatusCode::NOT_FOUND, json!({ "error": "no such page" })));
+    assert_eq!(nowhere, (StatusCode::NOT_FOUND, json!({ "error": "not found" })));
     for query in ["local_gone=maybe", "localgone=true"] {
         let fixture = fixture(&[("a", Readiness::Ready)]);
         let answer = post_json(fixture.admin, &format!("/detach/a?{query}"), NEAR).await;
