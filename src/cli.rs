@@ -75,7 +75,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, jobs: JobList) -> Re
     let arguments = arguments.into_iter().collect();
     let arguments = jobs.commands().fold(arguments, |arguments, command| command.with_two_dashes(arguments));
     let mut matches = command_line(jobs).try_get_matches_from(arguments)?;
-    refuse_two_files(&matches)?;
+    refuse_two_files(&matches, jobs)?;
     if let Some((name, of_command)) = matches.subcommand()
         && let Some(command) = jobs.commands().find(|command| command.arguments.get_name() == name)
     {
@@ -85,14 +85,14 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, jobs: JobList) -> Re
 }
 
 /// FILE beside `--config` is a usage error. clap's `conflicts_with` would count the variable of `--config`, too.
-fn refuse_two_files(matches: &ArgMatches) -> Result<(), clap::Error> {
+fn refuse_two_files(matches: &ArgMatches, jobs: JobList) -> Result<(), clap::Error> {
     let Some((name, of_command)) = matches.subcommand() else { return Ok(()) };
     let is_typed = |id: &str| {
         of_command.ids().any(|given| given == id) && of_command.value_source(id) == Some(ValueSource::CommandLine)
     };
     if is_typed("file") && is_typed("config") {
         let text = format!("`towline {name}` takes one configuration file: either FILE or --config FILE");
-        return Err(command_line().error(ErrorKind::ArgumentConflict, text));
+        return Err(command_line(jobs).error(ErrorKind::ArgumentConflict, text));
     }
     Ok(())
 }
