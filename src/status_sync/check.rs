@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::config::StatusSyncConfig;
+use super::database::triggers;
+use super::permissions;
 use super::rules::family_spec;
-use super::{permissions, triggers};
 use crate::cluster::{Cluster, full_text};
 use crate::db::{self, Database, Session, Type, column};
 use crate::job::check::say;

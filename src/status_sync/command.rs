@@ -4,8 +4,8 @@ use futures::FutureExt;
 
 use super::alone::alone;
 use super::config::StatusSyncConfig;
+use super::database::triggers;
 use super::job::section;
-use super::triggers;
 use crate::cluster::full_text;
 use crate::config;
 use crate::job::check::say;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
-use super::listener::Listener;
+use super::database::Listener;
 use super::poller::{FamilyReport, Poller, Shared};
 use super::standing::Standing;
 use crate::cluster::Identity;

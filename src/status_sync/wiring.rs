@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
 
 use super::config::{StatusFamily, StatusSyncConfig};
-use super::listener::Listener;
+use super::database::Listener;
 use super::poller::{KeyFollower, Poller, Shared};
 use super::report::StatusSyncReport;
 use super::rules::{family_spec, projection};
@@ -71,7 +71,8 @@ pub fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSy
         pollers.push((Arc::new(Poller::new(*family, Arc::clone(&shared), target, owner)), inbox));
     }
     let all: Vec<Arc<Poller>> = pollers.iter().map(|(poller, _)| Arc::clone(poller)).collect();
-    let listener = config.notify.then(|| Arc::new(Listener::new(shared.database.clone(), &all)));
+    let hints: Vec<_> = all.iter().map(|poller| (poller.family(), poller.hints())).collect();
+    let listener = config.notify.then(|| Arc::new(Listener::new(shared.database.clone(), &hints)));
     let report = Arc::new(StatusSyncReport::new(config.name.clone(), Arc::clone(&shared), all, listener.clone()));
     WiredStatusSync { pollers, listener, report, shared }
 }

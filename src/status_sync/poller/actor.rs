@@ -53,9 +53,9 @@ impl Poller {
         self.context.family
     }
 
-    /// Announces a change in the database: the next pass begins as soon as the pace allows.
-    pub fn hint(&self) {
-        self.hints.send_modify(|hints| *hints += 1);
+    /// The counter of the database's notifications. When it changes, the next pass begins as soon as the pace allows.
+    pub fn hints(&self) -> watch::Sender<u64> {
+        self.hints.clone()
     }
 
     /// The watches that it decides from.

@@ -13,13 +13,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::config::StatusFamily;
-use super::metrics::ListenerMetrics;
-use super::poller::Poller;
 use super::triggers::{self, CHANNEL};
 use crate::actor::{Backoff, BoxError, Scope};
 use crate::cluster::full_text;
 use crate::db::{self, Database, Session, Subscriber};
+use crate::status_sync::config::StatusFamily;
+use crate::status_sync::metrics::ListenerMetrics;
 
 /// How long until the triggers are looked at again while some are missing: each try is an error in the database's log.
 const MAKE_AGAIN: Backoff = Backoff::new(Duration::from_secs(30), LOOK_AGAIN);
@@ -60,25 +59,25 @@ impl ListenerReport {
 /// A listener: what outlives its instances.
 pub struct Listener {
     database: Database,
-    /// Whom a table's changes concern.
-    concerned: BTreeMap<String, Vec<Arc<Poller>>>,
+    /// For each table the counters of the families that read it.
+    hints: BTreeMap<String, Vec<watch::Sender<u64>>>,
     tables: Vec<String>,
     report: watch::Sender<ListenerReport>,
     metrics: ListenerMetrics,
 }
 
 impl Listener {
-    /// A listener that is not started, for these pollers.
-    pub fn new(database: Database, pollers: &[Arc<Poller>]) -> Self {
-        let families: Vec<StatusFamily> = pollers.iter().map(|poller| poller.family()).collect();
+    /// A listener that is not started. It counts the notifications that concern a family in that family's counter.
+    pub fn new(database: Database, counters: &[(StatusFamily, watch::Sender<u64>)]) -> Self {
+        let families: Vec<StatusFamily> = counters.iter().map(|(family, _)| *family).collect();
         let of = |families: Vec<StatusFamily>| {
-            pollers.iter().filter(|poller| families.contains(&poller.family())).cloned().collect()
+            counters.iter().filter(|(family, _)| families.contains(family)).map(|(_, counter)| counter.clone()).collect()
         };
-        let concerned: BTreeMap<String, Vec<Arc<Poller>>> =
+        let hints: BTreeMap<String, Vec<watch::Sender<u64>>> =
             triggers::tables(&families).into_iter().map(|(table, families)| (table, of(families))).collect();
-        let tables = concerned.keys().cloned().collect();
+        let tables = hints.keys().cloned().collect();
         let report = watch::Sender::new(ListenerReport::default());
-        Self { database, concerned, tables, report, metrics: ListenerMetrics::new() }
+        Self { database, hints, tables, report, metrics: ListenerMetrics::new() }
     }
 
     /// Its own report, as it is now.
@@ -127,8 +126,8 @@ impl Listener {
     }
 
     fn hint(&self, table: &str) {
-        for poller in self.concerned.get(table).into_iter().flatten() {
-            poller.hint();
+        for counter in self.hints.get(table).into_iter().flatten() {
+            counter.send_modify(|hints| *hints += 1);
         }
     }
 

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::config::StatusFamily;
-use super::rules::family_spec;
 use crate::cluster::full_text;
 use crate::db::{self, Database, DatabaseSource, Session, Type, column};
+use crate::status_sync::config::StatusFamily;
+use crate::status_sync::rules::family_spec;
 
 /// Channel of the notifications, whose text is the changed table: `status.compliance`.
 pub const CHANNEL: &str = "towline_status_sync";
