@@ -328,7 +328,7 @@ mod tests {
         for (name, about) in [
             ("run", "Run every section of a configuration until a signal ends it"),
             ("lease", "Renew one lease while a pod is ready"),
-            ("status-sync", "Run status sync alone, told by the environment"),
+            ("status-sync", "Run status sync alone, configured by the environment"),
             ("release", "Take a finalizer off that no section of a configuration owns any more"),
         ] {
             let found = help.lines().any(|line| line.trim_start().starts_with(name) && line.contains(about));

@@ -1,4 +1,4 @@
-//! `towline status-sync`: the configuration of the job alone, from the environment of the hub-of-hubs component.
+//! `towline status-sync`: the configuration of status sync alone, from the variables of the hub-of-hubs component.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use crate::config::source::{self, Node};
 use crate::db::DatabaseUrl;
 use crate::job::Config;
 
-/// Where the admin server listens: the component's port, for the cluster's Prometheus and probes.
+/// Where the admin server listens: the port that the component's probes and Prometheus use.
 const LISTEN: &str = "0.0.0.0:8384";
-/// The variables with Towline's own prefix that count here too: the process's, and the section's further keys.
+/// The prefixes of Towline's own variables that are read as well: keys of the process and of the section.
 const OWN: [&str; 2] = ["TOWLINE__DAEMON__", "TOWLINE__STATUS_SYNC__"];
-/// The component's variables, and the key of the section that each stands for.
+/// The component's variables, each with the key of the section that it sets.
 const SOURCES: [(&str, &str); 3] =
     [("DATABASE_URL", "database_url"), ("WATCH_NAMESPACE", "watch_namespace"), ("POD_NAMESPACE", "election_namespace")];
 
-/// The configuration of status sync alone: `DATABASE_URL`, `HOH_STATUS_SYNC_INTERVAL` (a Go duration),
-/// `WATCH_NAMESPACE`, and `POD_NAMESPACE`, which names the namespace of the Lease. Over them lie
-/// `TOWLINE__STATUS_SYNC__NOTIFY` and the like, and `TOWLINE__DAEMON__…`. The hub is the cluster that the process
-/// runs in, or else what kubectl would use.
+/// Reads the configuration of status sync alone: `DATABASE_URL`, `HOH_STATUS_SYNC_INTERVAL` (a Go duration),
+/// `WATCH_NAMESPACE`, and `POD_NAMESPACE`, the namespace of the Lease. `TOWLINE__STATUS_SYNC__…` and
+/// `TOWLINE__DAEMON__…` override them. The hub is the cluster that the process runs in, else the one that kubectl would
+/// use.
 pub fn alone(environment: impl IntoIterator<Item = (String, String)>) -> Result<Config, Error> {
     let variables: BTreeMap<String, String> = environment.into_iter().collect();
     let set = |name: &str| variables.get(name).filter(|value| !value.is_empty());
@@ -44,7 +44,7 @@ pub fn alone(environment: impl IntoIterator<Item = (String, String)>) -> Result<
     }
     if !has_url && set("DATABASE_URL").is_none() {
         faults.push(Fault::new("DATABASE_URL", Problem::Missing { allowed: DatabaseUrl::ALLOWED.to_owned() }));
-        // In its place, so that the same is not told twice.
+        // A placeholder: without it, the section would report the same fault again.
         section.insert("database_url_file".to_owned(), Node::Text("none".to_owned()));
     }
     if let Some(text) = set("HOH_STATUS_SYNC_INTERVAL").filter(|_| !section.contains_key("interval")) {
@@ -60,7 +60,7 @@ pub fn alone(environment: impl IntoIterator<Item = (String, String)>) -> Result<
 
     let mut walked = Vec::new();
     let config = Config::walk(root, &[&StatusSyncJob], &mut walked);
-    // Faults name what the user wrote.
+    // A fault names the variable that the user has set.
     faults.extend(walked.into_iter().map(|fault| match named.get(&fault.path) {
         Some(name) => Fault::new(*name, fault.problem),
         None => fault,
@@ -80,7 +80,7 @@ fn wrong(name: &str, found: &str, allowed: &str) -> Fault {
     Fault::new(name, Problem::Value { found: format!("{found:?}"), allowed: allowed.to_owned(), suggestion: None })
 }
 
-/// A duration as Go writes it: `300ms`, `1.5h`, `1m30s`. None if it is invalid, negative, or longer than a year. The parser of
+/// Parses a Go duration: `300ms`, `1.5h`, `1m30s`. None if it is invalid, negative, or longer than a year. The parser of
 /// `kube_core::Duration` can't be used for input from outside: it accepts `""`, `--5s` and `5s0`, and panics at `1h-5m` and at
 /// numbers that overflow.
 fn go_duration(text: &str) -> Option<Duration> {
@@ -118,7 +118,7 @@ mod tests {
 
     const URL: (&str, &str) = ("DATABASE_URL", "postgres://u:hunter2@db/hoh?sslmode=require");
 
-    fn told(variables: &[(&str, &str)]) -> Result<Config, Vec<String>> {
+    fn read(variables: &[(&str, &str)]) -> Result<Config, Vec<String>> {
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         alone(variables).map_err(|error| match error {
             Error::Invalid(faults) => faults.as_slice().iter().map(ToString::to_string).collect(),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_as_go_writes_them() {
+    fn go_durations_are_parsed() {
         for (text, millis) in [
             ("5s", 5_000),
             ("1m30s", 90_000),
@@ -145,23 +145,23 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_is_all_that_the_job_alone_needs() {
+    fn the_environment_configures_the_job_alone() {
         let config =
-            told(&[URL, ("HOH_STATUS_SYNC_INTERVAL", "1m30s"), ("WATCH_NAMESPACE", "team"), ("POD_NAMESPACE", "ocm")]);
+            read(&[URL, ("HOH_STATUS_SYNC_INTERVAL", "1m30s"), ("WATCH_NAMESPACE", "team"), ("POD_NAMESPACE", "ocm")]);
         let config = config.expect("a configuration");
         let found = section(&config).expect("the section");
         assert_eq!((found.interval, found.watch_namespace.as_str()), (Duration::from_secs(90), "team"));
         assert_eq!(found.families.len(), 6);
         assert_eq!(config.election.expect("an election").namespace, "ocm");
         assert_eq!(config.daemon.listen.port(), 8384);
-        let least = told(&[URL]).expect("a configuration");
+        let least = read(&[URL]).expect("a configuration");
         assert!(least.election.is_none());
         assert_eq!(section(&least).expect("the section").interval, Duration::from_secs(5));
     }
 
     #[test]
-    fn further_keys_have_towline_s_own_names_and_go_over_the_component_s() {
-        let config = told(&[
+    fn variables_with_towlines_prefix_override_those_of_the_component() {
+        let config = read(&[
             URL,
             ("HOH_STATUS_SYNC_INTERVAL", "7s"),
             ("TOWLINE__DAEMON__LISTEN", "127.0.0.1:3"),
@@ -174,16 +174,16 @@ mod tests {
         assert!(found.notify && found.families.len() == 1 && found.interval == Duration::from_secs(7));
         assert_eq!(config.daemon.listen.port(), 3);
         let file = ("TOWLINE__STATUS_SYNC__DATABASE_URL_FILE", "/url");
-        let over = told(&[URL, file, ("TOWLINE__STATUS_SYNC__INTERVAL", "9s")]).expect("a configuration");
+        let over = read(&[URL, file, ("TOWLINE__STATUS_SYNC__INTERVAL", "9s")]).expect("a configuration");
         let found = section(&over).expect("the section");
         assert_eq!(found.database, crate::db::DatabaseSource::File("/url".into()));
         assert_eq!(found.interval, Duration::from_secs(9));
-        assert_eq!(told(&[URL, ("TOWLINE__STATUS_SYNC__NOTIFI", "true")]).expect_err("a fault").len(), 1);
+        assert_eq!(read(&[URL, ("TOWLINE__STATUS_SYNC__NOTIFI", "true")]).expect_err("a fault").len(), 1);
     }
 
     #[test]
-    fn every_fault_is_told_and_no_secret_with_it() {
-        let faults = told(&[
+    fn every_fault_is_reported_without_secrets() {
+        let faults = read(&[
             ("DATABASE_URL", "mysql://u:hunter2@db/hoh"),
             ("HOH_STATUS_SYNC_INTERVAL", "-5s"),
             ("WATCH_NAMESPACE", "No_Name"),
@@ -198,7 +198,7 @@ mod tests {
         }
         assert!(!faults.join(" ").contains("hunter2"), "{faults:?}");
         assert!(
-            told(&[("HOH_STATUS_SYNC_INTERVAL", "0s")])
+            read(&[("HOH_STATUS_SYNC_INTERVAL", "0s")])
                 .expect_err("faults")
                 .join(" ")
                 .contains("DATABASE_URL: missing")

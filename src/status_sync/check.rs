@@ -1,4 +1,4 @@
-//! `towline check --connect`: what status sync needs of the hub and of its database, and whether it is there.
+//! `towline check --connect`: checks that the hub and the database have everything that status sync needs.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::db::{self, Database, Session, Type, column};
 use crate::job::check::say;
 use crate::job::permission::{Kinds, Reviewer};
 
-/// Says what is missing for the section. `cluster` is the hub, where it answers. Returns the number of faults.
+/// Prints what the section lacks, and returns how many faults that are. `cluster` is the hub, if it answers.
 pub(super) async fn check_section(config: &StatusSyncConfig, cluster: Option<&Cluster>) -> usize {
     let who = config.name.to_string();
     let mut faults = 0;
@@ -41,7 +41,7 @@ async fn check_database(config: &StatusSyncConfig) -> Vec<String> {
         Err(error) => return fault(error),
     };
     let outcome = tokio::select! {
-        outcome = ask(config, &session) => outcome,
+        outcome = check_tables(config, &session) => outcome,
         lost = messages.until_lost() => Err(lost),
     };
     match outcome {
@@ -50,7 +50,8 @@ async fn check_database(config: &StatusSyncConfig) -> Vec<String> {
     }
 }
 
-async fn ask(config: &StatusSyncConfig, session: &Session) -> Result<Vec<String>, db::Error> {
+/// Checks the tables of the families, their columns, and with `notify` the triggers.
+async fn check_tables(config: &StatusSyncConfig, session: &Session) -> Result<Vec<String>, db::Error> {
     let mut wanted = BTreeMap::new();
     for family in &config.families {
         let spec = family_spec(*family);
@@ -64,14 +65,14 @@ async fn ask(config: &StatusSyncConfig, session: &Session) -> Result<Vec<String>
     Ok(faults)
 }
 
-/// A column as the catalogue has it.
+/// A column of a table in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Column {
     of_type: String,
     readable: bool,
 }
 
-/// Columns by name, by table.
+/// The columns of each table, by name.
 type Columns = BTreeMap<String, BTreeMap<String, Column>>;
 
 async fn columns(session: &Session, tables: &[String]) -> Result<Columns, db::Error> {
@@ -90,20 +91,20 @@ async fn columns(session: &Session, tables: &[String]) -> Result<Columns, db::Er
     Ok(found)
 }
 
-/// Compares the columns that are read with those that there are.
+/// Compares the columns that status sync reads with those that exist.
 fn missing_columns(wanted: &BTreeMap<String, &[(&str, Option<&str>)]>, found: &Columns) -> Vec<String> {
     let mut faults = Vec::new();
     for (table, columns) in wanted {
-        let Some(there) = found.get(table) else {
+        let Some(existing) = found.get(table) else {
             faults.push(format!("there is no table {table}"));
             continue;
         };
-        if there.values().all(|column| !column.readable) {
+        if existing.values().all(|column| !column.readable) {
             faults.push(format!("not allowed to read table {table}"));
             continue;
         }
         for (name, of_type) in *columns {
-            match (there.get(*name), of_type) {
+            match (existing.get(*name), of_type) {
                 (None, _) => faults.push(format!("table {table} has no column {name}")),
                 (Some(column), _) if !column.readable => {
                     faults.push(format!("not allowed to read column {name} of table {table}"));
@@ -119,7 +120,7 @@ fn missing_columns(wanted: &BTreeMap<String, &[(&str, Option<&str>)]>, found: &C
     faults
 }
 
-/// What `notify` needs, and the account can't make.
+/// What `notify` needs and the account cannot create.
 async fn missing_triggers(session: &Session, tables: &[String]) -> Result<Vec<String>, db::Error> {
     const QUERY: &str = "look_at_rights";
     const TEXT: &str = "SELECT n.nspname || '.' || c.relname, has_table_privilege(c.oid, 'TRIGGER') \
@@ -127,17 +128,17 @@ async fn missing_triggers(session: &Session, tables: &[String]) -> Result<Vec<St
          WHERE n.nspname || '.' || c.relname = ANY ($1) \
          UNION ALL SELECT '', has_schema_privilege('status', 'CREATE') \
          WHERE EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = 'status') ORDER BY 1";
-    let plan = triggers::plan(tables, &triggers::look(session, tables).await?);
+    let plan = triggers::plan(tables, &triggers::look_up(session, tables).await?);
     let mut faults: Vec<String> =
         plan.faults.iter().map(|(table, reason)| format!("notify: table {table}: {reason}")).collect();
     for row in session.rows(QUERY, TEXT, &[(&plan.tables, Type::TEXT_ARRAY)]).await? {
         let (table, allowed): (String, bool) = (column(QUERY, &row, 0)?, column(QUERY, &row, 1)?);
         match (allowed, table.as_str()) {
             (false, "") if plan.function => {
-                faults.push("notify: not allowed to make a function in schema status".to_owned());
+                faults.push("notify: not allowed to create a function in schema status".to_owned());
             }
             (true, _) | (false, "") => {}
-            (false, table) => faults.push(format!("notify: not allowed to make a trigger on table {table}")),
+            (false, table) => faults.push(format!("notify: not allowed to create a trigger on table {table}")),
         }
     }
     Ok(faults)
@@ -157,9 +158,9 @@ mod tests {
         let column = |of_type: &str, readable| Column { of_type: of_type.to_owned(), readable };
         let spec =
             BTreeMap::from([("id".to_owned(), column("text", true)), ("payload".to_owned(), column("jsonb", false))]);
-        let told = missing_columns(&wanted, &Columns::from([("spec.policies".to_owned(), spec)]));
+        let missing = missing_columns(&wanted, &Columns::from([("spec.policies".to_owned(), spec)]));
         assert_eq!(
-            told,
+            missing,
             [
                 "column id of table spec.policies is of type text, and should be uuid",
                 "not allowed to read column payload of table spec.policies",
@@ -168,7 +169,7 @@ mod tests {
             ]
         );
         let hidden = BTreeMap::from([("id".to_owned(), column("uuid", false))]);
-        let told = missing_columns(&wanted, &Columns::from([("status.compliance".to_owned(), hidden)]));
-        assert_eq!(told, ["there is no table spec.policies", "not allowed to read table status.compliance"]);
+        let missing = missing_columns(&wanted, &Columns::from([("status.compliance".to_owned(), hidden)]));
+        assert_eq!(missing, ["there is no table spec.policies", "not allowed to read table status.compliance"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `[status_sync]`: what leaf hubs report in a database, rolled up on the hub.
+//! The configuration of status sync: `[status_sync]`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -14,38 +14,39 @@ use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT, SectionName};
 use crate::db::{DatabaseSource, DatabaseUrl, InvalidUrl};
 use crate::state::Owner;
 
-/// Status that is rolled up from a database: `[status_sync]`.
+/// The section `[status_sync]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusSyncConfig {
-    /// Name of the section in `/status` and for `towline approve`, which also take `status_sync`: `status-sync`.
+    /// Name of the section, `status-sync`. `/status` and `towline approve` also accept `status_sync`.
     pub name: SectionName,
-    /// The hub: a name under `[clusters]`. Where none is named: `[clusters.default]` if that is configured, else the
-    /// cluster that the daemon runs in, else what kubectl would use.
+    /// The hub: a name under `[clusters]`. By default `[clusters.default]` if that is configured, else the cluster that
+    /// the daemon runs in, else the one that kubectl would use.
     pub cluster: ClusterName,
     /// The database, with `sslmode` and `pool_max_conns`: `database_url`, or the file `database_url_file`.
     pub database: DatabaseSource,
-    /// Between the beginnings of passes; `5s` by default. Shorter is fresher and costs the database a query a family
-    /// each time.
+    /// Time between the beginnings of two passes; `5s` by default. Each pass costs the database one query per family, so
+    /// a shorter interval means fresher status and more load.
     pub interval: Duration,
-    /// Longest wait for the next row of a statement; `1m` by default. Then the statement is cancelled, its connection closed
-    /// and the pass tried again. Too short for the slowest change detection, and no pass ever comes to its end.
+    /// Longest wait for the next row of a statement; `1m` by default. After that the statement is cancelled, its
+    /// connection closed and the pass retried. If it is shorter than the slowest change detection takes, no pass ever
+    /// completes.
     pub statement_timeout: Duration,
-    /// Only hub objects of this namespace; empty, the default: of all.
+    /// Only hub objects of this namespace are synced. Empty, the default, means all namespaces.
     pub watch_namespace: String,
-    /// Namespace of the Lease by which replicas elect the one that runs, on the same cluster, where this is the only section
-    /// and there is no `[election]`; none by default: it runs in every replica.
+    /// Namespace of the Lease for leader election, on the same cluster. Only allowed if this is the only section and
+    /// there is no `[election]`. None by default: the section runs in every replica.
     pub election_namespace: Option<String>,
-    /// Which families are rolled up; all by default.
+    /// The families that are synced; all by default.
     pub families: Vec<StatusFamily>,
-    /// Most writes at the same time, over all families; 64 by default.
+    /// Limit of concurrent writes, over all families; 64 by default.
     pub max_in_flight: NonZeroUsize,
-    /// Make triggers in the database and listen, so that a change is written within 100 ms instead of at the next pass;
+    /// Create triggers in the database and listen, so that a change is written within 100 ms instead of at the next pass;
     /// `false` by default. Costs a connection beside the pool, and the database a notification for each writing
-    /// statement and a change detection for each burst of them. Passes at the interval go on.
+    /// statement and a change detection for each burst of them. Passes at the interval continue.
     pub notify: bool,
 }
 
-/// A family of status: a table, and the kind on the hub that it is rolled up into.
+/// A family of status: a table of reports, and the kind on the hub that they are rolled up into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StatusFamily {
     /// Compliance → `Policy`.
@@ -63,7 +64,7 @@ pub enum StatusFamily {
 }
 
 impl StatusFamily {
-    /// All, in the order of a report.
+    /// All families, in the order in which reports list them.
     pub const ALL: [Self; 6] = [
         Self::Policies,
         Self::PlacementRules,
@@ -85,7 +86,7 @@ impl StatusFamily {
         }
     }
 
-    /// Name of the statement that finds changes, in metrics and errors.
+    /// Name of the change detection statement, in metrics and errors.
     pub fn detection_name(self) -> &'static str {
         match self {
             Self::Policies => "detect_policies",
@@ -97,7 +98,7 @@ impl StatusFamily {
         }
     }
 
-    /// Name of the statement that reads rows, in metrics and errors.
+    /// Name of the statement that reads the rows, in metrics and errors.
     pub fn rows_name(self) -> &'static str {
         match self {
             Self::Policies => "read_policies",
@@ -119,7 +120,7 @@ impl Setting for StatusFamily {
     }
 }
 
-/// A connection string holds a password: what was found is never repeated.
+/// A connection string may contain a password, so faults never repeat it.
 impl Setting for DatabaseUrl {
     const ALLOWED: &'static str = "a URL such as postgres://user:password@host:5432/database?sslmode=verify-full, \
          or libpq's keywords such as host=db dbname=hub user=me";
@@ -151,7 +152,7 @@ impl From<&StatusSyncConfig> for Owner {
 }
 
 impl StatusSyncConfig {
-    /// A section with the default of everything that has one.
+    /// A section whose optional keys have their defaults.
     pub fn new(cluster: ClusterName, database: DatabaseSource) -> Self {
         Self {
             name: SectionName::of_table(STATUS_SYNC),
@@ -167,10 +168,10 @@ impl StatusSyncConfig {
         }
     }
 
-    /// None where a required key has a fault.
+    /// Reads the section. Returns none if a required key is missing or invalid.
     pub fn read(mut fields: Fields<'_>) -> Option<Self> {
-        let names_none = !fields.has("cluster");
-        let cluster = fields.optional("cluster").or_else(|| names_none.then(ClusterName::default));
+        let is_default = !fields.has("cluster");
+        let cluster = fields.optional("cluster").or_else(|| is_default.then(ClusterName::default));
         let given = [fields.has("database_url"), fields.has("database_url_file")];
         let url = fields.optional::<DatabaseUrl>("database_url").map(|url| DatabaseSource::Url(Box::new(url)));
         let file = fields.optional::<PathBuf>("database_url_file").map(DatabaseSource::File);
@@ -185,8 +186,9 @@ impl StatusSyncConfig {
         }
         let database = url.or(file);
         let complete = cluster.is_some() && database.is_some();
-        let nowhere = DatabaseSource::File(PathBuf::new());
-        let mut section = Self::new(cluster.unwrap_or_else(ClusterName::stand_in), database.unwrap_or(nowhere));
+        // Placeholders for invalid keys, so that the faults of the other keys are found as well.
+        let no_database = DatabaseSource::File(PathBuf::new());
+        let mut section = Self::new(cluster.unwrap_or_else(ClusterName::stand_in), database.unwrap_or(no_database));
         fields.set_as::<PositiveDuration, _>("interval", &mut section.interval);
         fields.set_as::<PositiveDuration, _>("statement_timeout", &mut section.statement_timeout);
         if let Some(namespace) = fields.optional::<Namespace>("watch_namespace") {
@@ -207,7 +209,7 @@ impl StatusSyncConfig {
     }
 }
 
-/// A namespace, or none.
+/// A namespace, or empty.
 struct Namespace(String);
 
 impl Setting for Namespace {

@@ -18,15 +18,15 @@ use crate::job::permission::{Kinds, Permission};
 use crate::job::{self, Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
 
-/// `[status_sync]`.
+/// The job with the section `[status_sync]`.
 #[derive(Debug)]
 pub struct StatusSyncJob;
 
-/// The section `[status_sync]`, where there is one.
+/// The section `[status_sync]`, if it is configured.
 #[derive(Debug, Default)]
 pub(super) struct StatusSyncSection(Option<StatusSyncConfig>);
 
-/// The section of a configuration.
+/// The section of status sync in a configuration, if there is one.
 pub fn section(config: &Config) -> Option<&StatusSyncConfig> {
     config.of::<StatusSyncSection>()?.0.as_ref()
 }

@@ -10,28 +10,28 @@ use crate::telemetry::{self, Metric};
 const STATUS_SYNC_PASS_SECONDS: &str = "towline_status_sync_pass_seconds";
 /// Passes that failed, by `family`.
 const STATUS_SYNC_FAILED_PASSES_TOTAL: &str = "towline_status_sync_failed_passes_total";
-/// Reported rows at the last pass, by `family`.
+/// Rows of `status` at the last pass, by `family`.
 const STATUS_SYNC_ROWS: &str = "towline_status_sync_rows";
 /// Hub objects at the last pass, by `family`.
 const STATUS_SYNC_OBJECTS: &str = "towline_status_sync_objects";
 /// Writes, by `family` and `outcome`.
 const STATUS_SYNC_WRITES_TOTAL: &str = "towline_status_sync_writes_total";
-/// Rows of the last pass that count for nothing, or not for all that they say, by `family`.
+/// Rows of the last pass that could not be read, or not completely, by `family`.
 const STATUS_SYNC_BAD_ROWS: &str = "towline_status_sync_bad_rows";
 /// Age of the oldest change of the database that is not written yet, by `family`.
 const STATUS_SYNC_FRESHNESS_SECONDS: &str = "towline_status_sync_freshness_seconds";
-/// Hub objects that are not served, by `family` and `reason`.
+/// Hub objects whose status is not written, by `family` and `reason`.
 const STATUS_SYNC_WAITING: &str = "towline_status_sync_waiting";
-/// Fields that were taken back from another manager, by `family`.
+/// Corrections of fields that another field manager had changed, by `family`.
 const STATUS_SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_status_sync_contended_fields_total";
-/// Whether the database is listened to, where `notify = true`.
+/// Whether the listener listens; only with `notify = true`.
 const STATUS_SYNC_LISTENING: &str = "towline_status_sync_listening";
-/// Tables that don't tell of changes, where `notify = true`.
+/// Tables that send no notifications; only with `notify = true`.
 const STATUS_SYNC_MISSING_TRIGGERS: &str = "towline_status_sync_missing_triggers";
-/// Notifications of the database, where `notify = true`.
+/// Notifications of the database; only with `notify = true`.
 const STATUS_SYNC_NOTIFICATIONS_TOTAL: &str = "towline_status_sync_notifications_total";
 
-/// Every one of them, as it is described to Prometheus.
+/// All metrics, with their descriptions for Prometheus.
 pub(super) const ALL: &[Metric] = &[
     Metric::histogram(STATUS_SYNC_PASS_SECONDS, "Length of a whole pass over a family"),
     Metric::counter(STATUS_SYNC_FAILED_PASSES_TOTAL, "Passes over a family that failed"),
@@ -41,32 +41,32 @@ pub(super) const ALL: &[Metric] = &[
     Metric::gauge(STATUS_SYNC_BAD_ROWS, "Rows of the last pass that could not be read, in whole or in part"),
     Metric::gauge(
         STATUS_SYNC_FRESHNESS_SECONDS,
-        "Age of the oldest change that is not written yet, or of the question that the database does not answer",
+        "Age of the oldest change that is not written yet, or of the statement that the database has not answered",
     ),
-    Metric::gauge(STATUS_SYNC_WAITING, "Hub objects that are not served, by family and reason"),
+    Metric::gauge(STATUS_SYNC_WAITING, "Hub objects whose status is not written, by family and reason"),
     Metric::counter(
         STATUS_SYNC_CONTENDED_FIELDS_TOTAL,
-        "Fields that another field manager keeps setting and that were taken back",
+        "Corrections of fields that another field manager had changed",
     ),
-    Metric::gauge(STATUS_SYNC_LISTENING, "1 where changes of the database are listened for, 0 where they are not"),
-    Metric::gauge(STATUS_SYNC_MISSING_TRIGGERS, "Tables without the trigger that tells of changes"),
-    Metric::counter(STATUS_SYNC_NOTIFICATIONS_TOTAL, "Notifications of changes by the database"),
+    Metric::gauge(STATUS_SYNC_LISTENING, "1 while the listener listens for changes of the database, else 0"),
+    Metric::gauge(STATUS_SYNC_MISSING_TRIGGERS, "Tables that send no notifications of changes"),
+    Metric::counter(STATUS_SYNC_NOTIFICATIONS_TOTAL, "Notifications of changes that the database has sent"),
 ];
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// A new object.
+    /// An object was created.
     Created,
-    /// Fields of an object.
+    /// Fields of an object were patched.
     Patched,
-    /// An object of ours that nobody needs any more.
+    /// An object of ours was deleted.
     Deleted,
-    /// None of these.
+    /// The request failed.
     Failed,
 }
 
-/// A family of status sync: `towline_status_sync_*`.
+/// The metrics of one family.
 #[derive(Debug)]
 pub struct StatusSyncMetrics {
     pass_seconds: Histogram,
@@ -84,8 +84,7 @@ pub struct StatusSyncMetrics {
 }
 
 impl StatusSyncMetrics {
-    /// Makes the series of a family. All of them exist from here on, with the value 0. `reasons` are those for which an
-    /// object may wait.
+    /// Registers the series of a family, all with the value 0. `reasons` are the reasons for which an object may wait.
     pub fn new(family: &'static str, reasons: &[&'static str]) -> Self {
         let labels = [("family", family)];
         let writes =
@@ -109,17 +108,17 @@ impl StatusSyncMetrics {
         }
     }
 
-    /// A whole pass has ended well.
+    /// Records a pass that has completed.
     pub fn pass(&self, took: Duration) {
         self.pass_seconds.record(took);
     }
 
-    /// A pass has failed.
+    /// Counts a pass that has failed.
     pub fn failed(&self) {
         self.failed_passes.increment(1);
     }
 
-    /// A write has ended.
+    /// Counts a write.
     pub fn written(&self, outcome: WriteOutcome) {
         let counter = match outcome {
             WriteOutcome::Created => &self.created,
@@ -130,19 +129,19 @@ impl StatusSyncMetrics {
         counter.increment(1);
     }
 
-    /// A field was taken back from another manager.
+    /// Counts a correction of what another field manager had changed.
     pub fn contended_field(&self) {
         self.contended_fields.increment(1);
     }
 
-    /// How many hub objects wait for each reason, at the time of a scrape.
+    /// Sets how many hub objects wait, by reason; before a scrape.
     pub fn set_waiting(&self, waiting_for: impl Fn(&str) -> usize) {
         for (reason, gauge) in &self.waiting {
             gauge.set(telemetry::count(waiting_for(reason)));
         }
     }
 
-    /// What the last pass found, and the age of the oldest change that is not written; at the time of a scrape.
+    /// Sets what the last pass found, and the age of the oldest unwritten change; before a scrape.
     pub fn set(&self, rows: i64, objects: usize, bad_rows: usize, freshness: Duration) {
         self.rows.set(telemetry::count(usize::try_from(rows).unwrap_or_default()));
         self.objects.set(telemetry::count(objects));
@@ -151,7 +150,7 @@ impl StatusSyncMetrics {
     }
 }
 
-/// The listener of status sync: `towline_status_sync_listening` and its like.
+/// The metrics of the listener.
 #[derive(Debug)]
 pub struct ListenerMetrics {
     listening: Gauge,
@@ -160,8 +159,8 @@ pub struct ListenerMetrics {
 }
 
 impl ListenerMetrics {
-    /// Makes the series. All of them exist from here on, with the value 0.
-    #[expect(clippy::new_without_default, reason = "it makes series, which a default does not say")]
+    /// Registers the series, all with the value 0.
+    #[expect(clippy::new_without_default, reason = "it registers series, and a default should have no such effect")]
     pub fn new() -> Self {
         Self {
             listening: gauge!(STATUS_SYNC_LISTENING),
@@ -170,12 +169,12 @@ impl ListenerMetrics {
         }
     }
 
-    /// The database has told of a change.
+    /// Counts a notification.
     pub fn notified(&self) {
         self.notifications.increment(1);
     }
 
-    /// Whether it listens, and how many tables don't tell; at the time of a scrape.
+    /// Sets whether it listens, and how many tables send no notifications; before a scrape.
     pub fn set(&self, listening: bool, missing_triggers: usize) {
         self.listening.set(if listening { 1.0 } else { 0.0 });
         self.missing_triggers.set(telemetry::count(missing_triggers));

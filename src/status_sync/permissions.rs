@@ -6,7 +6,7 @@ use crate::cluster::{Kind, Verb};
 use crate::config::ResourceId;
 use crate::job::permission::{EVENTS, Kinds, Permission, Place, READ};
 
-/// The kinds that the families write, and those that own what is written.
+/// The kinds that the families write, and the kinds of the owners of created objects.
 pub(super) fn kinds(config: &StatusSyncConfig) -> Vec<ResourceId> {
     let mut ids = Vec::new();
     for family in &config.families {
@@ -20,7 +20,8 @@ pub(super) fn kinds(config: &StatusSyncConfig) -> Vec<ResourceId> {
     ids
 }
 
-/// Those on every kind of which it is known how the hub serves it.
+/// The permissions of the section. Kinds that have not been discovered are left out, since the subresource that is
+/// patched depends on how the hub serves the kind.
 pub(super) fn of_section(config: &StatusSyncConfig, kinds: &Kinds) -> Vec<Permission> {
     let place = Place::Cluster(config.cluster.clone());
     let namespace = config.watch_namespace.as_str();
@@ -33,7 +34,7 @@ pub(super) fn of_section(config: &StatusSyncConfig, kinds: &Kinds) -> Vec<Permis
         if let Some(kind) = spec.owner().and_then(|owner| kinds.get(&config.cluster, &owner)) {
             let resource = kind.full_resource();
             permissions.extend(Permission::each(&place, &READ, &resource, namespace, ""));
-            // What is made blocks the deletion of its owner.
+            // Created objects have an owner reference that blocks the owner's deletion.
             permissions.extend(Permission::each(
                 &place,
                 &[Verb::Update],

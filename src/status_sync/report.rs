@@ -1,4 +1,4 @@
-//! What operators see of status sync, and what they can order.
+//! What operators see of status sync, and the orders that they can give.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::telemetry::{
     self, ClusterStanding, Condition, Facts, Held, HeldObject, NotReady, Overview, Readiness, Refused,
 };
 
-/// Status sync, for the admin server.
+/// The report of status sync for the admin server.
 pub struct StatusSyncReport {
     name: SectionName,
     shared: Arc<Shared>,
@@ -42,7 +42,7 @@ impl StatusSyncReport {
         poller.watches().next().map(|watch| watch.cluster().standing())
     }
 
-    /// Why the whole section is held.
+    /// Why the whole section is held; `None` if it is not.
     fn objection(&self) -> Option<String> {
         match self.shared.standing.standing() {
             Standing::Held(objection) => Some(objection.to_string()),
@@ -176,7 +176,7 @@ impl telemetry::Section for StatusSyncReport {
             }
             tracing::info!(objects = held, "mass clearing approved");
             self.shared.approvals.send_modify(|approvals| *approvals += 1);
-            Ok(remembered(json!({"approved": held}), Err("it is for what is held now")))
+            Ok(remembered(json!({"approved": held}), Err("the approval covers only what is held now")))
         })
     }
 

@@ -1,15 +1,12 @@
 //! Whether the section may write to its hub.
 //!
-//! The hub's identity is remembered in this process and in the section's state, a `ConfigMap` on the hub itself. If a
-//! cluster with another identity answers under the same name, the whole section is held until an operator approves the
-//! cluster or the first one is back: passes continue, and nothing is written. Where no identity is remembered, or the
-//! hub's cannot be read, the rows of the database decide ([`same_hub`](super::rules::same_hub)): all families compare
-//! their rows before any of them writes. A decision stands until the identity has to be read again (new credentials, a
-//! lost connection), and costs no request apart from that read.
+//! The identity of the hub is remembered in this process and in the section's state, a `ConfigMap` on the hub itself. If a
+//! cluster with another identity answers under the same name, the whole section is held until an operator approves that
+//! cluster or the earlier one is back: passes continue, and nothing is written.
 //!
-//! The pollers, the report and the wiring ask for the standing and change it, from several tasks, and a poller needs an
-//! answer for the identity that the cluster has right before a request. So the standing is behind a lock and not an
-//! actor's: an answer by message could be older than the identity.
+//! If no identity is remembered, or the hub's cannot be read, the rows of the database decide
+//! ([`same_hub`](super::rules::same_hub)): all families compare their rows before any of them writes. A decision is valid
+//! until the identity has to be read again (new credentials, a lost connection), and costs no request beside that read.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,13 +64,13 @@ impl fmt::Display for Objection {
     }
 }
 
-/// The hub as it answers now.
+/// Which cluster the hub is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Seen {
     /// A cluster with this identity.
     Known(Arc<str>),
-    /// A cluster whose identity cannot be read. Each attempt to read it, with the credentials of that time, counts as a
-    /// cluster of its own.
+    /// A cluster whose identity cannot be read. After each attempt to read it, and with other credentials, it counts as
+    /// another cluster.
     Unknown { epoch: Option<u64>, reading: u64 },
 }
 
@@ -97,13 +94,14 @@ impl Seen {
     }
 }
 
+/// What this process knows of the hub.
 #[derive(Default)]
-struct Known {
+struct HubKnowledge {
     /// The identity that this process remembers, independently of the section's state.
     identity: Option<String>,
     /// Whether another replica may have run the section since then.
     is_shared: bool,
-    /// The credentials for which an operator approved a hub without an identity.
+    /// The epoch of the credentials with which an operator approved a hub whose identity cannot be read.
     approved: Option<u64>,
     /// The hub that the section may write to.
     cleared: Option<Seen>,
@@ -114,7 +112,7 @@ struct Known {
     is_logged: bool,
 }
 
-impl Known {
+impl HubKnowledge {
     /// Forgets comparisons with another hub.
     fn compare_with(&mut self, seen: &Seen) {
         if self.compared_with.as_ref() != Some(seen) {
@@ -133,7 +131,10 @@ pub struct HubStanding {
     /// The database whose rows are written to the hub.
     database: Database,
     families: Vec<StatusFamily>,
-    known: Mutex<Known>,
+    /// A lock and not an actor's state: several tasks ask for the standing and change it, and a poller needs an answer
+    /// for the identity that the cluster has right before a request. An answer by message could be older than that.
+    /// Nothing waits while holding the lock.
+    known: Mutex<HubKnowledge>,
     /// Counts events that may have changed the standing.
     changes: watch::Sender<u64>,
 }
@@ -153,15 +154,14 @@ impl HubStanding {
         Self { section, cluster, keeper, database, families, known: Mutex::default(), changes: watch::Sender::new(0) }
     }
 
-    /// Begins a run of the section: its state has to be read again. Of an earlier run only the identity that the
-    /// process remembers and the approval count. `alone` says that no other replica can have run the section in
-    /// between.
+    /// Begins a run of the section: its state has to be read again. Only the remembered identity and the approval of
+    /// earlier runs remain. `alone` says that no other replica can have run the section in between.
     pub fn begin(&self, alone: bool) {
         self.keeper.forget(alone);
         self.keeper.hold(true);
         let mut known = self.known.lock();
         let (identity, approved) = (known.identity.take(), known.approved);
-        *known = Known { identity, is_shared: !alone, approved, ..Known::default() };
+        *known = HubKnowledge { identity, is_shared: !alone, approved, ..HubKnowledge::default() };
         drop(known);
         self.changed();
     }
@@ -193,12 +193,12 @@ impl HubStanding {
 
     /// Whether the section may write now.
     pub fn standing(&self) -> Standing {
-        self.look().0
+        self.evaluate().0
     }
 
     /// The same for one family. Where rows have to be compared, it may write only after it has compared its own.
     pub fn of(&self, family: StatusFamily) -> Standing {
-        let (standing, is_cleared) = self.look();
+        let (standing, is_cleared) = self.evaluate();
         if standing == Standing::Clear && !is_cleared && !self.has_compared(family) {
             return Standing::Undecided;
         }
@@ -207,25 +207,24 @@ impl HubStanding {
 
     /// Whether families have to compare their rows.
     pub fn asks_for_rows(&self) -> bool {
-        let (standing, is_cleared) = self.look();
+        let (standing, is_cleared) = self.evaluate();
         !is_cleared && standing != Standing::Unread
     }
 
     /// Records a family's comparison of its rows with the hub.
     pub fn compared(&self, family: StatusFamily, compared: Compared) {
-        self.note(family, Progress::Done(compared));
+        self.record(family, Progress::Done(compared));
     }
 
-    /// Records that a family cannot compare its rows, for an unknown time. The other families do not wait for it.
+    /// Records that a family cannot compare its rows for now. The other families do not wait for it.
     pub fn cannot_compare(&self, family: StatusFamily) {
         if !self.has_compared(family) {
-            self.note(family, Progress::Impossible);
+            self.record(family, Progress::Impossible);
         }
     }
 
-    /// Waits while the hub's identity is being read, and returns an error if the family may not write. If the hub does
-    /// not answer, this is no error: the request itself fails then, and nothing is sent. To be called right before each
-    /// request.
+    /// Waits while the hub's identity is being read, and fails if the family may not write. Must be called right before
+    /// each request. A hub that does not answer is no error here, since the request itself fails without being sent.
     pub async fn before_write(&self, family: StatusFamily) -> Result<(), Error> {
         let mut identities = self.cluster.identities();
         let mut availability = self.cluster.availability();
@@ -236,7 +235,7 @@ impl HubStanding {
                 Standing::Held(objection) => objection.to_string(),
                 Standing::Undecided => "it may be another cluster than before".to_owned(),
                 Standing::Unread => {
-                    // The senders live as long as the cluster.
+                    // The receivers cannot fail: the senders live as long as the cluster.
                     tokio::select! {
                         _ = identities.changed() => {}
                         _ = availability.changed() => {}
@@ -274,8 +273,8 @@ impl HubStanding {
         Some(objection)
     }
 
-    fn note(&self, family: StatusFamily, progress: Progress) {
-        // It is unknown with which hub the rows were compared.
+    fn record(&self, family: StatusFamily, progress: Progress) {
+        // Without an identity, nobody knows which hub the rows were compared with.
         let Some(seen) = Seen::of(&self.cluster) else { return };
         let mut known = self.known.lock();
         known.compare_with(&seen);
@@ -286,13 +285,13 @@ impl HubStanding {
         }
     }
 
-    /// Whether a family has compared its rows with the hub as it is seen now.
+    /// Whether a family has compared its rows with the present hub.
     pub fn has_compared(&self, family: StatusFamily) -> bool {
         matches!(self.known.lock().progress.get(&family), Some(Progress::Done(_)))
     }
 
     /// Whether the section may write, and whether that holds until the identity has to be read again.
-    fn look(&self) -> (Standing, bool) {
+    fn evaluate(&self) -> (Standing, bool) {
         if !self.keeper.is_known() {
             return (Standing::Unread, false);
         }
@@ -350,7 +349,7 @@ impl HubStanding {
     }
 
     /// Lets the section write to this hub, and remembers its identity.
-    fn clear(&self, known: &mut Known, seen: Seen) {
+    fn clear(&self, known: &mut HubKnowledge, seen: Seen) {
         if let Some(uid) = seen.uid() {
             let uid = uid.to_string();
             known.identity = Some(uid.clone());

@@ -55,8 +55,7 @@ pub fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSy
         let namespace = &config.watch_namespace;
         let target = projected(watches, &cluster, namespace, *family);
         let owner = spec.owner().map(|resource| {
-            // Another family may write the kind of the owner. The two share a watch, with the projection of that
-            // family.
+            // If another family writes the kind of the owner, both share that family's watch and its projection.
             let written = StatusFamily::ALL.into_iter().find(|other| family_spec(*other).target() == resource);
             match written {
                 Some(written) => projected(watches, &cluster, namespace, written),

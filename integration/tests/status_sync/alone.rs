@@ -1,4 +1,4 @@
-//! `towline status-sync`: the job alone, told by the environment of the hub-of-hubs component.
+//! `towline status-sync`: the job alone, configured by the environment of the hub-of-hubs component.
 
 use integration::Towline;
 use integration::postgres::READER;

@@ -32,9 +32,9 @@ fn the_deployed_role_and_the_reading_account_are_all_that_is_needed() {
         tells(
             &told,
             &[
-                "notify: not allowed to make a function in schema status",
-                "notify: not allowed to make a trigger on table spec.placements",
-                "notify: not allowed to make a trigger on table status.compliance",
+                "notify: not allowed to create a function in schema status",
+                "notify: not allowed to create a trigger on table spec.placements",
+                "notify: not allowed to create a trigger on table status.compliance",
                 "11 fault(s)",
             ],
         );

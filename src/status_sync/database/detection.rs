@@ -13,11 +13,11 @@ pub struct Found {
     pub id: RowId,
     /// The name of its hub object.
     pub key: ObjectKey,
-    /// Its rows of `status`.
+    /// The number and the hash of its rows of `status`.
     pub fingerprint: Fingerprint,
 }
 
-/// The result of a change detection.
+/// The result of change detection.
 #[derive(Debug, Default)]
 pub struct Detected {
     /// The rows of `spec`.

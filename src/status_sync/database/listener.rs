@@ -1,9 +1,11 @@
-//! The listener: an actor, where `notify = true`.
+//! The listener: an actor that receives the database's notifications of changes. It runs only with `notify = true`.
 //!
-//! It owns one connection beside the pool, on which the database tells which tables have changed, and makes the triggers
-//! that tell it. To the pollers of those tables it says so by a counter, of which they see the latest value: any number
-//! of notifications is one pass. It has no mailbox. Whatever happens to the connection costs no more than the time to the
-//! next pass by the interval: it is made anew with back-off, and then every poller looks once. Drained, it hangs up.
+//! It owns one connection beside the pool, creates the triggers, and listens. A notification names a table; the listener
+//! increments a counter of each family that reads the table. A poller sees only the latest value of its counter, so any
+//! number of notifications causes one pass, and nothing queues up. The listener has no mailbox.
+//!
+//! A lost connection delays changes at most until the next pass by the interval. The listener reconnects with back-off,
+//! and then hints every family, since changes in between caused no notification. When drained, it closes the connection.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,23 +22,23 @@ use crate::db::{self, Database, Session, Subscriber};
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::metrics::ListenerMetrics;
 
-/// How long until the triggers are looked at again while some are missing: each try is an error in the database's log.
-const MAKE_AGAIN: Backoff = Backoff::new(Duration::from_secs(30), LOOK_AGAIN);
-/// The same while all are there: a table may be dropped and made anew.
-const LOOK_AGAIN: Duration = Duration::from_mins(10);
+/// Back-off of creating triggers while some are missing. Each failed attempt is an error in the database's log.
+const CREATE_AGAIN: Backoff = Backoff::new(Duration::from_secs(30), CHECK_EVERY);
+/// How often the triggers are checked while all exist: a table may be dropped and created again without its trigger.
+const CHECK_EVERY: Duration = Duration::from_mins(10);
 
-/// What the listener shows.
+/// What operators see of the listener.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerReport {
-    /// Whether the connection stands and listens.
+    /// Whether a connection is listening.
     pub listening: bool,
-    /// Connections so far that did.
+    /// Connections so far that have listened.
     pub connections: u64,
     /// Notifications so far.
     pub notifications: u64,
-    /// Tables that don't tell, with the reason.
+    /// Tables that send no notifications, with the reason.
     pub without_trigger: BTreeMap<String, String>,
-    /// Kind and text of what the last connection failed with.
+    /// Kind and text of the error that ended the last connection.
     pub failure: Option<(&'static str, String)>,
 }
 
@@ -56,7 +58,7 @@ impl ListenerReport {
     }
 }
 
-/// A listener: what outlives its instances.
+/// A listener, across the runs of its actor.
 pub struct Listener {
     database: Database,
     /// For each table the counters of the families that read it.
@@ -94,44 +96,46 @@ impl Listener {
     /// Runs until it is drained.
     pub async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         let listener = db::Listener::new(self.database.clone(), "listener", &[CHANNEL]);
-        let hearing = Hearing { listener: &self, scope: &scope };
+        let subscription = Subscription { listener: &self, scope: &scope };
         tokio::select! {
             () = scope.draining() => Ok(()),
-            never = listener.run(&hearing) => match never {},
+            never = listener.run(&subscription) => match never {},
         }
     }
 
-    /// Sees to the triggers, and lets every poller look at what changed before.
-    async fn tend(&self, session: &Session, scope: &Scope) -> Result<Infallible, db::Error> {
+    /// Creates missing triggers, at once and from time to time, and hints the families whose changes so far may have
+    /// caused no notification. Returns when the connection is lost.
+    async fn maintain_triggers(&self, session: &Session, scope: &Scope) -> Result<Infallible, db::Error> {
         let mut before: Option<BTreeMap<String, String>> = None;
         let mut tries = 0;
         loop {
-            let without = triggers::make(session, &self.tables).await?;
+            let without = triggers::create_missing(session, &self.tables).await?;
             if before.is_none() {
                 scope.set_state("listening");
                 tracing::info!(database = self.database.place(), "listening for changes");
             }
             self.publish(&without, before.is_none());
-            // What was changed before there was a connection, or a trigger, nobody has told.
-            let news = |table: &&String| match &before {
+            // Changes before the connection listened, or before a table had its trigger, have caused no notification.
+            let may_have_changed = |table: &&String| match &before {
                 None => true,
                 Some(before) => before.contains_key(*table) && !without.contains_key(*table),
             };
-            self.tables.iter().filter(news).for_each(|table| self.hint(table));
+            self.tables.iter().filter(may_have_changed).for_each(|table| self.hint(table));
             tries = if before.as_ref() == Some(&without) { tries + 1 } else { 0 };
-            let delay = if without.is_empty() { LOOK_AGAIN } else { MAKE_AGAIN.next_delay(tries) };
+            let delay = if without.is_empty() { CHECK_EVERY } else { CREATE_AGAIN.next_delay(tries) };
             before = Some(without);
             tokio::time::sleep(delay).await;
         }
     }
 
+    /// Makes the next pass of the families that read a table begin earlier.
     fn hint(&self, table: &str) {
         for counter in self.hints.get(table).into_iter().flatten() {
             counter.send_modify(|hints| *hints += 1);
         }
     }
 
-    /// Tells which tables are without a trigger; `begins` where the connection has just begun to listen.
+    /// Reports the tables that send no notifications. `begins` says that the connection has just begun to listen.
     fn publish(&self, without: &BTreeMap<String, String>, begins: bool) {
         self.report.send_modify(|report| {
             if begins {
@@ -141,7 +145,7 @@ impl Listener {
             }
             if report.without_trigger != *without {
                 for (table, reason) in without {
-                    tracing::warn!(table, reason, "a table does not tell of its changes, they wait for the next pass");
+                    tracing::warn!(table, reason, "table sends no notifications, its changes wait for the next pass");
                 }
                 report.without_trigger.clone_from(without);
             }
@@ -151,29 +155,29 @@ impl Listener {
     fn failed(&self, error: &db::Error, failures: u32) {
         let (kind, text) = (error.kind(), full_text(error));
         if failures == 0 {
-            tracing::warn!(kind, error = %text, "not listening for changes, trying on");
+            tracing::warn!(kind, error = %text, "listening for changes failed, retrying");
         } else {
-            tracing::debug!(kind, error = %text, "still not listening for changes");
+            tracing::debug!(kind, error = %text, "listening for changes failed again");
         }
         let failure = Some((kind, text));
         self.report.send_modify(|report| report.failure = failure);
     }
 }
 
-/// What the connection tells while the listener runs.
-struct Hearing<'l> {
+/// Handles what happens to the connection during one run of the actor.
+struct Subscription<'l> {
     listener: &'l Listener,
     scope: &'l Scope,
 }
 
-impl Subscriber for Hearing<'_> {
+impl Subscriber for Subscription<'_> {
     fn connecting(&self) {
         self.scope.set_state("connecting");
     }
 
     async fn listening(&self, session: &Session) -> Result<(), db::Error> {
         let _listening = Listening(&self.listener.report);
-        match self.listener.tend(session, self.scope).await? {}
+        match self.listener.maintain_triggers(session, self.scope).await? {}
     }
 
     fn notified(&self, _channel: &str, table: &str) {
@@ -188,7 +192,7 @@ impl Subscriber for Hearing<'_> {
     }
 }
 
-/// However a connection ends, it no longer listens.
+/// Reports that the connection no longer listens, however it ends.
 struct Listening<'l>(&'l watch::Sender<ListenerReport>);
 
 impl Drop for Listening<'_> {

@@ -1,20 +1,20 @@
 //! The two statements of a family, as SQL.
 //!
-//! They are sent unprepared, and their columns have built-in types, so that nothing is looked up in the catalogue.
+//! They are sent unprepared, and their columns have built-in types, so that the driver queries no catalogue.
 
 use crate::status_sync::rules::{FamilySpec, Shape};
 
 /// The statements of a family.
 #[derive(Debug)]
 pub struct Statements {
-    /// Change detection: for each hub object, how many `status` rows there are and the sum of their hashes, which does
-    /// not depend on their order; also how many rows there are in total, and how many name no object.
+    /// Change detection: for each hub object the number of its `status` rows and the sum of their hashes, which does not
+    /// depend on their order; also the number of all rows, and of those that name no object.
     ///
-    /// Columns: what the line is about (`object`, `rows`, `bad`), id, namespace, name, number of rows, sum as text.
-    /// `$1` is the namespace, or empty.
+    /// Columns: the kind of the line (`object`, `rows`, `bad`), id, namespace, name, number of rows, sum as text.
+    /// `$1` is the namespace; empty for all.
     pub(super) detection: String,
-    /// Reads the `status` rows of the hub objects `$1`: one object after the other, and each object's rows in the order
-    /// of leaf hub, namespace and name, bytewise. An object without rows has one line of nulls; one that is no longer
+    /// Reads the `status` rows of the hub objects `$1`, one object after the other. The rows of an object are in bytewise
+    /// order of leaf hub, namespace and name. An object without rows has one line of nulls; an object that is no longer
     /// in `spec` has none.
     ///
     /// Columns: id, leaf hub, name of the row, value as text, hash.
@@ -83,8 +83,8 @@ fn rows(spec: &FamilySpec) -> String {
     )
 }
 
-/// The hash of a row: of everything that the roll-up and its order depend on. Each hash is the seed of the next one, so
-/// that no two columns can be confused.
+/// The hash of a row: of everything that the roll-up and its order depend on. The hash of one column is the seed of the
+/// next, so that the same values in other columns give another hash.
 fn hash(spec: &FamilySpec) -> String {
     let value = spec.value;
     let name = if spec.is_compliance() { "cluster_name" } else { Parts::of(spec).own_name };
@@ -94,7 +94,7 @@ fn hash(spec: &FamilySpec) -> String {
     )
 }
 
-/// Expressions over a reported payload, as SQL.
+/// SQL expressions over a reported payload.
 struct Parts {
     /// The payload's namespace.
     namespace: &'static str,

@@ -1,4 +1,4 @@
-//! Reads the `status` rows of some hub objects and rolls them up, one object after the other.
+//! Reads the `status` rows of hub objects and rolls them up, one object after the other.
 
 use super::statements::Statements;
 use crate::db::{Database, Error, Rows, Type};
@@ -9,11 +9,11 @@ use crate::status_sync::rules::{Fingerprint, RowId, Sample, begin_roll_up};
 /// The rows of one hub object, rolled up.
 #[derive(Debug)]
 pub struct RolledUp {
-    /// Its row of `spec`.
+    /// The id of its row of `spec`.
     pub id: RowId,
-    /// The rows that were read.
+    /// The number and the hash of the rows that were read.
     pub fingerprint: Fingerprint,
-    /// The desired fields of the objects.
+    /// The desired fields, one item for each object that is written.
     pub desired: Vec<Fields>,
     /// The rows that could not be read, or not completely.
     pub bad: Sample,
@@ -24,13 +24,13 @@ pub struct RolledUp {
 pub enum Reading {
     /// A row was read.
     Row,
-    /// A row was read, and the rows of this object, which come before it, are complete.
+    /// A row of the next object was read, so this object is complete.
     Object(RolledUp),
     /// All rows have been read; this was the last object.
     End(Option<RolledUp>),
 }
 
-/// Rows that are being read. Of all objects, only the rows of the current one are in memory.
+/// A read of rows that is running. Only the rows of the current object are in memory.
 pub struct StatusRows<'d> {
     rows: Rows<'d>,
     assembly: Assembly,
@@ -44,7 +44,7 @@ impl<'d> StatusRows<'d> {
         statements: &Statements,
         ids: &[RowId],
     ) -> Result<Self, Error> {
-        // They are sent, and not kept while the rows arrive.
+        // A block, so that the ids are freed before the rows arrive.
         let rows = {
             let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
             database.rows(family.rows_name(), &statements.rows, &[(&ids, Type::TEXT_ARRAY)]).await?
@@ -59,7 +59,7 @@ impl<'d> StatusRows<'d> {
         let Ok(id) = id.parse() else { return Ok(Reading::Row) };
         let (leaf_hub, name): (Option<&str>, Option<&str>) = (self.rows.column(&row, 1)?, self.rows.column(&row, 2)?);
         let (value, hash): (Option<&str>, Option<i64>) = (self.rows.column(&row, 3)?, self.rows.column(&row, 4)?);
-        // Now that the row is decoded: an object that is complete is not lost to an error.
+        // Only after the row is decoded, since an error would lose the object that is complete.
         let complete = self.assembly.begin(id);
         // An object without rows has one line of nulls.
         if let (Some(leaf_hub), Some(hash)) = (leaf_hub, hash) {
@@ -84,7 +84,7 @@ struct Current {
 }
 
 impl Assembly {
-    /// The next row is of this object. Returns the object before it, if it is another one.
+    /// Begins a row of this object. Returns the previous object if it is another one, and so complete.
     fn begin(&mut self, id: RowId) -> Option<RolledUp> {
         if self.current.as_ref().is_some_and(|current| current.id == id) {
             return None;
@@ -106,8 +106,8 @@ impl Assembly {
         }
     }
 
-    /// The current object, whose rows are complete. An object without rows is left out: a pass may clear it, if change
-    /// detection finds no rows either.
+    /// Returns the current object, whose rows are complete. An object without rows is left out: only change detection
+    /// decides that an object has no rows, and a pass then clears it.
     fn complete(&mut self) -> Option<RolledUp> {
         let Current { id, fingerprint, roll_up, bad } = self.current.take()?;
         (fingerprint.rows() > 0).then(|| RolledUp { id, fingerprint, desired: roll_up.finish(), bad })

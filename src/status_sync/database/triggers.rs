@@ -1,8 +1,8 @@
-//! What makes the database tell of changes: a trigger on each table, and the one function that they call.
+//! The triggers that make the database send a notification when a table changes, and the function that they all call.
 //!
-//! Triggers are of the statement, not of the row: a statement that changes a million rows says so once, and within a
-//! transaction equal notifications are one. What is there is looked at first, and only what is missing is made, so that
-//! an account that may not make anything works where somebody else has made them. [`plan`] is pure.
+//! They are statement-level triggers: a statement that changes a million rows sends one notification, and `PostgreSQL`
+//! merges equal notifications of a transaction. Existing triggers are looked up first, and only missing ones are created.
+//! So an account without the rights to create them works if somebody else has created them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,20 +12,21 @@ use crate::db::{self, Database, DatabaseSource, Session, Type, column};
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::rules::family_spec;
 
-/// Channel of the notifications, whose text is the changed table: `status.compliance`.
+/// Channel of the notifications. Their payload is the changed table: `status.compliance`.
 pub const CHANNEL: &str = "towline_status_sync";
 /// Name of each trigger, and of the function in schema `status`.
 const NAME: &str = "towline_notify";
-/// The function's body. The writer of a row runs it, so that it names everything in full.
+/// The function's body. It runs in the session of whoever changes the table, with that session's `search_path`, so it
+/// names everything in full.
 const BODY: &str = "BEGIN PERFORM pg_catalog.pg_notify('towline_status_sync', TG_TABLE_SCHEMA || '.' || TG_TABLE_NAME); RETURN NULL; END";
 /// `tgtype` of a trigger after each statement that inserts (4), deletes (8), updates (16) or truncates (32).
 const AFTER_STATEMENT: i16 = 4 + 8 + 16 + 32;
-/// A lock on a table that is being written to is not waited for longer: who waits for it keeps all later writers waiting.
+/// Limits the wait for a table's lock: a statement that waits for the lock blocks all later writers of the table.
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '2s'";
-/// One replica at a time makes or removes: "towline" in ASCII.
-const IN_TURN: &str = "SELECT pg_advisory_xact_lock(32773656009076325)";
+/// Lets one replica at a time create or remove triggers. The key is "towline" in ASCII.
+const LOCK_REPLICAS: &str = "SELECT pg_advisory_xact_lock(32773656009076325)";
 
-/// The tables whose changes some families want to know, with those families.
+/// The tables that these families read, each with the families that read it.
 pub fn tables(families: &[StatusFamily]) -> BTreeMap<String, Vec<StatusFamily>> {
     let mut tables: BTreeMap<String, Vec<StatusFamily>> = BTreeMap::new();
     for family in families {
@@ -39,7 +40,7 @@ pub fn tables(families: &[StatusFamily]) -> BTreeMap<String, Vec<StatusFamily>> 
 /// The trigger of our name on a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
-    /// Which events fire it, and when, as the catalogue has it.
+    /// Which events fire it, and when: `tgtype` of the catalogue.
     pub events: i16,
     /// Whether it calls our function.
     pub is_ours: bool,
@@ -47,27 +48,27 @@ pub struct Trigger {
     pub disabled: bool,
 }
 
-/// What the database has of it.
+/// What exists in the database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Present {
-    /// The function's body, where there is one.
+    /// The function's body, if it exists.
     pub body: Option<String>,
-    /// Of the tables that there are, the trigger of our name.
+    /// For each table that exists the trigger of our name.
     pub triggers: BTreeMap<String, Option<Trigger>>,
 }
 
-/// What is missing, and what is in the way.
+/// What has to be created, and what prevents it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The function is to be made, or made anew.
+    /// Whether the function has to be created or replaced.
     pub function: bool,
-    /// Tables that are to have a trigger.
+    /// Tables whose trigger has to be created.
     pub tables: Vec<String>,
-    /// Tables that can have none, with the reason.
+    /// Tables whose trigger cannot be created, with the reason.
     pub faults: BTreeMap<String, String>,
 }
 
-/// Compares what is wanted with what is there.
+/// Compares the wanted tables with what exists. Pure.
 pub fn plan<'t>(wanted: impl IntoIterator<Item = &'t String>, present: &Present) -> Plan {
     let mut plan = Plan { function: present.body.as_deref() != Some(BODY), ..Plan::default() };
     for table in wanted {
@@ -78,7 +79,7 @@ pub fn plan<'t>(wanted: impl IntoIterator<Item = &'t String>, present: &Present)
                 continue;
             }
             Some(Some(trigger)) if !trigger.is_ours || trigger.events != AFTER_STATEMENT => {
-                "it has another trigger of the name towline_notify"
+                "it has another trigger named towline_notify"
             }
             Some(Some(trigger)) if trigger.disabled => "its trigger towline_notify is disabled",
             Some(Some(_)) => continue,
@@ -88,8 +89,8 @@ pub fn plan<'t>(wanted: impl IntoIterator<Item = &'t String>, present: &Present)
     plan
 }
 
-/// Looks at what is there of these tables.
-pub async fn look(session: &Session, wanted: &[String]) -> Result<Present, db::Error> {
+/// Looks up what exists of the function and of these tables' triggers.
+pub async fn look_up(session: &Session, wanted: &[String]) -> Result<Present, db::Error> {
     const QUERY: &str = "look_at_triggers";
     let text = format!(
         "SELECT n.nspname || '.' || c.relname, t.tgtype, t.tgenabled = 'D', coalesce(t.tgfoid = f.oid, false), f.prosrc \
@@ -112,17 +113,17 @@ pub async fn look(session: &Session, wanted: &[String]) -> Result<Present, db::E
     Ok(present)
 }
 
-/// Makes what is missing, and returns the tables that are without, with the reason. An error where nothing can be said:
-/// the connection is lost.
-pub async fn make(session: &Session, wanted: &[String]) -> Result<BTreeMap<String, String>, db::Error> {
-    let plan = plan(wanted, &look(session, wanted).await?);
+/// Creates what is missing, and returns the tables that are still without a trigger, with the reason. Fails only if the
+/// connection is lost.
+pub async fn create_missing(session: &Session, wanted: &[String]) -> Result<BTreeMap<String, String>, db::Error> {
+    let plan = plan(wanted, &look_up(session, wanted).await?);
     let mut faults = plan.faults;
     if plan.function {
         let function = format!(
             "CREATE OR REPLACE FUNCTION status.{NAME}() RETURNS trigger LANGUAGE plpgsql AS $towline${BODY}$towline$"
         );
-        if let Err(error) = alone(session, "make_function", &function).await {
-            lost(&error)?;
+        if let Err(error) = in_transaction(session, "make_function", &function).await {
+            fail_if_lost(&error)?;
             let reason = full_text(&error);
             faults.extend(plan.tables.iter().map(|table| (table.clone(), reason.clone())));
             return Ok(faults);
@@ -134,16 +135,16 @@ pub async fn make(session: &Session, wanted: &[String]) -> Result<BTreeMap<Strin
             "CREATE TRIGGER {NAME} AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table} \
              FOR EACH STATEMENT EXECUTE FUNCTION status.{NAME}()"
         );
-        if let Err(error) = alone(session, "make_trigger", &trigger).await {
-            lost(&error)?;
+        if let Err(error) = in_transaction(session, "make_trigger", &trigger).await {
+            fail_if_lost(&error)?;
             faults.insert(table, full_text(&error));
         }
     }
     Ok(faults)
 }
 
-/// Removes the triggers and their function, and returns the tables that had one. The function goes with all that calls
-/// it, since a trigger alone can only be dropped by its table's owner.
+/// Removes the triggers and their function. It drops the function with all triggers that call it, since only a table's
+/// owner could drop a single trigger.
 pub async fn remove(session: &Session) -> Result<Removed, db::Error> {
     const QUERY: &str = "look_for_triggers";
     let text = format!(
@@ -159,7 +160,7 @@ pub async fn remove(session: &Session) -> Result<Removed, db::Error> {
         removed.tables.extend(column::<Option<String>>(QUERY, &row, 0)?);
     }
     if removed.function {
-        alone(session, "remove_triggers", &format!("DROP FUNCTION IF EXISTS status.{NAME}() CASCADE")).await?;
+        in_transaction(session, "remove_triggers", &format!("DROP FUNCTION IF EXISTS status.{NAME}() CASCADE")).await?;
     }
     Ok(removed)
 }
@@ -182,7 +183,7 @@ pub struct Removed {
     pub tables: Vec<String>,
 }
 
-/// A line for each, for people.
+/// One line each, for the command line.
 impl fmt::Display for Removed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.function {
@@ -195,17 +196,17 @@ impl fmt::Display for Removed {
     }
 }
 
-/// A statement in a transaction of its own, and in turn with other replicas.
-async fn alone(session: &Session, query: &'static str, statement: &str) -> Result<(), db::Error> {
-    let outcome = session.run(query, &format!("BEGIN; {LOCK_TIMEOUT}; {IN_TURN}; {statement}; COMMIT")).await;
+/// Runs a statement in a transaction of its own, while no other replica does.
+async fn in_transaction(session: &Session, query: &'static str, statement: &str) -> Result<(), db::Error> {
+    let outcome = session.run(query, &format!("BEGIN; {LOCK_TIMEOUT}; {LOCK_REPLICAS}; {statement}; COMMIT")).await;
     if outcome.as_ref().is_err_and(|error| !error.is_unreachable()) {
         session.run(query, "ROLLBACK").await?;
     }
     outcome
 }
 
-/// Passes on that the connection is lost.
-fn lost(error: &db::Error) -> Result<(), db::Error> {
+/// Fails if the error means that the connection is lost.
+fn fail_if_lost(error: &db::Error) -> Result<(), db::Error> {
     if error.is_unreachable() { Err(error.clone()) } else { Ok(()) }
 }
 
@@ -221,7 +222,7 @@ mod tests {
     const GOOD: Trigger = Trigger { events: AFTER_STATEMENT, is_ours: true, disabled: false };
 
     #[test]
-    fn what_is_there_is_not_made_again() {
+    fn existing_triggers_are_not_created_again() {
         let wanted = ["status.compliance".to_owned(), "status.placements".to_owned()];
         let all = present(&[("status.compliance", Some(GOOD)), ("status.placements", Some(GOOD))]);
         assert_eq!(plan(&wanted, &all), Plan::default());
@@ -231,14 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_does_something_else_is_made_anew() {
+    fn a_function_with_another_body_is_replaced() {
         for body in [None, Some("BEGIN RETURN NULL; END".to_owned())] {
             assert!(plan(&[], &Present { body, ..Present::default() }).function);
         }
     }
 
     #[test]
-    fn what_is_in_the_way_is_named_and_left_alone() {
+    fn what_prevents_a_trigger_is_named_and_left_alone() {
         let cases = [
             (None, "there is no such table"),
             (Some(Trigger { is_ours: false, ..GOOD }), "another trigger"),
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn each_family_is_told_of_its_own_tables() {
+    fn each_table_has_the_families_that_read_it() {
         let all = tables(&StatusFamily::ALL);
         assert_eq!(all.len(), 10);
         assert_eq!(all["status.compliance"], [StatusFamily::Policies]);
