@@ -44,7 +44,8 @@ pub(super) fn command() -> JobCommand {
         let section = section(&config).cloned();
         Ok(Order::Task(async move { remove_triggers(section).await }.boxed()))
     };
-    JobCommand::new("status-sync", "Run status sync alone, configured by the environment", execute).after_help(VARIABLES)
+    JobCommand::new("status-sync", "Run status sync alone, configured by the environment", execute)
+        .after_help(VARIABLES)
 }
 
 /// `towline status-sync --remove-triggers`.

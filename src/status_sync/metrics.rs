@@ -44,10 +44,7 @@ pub(super) const ALL: &[Metric] = &[
         "Age of the oldest change that is not written yet, or of the statement that the database has not answered",
     ),
     Metric::gauge(STATUS_SYNC_WAITING, "Hub objects whose status is not written, by family and reason"),
-    Metric::counter(
-        STATUS_SYNC_CONTENDED_FIELDS_TOTAL,
-        "Corrections of fields that another field manager had changed",
-    ),
+    Metric::counter(STATUS_SYNC_CONTENDED_FIELDS_TOTAL, "Corrections of fields that another field manager had changed"),
     Metric::gauge(STATUS_SYNC_LISTENING, "1 while the listener listens for changes of the database, else 0"),
     Metric::gauge(STATUS_SYNC_MISSING_TRIGGERS, "Tables that send no notifications of changes"),
     Metric::counter(STATUS_SYNC_NOTIFICATIONS_TOTAL, "Notifications of changes that the database has sent"),

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use super::database::Listener;
-use super::poller::{FamilyReport, Poller, Shared};
+use super::poller::{FamilyReport, Poller, SectionContext};
 use super::standing::Standing;
 use crate::cluster::Identity;
 use crate::config::SectionName;
@@ -18,7 +18,7 @@ use crate::telemetry::{
 /// The report of status sync for the admin server.
 pub struct StatusSyncReport {
     name: SectionName,
-    shared: Arc<Shared>,
+    shared: Arc<SectionContext>,
     pollers: Vec<Arc<Poller>>,
     listener: Option<Arc<Listener>>,
 }
@@ -27,7 +27,7 @@ impl StatusSyncReport {
     /// The report of these pollers and of the listener, if there is one.
     pub fn new(
         name: SectionName,
-        shared: Arc<Shared>,
+        shared: Arc<SectionContext>,
         pollers: Vec<Arc<Poller>>,
         listener: Option<Arc<Listener>>,
     ) -> Self {

@@ -6,7 +6,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::config::{StatusFamily, StatusSyncConfig};
 use super::database::Listener;
-use super::poller::{KeyFollower, Poller, Shared};
+use super::poller::{KeyFollower, Poller, SectionContext};
 use super::report::StatusSyncReport;
 use super::rules::{family_spec, projection};
 use super::standing::HubStanding;
@@ -25,7 +25,7 @@ pub struct WiredStatusSync {
     pollers: Vec<(Arc<Poller>, KeyInbox<ObjectKey>)>,
     listener: Option<Arc<Listener>>,
     report: Arc<StatusSyncReport>,
-    shared: Arc<Shared>,
+    shared: Arc<SectionContext>,
 }
 
 /// Wires the pollers, their watches and the listener.
@@ -39,7 +39,7 @@ pub fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSy
     let database = Database::new(config.database.clone()).answering_within(config.statement_timeout);
     let standing =
         Arc::new(HubStanding::new(config.name.clone(), hub, keeper, database.clone(), config.families.clone()));
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(SectionContext {
         database,
         permits: Arc::new(Semaphore::new(config.max_in_flight.get())),
         interval: config.interval,

@@ -73,7 +73,11 @@ impl Listener {
     pub fn new(database: Database, counters: &[(StatusFamily, watch::Sender<u64>)]) -> Self {
         let families: Vec<StatusFamily> = counters.iter().map(|(family, _)| *family).collect();
         let of = |families: Vec<StatusFamily>| {
-            counters.iter().filter(|(family, _)| families.contains(family)).map(|(_, counter)| counter.clone()).collect()
+            counters
+                .iter()
+                .filter(|(family, _)| families.contains(family))
+                .map(|(_, counter)| counter.clone())
+                .collect()
         };
         let hints: BTreeMap<String, Vec<watch::Sender<u64>>> =
             triggers::tables(&families).into_iter().map(|(table, families)| (table, of(families))).collect();

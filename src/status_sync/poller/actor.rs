@@ -1,10 +1,9 @@
-//! The actor: when passes begin, and what happens between them.
+//! The actor: begins passes, and corrects edits of other writers between them.
 //!
-//! It wakes up by the clock, by keys from its watches, by notifications of the database, by an approval, and when it
-//! may become known whether the section may write to the hub. Its mailbox holds keys: equal keys merge, a full mailbox
-//! makes the watch wait, and it is read in every pause of a pass. Requests to the hub are tasks of its own. After a
-//! restart it knows nothing, and compares everything anew. When it is drained, it reads no further and finishes the
-//! writes under way.
+//! Five things wake it: the clock, keys from its watches, notifications of the database, an approval, and a change of the
+//! hub's standing. Its mailbox holds keys. Equal keys merge, and a full mailbox blocks the watch; so a pass takes keys
+//! whenever it waits. Requests to the hub run in tasks that belong to the actor. After a restart it compares everything
+//! again. When it is drained, it stops reading and finishes the writes in progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +12,12 @@ use futures::future::OptionFuture;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::context::{Context, Shared};
+use super::context::{FamilyContext, SectionContext};
 use super::family_report::FamilyReport;
-use super::hub_view::HubView;
+use super::hub_watches::HubWatches;
 use super::pass::{self, Stopped};
+use super::poller_state::{PassOutcome, PollerState};
 use super::reporter::Reporter;
-use super::state::{Ended, PollerState};
 use crate::actor::{Backoff, BoxError, KeyInbox, Scope};
 use crate::cluster::{Identity, ObjectKey, Watch};
 use crate::status_sync::config::StatusFamily;
@@ -32,20 +31,28 @@ pub(super) const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Durat
 /// How often the poller checks whether a list has ended, since nothing notifies it of that.
 const CHECK_EVERY: Duration = Duration::from_millis(200);
 
-/// A poller: what all its runs have in common.
+/// A poller, across the runs of its actor.
 pub struct Poller {
-    pub(super) context: Context,
+    pub(super) context: FamilyContext,
     /// Counts the notifications of the database.
     hints: watch::Sender<u64>,
 }
 
 impl Poller {
     /// A poller that is not started.
-    pub fn new(family: StatusFamily, shared: Arc<Shared>, target: Arc<Watch>, owner: Option<Arc<Watch>>) -> Self {
+    pub fn new(
+        family: StatusFamily,
+        shared: Arc<SectionContext>,
+        target: Arc<Watch>,
+        owner: Option<Arc<Watch>>,
+    ) -> Self {
         let spec = family_spec(family);
-        let hub = HubView { target, owner, fence: shared.fence.clone() };
+        let hub = HubWatches { target, owner, fence: shared.fence.clone() };
         let (statements, reporter) = (Statements::of(&spec), Reporter::new(family));
-        Self { context: Context { family, spec, statements, shared, hub, reporter }, hints: watch::Sender::new(0) }
+        Self {
+            context: FamilyContext { family, spec, statements, shared, hub, reporter },
+            hints: watch::Sender::new(0),
+        }
     }
 
     /// The family.
@@ -58,7 +65,7 @@ impl Poller {
         self.hints.clone()
     }
 
-    /// The watches that it decides from.
+    /// The watches whose caches it decides from.
     pub fn watches(&self) -> impl Iterator<Item = &Arc<Watch>> {
         self.context.hub.watches()
     }
@@ -80,11 +87,11 @@ impl Poller {
 
     /// Runs until it is drained.
     pub async fn run(self: Arc<Self>, scope: Scope, inbox: KeyInbox<ObjectKey>) -> Result<(), BoxError> {
-        let Context { family, shared, hub, reporter, .. } = &self.context;
+        let FamilyContext { family, shared, hub, reporter, .. } = &self.context;
         let _report = reporter.begin();
-        // Rows that an earlier run has seen prove nothing about the database that answers now.
+        // An earlier run may have seen rows of another database.
         shared.any_rows.send_replace(false);
-        let mut wakes = Wakes {
+        let mut wakes = WakeSources {
             approvals: shared.approvals.subscribe(),
             hints: self.hints.subscribe(),
             standing: shared.standing.changes(),
@@ -100,29 +107,29 @@ impl Poller {
             }
             scope.set_state("pass");
             let begun = Instant::now();
-            // A notification that arrives from here on may be too late for this pass.
+            // Change detection may miss a change whose notification arrives from here on.
             wakes.hints.mark_unchanged();
-            let outcome = pass::whole(&self.context, &scope, &mut state).await;
+            let outcome = pass::run(&self.context, &scope, &mut state).await;
             let ended = Instant::now();
             let mut pace = match outcome {
                 Ok(()) => {
                     failures = 0;
                     state.is_first_pass = false;
-                    state.ended = Ended::Complete;
+                    state.last_pass = PassOutcome::Complete;
                     let pace = Pace::after_pass(begun, ended, state.detection, shared.interval);
                     state.table.next_retry().map_or(pace, |at| pace.retried(ended, at))
                 }
                 Err(Stopped::Draining) => return Ok(()),
-                // It waits until the hub is known, and begins anew.
+                // The loop waits until the hub is identified, and begins another pass.
                 Err(Stopped::HubUnknown) => continue,
                 Err(Stopped::Held(objection)) => {
                     failures = 0;
-                    state.ended = Ended::Held;
+                    state.last_pass = PassOutcome::Held;
                     reporter.held(&objection);
                     Pace::after_pass(begun, ended, state.detection, shared.interval)
                 }
                 Err(Stopped::Failed(error)) => {
-                    state.ended = Ended::Failed;
+                    state.last_pass = PassOutcome::Failed;
                     reporter.failed(&error, failures);
                     shared.standing.cannot_compare(*family);
                     let delay = RETRY.next_delay(failures);
@@ -130,25 +137,31 @@ impl Poller {
                     Pace::after_failure(ended, delay)
                 }
             };
-            reporter.ended(&state, ended - begun);
-            scope.set_state(if state.ended == Ended::Held { "held" } else { "waiting" });
-            rest(&self.context, &scope, &mut state, &mut pace, &mut wakes).await;
+            reporter.pass_ended(&state, ended - begun);
+            scope.set_state(if state.last_pass == PassOutcome::Held { "held" } else { "waiting" });
+            wait_for_next_pass(&self.context, &scope, &mut state, &mut pace, &mut wakes).await;
         }
     }
 }
 
-/// What ends the rest between two passes.
-struct Wakes {
+/// The events that can end the wait for the next pass.
+struct WakeSources {
     approvals: watch::Receiver<u64>,
     hints: watch::Receiver<u64>,
     standing: watch::Receiver<u64>,
     identity: watch::Receiver<Identity>,
 }
 
-/// Waits until the next pass is due, or an approval, a change of the hub's standing or a drain ends the rest. Meanwhile
-/// it corrects what the watches show otherwise than applied. None of these interrupts a correction.
-async fn rest(context: &Context, scope: &Scope, state: &mut PollerState, pace: &mut Pace, wakes: &mut Wakes) {
-    let Context { family, shared, hub, reporter, .. } = context;
+/// Waits until the next pass is due, or until an approval, a change of the hub's standing or a drain ends the wait.
+/// Meanwhile it corrects objects that other writers have changed. No event interrupts a correction.
+async fn wait_for_next_pass(
+    context: &FamilyContext,
+    scope: &Scope,
+    state: &mut PollerState,
+    pace: &mut Pace,
+    wakes: &mut WakeSources,
+) {
+    let FamilyContext { family, shared, hub, reporter, .. } = context;
     let standing = || shared.standing.of(*family);
     let may_write = |state: &PollerState| state.can_decide(hub) && standing() == Standing::Clear;
     loop {
@@ -182,12 +195,12 @@ async fn rest(context: &Context, scope: &Scope, state: &mut PollerState, pace: &
             Some(()) = OptionFuture::from(requeue) => {}
             key = state.inbox.next() => {
                 let Some(key) = key else { return };
-                state.note(&key, hub);
+                state.record_change(&key, hub);
             }
         }
         tokio::time::sleep(GATHER).await;
         while let Some(key) = state.inbox.try_next() {
-            state.note(&key, hub);
+            state.record_change(&key, hub);
         }
         if !may_write(state) {
             hub.become_current();
@@ -197,7 +210,7 @@ async fn rest(context: &Context, scope: &Scope, state: &mut PollerState, pace: &
         if requeued.is_empty() {
             continue;
         }
-        let outcome = pass::look_again(context, scope, state, &requeued).await;
+        let outcome = pass::recheck(context, scope, state, &requeued).await;
         let ended = Instant::now();
         let retry = match outcome {
             Ok(needs_pass) => {
@@ -213,14 +226,14 @@ async fn rest(context: &Context, scope: &Scope, state: &mut PollerState, pace: &
             }
         };
         *pace = retry.map_or(*pace, |at| pace.retried(ended, at));
-        reporter.show(state);
+        reporter.update(state);
     }
 }
 
-/// Waits until the cluster answers, its identity has been read, and the kinds have been listed: incomplete caches prove
-/// nothing.
-pub(super) async fn wait_until_ready(context: &Context, scope: &Scope, state: &mut PollerState) {
-    let Context { family, shared, hub, reporter, .. } = context;
+/// Waits until the cluster answers, its identity has been read, and the kinds have been listed. An object that is missing
+/// from an incomplete cache may exist.
+pub(super) async fn wait_until_ready(context: &FamilyContext, scope: &Scope, state: &mut PollerState) {
+    let FamilyContext { family, shared, hub, reporter, .. } = context;
     let mut standing = shared.standing.changes();
     let mut identity = shared.standing.identities();
     while !state.can_decide(hub) || shared.standing.standing() == Standing::Unread {
@@ -239,8 +252,8 @@ pub(super) async fn wait_until_ready(context: &Context, scope: &Scope, state: &m
             _ = standing.changed() => {}
             _ = identity.changed() => {}
             Some(_) = OptionFuture::from(owner_listed.as_mut().map(watch::Receiver::changed)) => {}
-            // The keys are recorded after the next pass, which does not look at objects that no row needs any more.
-            key = state.inbox.next() => state.noted.extend(key),
+            // The next pass does not cover objects that no row needs any more, so the keys are recorded after it.
+            key = state.inbox.next() => state.changed_keys.extend(key),
             () = tokio::time::sleep(CHECK_EVERY) => {}
         }
     }

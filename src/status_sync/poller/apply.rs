@@ -1,7 +1,7 @@
-//! Compares hub objects with the caches, and writes the differences.
+//! Compares desired fields with the objects in the caches, and writes the differences.
 //!
-//! The writes are tasks, each under a permit that all families share. Their outcomes are recorded in the table before
-//! the object is compared again.
+//! The writes of each hub object are one task. A semaphore that all families share limits the tasks. Their outcomes are
+//! recorded in the table before the object is compared again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::conflict_report::ConflictReport;
-use super::context::Context;
+use super::context::FamilyContext;
 use super::owned_index::OwnedIndex;
-use super::state::PollerState;
+use super::poller_state::PollerState;
 use super::write::{self, Written};
 use crate::actor::Scope;
 use crate::cluster::{Kind, Object, ObjectKey, Retry};
@@ -23,8 +23,8 @@ use crate::status_sync::rules::families::Fields;
 use crate::status_sync::rules::plan::{self, Change, Observed, Planned};
 use crate::status_sync::rules::{Digest, Fingerprint, Home, RowId, Shape};
 
-/// How often the report is brought up to date during a long pass. Each time looks at every entry.
-const SHOW_EVERY: Duration = Duration::from_secs(1);
+/// How often the report is updated during a long pass. Each update iterates over the whole table.
+const UPDATE_EVERY: Duration = Duration::from_secs(1);
 
 /// The outcome of one hub object's writes.
 struct Outcome {
@@ -33,7 +33,7 @@ struct Outcome {
     /// UID of the hub object.
     hub_object: Arc<str>,
     parts: Vec<(ObjectKey, Digest)>,
-    /// UIDs of the objects that were to be deleted.
+    /// UIDs of the objects that the plan deletes.
     deleted: Vec<Arc<str>>,
     waiting: Option<plan::Waiting>,
     blockers: Vec<(ObjectKey, Arc<str>)>,
@@ -41,26 +41,26 @@ struct Outcome {
     written: Vec<Written>,
 }
 
-/// The writes of a pass, or of a look between passes.
+/// The writes of a pass, or of a recheck between passes.
 pub(super) struct Apply<'p> {
-    context: &'p Context,
+    context: &'p FamilyContext,
     scope: &'p Scope,
     /// The state of the run.
     pub(super) state: &'p mut PollerState,
     tasks: JoinSet<Outcome>,
     owned: OwnedIndex,
-    /// When the report was last brought up to date.
-    shown: Instant,
+    /// When the report was last updated.
+    updated: Instant,
 }
 
 impl<'p> Apply<'p> {
-    /// Nothing has been written yet.
-    pub(super) fn new(context: &'p Context, scope: &'p Scope, state: &'p mut PollerState) -> Self {
-        Self { context, scope, state, tasks: JoinSet::new(), owned: OwnedIndex::default(), shown: Instant::now() }
+    /// Begins without any write.
+    pub(super) fn new(context: &'p FamilyContext, scope: &'p Scope, state: &'p mut PollerState) -> Self {
+        Self { context, scope, state, tasks: JoinSet::new(), owned: OwnedIndex::default(), updated: Instant::now() }
     }
 
-    /// Applies that these rows have no rows of `status`. What would be cleared or deleted has to pass the guard;
-    /// `counts` says whether the pass can be one of those that agree.
+    /// Clears or deletes the objects of rows of `spec` without rows of `status`, as far as the guard admits it. `counts`
+    /// says whether this pass counts among those that have to agree on a held clearing.
     pub(super) async fn clear(&mut self, ids: Vec<RowId>, counts: bool) {
         let mut candidates = Vec::new();
         for id in ids {
@@ -95,7 +95,7 @@ impl<'p> Apply<'p> {
         self.carry_out(id, fingerprint, planned).await;
     }
 
-    /// Compares the desired fields with what the caches show now.
+    /// Compares the desired fields with the objects in the caches.
     fn plan(&mut self, id: RowId, desired: Vec<Fields>) -> Option<Planned> {
         let entry = self.state.table.get(id)?;
         let targets = self.context.hub.targets();
@@ -105,8 +105,8 @@ impl<'p> Apply<'p> {
         if let (Shape::Numbered | Shape::Named, Some(live)) = (spec.shape, &hub_object) {
             let indexed = self.owned.owned_by(live, |namespace| targets.in_namespace(namespace)).iter().cloned();
             let wanted = (0..desired.len()).map(|index| plan::part_name(spec.shape, &entry.key, index));
-            let held = indexed.chain(wanted).filter_map(|key| Some((key.clone(), targets.get(&key)?)));
-            owned.extend(held.filter(|(_, held)| !entry.has_deleted(&held.uid)));
+            let cached = indexed.chain(wanted).filter_map(|key| Some((key.clone(), targets.get(&key)?)));
+            owned.extend(cached.filter(|(_, object)| !entry.has_deleted(&object.uid)));
         }
         let server_result = |key: &ObjectKey, desired| entry.server_result(targets, key, desired);
         let outdated = |key: &ObjectKey, desired| entry.is_outdated(targets, key, desired);
@@ -114,7 +114,7 @@ impl<'p> Apply<'p> {
         Some(plan::next(spec, &entry.key, desired, &observed))
     }
 
-    /// Carries out a plan: in a task under a permit, unless there is nothing to write.
+    /// Carries out a plan. If there is something to write, a task with a permit does so.
     async fn carry_out(&mut self, id: RowId, fingerprint: Fingerprint, planned: Planned) {
         let context = self.context;
         let Some(entry) = self.state.table.get(id) else { return };
@@ -156,7 +156,8 @@ impl<'p> Apply<'p> {
         });
     }
 
-    /// Waits for a permit. Meanwhile it records outcomes and takes keys. `None` if the poller drains.
+    /// Waits for a permit. Meanwhile it records outcomes and takes keys from the mailbox. Returns `None` if the poller is
+    /// drained.
     async fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
         let mut permit = std::pin::pin!(Arc::clone(&self.context.shared.permits).acquire_owned());
         loop {
@@ -169,7 +170,7 @@ impl<'p> Apply<'p> {
                         self.record(outcome);
                     }
                 }
-                key = self.state.inbox.next() => self.state.noted.extend(key),
+                key = self.state.inbox.next() => self.state.changed_keys.extend(key),
             }
         }
     }
@@ -194,7 +195,7 @@ impl<'p> Apply<'p> {
         })
     }
 
-    /// Waits for the writes under way, and records the keys that arrived meanwhile.
+    /// Waits for the writes in progress, and then records the keys that have arrived since the last time.
     pub(super) async fn finish(mut self) {
         while !self.tasks.is_empty() {
             tokio::select! {
@@ -204,11 +205,11 @@ impl<'p> Apply<'p> {
                         self.record(outcome);
                     }
                 }
-                key = self.state.inbox.next() => self.state.noted.extend(key),
+                key = self.state.inbox.next() => self.state.changed_keys.extend(key),
             }
         }
-        for key in std::mem::take(&mut self.state.noted) {
-            self.state.note(&key, &self.context.hub);
+        for key in std::mem::take(&mut self.state.changed_keys) {
+            self.state.record_change(&key, &self.context.hub);
         }
     }
 
@@ -243,9 +244,9 @@ impl<'p> Apply<'p> {
         if has_corrected {
             reporter.corrected();
         }
-        if now.saturating_duration_since(self.shown) >= SHOW_EVERY {
-            self.shown = now;
-            reporter.show(self.state);
+        if now.saturating_duration_since(self.updated) >= UPDATE_EVERY {
+            self.updated = now;
+            reporter.update(self.state);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reports another writer that keeps editing our fields: once for an object, in the log, the report and an Event.
+//! Reports another writer that keeps editing our fields: once per object, in the log, in the report and as an Event.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ pub(super) struct ConflictReport {
     pub(super) family: StatusFamily,
     pub(super) cluster: Cluster,
     pub(super) kind: Arc<Kind>,
-    /// The subresource with our fields: `status`, or empty.
+    /// The subresource that has our fields: `status`, or empty.
     pub(super) subresource: &'static str,
     pub(super) object: ObjectKey,
     pub(super) report: watch::Sender<FamilyReport>,
 }
 
 impl ConflictReport {
-    /// Looks up the other writer, and reports it. Failures are not retried, since the writes are counted anyway. To be
-    /// called before our write corrects the fields, because the write removes the other writer from `managedFields`.
+    /// Looks up the other writer, and reports it. Failures are not retried, since the corrections are counted anyway. Must
+    /// be called before our write corrects the fields, because that removes the other writer from `managedFields`.
     pub(super) async fn send(self) {
         let Some(session) = self.cluster.session() else { return };
         let client = session.connection.client();

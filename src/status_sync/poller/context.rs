@@ -1,11 +1,12 @@
-//! What a poller works with in each of its runs. None of it belongs to a run.
+//! The parts that a poller works with in every run: those of the section, and those of its family. The state of a run is
+//! in `poller_state`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 
-use super::hub_view::HubView;
+use super::hub_watches::HubWatches;
 use super::reporter::Reporter;
 use crate::cluster::Fence;
 use crate::db::Database;
@@ -15,37 +16,38 @@ use crate::status_sync::rules::FamilySpec;
 use crate::status_sync::standing::HubStanding;
 use crate::telemetry::NotReady;
 
-/// What the pollers of a section share.
-pub struct Shared {
+/// The parts that all pollers of a section share.
+pub struct SectionContext {
     /// The database.
     pub database: Database,
-    /// Limits the writes of all families. A waiting family gets the next permit.
+    /// Limits the concurrent writes of all families. Permits are granted in the order of the requests, so no family
+    /// starves another.
     pub permits: Arc<Semaphore>,
     /// Time between the beginnings of two passes.
     pub interval: Duration,
-    /// The only namespace that is synced; empty for all.
+    /// The only namespace that is synced; empty for all namespaces.
     pub namespace: String,
-    /// Whether any family has seen a row of `status`. If none has, the database may be one that is being filled.
+    /// Whether any family has seen a row of `status`. If none has, the database may be about to be filled.
     pub any_rows: watch::Sender<bool>,
-    /// Counts the approvals.
+    /// Counts the operator's approvals of held clearings.
     pub approvals: watch::Sender<u64>,
-    /// Where the section is elected: nothing is written or listed while this fence is closed.
+    /// The fence of the section's Lease, with leader election. Nothing is written or listed while it is closed.
     pub fence: Option<Fence>,
     /// Whether the section may write to this hub.
     pub standing: Arc<HubStanding>,
 }
 
-/// What one poller works with.
-pub(super) struct Context {
+/// The parts of one family's poller.
+pub(super) struct FamilyContext {
     pub(super) family: StatusFamily,
     pub(super) spec: FamilySpec,
     pub(super) statements: Statements,
-    pub(super) shared: Arc<Shared>,
-    pub(super) hub: HubView,
+    pub(super) shared: Arc<SectionContext>,
+    pub(super) hub: HubWatches,
     pub(super) reporter: Reporter,
 }
 
-impl Context {
+impl FamilyContext {
     /// Why no pass can begin.
     pub(super) fn not_ready_because(&self) -> Option<NotReady> {
         let unread = || self.shared.standing.unread_because();

@@ -1,4 +1,4 @@
-//! The report of a family.
+//! The report of a family for `/status` and the metrics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::cluster::ObjectKey;
 use crate::status_sync::rules::Sample;
 
-/// The report ignores a wait for the database that is shorter than this.
+/// Shorter waits for the database are usual, and do not count for the freshness.
 const USUAL_ANSWER: Duration = Duration::from_secs(5);
 
 /// What operators see of a family.
@@ -22,7 +22,7 @@ pub struct FamilyReport {
     pub objects: usize,
     /// Writes so far.
     pub written: u64,
-    /// Rows of `spec` whose status is not written, by the reason.
+    /// Rows of `spec` whose status is not written, by reason.
     pub waiting: BTreeMap<&'static str, usize>,
     /// Rows that could not be read in the last pass, or not completely.
     pub bad_rows: usize,
@@ -40,11 +40,11 @@ pub struct FamilyReport {
     pub last_pass: Option<Duration>,
     /// Since when the oldest unwritten change has been known.
     pub oldest_pending: Option<Instant>,
-    /// Since when the database has not answered, over any number of statements.
+    /// Since when the poller has waited for the database, across statements that failed.
     pub unanswered_since: Option<Instant>,
-    /// How many objects' clearing is held.
+    /// For how many objects clearing is held.
     pub mass_clear_held: Option<usize>,
-    /// Which they are.
+    /// These objects.
     pub held: Arc<[ObjectKey]>,
     /// Kind and text of the error that ended the last pass.
     pub failure: Option<(&'static str, String)>,

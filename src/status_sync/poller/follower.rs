@@ -1,4 +1,4 @@
-//! Sends a poller the keys that a watch shows.
+//! Sends the keys that a watch shows to a poller.
 
 use futures::future::BoxFuture;
 
@@ -31,8 +31,8 @@ impl Follower for KeyFollower {
 
     fn listed<'a>(&'a self, _watch: &'a Watch, first: bool, vanished: Vec<ObjectKey>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            // The poller begins with a pass after a first list. Later lists report each changed object through
-            // `changed`, and each object that has vanished here.
+            // After a first list the poller begins with a pass anyway. A later list calls `changed` for each changed object,
+            // so only the objects that have vanished are left.
             if !first {
                 for key in vanished {
                     self.request(key).await;

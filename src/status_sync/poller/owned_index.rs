@@ -7,9 +7,8 @@ use crate::cluster::{Object, ObjectKey};
 
 /// The objects of a cache by the UID of their controlling owner, namespace by namespace.
 ///
-/// A namespace is indexed when it is first asked for, and only once: a scan for each hub object would cost the square
-/// of their number. Namespaces that nobody asks for are not indexed, since a look between passes is at few objects. The
-/// index does not follow the cache: a watch reports later objects to [`Table::note`](super::table::Table::note), which
+/// A namespace is indexed when it is first needed, and only once: a scan for each hub object would be quadratic. Other
+/// namespaces are not indexed, since a recheck between passes concerns few objects. The index does not follow the cache: a watch reports later objects to [`Table::record_change`](super::table::Table::record_change), which
 /// requeues their owner.
 #[derive(Debug, Default)]
 pub(super) struct OwnedIndex(HashMap<Arc<str>, ByOwner>);
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_listed_once_and_only_where_somebody_asks() {
+    fn a_namespace_is_listed_once_and_only_if_it_is_needed() {
         let objects =
             [object("n", "a-1", "a", true), object("m", "b-1", "b", true), object("unasked", "c-1", "c", true)];
         let (mut index, mut listed) = (OwnedIndex::default(), Vec::new());

@@ -6,8 +6,8 @@ use futures::FutureExt;
 use tokio::time::Instant;
 
 use super::apply::Apply;
-use super::context::Context;
-use super::state::PollerState;
+use super::context::FamilyContext;
+use super::poller_state::PollerState;
 use crate::actor::Scope;
 use crate::db;
 use crate::status_sync::database::{Detected, Detection, Reading, StatusRows};
@@ -17,13 +17,13 @@ use crate::status_sync::standing::{Objection, Standing};
 /// Why a pass ended early.
 #[derive(Debug)]
 pub(super) enum Stopped {
-    /// The poller drains.
+    /// The poller is being drained.
     Draining,
-    /// It has become unknown which cluster the hub is.
+    /// The hub may have become another cluster, which has to be identified first.
     HubUnknown,
     /// The section may not write to this hub.
     Held(Objection),
-    /// The database has not returned everything.
+    /// The database did not return everything.
     Failed(db::Error),
 }
 
@@ -33,8 +33,8 @@ impl From<db::Error> for Stopped {
     }
 }
 
-/// Makes a whole pass.
-pub(super) async fn whole(context: &Context, scope: &Scope, state: &mut PollerState) -> Result<(), Stopped> {
+/// Runs one pass over all rows.
+pub(super) async fn run(context: &FamilyContext, scope: &Scope, state: &mut PollerState) -> Result<(), Stopped> {
     let shared = &context.shared;
     let begun = Instant::now();
     let Detected { found, rows, bad } = detect(context, scope, state).await?;
@@ -45,14 +45,14 @@ pub(super) async fn whole(context: &Context, scope: &Scope, state: &mut PollerSt
     }
     state.table.update(found, now);
     context.reporter.detected(rows);
-    until_decided(context, scope, state).await?;
+    wait_for_standing(context, scope, state).await?;
     let now = Instant::now();
     let counts = state.counts(begun, shared.interval);
-    // A database without any row may be one that is being filled: the first pass over it clears nothing.
+    // A database without any row may be about to be filled, so the first pass over it clears nothing.
     let may_clear = !(state.is_first_pass && rows == 0 && !*shared.any_rows.borrow());
     let names = state.table.names();
     let due = state.table.due(names, context.hub.hub_objects(), context.hub.targets(), now, shared.interval);
-    context.reporter.show(state);
+    context.reporter.update(state);
     let mut apply = Apply::new(context, scope, state);
     if may_clear {
         apply.clear(due.without_rows, counts).await;
@@ -62,10 +62,10 @@ pub(super) async fn whole(context: &Context, scope: &Scope, state: &mut PollerSt
     Ok(())
 }
 
-/// Compares some rows again between passes. It clears nothing, since only a whole pass knows how much would be cleared.
-/// Returns whether a whole pass is needed.
-pub(super) async fn look_again(
-    context: &Context,
+/// Compares some rows again between passes. It clears nothing, since only a pass knows how many objects would be cleared
+/// in total. Returns whether a pass is needed for that.
+pub(super) async fn recheck(
+    context: &FamilyContext,
     scope: &Scope,
     state: &mut PollerState,
     ids: &HashSet<RowId>,
@@ -77,28 +77,28 @@ pub(super) async fn look_again(
     Ok(!due.without_rows.is_empty())
 }
 
-/// Detects what has changed. The result is complete, or an error.
-async fn detect(context: &Context, scope: &Scope, state: &mut PollerState) -> Result<Detected, Stopped> {
+/// Detects changes of all rows. Fails if the result is not complete.
+async fn detect(context: &FamilyContext, scope: &Scope, state: &mut PollerState) -> Result<Detected, Stopped> {
     let shared = &context.shared;
     let started = Detection::start(&shared.database, context.family, &context.statements, &shared.namespace);
-    let mut detection = answer(context, scope, state, started).await?;
-    while answer(context, scope, state, detection.next()).await? {}
+    let mut detection = wait_for_database(context, scope, state, started).await?;
+    while wait_for_database(context, scope, state, detection.next()).await? {}
     Ok(detection.finish())
 }
 
-/// Waits until it is known whether the hub is the same cluster as before. Where its identity is not enough, every
+/// Waits until it is decided whether the section may write to its hub. If the hub's identity does not decide that, every
 /// family compares its rows before any of them writes.
-async fn until_decided(context: &Context, scope: &Scope, state: &mut PollerState) -> Result<(), Stopped> {
+async fn wait_for_standing(context: &FamilyContext, scope: &Scope, state: &mut PollerState) -> Result<(), Stopped> {
     let standing = &context.shared.standing;
     let mut changes = standing.changes();
     let mut identities = standing.identities();
     if standing.asks_for_rows() {
-        // A cache that is older than the doubt would agree with the rows in any case.
+        // A cache from before the doubt may still show the earlier cluster, and would agree with the rows.
         if !state.can_decide(&context.hub) {
             return Err(Stopped::HubUnknown);
         }
         standing.compared(context.family, state.table.compare(context.hub.hub_objects()));
-        context.reporter.show(state);
+        context.reporter.update(state);
     }
     loop {
         match standing.of(context.family) {
@@ -111,24 +111,29 @@ async fn until_decided(context: &Context, scope: &Scope, state: &mut PollerState
             () = scope.draining() => return Err(Stopped::Draining),
             _ = changes.changed() => {}
             _ = identities.changed() => {}
-            key = state.inbox.next() => state.noted.extend(key),
+            key = state.inbox.next() => state.changed_keys.extend(key),
         }
     }
 }
 
 /// Reads the rows of these objects, and applies each object as soon as its last row has been read. An object whose rows
-/// were not read completely is left alone. However the reading ends, the writes under way are finished and recorded.
-async fn read(context: &Context, scope: &Scope, mut apply: Apply<'_>, ids: Vec<RowId>) -> Result<(), Stopped> {
+/// were not read completely is left alone. Even if reading fails, the writes in progress are finished and recorded.
+async fn read(context: &FamilyContext, scope: &Scope, mut apply: Apply<'_>, ids: Vec<RowId>) -> Result<(), Stopped> {
     let read = if ids.is_empty() { Ok(()) } else { read_into(context, scope, &mut apply, &ids).await };
     apply.finish().await;
     read
 }
 
-async fn read_into(context: &Context, scope: &Scope, apply: &mut Apply<'_>, ids: &[RowId]) -> Result<(), Stopped> {
+async fn read_into(
+    context: &FamilyContext,
+    scope: &Scope,
+    apply: &mut Apply<'_>,
+    ids: &[RowId],
+) -> Result<(), Stopped> {
     let started = StatusRows::start(&context.shared.database, context.family, &context.statements, ids);
-    let mut rows = answer(context, scope, apply.state, started).await?;
+    let mut rows = wait_for_database(context, scope, apply.state, started).await?;
     loop {
-        let reading = answer(context, scope, apply.state, rows.next()).await?;
+        let reading = wait_for_database(context, scope, apply.state, rows.next()).await?;
         if let Reading::End(last) = reading {
             if let Some(rolled_up) = last {
                 apply.object(rolled_up).await;
@@ -144,15 +149,16 @@ async fn read_into(context: &Context, scope: &Scope, apply: &mut Apply<'_>, ids:
     }
 }
 
-/// Waits for the database, unless the poller drains. Meanwhile it takes keys, so that no watch has to wait for a pass.
-async fn answer<T>(
-    context: &Context,
+/// Waits for the database until the poller is drained. Meanwhile it takes keys from the mailbox, since a full mailbox
+/// would block the watches.
+async fn wait_for_database<T>(
+    context: &FamilyContext,
     scope: &Scope,
     state: &mut PollerState,
     asked: impl Future<Output = Result<T, db::Error>>,
 ) -> Result<T, Stopped> {
     let mut asked = std::pin::pin!(asked);
-    // Most rows have arrived already.
+    // Most rows have arrived already: the report need not be updated for them.
     if let Some(answer) = asked.as_mut().now_or_never() {
         return Ok(answer?);
     }
@@ -166,7 +172,7 @@ async fn answer<T>(
                 return Ok(answer);
             }
             () = scope.draining() => return Err(Stopped::Draining),
-            key = state.inbox.next() => state.noted.extend(key),
+            key = state.inbox.next() => state.changed_keys.extend(key),
         }
     }
 }

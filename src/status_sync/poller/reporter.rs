@@ -1,4 +1,4 @@
-//! What a poller reports: the family's report, its metrics, and its lines in the log.
+//! Everything that a poller reports: the family's report, its metrics, and log messages.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::family_report::FamilyReport;
-use super::state::{Ended, PollerState};
+use super::poller_state::{PassOutcome, PollerState};
 use super::write::Written;
 use crate::cluster::{Error as ClusterError, Retry, Verb, full_text};
 use crate::db;
@@ -47,33 +47,33 @@ impl Reporter {
         self.metrics.set_waiting(|reason| report.waiting.get(reason).copied().unwrap_or_default());
     }
 
-    /// Begins the report of a run, which ends with the guard.
+    /// Begins the report of a run. Dropping the returned value ends it.
     pub(super) fn begin(&self) -> RunReport<'_> {
         self.report.send_replace(FamilyReport::default());
         RunReport(&self.report)
     }
 
-    /// Why no pass can begin; `None` if one can.
+    /// Reports why no pass can begin; `None` if one can.
     pub(super) fn waits_for(&self, reason: Option<String>) {
         self.report.send_modify(|report| report.waits_for = reason);
     }
 
-    /// The poller waits for the database. A wait that has been reported already goes on.
+    /// Reports that the poller waits for the database, unless it has reported that already.
     pub(super) fn unanswered(&self) {
         self.report.send_modify(|report| _ = report.unanswered_since.get_or_insert_with(Instant::now));
     }
 
-    /// The database has answered.
+    /// Reports that the database has answered.
     pub(super) fn answered(&self) {
         self.report.send_modify(|report| report.unanswered_since = None);
     }
 
-    /// Change detection has found so many rows of `status`.
+    /// Reports how many rows of `status` change detection has found.
     pub(super) fn detected(&self, rows: i64) {
         self.report.send_modify(|report| report.rows = rows);
     }
 
-    /// A pass has found these bad rows.
+    /// Reports the bad rows that a pass has found.
     pub(super) fn bad_rows(&self, bad: Sample) {
         self.report.send_modify(|report| {
             report.bad_rows = bad.count;
@@ -81,7 +81,7 @@ impl Reporter {
         });
     }
 
-    /// A pass failed, after `failures` others in a row.
+    /// Reports a failed pass, after `failures` others in a row.
     pub(super) fn failed(&self, error: &db::Error, failures: u32) {
         let (kind, text) = (error.kind(), full_text(error));
         if failures == 0 {
@@ -93,7 +93,7 @@ impl Reporter {
         self.report.send_modify(|report| report.failure = Some((kind, text)));
     }
 
-    /// A pass has compared everything, and may not write.
+    /// Reports that a pass ended early, because the section may not write to its hub.
     pub(super) fn held(&self, objection: &Objection) {
         let reason = format!("the section is held: {objection}");
         self.report.send_modify(|report| {
@@ -102,10 +102,10 @@ impl Reporter {
         });
     }
 
-    /// A pass has ended.
-    pub(super) fn ended(&self, state: &PollerState, took: Duration) {
-        self.show(state);
-        if state.ended == Ended::Complete {
+    /// Reports that a pass has ended.
+    pub(super) fn pass_ended(&self, state: &PollerState, took: Duration) {
+        self.update(state);
+        if state.last_pass == PassOutcome::Complete {
             self.metrics.pass(took);
             self.report.send_modify(|report| {
                 report.last_pass = Some(took);
@@ -115,8 +115,8 @@ impl Reporter {
         }
     }
 
-    /// Brings the report up to date with the table.
-    pub(super) fn show(&self, state: &PollerState) {
+    /// Updates the report from the table.
+    pub(super) fn update(&self, state: &PollerState) {
         let table = &state.table;
         let waiting = table.waiting();
         let foreign = table.foreign();
@@ -138,7 +138,7 @@ impl Reporter {
         });
     }
 
-    /// The writes of a hub object have ended.
+    /// Reports the writes of a hub object.
     pub(super) fn written(&self, written: &[Written]) {
         for write in written {
             self.metrics.written(outcome_of(write));
@@ -149,7 +149,7 @@ impl Reporter {
         }
     }
 
-    /// A write failed.
+    /// Reports a failed write.
     pub(super) fn write_failed(&self, write: &Written, error: &ClusterError) {
         let family = self.family.as_str();
         if error.is_unreachable() || matches!(error.retry(), Retry::Reread) {
@@ -161,7 +161,7 @@ impl Reporter {
         self.report.send_modify(|report| report.write_failure = Some((error.kind(), text)));
     }
 
-    /// A write has corrected an edit of another writer.
+    /// Reports that a write has corrected an edit of another writer.
     pub(super) fn corrected(&self) {
         self.metrics.contended_field();
         self.report.send_modify(|report| report.corrected += 1);
@@ -177,8 +177,8 @@ fn outcome_of(write: &Written) -> WriteOutcome {
     }
 }
 
-/// Clears the report when a run ends, however it ends. A poller that does not run has made no pass, and no change of it
-/// grows old.
+/// Clears the report when a run ends, however it ends. Otherwise the age of an unwritten change would grow in a replica
+/// that no longer runs the section.
 pub(super) struct RunReport<'r>(&'r watch::Sender<FamilyReport>);
 
 impl Drop for RunReport<'_> {

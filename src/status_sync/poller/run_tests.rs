@@ -10,9 +10,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::actor::wait_until_ready;
-use super::pass::look_again;
-use super::state::PollerState;
-use super::{FamilyReport, KeyFollower, Poller, Shared};
+use super::pass::recheck;
+use super::poller_state::PollerState;
+use super::{FamilyReport, KeyFollower, Poller, SectionContext};
 use crate::actor::{Scope, key_mailbox};
 use crate::cluster::watch::scripted::Script;
 use crate::cluster::{Cluster, ObjectKey, Watch, WatchId, WatchSpec};
@@ -42,7 +42,7 @@ pub(super) fn poller_of(port: u16, interval: Duration) -> (Arc<Poller>, Script) 
     let url = format!("postgres://u:p@127.0.0.1:{port}/d?sslmode=disable").parse().expect("a URL");
     let database = Database::new(DatabaseSource::Url(Box::new(url)));
     let standing = standing_of(&cluster, database.clone());
-    let shared = Shared {
+    let shared = SectionContext {
         database,
         permits: Arc::new(Semaphore::new(1)),
         interval,
@@ -104,7 +104,7 @@ async fn a_watch_that_was_resumed_after_a_lost_connection_is_listed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_shows_while_no_pass_can_begin_is_kept_and_noted_after_the_next_work() {
+async fn keys_that_arrive_while_no_pass_can_begin_are_recorded_after_the_next_recheck() {
     let (poller, _script) = poller();
     let (mailbox, inbox) = key_mailbox(1);
     let mut state = PollerState::new(inbox, Vec::new());
@@ -135,16 +135,16 @@ async fn what_shows_while_no_pass_can_begin_is_kept_and_noted_after_the_next_wor
     };
     let both = async { tokio::join!(wait_until_ready(&poller.context, &scope, &mut state), show) };
     tokio::time::timeout(WITHIN, both).await.expect("the list ends the waiting");
-    assert_eq!(state.noted, HashSet::from(shown));
+    assert_eq!(state.changed_keys, HashSet::from(shown));
     assert_eq!(state.table.next_requeue(now, Duration::ZERO), None, "nothing was decided meanwhile");
-    look_again(&poller.context, &scope, &mut state, &HashSet::new()).await.expect("nothing to ask the database for");
-    assert!(state.noted.is_empty(), "{:?}", state.noted);
+    recheck(&poller.context, &scope, &mut state, &HashSet::new()).await.expect("nothing to ask the database for");
+    assert!(state.changed_keys.is_empty(), "{:?}", state.changed_keys);
     let requeued = state.table.take_requeued(Instant::now(), Duration::ZERO);
     assert_eq!(requeued, HashSet::from([RowId(1), RowId(3)]), "those that wait for what has appeared");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_reported_and_known_of_the_database_begins_and_ends_with_a_run() {
+async fn the_report_and_the_memory_of_rows_begin_and_end_with_a_run() {
     let (poller, _script) = poller();
     let of_before = |report: &mut FamilyReport| {
         report.passes = 3;
@@ -163,7 +163,7 @@ async fn what_is_reported_and_known_of_the_database_begins_and_ends_with_a_run()
 }
 
 #[tokio::test]
-async fn a_drain_is_heard_while_the_database_says_nothing() {
+async fn a_drain_ends_the_wait_for_a_silent_database() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let (poller, _script) = poller_of(listener.local_addr().expect("an address").port(), Duration::from_secs(5));
     let (scope, drain) = Scope::standalone("poller");
@@ -175,5 +175,5 @@ async fn a_drain_is_heard_while_the_database_says_nothing() {
     drain.cancel();
     // The paused clock advances only when all tasks wait, here for the database.
     let ended = tokio::time::timeout(Duration::from_millis(1), running).await;
-    ended.expect("the drain was not heard").expect("no panic");
+    ended.expect("the drain did not end the wait").expect("no panic");
 }

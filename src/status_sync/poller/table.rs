@@ -1,19 +1,18 @@
-//! What a poller remembers of its family: one entry for each row of `spec`, of a few hundred bytes. Rows of `status`
-//! are not kept.
+//! The state of a family: one entry of a few hundred bytes for each row of `spec`. Rows of `status` are not kept.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::entry::Entry;
+use super::row_state::RowState;
 use crate::cluster::{ObjectKey, Store};
 use crate::status_sync::database::Found;
 use crate::status_sync::rules::plan::{Waiting, matching_row};
 use crate::status_sync::rules::same_hub::Compared;
 use crate::status_sync::rules::{RowId, Sample};
 
-/// The rows that are to be compared and written now.
+/// The rows that have to be compared and written now.
 pub(super) struct Due {
     /// Those without rows of `status`.
     pub(super) without_rows: Vec<RowId>,
@@ -24,10 +23,10 @@ pub(super) struct Due {
 /// The entries of a family.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    entries: HashMap<RowId, Entry>,
+    entries: HashMap<RowId, RowState>,
     by_name: HashMap<ObjectKey, Vec<RowId>>,
     by_part: HashMap<ObjectKey, RowId>,
-    /// The rows that the caches show otherwise than applied. They are compared again between passes.
+    /// Rows whose objects in the caches differ from what was applied. They are compared again between passes.
     requeue_set: HashSet<RowId>,
 }
 
@@ -44,7 +43,7 @@ impl Table {
                     }
                     entry.detected = found.fingerprint;
                     if entry.is_applied() {
-                        // An earlier pass had read the rows in this state already, before they were detected.
+                        // An earlier pass has read these rows already, in a version newer than its own detection.
                         entry.pending = None;
                     }
                     if found.fingerprint.rows() == 0 {
@@ -52,7 +51,7 @@ impl Table {
                     }
                     entry
                 }
-                _ => Entry::new(&found, now),
+                _ => RowState::new(&found, now),
             };
             self.by_name.entry(found.key).or_default().push(found.id);
             self.entries.insert(found.id, entry);
@@ -62,12 +61,12 @@ impl Table {
     }
 
     /// An entry.
-    pub(super) fn get(&self, id: RowId) -> Option<&Entry> {
+    pub(super) fn get(&self, id: RowId) -> Option<&RowState> {
         self.entries.get(&id)
     }
 
     /// An entry.
-    pub(super) fn get_mut(&mut self, id: RowId) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, id: RowId) -> Option<&mut RowState> {
         self.entries.get_mut(&id)
     }
 
@@ -82,7 +81,7 @@ impl Table {
         keys.into_iter().filter_map(|key| Some((key.clone(), self.by_name.get(key)?.clone()))).collect()
     }
 
-    /// Of the rows with these names, those that are to be compared and written now. A row whose hub object is missing
+    /// Of the rows with these names, those that have to be compared and written now. A row whose hub object is missing
     /// or belongs to another row waits.
     pub(super) fn due(
         &mut self,
@@ -147,12 +146,12 @@ impl Table {
         self.entries.len()
     }
 
-    /// Remembers to which row an object belongs, so that a key from a watch leads to the row.
+    /// Remembers which row an object belongs to, to find the row when a watch shows a change of the object.
     pub(super) fn own(&mut self, part: ObjectKey, id: RowId) {
         self.by_part.insert(part, id);
     }
 
-    /// Requeues a row if the caches show something else than applied.
+    /// Requeues a row if its objects in the caches differ from what was applied.
     pub(super) fn check(&mut self, id: RowId, hub: &Store, target: &Store) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         if entry.applied.is_some() && !entry.is_shown(hub, target) {
@@ -161,9 +160,9 @@ impl Table {
         }
     }
 
-    /// A watch has shown a change of a hub object, or of an object that a hub object owns. `owner` is the name of the
-    /// hub object that controls the shown object.
-    pub(super) fn note(&mut self, shown: &ObjectKey, owner: Option<&ObjectKey>, hub: &Store, target: &Store) {
+    /// Records that a watch has shown a change of a hub object, or of an object that a hub object owns. `owner` is the
+    /// name of the hub object that controls the shown object.
+    pub(super) fn record_change(&mut self, shown: &ObjectKey, owner: Option<&ObjectKey>, hub: &Store, target: &Store) {
         let mut ids: HashSet<RowId> = self.by_part.get(shown).copied().into_iter().collect();
         for key in std::iter::once(shown).chain(owner) {
             ids.extend(self.by_name.get(key).into_iter().flatten());
@@ -177,13 +176,13 @@ impl Table {
             }
             self.check(id, hub, target);
         }
-        let Some(held) = target.get(shown) else { return };
+        let Some(cached) = target.get(shown) else { return };
         for id in owner.and_then(|owner| self.by_name.get(owner)).into_iter().flatten() {
-            // The object may have to be deleted: it was created when there were still rows for it, or is left over from
-            // another writer. The applied rows may be newer than those of the last detection.
+            // The object may have to be deleted: it was created while there were still rows for it, or another writer left
+            // it. `is_applied` is no condition, since the applied rows may be newer than those of the last detection.
             if let Some(entry) = self.entries.get_mut(id)
                 && entry.applied.is_some()
-                && entry.is_unexpected(&held)
+                && entry.is_unexpected(&cached)
             {
                 entry.applied = None;
                 self.requeue_set.insert(*id);
@@ -191,8 +190,8 @@ impl Table {
         }
     }
 
-    /// Takes the rows that are to be compared before the next pass. A row whose last correction is less than an
-    /// interval ago stays in the set, so that a conflict with another writer costs at most one write an interval.
+    /// Takes the requeued rows out of the set. A row whose last correction is less than an interval ago stays in it, so
+    /// that a conflict with another writer costs at most one write per interval.
     pub(super) fn take_requeued(&mut self, now: Instant, interval: Duration) -> HashSet<RowId> {
         let entries = &self.entries;
         let is_due = |id: &RowId| entries.get(id).is_some_and(|entry| !entry.was_just_corrected(now, interval));
@@ -202,13 +201,13 @@ impl Table {
     /// When the first of the requeued rows can be compared.
     pub(super) fn next_requeue(&self, now: Instant, interval: Duration) -> Option<Instant> {
         let entries = self.requeue_set.iter().filter_map(|id| self.entries.get(id));
-        let at = |entry: &Entry| {
+        let at = |entry: &RowState| {
             entry.corrected.filter(|_| entry.pending.is_none()).map_or(now, |corrected| corrected + interval)
         };
         entries.map(at).min()
     }
 
-    /// How many rows wait, by the reason.
+    /// How many rows wait, by reason.
     pub(super) fn waiting(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
         for waiting in self.entries.values().filter_map(|entry| entry.waiting) {
@@ -227,7 +226,7 @@ impl Table {
     /// The objects of other owners that have the names of ours.
     pub(super) fn foreign(&self) -> Sample {
         let mut all = Sample::default();
-        let mut keys: Vec<&ObjectKey> = self.entries.values().flat_map(Entry::foreign).collect();
+        let mut keys: Vec<&ObjectKey> = self.entries.values().flat_map(RowState::foreign).collect();
         keys.sort_unstable();
         for key in keys {
             all.add(1, || key.to_string());
@@ -238,12 +237,12 @@ impl Table {
     /// When the first of the failed writes can be retried.
     pub(super) fn next_retry(&self) -> Option<Instant> {
         let written = self.entries.values().filter(|entry| entry.waiting.is_none());
-        written.filter_map(Entry::retry_at).min()
+        written.filter_map(RowState::retry_at).min()
     }
 
     /// Whether the last write of any object failed.
     pub(super) fn any_failing(&self) -> bool {
-        self.entries.values().any(Entry::is_failing)
+        self.entries.values().any(RowState::is_failing)
     }
 
     /// Since when the oldest unwritten change has been known. Rows that wait for something do not count.

@@ -51,7 +51,7 @@ fn refusing() -> u16 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_asked_before_the_hub_is_listed() {
+async fn no_statement_is_sent_before_the_hub_is_listed() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.set_nonblocking(true).expect("a listener");
     let harness = Harness::new(listener.local_addr().expect("an address").port());
@@ -67,7 +67,7 @@ async fn nothing_is_asked_before_the_hub_is_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_database_that_is_gone_is_asked_with_growing_pauses_whatever_it_had_told() {
+async fn a_database_that_is_down_is_retried_with_back_off_despite_notifications() {
     let harness = Harness::new(refusing());
     let mut report = harness.poller.context.reporter.sender().subscribe();
     tokio::task::yield_now().await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::entry::Version;
+use super::row_state::Version;
 use crate::cluster::{
     Cluster, Error, FIELD_MANAGER, Kind, ListMoment, Object, ObjectKey, Payload, Propagation, Request, Verb,
 };
@@ -80,8 +80,7 @@ pub(super) async fn send_all(
     for Prepared { key, verb, steps } in changes {
         let mut result = Ok(Arc::from(""));
         for step in steps {
-            // There is no wait between this check and the request, so the check also covers a hub that has become
-            // another cluster in the meantime.
+            // Nothing waits between this check and the request, so the hub cannot become another cluster in between.
             result = match standing.before_write(family).await {
                 Ok(()) => send(cluster, kind, &key, step).await,
                 Err(error) => Err(error),
@@ -112,7 +111,7 @@ async fn send(cluster: &Cluster, kind: &Kind, key: &ObjectKey, step: Step) -> Re
     }
 }
 
-/// The parts of a hub object, each with the version of our write, if there was one, at `now`.
+/// Adds to each part of a hub object the version of our write, if there was one, and `now`.
 pub(super) fn versions(
     parts: Vec<(ObjectKey, Digest)>,
     written: &[Written],

@@ -8,8 +8,8 @@ use super::*;
 use crate::actor::key_mailbox;
 use crate::cluster::{Cluster, Watch, WatchId, WatchSpec};
 use crate::status_sync::config::StatusFamily;
-use crate::status_sync::poller::entry::REFUSED;
 use crate::status_sync::poller::follower::KeyFollower;
+use crate::status_sync::poller::row_state::REFUSED;
 use crate::status_sync::rules::families::Fields;
 use crate::status_sync::rules::{Digest, Fingerprint, family_spec, projection};
 
@@ -98,7 +98,7 @@ async fn the_api_servers_result_counts_as_applied_and_an_object_that_is_gone_is_
     let mut table = written(&watch, &ours);
     assert_eq!(server_result(&table, &watch, &ours), Some(digest(&json!([]))), "the cache has yet to show the write");
     watch.show(&rule(7, &kept)).await;
-    table.note(&ObjectKey::new("n", "a"), None, watch.store(), watch.store());
+    table.record_change(&ObjectKey::new("n", "a"), None, watch.store(), watch.store());
     assert!(table.get(RowId(1)).unwrap().is_applied(), "the API server keeps it like this");
     assert_eq!(server_result(&table, &watch, &ours), Some(digest(&kept)));
     watch.gone(&rule(8, &kept)).await;
@@ -111,10 +111,10 @@ async fn a_cluster_with_lower_versions_counts_after_it_was_listed() {
     let ours = json!([{"clusterName": "a"}]);
     watch.list(&[rule(6, &json!([]))]).await;
     let mut table = written(&watch, &ours);
-    table.note(&ObjectKey::new("n", "a"), None, watch.store(), watch.store());
+    table.record_change(&ObjectKey::new("n", "a"), None, watch.store(), watch.store());
     assert!(table.get(RowId(1)).unwrap().is_applied(), "the write may still arrive");
     watch.list(&[rule(3, &json!([]))]).await;
-    table.note(&ObjectKey::new("n", "a"), None, watch.store(), watch.store());
+    table.record_change(&ObjectKey::new("n", "a"), None, watch.store(), watch.store());
     assert!(!table.get(RowId(1)).unwrap().is_applied());
     assert_eq!(server_result(&table, &watch, &ours), None);
 }
@@ -164,7 +164,7 @@ async fn an_edit_is_corrected_once_an_interval_in_a_pass_or_between_passes() {
     let now = Instant::now();
     table.get_mut(RowId(1)).unwrap().corrected = Some(now);
     watch.show(&rule(8, &json!([]))).await;
-    table.note(&ObjectKey::new("n", "a"), None, watch.store(), watch.store());
+    table.record_change(&ObjectKey::new("n", "a"), None, watch.store(), watch.store());
     let soon = now + INTERVAL / 2;
     assert!(table.take_requeued(soon, INTERVAL).is_empty(), "between passes");
     assert!(!table.get(RowId(1)).unwrap().is_due(soon, INTERVAL), "in a pass");
@@ -215,7 +215,7 @@ async fn an_object_that_appears_after_its_rows_are_gone_is_compared() {
     made["metadata"]["ownerReferences"] = owner;
     let is_settled_after = |table: &mut Table| {
         let (shown, owner) = (ObjectKey::new("n", "a"), ObjectKey::new("n", "owner"));
-        table.note(&shown, Some(&owner), watch.store(), watch.store());
+        table.record_change(&shown, Some(&owner), watch.store(), watch.store());
         table.get(RowId(1)).unwrap().is_applied()
     };
     apply(&mut table);

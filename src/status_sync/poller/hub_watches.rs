@@ -1,4 +1,4 @@
-//! What a family sees of its hub: the watches that it decides from.
+//! The watches whose caches a family decides from: of the kind that it writes, and of the owners of created objects.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use crate::job::not_listed;
 use crate::telemetry::NotReady;
 
 /// The watches of a family.
-pub(super) struct HubView {
-    /// The kind that is written.
+pub(super) struct HubWatches {
+    /// The kind that the family writes.
     pub(super) target: Arc<Watch>,
-    /// The kind of the hub objects, where it is another one.
+    /// The kind of the hub objects, if it is not the kind that the family writes. Hub objects own what is written then.
     pub(super) owner: Option<Arc<Watch>>,
-    /// Where the section is elected: writes and lists need it to be open.
+    /// The fence of the section's Lease, with leader election. Writes and lists fail while it is closed.
     pub(super) fence: Option<Fence>,
 }
 
-impl HubView {
+impl HubWatches {
     /// All watches.
     pub(super) fn watches(&self) -> impl Iterator<Item = &Arc<Watch>> {
         std::iter::once(&self.target).chain(&self.owner)
     }
 
-    /// The cache of the objects that are written.
+    /// The cache of the kind that the family writes.
     pub(super) fn targets(&self) -> &Store {
         self.target.store()
     }
@@ -32,13 +32,13 @@ impl HubView {
         self.owner.as_ref().unwrap_or(&self.target).store()
     }
 
-    /// The cluster, for writes under the fence.
+    /// The cluster, whose requests are under the fence.
     pub(super) fn cluster(&self) -> Cluster {
         let cluster = self.target.cluster();
         self.fence.as_ref().map_or_else(|| cluster.clone(), |fence| cluster.under(fence))
     }
 
-    /// Demands all watches, with lists that begin after this call.
+    /// Demands all watches. Only lists that begin after this call meet the demands.
     pub(super) fn demand(&self) -> Vec<Demand> {
         self.watches().map(|watch| watch.demand(self.fence.as_ref())).collect()
     }
@@ -46,8 +46,8 @@ impl HubView {
     /// The name of the hub object that owns an object, by the object's controlling owner reference.
     pub(super) fn owner_of(&self, shown: &ObjectKey) -> Option<ObjectKey> {
         self.owner.as_ref()?;
-        let held = self.targets().get(shown)?;
-        let controller = held.controller.as_ref()?;
+        let cached = self.targets().get(shown)?;
+        let controller = cached.controller.as_ref()?;
         Some(ObjectKey { namespace: Arc::clone(&shown.namespace), name: Arc::clone(&controller.name) })
     }
 
@@ -56,7 +56,7 @@ impl HubView {
         self.target.cluster().is_available() && self.watches().all(|watch| watch.is_current())
     }
 
-    /// Asks watches to list again that were resumed after a lost connection.
+    /// Makes the watches list again that were resumed after a lost connection.
     pub(super) fn become_current(&self) {
         self.watches().for_each(|watch| watch.become_current());
     }

@@ -1,5 +1,5 @@
-//! What is remembered of a row of `spec`: which `status` rows were detected and read, what was written, and what the
-//! rest waits for.
+//! The state of one row of `spec`: which `status` rows were detected and read, what was written, and why something is
+//! not written yet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use crate::status_sync::database::Found;
 use crate::status_sync::rules::plan::Waiting;
 use crate::status_sync::rules::{ConflictTracker, Digest, Fingerprint, Sample};
 
-/// Back-off of writes that the API server refused. The same content will hardly be accepted soon.
+/// Back-off of writes that the API server refused. It starts high, since the API server will hardly accept the same
+/// content soon.
 pub(super) const REFUSED: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(5));
 
 /// An object that has the desired fields, because it was written or had them already.
@@ -22,12 +23,12 @@ struct Part {
     digest: Digest,
     /// Our last write, which the cache is expected to show.
     expected: Option<Version>,
-    /// The API server's result of our write, where it is not the desired one (defaults, pruning).
+    /// What the API server made of our write, if that differs from what we sent (defaults, pruning).
     server_result: Option<Digest>,
 }
 
-/// The version of a write of ours, and when it was acknowledged. A later list shows the write as well, even if the
-/// cluster counts its versions from a lower number than before.
+/// The resource version of our write, and when it was acknowledged. A list that begins later ends the expectation, even if
+/// the cluster's resource versions are lower than before.
 pub(super) type Version = (Arc<str>, ListMoment);
 
 impl Part {
@@ -39,17 +40,17 @@ impl Part {
     }
 }
 
-/// A row of `spec`.
+/// What a poller remembers of a row of `spec`.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct RowState {
     /// The name of its hub object.
     pub(super) key: ObjectKey,
-    /// Its rows of `status`, by the last change detection.
+    /// Its rows of `status` at the last change detection.
     pub(super) detected: Fingerprint,
-    /// The rows that the hub shows: those that were last written, or found to be written. `None` if it has to be
-    /// compared again.
+    /// The `status` rows that the hub object shows, since we wrote them or found them there. `None` if the object has to
+    /// be compared again.
     pub(super) applied: Option<Fingerprint>,
-    /// Why it is not written.
+    /// Why its status is not written.
     pub(super) waiting: Option<Waiting>,
     /// Since when the database has had a change that is not written.
     pub(super) pending: Option<Instant>,
@@ -57,11 +58,11 @@ pub(super) struct Entry {
     hub_object: Option<Arc<str>>,
     parts: Vec<Part>,
     blockers: Vec<(ObjectKey, Arc<str>)>,
-    /// UIDs of the objects that we deleted, whose end the cache may have yet to show.
+    /// UIDs of the objects that we deleted. The cache may still have them.
     deleted: Vec<Arc<str>>,
     /// Its rows that could not be read, or not completely, when they were last read.
     pub(super) bad: Sample,
-    /// When it was last written without a change in the database, which corrects an edit of another writer.
+    /// When it was last written without a change in the database: that corrected an edit of another writer.
     pub(super) corrected: Option<Instant>,
     /// Notices another writer that keeps editing it.
     pub(super) conflict: ConflictTracker,
@@ -73,7 +74,7 @@ pub(super) struct Entry {
     failed: Option<Instant>,
 }
 
-impl Entry {
+impl RowState {
     pub(super) fn new(found: &Found, now: Instant) -> Self {
         Self {
             key: found.key.clone(),
@@ -126,7 +127,7 @@ impl Entry {
         self.pending.is_none() && self.corrected.is_some_and(just)
     }
 
-    /// Whether it is to be compared and written now.
+    /// Whether it has to be compared and written now.
     pub(super) fn is_due(&self, now: Instant, interval: Duration) -> bool {
         !self.is_applied() && !self.is_backing_off(now) && !self.was_just_corrected(now, interval)
     }
@@ -140,47 +141,52 @@ impl Entry {
     /// [`Observed::server_result`](crate::status_sync::rules::plan::Observed).
     pub(super) fn server_result(&self, target: &Store, key: &ObjectKey, desired: Digest) -> Option<Digest> {
         let part = self.parts.iter().find(|part| part.key == *key && part.digest == desired)?;
-        let held = target.get(key);
+        let cached = target.get(key);
         if part.is_expected(target) {
-            return Some(held.and_then(|held| Digest::held(&held)).unwrap_or(desired));
+            return Some(cached.and_then(|cached| Digest::held(&cached)).unwrap_or(desired));
         }
         // An object that is gone has to be created again, whatever the server made of it before.
-        held.and(part.server_result)
+        cached.and(part.server_result)
     }
 
-    /// Whether the cache has yet to show our last write of an object, which had another digest.
+    /// Whether our last write of an object had another digest, and the cache has yet to show it.
     pub(super) fn is_outdated(&self, target: &Store, key: &ObjectKey, desired: Digest) -> bool {
         self.parts.iter().any(|part| part.key == *key && part.digest != desired && part.is_expected(target))
     }
 
-    /// Whether an object is marked as made for this row's hub object, by its owner and a label, and is unknown here.
-    pub(super) fn is_unexpected(&self, held: &Object) -> bool {
-        let owner = held.controller.as_ref().map(|controller| &controller.uid);
-        let is_known = self.parts.iter().any(|part| part.key == held.key)
-            || self.blockers.iter().any(|(blocker, _)| *blocker == held.key)
-            || self.has_deleted(&held.uid);
-        owner.is_some() && owner == self.hub_object.as_ref() && !held.labels.is_empty() && !held.deleting && !is_known
+    /// Whether an object has the marks of objects created for this row (controlling owner and labels), but is unknown
+    /// here.
+    pub(super) fn is_unexpected(&self, cached: &Object) -> bool {
+        let owner = cached.controller.as_ref().map(|controller| &controller.uid);
+        let is_known = self.parts.iter().any(|part| part.key == cached.key)
+            || self.blockers.iter().any(|(blocker, _)| *blocker == cached.key)
+            || self.has_deleted(&cached.uid);
+        owner.is_some()
+            && owner == self.hub_object.as_ref()
+            && !cached.labels.is_empty()
+            && !cached.deleting
+            && !is_known
     }
 
-    /// Whether the caches show the rows as applied. Remembers the API server's result of our last write, at the very
-    /// version that shows it.
+    /// Whether the objects in the caches are as applied. If a cache shows exactly the version of our last write, this
+    /// remembers what the API server made of it.
     pub(super) fn is_shown(&mut self, hub: &Store, target: &Store) -> bool {
         if hub.get(&self.key).map(|object| Arc::clone(&object.uid)) != self.hub_object {
             return false;
         }
-        if self.blockers.iter().any(|(key, uid)| target.get(key).is_none_or(|held| held.uid != *uid)) {
+        if self.blockers.iter().any(|(key, uid)| target.get(key).is_none_or(|cached| cached.uid != *uid)) {
             return false;
         }
         for part in &mut self.parts {
             if part.is_expected(target) {
                 continue;
             }
-            let Some(held) = target.get(&part.key) else { return false };
-            let shown = Digest::held(&held);
+            let Some(cached) = target.get(&part.key) else { return false };
+            let shown = Digest::held(&cached);
             if shown == Some(part.digest) || (shown.is_some() && shown == part.server_result) {
                 continue;
             }
-            if part.expected.as_ref().is_some_and(|(version, _)| *version == held.resource_version) {
+            if part.expected.as_ref().is_some_and(|(version, _)| *version == cached.resource_version) {
                 part.server_result = shown;
                 continue;
             }
@@ -190,7 +196,7 @@ impl Entry {
         true
     }
 
-    /// The rows were read, and the hub shows them in `parts`. The parts that were just written have a version.
+    /// Records that the hub shows these rows in `parts`. The parts that were just written have a version.
     pub(super) fn record_applied(
         &mut self,
         fingerprint: Fingerprint,
@@ -220,7 +226,7 @@ impl Entry {
         }
     }
 
-    /// It cannot be written until the blockers are gone. Those in `foreign` belong to other owners.
+    /// Records that it cannot be written until the blockers are gone. Those in `foreign` belong to other owners.
     pub(super) fn record_blockers(
         &mut self,
         waiting: Waiting,
@@ -232,12 +238,12 @@ impl Entry {
         self.foreign = foreign;
     }
 
-    /// We deleted the objects with these UIDs.
+    /// Records that we deleted the objects with these UIDs.
     pub(super) fn record_deleted(&mut self, uids: Vec<Arc<str>>) {
         self.deleted = uids;
     }
 
-    /// Another row belongs to the hub object, so that nothing is written from this one.
+    /// Records that the hub object belongs to another row, so nothing is written from this one.
     pub(super) fn supersede(&mut self) {
         self.pending = None;
         self.failed = None;
@@ -246,10 +252,10 @@ impl Entry {
         self.bad = Sample::default();
     }
 
-    /// A write failed. With `backs_off`, it is retried with back-off.
+    /// Records a failed write. With `backs_off`, it is retried with back-off.
     pub(super) fn record_failure(&mut self, now: Instant, backs_off: bool) {
         self.applied = None;
-        // The edit of another writer is not corrected yet.
+        // If the write was a correction, the edit of the other writer is still there.
         self.corrected = None;
         self.failed = Some(now);
         if backs_off {
