@@ -74,7 +74,7 @@ impl StatusSyncReport {
     }
 }
 
-/// Why a family can't decide yet; a section that is held does not begin its first pass.
+/// Why no pass of a family can begin, or that its first pass is in progress. A held section is reported as held instead.
 fn not_ready(poller: &Poller, report: &FamilyReport, is_held: bool) -> Option<NotReady> {
     let is_first = !is_held && report.passes == 0 && report.failure.is_none();
     let first_pass = || NotReady {

@@ -17,7 +17,7 @@ pub const CHANNEL: &str = "towline_status_sync";
 /// Name of each trigger, and of the function in schema `status`.
 const NAME: &str = "towline_notify";
 /// The function's body. It runs in the session of whoever changes the table, with that session's `search_path`, so it
-/// names everything in full.
+/// qualifies every name.
 const BODY: &str = "BEGIN PERFORM pg_catalog.pg_notify('towline_status_sync', TG_TABLE_SCHEMA || '.' || TG_TABLE_NAME); RETURN NULL; END";
 /// `tgtype` of a trigger after each statement that inserts (4), deletes (8), updates (16) or truncates (32).
 const AFTER_STATEMENT: i16 = 4 + 8 + 16 + 32;

@@ -8,8 +8,9 @@ use crate::cluster::{Object, ObjectKey};
 /// The objects of a cache by the UID of their controlling owner, namespace by namespace.
 ///
 /// A namespace is indexed when it is first needed, and only once: a scan for each hub object would be quadratic. Other
-/// namespaces are not indexed, since a recheck between passes concerns few objects. The index does not follow the cache: a watch reports later objects to [`Table::record_change`](super::table::Table::record_change), which
-/// requeues their owner.
+/// namespaces are not indexed, since a recheck between passes concerns few objects. The index does not follow the cache:
+/// a watch reports later objects to [`Table::record_change`](super::table::Table::record_change), which requeues their
+/// owner.
 #[derive(Debug, Default)]
 pub(super) struct OwnedIndex(HashMap<Arc<str>, ByOwner>);
 

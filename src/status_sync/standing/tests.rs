@@ -64,7 +64,7 @@ fn is_held(standing: &HubStanding, words: &str) -> bool {
 }
 
 #[tokio::test]
-async fn the_remembered_hub_is_clear_without_a_look_at_any_row_and_nothing_is_written() {
+async fn the_remembered_hub_is_clear_without_comparing_rows_and_nothing_is_written() {
     let (standing, _, script) = hub_that_remembers(Some("hub")).await;
     assert_eq!(standing.of(PLACEMENTS), Standing::Clear);
     assert!(!standing.asks_for_rows() && !standing.keeper().has_work());
@@ -97,7 +97,7 @@ async fn a_hub_that_changes_is_held_and_its_return_is_clear_without_an_approval(
 }
 
 #[tokio::test]
-async fn what_is_found_on_another_cluster_proves_nothing_about_this_database() {
+async fn a_state_written_for_another_database_proves_nothing() {
     // The daemon of another hub has written the name of its own database.
     let (standing, _, _) = hub_that_remembers_for(Some("hub"), "elsewhere:5432/hoh").await;
     assert_eq!(standing.standing(), Standing::Undecided, "the rows decide");
@@ -110,7 +110,7 @@ async fn what_is_found_on_another_cluster_proves_nothing_about_this_database() {
 }
 
 #[tokio::test]
-async fn what_this_process_knows_is_not_undone_by_the_state_of_another_cluster() {
+async fn the_state_on_another_cluster_does_not_override_what_this_process_knows() {
     let (standing, cluster, script) = hub_that_remembers(Some("hub")).await;
     assert_eq!(standing.standing(), Standing::Clear);
     cluster.set_identity(Identity::Known("second".into()));
@@ -121,7 +121,7 @@ async fn what_this_process_knows_is_not_undone_by_the_state_of_another_cluster()
 }
 
 #[tokio::test]
-async fn without_a_memory_the_rows_of_all_families_decide_and_what_they_say_is_remembered() {
+async fn without_a_remembered_identity_the_rows_of_all_families_decide_and_the_result_is_remembered() {
     let (standing, _, _) = hub_that_remembers(None).await;
     assert_eq!(standing.standing(), Standing::Undecided);
     standing.compared(POLICIES, Compared { objects: 3, others: 1 });
@@ -139,7 +139,7 @@ async fn without_a_memory_the_rows_of_all_families_decide_and_what_they_say_is_r
 }
 
 #[tokio::test]
-async fn a_family_that_cant_compare_holds_nobody_up_and_may_not_write_before_it_has() {
+async fn a_family_that_cannot_compare_delays_no_other_and_may_not_write_before_it_has() {
     let (standing, _, _) = hub_that_remembers(None).await;
     standing.compared(POLICIES, Compared { objects: 1, others: 1 });
     standing.cannot_compare(PLACEMENTS);
@@ -191,7 +191,7 @@ async fn without_the_right_to_store_it_the_identity_is_remembered_for_the_life_o
 }
 
 #[tokio::test]
-async fn a_write_waits_while_the_identity_is_read_and_goes_out_to_the_same_hub_only() {
+async fn a_write_waits_while_the_identity_is_read_and_is_sent_to_the_same_hub_only() {
     let (standing, cluster, _) = hub_that_remembers(Some("hub")).await;
     let standing = Arc::new(standing);
     for (found, is_same) in [("hub", true), ("second", false)] {
