@@ -1,4 +1,4 @@
-//! What the jobs' checks share: clusters that were asked whether they answer, permissions, identities, states.
+//! What the checks of all jobs share: reachable clusters, identities and stored states.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use crate::state;
 /// A cluster that has not answered after this counts as unreachable.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// What the checks of all jobs need.
+/// The environment of the checks of all jobs.
 pub struct Surroundings<'c> {
-    /// Every cluster of the configuration; none where it does not answer, which has been said.
+    /// Every cluster of the configuration; `None` if it does not answer, which is printed already.
     pub clusters: BTreeMap<ClusterName, Option<Cluster>>,
-    /// The same as they are configured.
+    /// Their configuration.
     pub configured: &'c BTreeMap<ClusterName, ClusterConfig>,
-    /// Where sections keep what outlives the process.
+    /// Where sections store their state.
     pub keeping: state::Keeping,
 }
 
 impl Surroundings<'_> {
-    /// A cluster that answers.
+    /// A cluster, if it answers.
     pub fn cluster(&self, name: &ClusterName) -> Option<&Cluster> {
         self.clusters.get(name)?.as_ref()
     }
 }
 
-/// A cluster of which it is known that it answers; else why it does not.
+/// Connects to a cluster. Returns it once it answers, or the reason why it does not.
 pub async fn reach(name: &ClusterName, config: &ClusterConfig) -> Result<Cluster, String> {
     let cluster = Cluster::new(name.clone(), config.clone());
     cluster.want_identity();
@@ -52,14 +52,15 @@ pub async fn reach(name: &ClusterName, config: &ClusterConfig) -> Result<Cluster
     Ok(cluster)
 }
 
-/// Whether a cluster's identity can be read.
+/// Checks whether a cluster's identity can be read. Returns the number of faults.
 pub fn check_identity(who: &str, cluster: &Cluster) -> usize {
     let Identity::Unknown { reason } = cluster.identity() else { return 0 };
     say(&format!("{who}: cluster {}: its identity is unknown: {reason}", cluster.name()));
     1
 }
 
-/// Where a section keeps what outlives the process: is it allowed to, and is nobody else's object in its place.
+/// Checks whether a section may store its state, and whether an object of somebody else is in its place. Returns the number of
+/// faults.
 pub async fn check_state(who: &str, owner: state::Owner, cluster: &Cluster, keeping: &state::Keeping) -> usize {
     let who = format!("{who}: state");
     let section = owner.section.clone();
@@ -81,7 +82,7 @@ pub async fn check_state(who: &str, owner: state::Owner, cluster: &Cluster, keep
     }
 }
 
-/// Says a line.
+/// Prints a line.
 #[expect(clippy::print_stdout, reason = "the command's output")]
 pub fn say(text: &str) {
     println!("{text}");

@@ -1,4 +1,4 @@
-//! The commands that jobs have of their own, and what all commands share: the configuration file and the exit codes.
+//! Commands of single jobs, and what all commands share: the configuration file and the exit codes.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,22 +14,22 @@ use crate::config::Error;
 pub struct JobCommand {
     /// Its name, help and arguments.
     pub arguments: clap::Command,
-    /// Whether its long options may be written with one dash, too, as Go's `flag` package has them.
+    /// Whether its long options may also have one dash, as in Go's `flag` package.
     pub takes_single_dashes: bool,
     execute: Box<Execute>,
 }
 
-/// Carries a command out.
+/// Executes a command.
 type Execute = dyn Fn(&ArgMatches, &Load) -> Result<Order, Error> + Send + Sync;
 
-/// Reads a configuration file, of all jobs.
+/// Reads a configuration file with the sections of all jobs.
 pub type Load = dyn Fn(&Path) -> Result<Config, Error>;
 
-/// What a command comes to.
+/// The result of parsing a command.
 pub enum Order {
-    /// To run the daemon with this configuration.
+    /// Run the daemon with this configuration.
     Run(Box<Config>),
-    /// Something that ends by itself.
+    /// Run a task that ends by itself.
     Task(BoxFuture<'static, Exit>),
 }
 
@@ -41,37 +41,37 @@ impl JobCommand {
         execute: impl Fn(A, &Load) -> Result<Order, Error> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            // The documentation of `A` would go over a text that is set before.
+            // The documentation of `A` would overwrite a text that is set before.
             arguments: A::augment_args(clap::Command::new(name)).about(about).long_about(None),
             takes_single_dashes: false,
             execute: Box::new(move |matches, load| {
-                // The arguments were parsed by the command that `A` has defined.
+                // The command that `A` defines has parsed the arguments.
                 execute(A::from_arg_matches(matches).unwrap_or_else(|error| error.exit()), load)
             }),
         }
     }
 
-    /// With a text below the help.
+    /// Adds a text below the help.
     #[must_use]
     pub fn after_help(mut self, text: &'static str) -> Self {
         self.arguments = self.arguments.after_help(text);
         self
     }
 
-    /// Its options may be written with one dash, too.
+    /// Accepts options with one dash.
     #[must_use]
     pub fn with_single_dashes(mut self) -> Self {
         self.takes_single_dashes = true;
         self
     }
 
-    /// What is to be done now that its arguments are parsed.
+    /// Executes the command with its parsed arguments.
     pub fn execute(&self, matches: &ArgMatches, load: &Load) -> Result<Order, Error> {
         (self.execute)(matches, load)
     }
 
-    /// The command line with two dashes where this command's options may have one. What is not an option is left alone: a
-    /// number with its sign, or a single letter.
+    /// The command line with two dashes, where this command accepts one. Arguments that are no options, such as negative numbers
+    /// and single letters, stay as they are.
     pub fn with_two_dashes(&self, mut arguments: Vec<OsString>) -> Vec<OsString> {
         let is_this = arguments.get(1).is_some_and(|command| command == self.arguments.get_name());
         if self.takes_single_dashes && is_this {
@@ -100,9 +100,9 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// The file: the one of the command line goes over the variable's.
+    /// The file. The command line takes precedence over the variable.
     pub fn path(&self) -> &Path {
-        // One of them is there, or the command line was refused.
+        // The parser requires one of them.
         self.file.as_deref().or(self.config.as_deref()).unwrap_or(Path::new(""))
     }
 }
@@ -128,8 +128,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Says on standard error why the process ends.
-#[expect(clippy::print_stderr, reason = "this is where the process tells why it ends")]
+/// Prints to standard error why the process ends.
+#[expect(clippy::print_stderr, reason = "the process has to report why it ends")]
 pub fn complain(text: &str) {
     eprintln!("towline: {text}");
 }

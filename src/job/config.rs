@@ -22,13 +22,13 @@ pub struct Config {
     pub daemon: DaemonConfig,
     /// `[clusters.<name>]`: the clusters that sections refer to.
     pub clusters: BTreeMap<ClusterName, ClusterConfig>,
-    /// `[election]`: replicas share the sections out. None: all sections run here.
+    /// `[election]`: replicas share the sections. `None`: all sections run here.
     pub election: Option<ElectionConfig>,
-    /// What each job has to do, in the order of the jobs.
+    /// The sections of each job, in the order of the jobs.
     pub jobs: Vec<Arc<dyn Sections>>,
 }
 
-/// What a job's sections are checked against, now that everything has been read.
+/// The rest of the configuration, which a job's sections are checked against.
 #[derive(Debug)]
 pub struct Whole<'w> {
     /// The clusters without faults.
@@ -42,13 +42,13 @@ pub struct Whole<'w> {
 }
 
 impl Config {
-    /// Reads a file with the environment of this process over it.
+    /// Reads a file. Variables of this process's environment override its keys.
     pub fn load(path: &Path, jobs: &[&dyn Job]) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         Self::parse(&text, environment(), jobs)
     }
 
-    /// Reads a TOML text with the given variables over it.
+    /// Reads a TOML text, overridden by the given variables.
     pub fn parse(
         text: &str,
         environment: impl IntoIterator<Item = (String, String)>,
@@ -77,7 +77,7 @@ impl Config {
         config::same_cluster(left, right, &self.clusters)
     }
 
-    /// Reads a document, with what is wrong.
+    /// Reads a document, and collects its faults.
     pub fn walk(root: BTreeMap<String, Node>, jobs: &[&dyn Job], faults: &mut Vec<Fault>) -> Self {
         let mut config = Self::default();
         let mut fields = Fields::of("", root, faults);
@@ -128,7 +128,7 @@ impl Config {
     }
 }
 
-/// The clusters without faults. A faulty one is still known by name, see [`table_keys`].
+/// The clusters without faults. The names of the others are known too, see [`table_keys`].
 fn read_clusters(node: Node, faults: &mut Vec<Fault>) -> BTreeMap<ClusterName, ClusterConfig> {
     let mut clusters = BTreeMap::new();
     let Some(table) = fields::table(node, "clusters", faults) else {
@@ -145,7 +145,7 @@ fn read_clusters(node: Node, faults: &mut Vec<Fault>) -> BTreeMap<ClusterName, C
     clusters
 }
 
-/// What the jobs' readers share: the names that there are, and the faults.
+/// What the jobs' readers share: the names in the configuration, and the faults.
 #[derive(Debug)]
 pub struct Reading<'r> {
     /// The names under `[clusters]`, those with faults included.
@@ -158,7 +158,7 @@ pub struct Reading<'r> {
 }
 
 impl Reading<'_> {
-    /// The sections of a list such as `[[sync]]` whose required keys are there, with their index in the file;
+    /// The sections of a list such as `[[sync]]` that have all required keys, with their index in the file;
     /// `cluster_keys`: the keys that name clusters.
     pub fn list<S>(
         &mut self,

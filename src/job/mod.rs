@@ -61,7 +61,7 @@ pub trait Sections: Any + fmt::Debug + Send + Sync {
     /// Their names, in the order of the file.
     fn names(&self) -> Vec<&SectionName>;
 
-    /// The clusters that they name.
+    /// The clusters that they refer to.
     fn clusters(&self) -> Vec<&ClusterName>;
 
     /// Records what is wrong between them and with the rest of the configuration.
@@ -72,25 +72,24 @@ pub trait Sections: Any + fmt::Debug + Send + Sync {
         None
     }
 
-    /// What to think of before they run, a sentence each. They are no faults.
+    /// Warnings that are no faults, a sentence each.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Says in the log what everybody has to know of them when the daemon starts.
+    /// Logs what operators have to know when the daemon starts.
     fn announce(&self) {}
 
-    /// The kinds that they work with, in which cluster, and that are not known before the clusters are asked.
+    /// The kinds that they work with, and their clusters, where discovery has to tell how they are served.
     fn kinds(&self) -> Vec<(ClusterName, ResourceId)> {
         Vec::new()
     }
 
-    /// The permissions that they need, on kinds of which it is known how they are served. The check asks for them, and
-    /// `deploy/` grants them.
+    /// The permissions that they need on the kinds that are known. The check reviews them, and `deploy/` grants them.
     fn permissions(&self, kinds: &Kinds) -> Vec<Permission>;
 
-    /// Asks the clusters and databases whether everything that they need is there, and says what is not. Returns the number
-    /// of faults.
+    /// Checks against the clusters and databases whether everything that they need is there, and prints what is missing. Returns
+    /// the number of faults.
     fn connect<'c>(&'c self, surroundings: &'c check::Surroundings<'c>) -> BoxFuture<'c, usize>;
 
     /// Adds their actors and reports.
@@ -101,7 +100,7 @@ pub trait Sections: Any + fmt::Debug + Send + Sync {
 pub struct Wiring<'w> {
     /// The watches, which all sections share.
     pub watches: &'w mut WatchRegistry,
-    /// Where sections keep what outlives the process.
+    /// Where sections store their state.
     pub keeping: &'w Keeping,
     election: Option<&'w Election>,
     sections: Vec<Arc<dyn Section>>,
@@ -109,17 +108,17 @@ pub struct Wiring<'w> {
 }
 
 impl<'w> Wiring<'w> {
-    /// Nothing is wired yet.
+    /// Begins with nothing wired.
     pub fn new(watches: &'w mut WatchRegistry, keeping: &'w Keeping, election: Option<&'w Election>) -> Self {
         Self { watches, keeping, election, sections: Vec::new(), children: Vec::new() }
     }
 
-    /// The fence of an elected section, which its writes pass.
+    /// The fence of a section under leader election, which its writes pass.
     pub fn fence(&self, section: &SectionName) -> Option<Fence> {
         self.election?.fence(section)
     }
 
-    /// Adds a section: what shows it, and what runs it, behind its gate where it is elected.
+    /// Adds a section: its report and its actor, which leader election puts behind a gate.
     pub fn add(&mut self, section: Arc<dyn Section>, child: ChildSpec) {
         let gate = self.election.and_then(|election| election.gate(section.name()));
         self.children.push(match gate {
@@ -129,7 +128,7 @@ impl<'w> Wiring<'w> {
         self.sections.push(section);
     }
 
-    /// What shows the sections, and what runs them.
+    /// The reports and the actors of the sections.
     pub fn into_parts(self) -> (Vec<Arc<dyn Section>>, Vec<ChildSpec>) {
         (self.sections, self.children)
     }

@@ -9,7 +9,7 @@ use super::check::say;
 use crate::cluster::{AccessRequest, Cluster, Connection, Decision, Error, Kind, Verb};
 use crate::config::{ClusterName, ResourceId};
 
-/// What it takes to read objects and to follow their changes.
+/// The verbs that reading objects and following their changes need.
 pub const READ: [Verb; 3] = [Verb::Get, Verb::List, Verb::Watch];
 /// Events, as RBAC calls them.
 pub const EVENTS: &str = "events.events.k8s.io";
@@ -17,11 +17,11 @@ pub const EVENTS: &str = "events.events.k8s.io";
 /// A permission that a section needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permission {
-    /// Where.
+    /// The cluster.
     pub place: Place,
-    /// One of these is enough; mostly there is only one.
+    /// One of these is enough. Most permissions have only one.
     pub any_of: Vec<AccessRequest>,
-    /// What happens without it.
+    /// The consequence if it is missing.
     pub need: Need,
 }
 
@@ -34,19 +34,19 @@ pub enum Place {
     HubOfSecret,
 }
 
-/// What happens without a permission.
+/// The consequence of a missing permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
     /// The section can't do its job.
     Required,
     /// Everything else works. The text says what the permission is for.
     Optional(String),
-    /// The section is more careful; the check tells so by itself when it reads the cluster's identity.
+    /// The guard is stricter. The check reports that when it reads the cluster's identity.
     Identity,
 }
 
 impl Permission {
-    /// One without which a section can't do its job.
+    /// A permission that a section needs to do its job.
     pub fn required(place: &Place, request: AccessRequest) -> Self {
         Self { place: place.clone(), any_of: vec![request], need: Need::Required }
     }
@@ -56,19 +56,19 @@ impl Permission {
         verbs.iter().map(|verb| Self::required(place, AccessRequest::new(*verb, resource, namespace, name))).collect()
     }
 
-    /// What reading a cluster's identity takes.
+    /// The permission to read a cluster's identity.
     pub fn identity(place: &Place) -> Self {
         let any_of = vec![AccessRequest::new(Verb::Get, "namespaces", "", "kube-system")];
         Self { place: place.clone(), any_of, need: Need::Identity }
     }
 
-    /// The same, without which everything else works.
+    /// The same permission as an optional one.
     #[must_use]
     pub fn optional(self, purpose: &str) -> Self {
         Self { need: Need::Optional(purpose.to_owned()), ..self }
     }
 
-    /// What a denial comes to, for people; `reason` is the authorizer's, or empty.
+    /// The message about a denial; `reason` is the authorizer's, or empty.
     fn denied(&self, reason: &str) -> String {
         match self.any_of.as_slice() {
             [only] => only.denied(reason),
@@ -87,12 +87,12 @@ impl Permission {
 pub struct Kinds(BTreeMap<(ClusterName, String), Kind>);
 
 impl Kinds {
-    /// Notes how a cluster serves a kind.
+    /// Records how a cluster serves a kind.
     pub fn insert(&mut self, cluster: &ClusterName, id: &ResourceId, kind: Kind) {
         self.0.insert((cluster.clone(), id.to_string()), kind);
     }
 
-    /// How a cluster serves a kind; `None` where that is not known.
+    /// How a cluster serves a kind; `None` if that is unknown.
     pub fn get(&self, cluster: &ClusterName, id: &ResourceId) -> Option<&Kind> {
         self.0.get(&(cluster.clone(), id.to_string()))
     }
@@ -103,7 +103,7 @@ impl Kinds {
         self.0.iter().find(|((_, known), _)| *known == name).map(|(_, kind)| kind)
     }
 
-    /// Asks a cluster for a kind, once. Says what is wrong, and returns the number of faults.
+    /// Asks a cluster for a kind, once. Prints what is wrong, and returns the number of faults.
     pub async fn discover(&mut self, who: &str, cluster: &Cluster, id: &ResourceId) -> usize {
         if self.get(cluster.name(), id).is_some() {
             return 0;
@@ -121,11 +121,11 @@ impl Kinds {
     }
 }
 
-/// Whom to ask whether something is allowed.
+/// Reviews permissions.
 pub enum Reviewer<'c> {
     /// A cluster of the configuration.
     Cluster(&'c Cluster),
-    /// A connection by other credentials, what it leads to, and for how long to wait for each answer.
+    /// A connection with other credentials, the name of its cluster, and the deadline of each answer.
     Connection(&'c Connection, &'static str, Duration),
 }
 
@@ -137,14 +137,14 @@ impl Reviewer<'_> {
         }
     }
 
-    /// Asks for each of the permissions and says which are missing. Returns the number of faults.
+    /// Reviews each of the permissions, and prints those that are missing. Returns the number of faults.
     pub async fn check(&self, who: &str, permissions: &[Permission]) -> usize {
         let mut faults = 0;
         for permission in permissions.iter().filter(|permission| permission.need != Need::Identity) {
             let missing = match self.missing(permission).await {
                 Ok(None) => continue,
                 Ok(Some(missing)) => missing,
-                // Nor will the next question be answered.
+                // The next review would not be answered either.
                 Err(error) if error.is_unreachable() => {
                     say(&format!("{who}: {self}: {error}"));
                     return faults + 1;
@@ -161,7 +161,7 @@ impl Reviewer<'_> {
         faults
     }
 
-    /// What a permission that is not given comes to, for people.
+    /// The message about a missing permission; `None` if it is granted.
     async fn missing(&self, permission: &Permission) -> Result<Option<String>, Error> {
         let mut reason = String::new();
         for request in &permission.any_of {

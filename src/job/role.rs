@@ -1,13 +1,13 @@
-//! The roles of actors: the one list that metrics, `/status` and the drawings of the actor tree go by.
+//! The roles of actors: the list behind metrics, `/status` and the drawings of the actor tree.
 
 use std::fmt::Write;
 
-/// What actors of one kind do. An actor's role is the first word of its name.
+/// A kind of actor. An actor's role is the first word of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Role {
     /// The first word of the names, and the label of metrics.
     pub name: &'static str,
-    /// What follows in the name: `<kind> [selector]`.
+    /// The rest of the name: `<kind> [selector]`.
     pub of: &'static str,
     /// What such an actor does.
     pub does: &'static str,
@@ -21,7 +21,7 @@ impl Role {
         Self { name, of, does, children: &[] }
     }
 
-    /// With actors below it.
+    /// The role with these actors below it.
     #[must_use]
     pub const fn over(self, children: &'static [Role]) -> Self {
         Self { children, ..self }
@@ -33,7 +33,7 @@ impl Role {
     }
 }
 
-/// The actor of a section that has something to remember.
+/// The actor that stores the state of a section.
 pub const STATE: Role = Role::new("state", "", "reads and writes what the section remembers beyond its process");
 
 /// The column at which the descriptions begin.

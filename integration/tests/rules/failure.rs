@@ -88,7 +88,7 @@ fn what_the_edge_rejects_shows_on_the_remote_object_until_it_is_mended() {
         assert_eq!(event.reason.as_deref(), Some("SyncFailed"));
         assert_eq!(event.regarding.unwrap().name.as_deref(), Some("gear"));
         let note = event.note.unwrap();
-        assert!(note.starts_with("cluster edge rejects it: patch_local: spec.size"), "{note}");
+        assert!(note.starts_with("cluster edge rejects the object: patch_local: spec.size"), "{note}");
         section.report_has("the failure", |report| report["objects"]["failing"] == json!(1)).await;
 
         // Tried again, at the next change and with back-off, it is not told again; and neither after a restart.

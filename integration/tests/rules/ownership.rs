@@ -78,7 +78,7 @@ fn a_changed_rule_between_names_deletes_nothing_that_lives_and_approval_does_not
         section.restart_with(&now).await;
         let report = section.report_has("the orphans", |report| report["objects"]["mapping_changed"] == json!(3)).await;
         let listed = report["not_in_step"].to_string();
-        assert!(listed.contains("mapping changed?") && listed.contains("renamed-a/orders"), "{listed}");
+        assert!(listed.contains("was a suffix changed?") && listed.contains("renamed-a/orders"), "{listed}");
         let url = section.towline.admin_url();
         let approved = Towline::command(["approve", &section.name, "--admin", &url]).await.unwrap();
         assert_eq!(approved.status.code(), Some(1), "nothing is held");

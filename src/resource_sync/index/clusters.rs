@@ -1,47 +1,48 @@
-//! What a section's run knows of its two clusters' identities.
+//! The identities of a section's two clusters, during a run.
 
 use crate::cluster::Identity;
 use crate::resource_sync::section::standing::{Objection, Standing};
 use crate::state::Identities;
 
-/// When a remote cluster was approved in the place of another: what came from that is ours for good, however long it is paused
-/// or fails. A local cluster that was replaced may come back, and then holds what it has.
+/// In the place of the second at which a remote cluster was approved as the replacement of another one. Objects of the replaced
+/// cluster are ours for good, however long they are paused or fail. A replaced local cluster may come back, and keeps its objects
+/// then, so its approval expires.
 pub(crate) const FOR_GOOD: u64 = u64::MAX;
 
-/// What is seen of one side's cluster.
+/// One side's cluster, as it answers now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Which one it is.
+    /// Its identity.
     pub(crate) identity: Identity,
-    /// The set of credentials, where the identity does not tell.
+    /// The set of credentials, where the identity is unknown.
     pub(crate) epoch: Option<u64>,
 }
 
-/// What is known of both.
+/// Both clusters, as the section knows them.
 #[derive(Debug, Default)]
 pub(crate) struct KnownClusters {
-    /// What was remembered when the run began, and what was accepted since.
+    /// The identities that were stored when the run began, and those accepted since.
     pub(crate) identities: Identities,
-    /// The clusters that it may act on.
+    /// The clusters that the section may act on.
     accepted: Option<[Seen; 2]>,
-    /// The sets of credentials that it began with, or that an operator approved.
+    /// The sets of credentials that the run began with, or that an operator has approved.
     pub(crate) epochs: Option<[Option<u64>; 2]>,
-    /// The last objection, and the clusters and the lists that it was made for.
+    /// The last objection, with the clusters and the number of lists that it is about.
     objection: Option<([Seen; 2], u64, Objection)>,
-    /// It was told.
+    /// Whether it was logged.
     is_told: bool,
 }
 
 impl KnownClusters {
-    /// For a run that begins: only the identities are known.
+    /// Begins a run. Only the identities are kept.
     pub(crate) fn begin(&mut self) {
         *self = Self { identities: std::mem::take(&mut self.identities), ..Self::default() };
     }
 
-    /// Whether the section may act on these clusters, after so many `lists`; `None`: that is to be found out.
+    /// Whether the section may act on these clusters, after so many `lists`; `None` if that has to be found out.
     pub(crate) fn standing(&mut self, seen: &[Seen; 2], lists: impl FnOnce() -> u64) -> Option<Standing> {
         if self.accepted.as_ref() == Some(seen) {
-            // They are the same again.
+            // The same clusters answer again.
             (self.objection, self.is_told) = (None, false);
             return Some(Standing::Clear);
         }
@@ -49,19 +50,19 @@ impl KnownClusters {
         (of == seen && *at == lists()).then(|| Standing::Held(objection.clone()))
     }
 
-    /// Something speaks against acting on these clusters.
+    /// Records an objection to acting on these clusters.
     pub(crate) fn object(&mut self, seen: [Seen; 2], lists: u64, objection: Objection) {
         self.objection = Some((seen, lists, objection));
     }
 
-    /// Nothing speaks against it, by what was known `before`: what is to be remembered. `None`: something else is known by
-    /// now, and it has to be found out again.
+    /// Accepts these clusters, since nothing known `before` speaks against them. Returns what has to be stored, or `None` if the
+    /// identities have changed meanwhile and the question has to be asked again.
     pub(crate) fn accept(&mut self, seen: &[Seen; 2], before: &Identities, second: u64) -> Option<Identities> {
         (self.identities == *before).then(|| self.take(seen, second))
     }
 
-    /// An operator accepts the clusters as they are, with these sets of credentials: the objection that this overrules, if
-    /// there was one, and what is to be remembered. What has come since it was told is not overruled.
+    /// Accepts the clusters as they are, with these sets of credentials, for an operator. Returns the objection that this
+    /// overrules, if there is one, and what has to be stored. An objection about other clusters is not overruled.
     pub(crate) fn overrule(
         &mut self,
         seen: &[Seen; 2],
@@ -73,7 +74,7 @@ impl KnownClusters {
         Some((objection, self.take(seen, second)))
     }
 
-    /// Returns what is to be remembered.
+    /// Returns what has to be stored.
     fn take(&mut self, seen: &[Seen; 2], second: u64) -> Identities {
         let [remote, local] = seen;
         let known = &mut self.identities;
@@ -95,7 +96,7 @@ impl KnownClusters {
         self.identities.clone()
     }
 
-    /// The objection is being told; whether it was not before.
+    /// Whether the objection has not been logged before. The caller logs it now.
     pub(crate) fn is_untold(&mut self) -> bool {
         !std::mem::replace(&mut self.is_told, true)
     }

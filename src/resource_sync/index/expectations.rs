@@ -1,7 +1,10 @@
-//! What the caches have yet to show of our own writes.
+//! Our own writes that the caches do not show yet.
 //!
-//! A reconciler keeps no copy of it: one that is passivated or panics must not forget that the outcome of a write is unknown,
-//! or the next one would decide from a cache that is behind.
+//! A reconciler keeps no copy of them. If it is passivated or panics, the section must still know that the outcome of a write is
+//! unknown; the next reconciler would otherwise decide from an outdated cache.
+//!
+//! Status sync has its own expectations, since it compares digests and never waits for a cache. Both share the rule itself:
+//! [`Store::has_caught_up`] with the version of the write, or [`Store::has_listed_since`] the reply.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,18 +17,18 @@ use crate::resource_sync::rules::former::Place;
 use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::plan::{Namespace, Observed, Step};
 
-/// A cache that has not shown our write after this is not waited for any longer: a live GET tells.
+/// How long a run waits for a cache to show our write. After that it sends a live GET.
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(5);
 
-/// What a cache shows, as far as an expectation asks.
+/// A cache, as far as expectations need it.
 pub(crate) trait Cache {
     /// The object of a key.
     fn held(&self, key: &ObjectKey) -> Option<Arc<Object>>;
-    /// Whether what it shows of an object is this write's result or newer.
+    /// Whether it shows the result of this write or a newer version.
     fn has_caught_up(&self, key: &ObjectKey, written: &str) -> bool;
-    /// Whether a list that was asked for after that moment has ended.
+    /// Whether a list that was requested after that moment has ended.
     fn has_listed_since(&self, moment: ListMoment) -> bool;
-    /// Whether it shows anything, or is about to.
+    /// Whether it has listed or is listing.
     fn is_there(&self) -> bool;
 }
 
@@ -59,17 +62,17 @@ pub(crate) struct Caches<'c, C> {
     pub(crate) secrets: [Vec<&'c C>; 2],
 }
 
-/// What is expected of all pairs; most have nothing outstanding, and no entry.
+/// The expectations of all pairs. Pairs without any have no entry.
 #[derive(Debug, Default)]
 pub(crate) struct Expectations(HashMap<PairKey, PairExpectations>);
 
 impl Expectations {
-    /// What is expected of a pair; `None`: nothing.
+    /// The expectations of a pair; `None` if there are none.
     pub(crate) fn of(&self, key: &PairKey) -> Option<&PairExpectations> {
         self.0.get(key)
     }
 
-    /// Changes what is expected of a pair.
+    /// Changes the expectations of a pair.
     pub(crate) fn change(&mut self, key: &PairKey, change: impl FnOnce(&mut PairExpectations)) {
         let expected = self.0.entry(key.clone()).or_default();
         change(expected);
@@ -78,7 +81,7 @@ impl Expectations {
         }
     }
 
-    /// How long a run of the pair has to wait for the caches; `None`: they show everything, or have had their time.
+    /// How long a run of the pair has to wait for the caches; `None` if they show everything, or if the time is up.
     pub(crate) fn wait<C: Cache>(&mut self, key: &PairKey, caches: &Caches<'_, C>, now: Instant) -> Option<Duration> {
         let expected = self.0.get_mut(key)?;
         let left = expected.wait(key, caches, now);
@@ -89,16 +92,16 @@ impl Expectations {
     }
 }
 
-/// What is expected of one object.
+/// The expectations of one object.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Expected {
-    /// Our last write's version, and when it was acknowledged: a list of later shows it too, also where the object is gone.
+    /// The version of our last write, and when it was acknowledged. A later list shows the write too, even if the object is gone.
     written: Option<(Arc<str>, ListMoment)>,
-    /// The version that a refused write was made for: the cache is to show another one. Empty: that there is none.
+    /// The version that a rejected write was made for. The cache has to show another one; empty: it has to show an object.
     stale: Option<Arc<str>>,
-    /// The incarnation that we deleted: to be shown as terminating at least.
+    /// The UID that we deleted. The cache has to show it as terminating, or no more.
     deleted: Option<Arc<str>>,
-    /// The incarnation that is gone for certain: to go from the cache.
+    /// The UID that is certainly gone. The cache must no longer show it.
     gone: Option<Arc<str>>,
     /// The outcome of our last write is unknown.
     pub(crate) unknown: bool,
@@ -132,48 +135,48 @@ impl Expected {
         !self.is_pending()
     }
 
-    /// A write was acknowledged.
+    /// Records that a write was acknowledged.
     pub(crate) fn wrote(&mut self, written: &Written, moment: ListMoment) {
         self.unknown = false;
         self.expect_version(&written.resource_version, moment);
     }
 
-    /// The cache is to show this version, or a list that is asked for after this moment.
+    /// Expects the cache to show this version, or a list that is requested after this moment.
     pub(crate) fn expect_version(&mut self, version: &Arc<str>, moment: ListMoment) {
         if !version.is_empty() {
             self.written = Some((Arc::clone(version), moment));
         }
     }
 
-    /// A write was refused, since the object is no longer what it was made for.
+    /// Expects another version than this one, because a write was rejected with a conflict.
     pub(crate) fn expect_another(&mut self, than: Option<&Arc<str>>) {
         self.stale = Some(than.map_or_else(|| "".into(), Arc::clone));
     }
 
-    /// This incarnation is to be shown as terminating, or to go from the cache.
+    /// Expects the cache to show this UID as terminating, or no more.
     pub(crate) fn expect_end(&mut self, uid: &Arc<str>) {
         self.deleted = Some(Arc::clone(uid));
     }
 
-    /// This incarnation is to go from the cache: it was read to be gone, or went with its last finalizer, where the
-    /// reply has no newer version to wait for.
+    /// Expects the cache to drop this UID. A read has shown that it is gone, or it went with its last finalizer, and the reply
+    /// has no newer version to wait for.
     pub(crate) fn expect_absence(&mut self, uid: &Arc<str>) {
         self.gone = Some(Arc::clone(uid));
     }
 
-    /// The object was read and found to be this version: only that is expected from now on.
+    /// Expects only this version from now on, because a read has returned it.
     pub(crate) fn restart_at(&mut self, version: &Arc<str>, moment: ListMoment) {
         self.clear();
         self.expect_version(version, moment);
     }
 
-    /// It was read and found to be gone: only that is expected from now on.
+    /// Expects only this absence from now on, because a read has shown it.
     pub(crate) fn restart_without(&mut self, uid: &Arc<str>) {
         self.clear();
         self.expect_absence(uid);
     }
 
-    /// Nothing is expected any more.
+    /// Removes all expectations.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -187,22 +190,22 @@ impl Expected {
     }
 }
 
-/// What is expected of one pair.
+/// The expectations of one pair.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PairExpectations {
-    /// Of the remote object.
+    /// Those of the remote object.
     pub(crate) remote: Expected,
-    /// Of the local object.
+    /// Those of the local object.
     pub(crate) local: Expected,
-    /// Of the local namespace.
+    /// Those of the local namespace.
     pub(crate) namespace: Expected,
-    /// Since when runs have waited for the caches.
+    /// When runs began to wait for the caches.
     waiting_since: Option<Instant>,
-    /// Versions of secrets that we wrote, on either side, by index of the name.
+    /// Versions of the secrets that we have written, on either side, with the index of the name.
     secrets: Vec<(usize, Side, ObjectKey, Arc<str>)>,
 }
 
-/// Where a secret was written.
+/// The side on which a secret was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Remote,
@@ -219,7 +222,7 @@ impl PairExpectations {
         let [remotes, locals] = &caches.secrets;
         self.secrets.retain(|(index, side, key, written)| {
             let caches = if *side == Side::Remote { remotes } else { locals };
-            // What is not watched shows nothing.
+            // A secret that is not watched is never shown.
             caches.get(*index).is_some_and(|cache| cache.is_there() && !cache.has_caught_up(key, written))
         });
         remote && local && namespace && self.secrets.is_empty()
@@ -232,21 +235,21 @@ impl PairExpectations {
             if !left.is_zero() {
                 return Some(left);
             }
-            // The watch is behind, or will never show it: look.
+            // The watch is delayed, or will never show the write: ask the API server.
             self.give_up();
         }
         self.waiting_since = None;
         None
     }
 
-    /// The local cluster is gone for ever, and shows nothing any more.
+    /// Removes the expectations of the local cluster, which is gone for good.
     pub(crate) fn forget_local(&mut self) {
         self.local.clear();
         self.namespace.clear();
         self.secrets.retain(|(_, side, ..)| *side == Side::Remote);
     }
 
-    /// The caches have not shown it in time: they are not waited for any longer, the API servers are asked.
+    /// Ends the wait for the caches. The API servers have to be asked instead.
     fn give_up(&mut self) {
         self.remote.unknown |= self.remote.is_pending();
         self.local.unknown |= self.local.is_pending();
@@ -254,7 +257,7 @@ impl PairExpectations {
         self.secrets.clear();
     }
 
-    /// What is expected of the object that a step writes; a secret is not among them.
+    /// The expectations of the object that a step writes; `None` for a secret.
     fn of(&mut self, step: &Step) -> Option<&mut Expected> {
         match step {
             Step::AddFinalizer
@@ -277,9 +280,9 @@ impl PairExpectations {
         }
     }
 
-    /// Whether the outcome of a step's write is unknown.
+    /// Records whether the outcome of a step's write is unknown.
     pub(crate) fn set_unknown(&mut self, step: &Step, unknown: bool) {
-        // A namespace or a secret that was written is written again to the same effect, or the conflict tells.
+        // A namespace or a secret can simply be written again: the effect is the same, or the reply is a conflict.
         if !matches!(step, Step::CreateNamespace | Step::DeleteNamespace | Step::ReleaseNamespace)
             && let Some(expected) = self.of(step)
         {
@@ -287,7 +290,7 @@ impl PairExpectations {
         }
     }
 
-    /// A step was refused since its object has changed or is gone: the cache is to show that first.
+    /// Records that a step was rejected because its object has changed or is gone: the cache has to show that first.
     pub(crate) fn refused(&mut self, step: &Step, observed: &Observed) {
         let of_namespace = match &observed.namespace {
             Namespace::Present { object, .. } => Some(object),
@@ -312,12 +315,12 @@ impl PairExpectations {
         }
     }
 
-    /// A secret was written.
+    /// Records that a secret was written.
     pub(crate) fn wrote_secret(&mut self, index: usize, side: Side, key: ObjectKey, written: &Written) {
         self.secrets.push((index, side, key, Arc::clone(&written.resource_version)));
     }
 
-    /// Whether there is nothing to remember.
+    /// Whether there is nothing to expect.
     fn is_idle(&self) -> bool {
         self.remote.is_idle() && self.local.is_idle() && self.namespace.is_idle() && self.secrets.is_empty()
     }

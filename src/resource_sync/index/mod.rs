@@ -1,16 +1,16 @@
-//! What a section knows: one synchronous index, which the section owns.
+//! The state of a section: one synchronous index, which the section owns.
 //!
-//! What was observed, expected, requeued, failed and guarded is in here, and nothing that is done about it. Everything is
-//! pure: no I/O, no `await`, no clock but the [`Instant`] that is passed in, and the caches are read only where one is an
-//! argument. [`Section::index`](crate::resource_sync::section::Section) hands it out for one call at a time.
+//! It holds what was observed, expected, requeued, failed and guarded; the section and the reconcilers act on it. Everything is
+//! pure: no I/O, no `await`, no clock but the [`Instant`] that the caller passes in, and no cache that is not an argument.
+//! [`Section::index`](crate::resource_sync::section::Section) hands it out for one call at a time.
 //!
-//! - `table` has a record for each pair, found by `pairs`, and `unkept` what it says of fields that a server does not keep;
-//!   `expectations` what the caches have yet to show of our own writes;
-//! - the guard ([`crate::resource_sync::rules::guard`]) which mass changes wait for an approval;
-//! - `requests` which pairs the attendant is to request (each kind a `requeue_set`), and what it is to look for;
-//! - `namespaces` which local namespaces are being made or deleted, and by which pair;
-//! - `clusters` which two clusters the section may act on; `twin` what another daemon has made in its name;
-//! - `phase` what the section is about, and how far its run has come.
+//! - `table` has a record for each pair, kept in `pairs`; `unkept` evaluates the fields in it that a server does not keep;
+//!   `expectations` are our own writes that the caches do not show yet;
+//! - the guard ([`crate::resource_sync::rules::guard`]) holds mass changes until an operator approves;
+//! - `requests` has the pairs that the attendant has to request (each kind in a `requeue_set`), and its searches;
+//! - `namespaces` has the local namespaces that are being created or deleted, and by which pair;
+//! - `clusters` decides whether the section may act on its two clusters; `twin` notices another daemon that runs the section;
+//! - `phase` has the section's mode, and how far its run has come.
 
 pub(crate) mod clusters;
 pub(crate) mod expectations;
@@ -49,88 +49,88 @@ use self::requests::Requests;
 use self::table::Table;
 use self::twin::Twin;
 
-/// A number of pairs is counted again after this.
+/// How long the number of own pairs is reused before it is counted again.
 const COUNTED_FOR: Duration = Duration::from_secs(1);
 
-/// What earlier settings have left.
+/// Leftovers of earlier configurations.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
-    /// Objects with marks that no section owns any more.
+    /// Objects with marks of sections that are no longer configured.
     pub(crate) objects: Vec<LeftBehind>,
-    /// States of sections that are no longer configured.
+    /// Stored states of sections that are no longer configured.
     pub(crate) states: Vec<String>,
-    /// Names that were taken out of `secret_names` since the last run.
+    /// Names that were removed from `secret_names` since the last run.
     pub(crate) secrets: Vec<String>,
-    /// Pointers that were taken out of `local_fields`, while their objects have not been written since.
+    /// Pointers that were removed from `local_fields`, as long as their objects have not been written since.
     pub(crate) fields: Vec<String>,
 }
 
-/// What a watch event shows of a pair.
+/// A pair as a watch event shows it.
 pub(crate) struct Shown<'o> {
-    /// The remote object, as the cache has it.
+    /// The remote object in the cache.
     pub(crate) remote: Option<&'o Object>,
-    /// The local one.
+    /// The local object in the cache.
     pub(crate) local: Option<&'o Object>,
-    /// What threatens the pair, where many at once may suffer it, and whether it is one of the section's own.
+    /// The harm that threatens the pair, if any, and whether it is one of the section's own pairs.
     pub(crate) threat: Option<(Harm, bool)>,
-    /// Which way the change is to travel.
+    /// The direction in which the change has to be synced.
     pub(crate) direction: Direction,
 }
 
-/// The state of a pair before a run ended, and what is to be told now that it has.
+/// The state of a pair before a run ended, and what has to be reported now.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Before {
-    /// How it stood.
+    /// Its state.
     pub(crate) state: ObjectState,
-    /// It had failed, and that was told.
+    /// It had failed, and that was reported.
     pub(crate) had_failed: bool,
-    /// Its local object had been found there when it was to be made.
+    /// Its local object existed already when the section was about to create it.
     pub(crate) local_was_there: bool,
 }
 
-/// What a section knows.
+/// The state of a section.
 #[derive(Default)]
 pub(crate) struct Index {
     /// The pairs.
     pub(crate) table: Table,
     /// The guard against mass changes.
     pub(crate) guard: Guard,
-    /// What the caches have yet to show.
+    /// Our own writes that the caches do not show yet.
     pub(crate) expectations: Expectations,
-    /// What the attendant is to do.
+    /// The attendant's work.
     pub(crate) requests: Requests,
-    /// Namespaces that are being made or deleted.
+    /// Namespaces that are being created or deleted.
     pub(crate) namespaces: NamespaceWork,
     /// The two clusters.
     pub(crate) clusters: KnownClusters,
-    /// What the section is about.
+    /// The section's mode and the progress of its run.
     pub(crate) phase: Phase,
-    /// Another daemon that runs the section, too.
+    /// Signs of another daemon that runs the section.
     pub(crate) twin: Twin,
-    /// What earlier settings have left.
+    /// Leftovers of earlier configurations.
     pub(crate) left: Left,
     /// How many pairs of its own the section has, and when they were counted.
     own_pairs: Option<(Instant, usize)>,
 }
 
 impl Index {
-    /// A run begins, with nothing but what the clusters are known to be and what the section is about.
+    /// Begins a run. Only the identities of the clusters and the mode are kept.
     pub(crate) fn begin(&mut self) {
         let (mut clusters, mode) = (std::mem::take(&mut self.clusters), self.phase.mode);
         clusters.begin();
         *self = Self { clusters, phase: Phase { mode, ..Phase::default() }, ..Self::default() };
     }
 
-    /// What was remembered of the clusters and of what the guard has counted is known now.
+    /// Takes up the stored identities of the clusters and the stored counts of the guard.
     pub(crate) fn recall(&mut self, identities: Identities, guard: &GuardState, now: Instant, wall: SystemTime) {
         self.clusters.identities = identities;
         self.guard.recall(guard, now, wall);
     }
 
-    /// A watch shows something of a pair. Returns whether other suspects may be free now.
+    /// Records a watch event of a pair. Returns whether other suspects may be free now.
     pub(crate) fn shown(&mut self, key: &PairKey, shown: &Shown<'_>, policy: &Policy, now: Instant) -> bool {
         let freed = self.suspect(key, shown.threat);
-        // What was written before is compared at the very event that shows it.
+        // The event that shows our own write is the one to compare with it.
         if let Some(pair) = self.table.get(key) {
             pair.server_result.observe(shown.remote, shown.local, policy);
         }
@@ -143,15 +143,15 @@ impl Index {
         freed
     }
 
-    /// Notes what threatens a pair, or that nothing does any more. Returns whether that may free others.
+    /// Records the harm that threatens a pair, or that none does any more. Returns whether other suspects may be free now.
     pub(crate) fn suspect(&mut self, key: &PairKey, threat: Option<(Harm, bool)>) -> bool {
         let Some((harm, own)) = threat else { return self.guard.clear(key) };
         self.guard.suspect(key.clone(), harm, own);
         false
     }
 
-    /// A reconcile looks at its pair: what the servers made of earlier writes, and whether a local object was found there when
-    /// one was to be made.
+    /// Records what a reconcile observes. Returns the API servers' results of earlier writes, and whether the local object existed
+    /// already when the section was about to create it.
     pub(crate) fn observe(
         &mut self,
         key: &PairKey,
@@ -162,13 +162,13 @@ impl Index {
     ) -> (ServerResult, bool) {
         let pair = self.table.pair(key, now);
         pair.holds_remote |= remote.is_some_and(|remote| policy.marks.holds(remote));
-        // What is gone is made anew.
+        // An object that is gone is created anew.
         pair.local_was_there &= local.is_some();
         pair.server_result.observe(remote, local, policy);
         (pair.server_result.clone(), pair.local_was_there)
     }
 
-    /// A run that had looked at the caches at that moment has ended with the pair at rest.
+    /// Records that a run has ended with the pair at rest; it read the caches at `looked`.
     pub(crate) fn rested(
         &mut self,
         key: &PairKey,
@@ -189,29 +189,29 @@ impl Index {
         before
     }
 
-    /// Our finalizer is off the remote object.
+    /// Records that our finalizer is removed from the remote object.
     pub(crate) fn released(&mut self, key: &PairKey, now: Instant) {
         self.table.pair(key, now).holds_remote = false;
         self.guard.clear(key);
     }
 
-    /// How many pairs of its own the section has; `None`: that has to be counted anew.
+    /// How many pairs of its own the section has; `None` if they have to be counted anew.
     pub(crate) fn own_pairs(&self, now: Instant) -> Option<usize> {
         let (when, count) = self.own_pairs?;
         (now.saturating_duration_since(when) < COUNTED_FOR).then_some(count)
     }
 
-    /// So many there are.
+    /// Records the number of own pairs.
     pub(crate) fn counted_own_pairs(&mut self, count: usize, now: Instant) {
         self.own_pairs = Some((now, count));
     }
 
-    /// What they are has changed: they are counted anew.
+    /// Requests a new count of own pairs.
     pub(crate) fn forget_count(&mut self) {
         self.own_pairs = None;
     }
 
-    /// A secret was written to the remote.
+    /// Records that a secret was written to the remote.
     pub(crate) fn uploaded(&mut self, key: &PairKey, secret: &Arc<str>, now: Instant) {
         self.table.pair(key, now).uploads.insert(Arc::clone(secret), now);
     }

@@ -1,4 +1,4 @@
-//! A map of pairs by their local keys that also finds those of one namespace.
+//! A map of pairs by local key that also finds the pairs of one namespace.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ impl<P> Pairs<P> {
         self.0.get_mut(&key.local.namespace)?.get_mut(key)
     }
 
-    /// The pair of a key, made on first use.
+    /// The pair of a key, created on first use.
     pub(crate) fn get_or_insert_with(&mut self, key: &PairKey, make: impl FnOnce() -> P) -> &mut P {
         self.0.entry(Arc::clone(&key.local.namespace)).or_default().entry(key.clone()).or_insert_with(make)
     }

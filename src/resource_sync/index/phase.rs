@@ -1,58 +1,58 @@
-//! What a section is about, and how far its run has come.
+//! A section's mode, and how far its run has come.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What the section is about.
+/// What the section does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Keeping pairs in step.
+    /// It keeps pairs in step.
     #[default]
     Syncing,
-    /// Taking our marks off both sides.
+    /// It removes our marks from both sides.
     Detaching,
-    /// Taking our finalizer off the remote; the local cluster is gone.
+    /// It removes our finalizer from the remote, because the local cluster is gone.
     DetachingLocalGone,
 }
 
-/// How far a run has come; by default there is none.
+/// How far a run has come. By default no run has begun.
 #[derive(Debug, Default)]
 pub(crate) struct Phase {
-    /// What the section is about. It outlives the run.
+    /// The mode, which outlives the run.
     pub(crate) mode: Mode,
     /// When the run began.
     pub(crate) began: Option<Instant>,
-    /// All pairs have been asked for once.
+    /// All pairs have been requested once.
     pub(crate) has_begun: bool,
-    /// The state has just become known, and what follows from that is being done.
+    /// The stored state has just become known, and the suspects that follow from it are being recorded.
     pub(crate) is_noting: bool,
-    /// So many changes after which other pairs are suspicious are being made.
+    /// How many changes are under way after which other pairs may be suspects.
     pub(crate) changes: usize,
 }
 
 impl Phase {
-    /// A run begins; `is_noting`: before the state is known.
+    /// Begins a run; `is_noting`: the stored state is not known yet.
     pub(crate) fn begin(&mut self, is_noting: bool, now: Instant) {
         *self = Self { mode: self.mode, began: Some(now), is_noting, ..Self::default() };
     }
 
-    /// The run has ended.
+    /// Ends the run.
     pub(crate) fn end(&mut self) {
         *self = Self { mode: self.mode, ..Self::default() };
     }
 
-    /// The run begins to decide anew, before the guard knows what is suspicious.
+    /// Makes the run decide anew, once the guard knows the suspects.
     pub(crate) fn decide_anew(&mut self) {
         (self.has_begun, self.is_noting) = (false, true);
     }
 
-    /// Whether this is the first time that the run can decide.
+    /// Whether the run can decide for the first time.
     pub(crate) fn begins_now(&mut self) -> bool {
         !std::mem::replace(&mut self.has_begun, true)
     }
 
-    /// Whether the guard does not know yet what is suspicious.
+    /// Whether the guard does not know all suspects yet.
     pub(crate) fn is_noting(&self) -> bool {
         self.is_noting || self.changes > 0
     }

@@ -1,7 +1,7 @@
-//! Pairs that are to be requested again.
+//! Pairs that have to be requested again.
 //!
-//! Whoever requests them may be stopped at any moment, and a key may be added anew while it is being requested: so a key
-//! is only taken out after its request, and only if it was not added again since it was seen.
+//! The attendant may be stopped at any moment, and a key may be added anew while it is being requested. Therefore a key is only
+//! removed after its request, and only if it was not added again since it was seen.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::resource_sync::rules::names::PairKey;
 /// The keys.
 #[derive(Debug, Default)]
 pub(crate) struct RequeueSet {
-    /// With a number of the moment in which each was added last.
+    /// Each key with the number of its last insertion.
     keys: BTreeMap<PairKey, u64>,
     last: u64,
 }
 
-/// When a key was added.
+/// The number of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Added(u64);
 
@@ -25,12 +25,12 @@ impl RequeueSet {
         self.keys.insert(key, self.last);
     }
 
-    /// Those of now.
+    /// The present keys.
     pub(crate) fn seen(&self) -> Vec<(PairKey, Added)> {
         self.keys.iter().map(|(key, added)| (key.clone(), Added(*added))).collect()
     }
 
-    /// It was requested after it was seen.
+    /// Removes a key that was requested after it was seen.
     pub(crate) fn requested(&mut self, key: &PairKey, seen: Added) {
         if self.keys.get(key) == Some(&seen.0) {
             self.keys.remove(key);
@@ -48,16 +48,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_added_again_meanwhile_is_owed_again() {
+    fn a_key_that_is_added_again_meanwhile_stays() {
         let [one, two] = ["one", "two"].map(|name| PairKey::alike("n", name));
-        let mut owed = RequeueSet::default();
-        owed.insert(one.clone());
-        owed.insert(two);
-        let seen = owed.seen();
-        owed.insert(one);
+        let mut set = RequeueSet::default();
+        set.insert(one.clone());
+        set.insert(two);
+        let seen = set.seen();
+        set.insert(one);
         for (key, added) in seen {
-            owed.requested(&key, added);
+            set.requested(&key, added);
         }
-        assert_eq!(owed.keys(), ["n/one"]);
+        assert_eq!(set.keys(), ["n/one"]);
     }
 }

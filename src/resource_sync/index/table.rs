@@ -1,4 +1,4 @@
-//! What a section knows of each of its pairs beyond the caches, and what it reports of them.
+//! The records of a section's pairs: what the caches do not hold, and what is reported.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,8 +15,9 @@ use crate::resource_sync::rules::server_result::ServerResult;
 use crate::resource_sync::rules::waits::Waits;
 use crate::telemetry::ObjectState as PairState;
 
-/// As many failures are kept for the report.
+/// How many failures are kept for the report.
 const FAILURES: usize = 20;
+
 /// A failed step, for the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Failure {
@@ -33,38 +34,39 @@ pub(crate) struct Failure {
 /// One pair.
 #[derive(Debug)]
 pub(crate) struct Pair {
-    /// What the servers made of our writes.
+    /// The API servers' results of our writes.
     pub(crate) server_result: ServerResult,
-    /// How it stands; [`Pair::shown`] is what is told of it.
+    /// Its state after the last run; [`Pair::shown`] is the state to report.
     pub(crate) state: PairState,
-    /// Since when.
+    /// Since when it is in this state.
     pub(crate) state_since: Instant,
-    /// What it waits for, where that is known.
+    /// Why it is not in step, where that is known.
     pub(crate) waits: Option<Box<Waits>>,
-    /// When the remote changed something that the local object does not show yet.
+    /// Since when the remote has had a change that is not written to the local object.
     pub(crate) spec_since: Option<Instant>,
-    /// When the local side changed something that the remote does not show yet.
+    /// Since when the local side has had a change that is not written to the remote.
     pub(crate) status_since: Option<Instant>,
-    /// The failure that was last told in an Event: a step and a kind of error.
+    /// The failure that was last reported in an Event: a step and a kind of error.
     pub(crate) told_failure: Option<(&'static str, &'static str)>,
-    /// The rejection that was last told on the remote object: a hash of what was ordered, the step and the status code.
+    /// The rejection that was last reported on the remote object: a hash of its content, the step and the status code.
     pub(crate) told_rejection: Option<(u64, &'static str, u16)>,
-    /// The contentions that were told in an Event.
+    /// The contended parts that were reported in an Event.
     pub(crate) told_contended: BTreeSet<Contended>,
-    /// Our finalizer may be on the remote object: it was seen there or put there, and not taken off since.
+    /// Our finalizer may be on the remote object: it was seen or added, and has not been removed since.
     pub(crate) holds_remote: bool,
-    /// A local object was there when one was to be made: whatever the remote one says, the pair was not in step before.
+    /// The local object existed already when the section was about to create it, so that the pair was not in step before, whatever
+    /// the remote object says.
     pub(crate) local_was_there: bool,
     /// When each secret was last written to the remote, by name.
     pub(crate) uploads: BTreeMap<Arc<str>, Instant>,
-    /// When the fields that a server did not keep are written again; set by the first look that finds them.
+    /// When the fields that a server did not keep are written again. The first check that finds them sets it.
     pub(super) again_at: Option<Instant>,
-    /// Hash of the fields that were told last.
+    /// Hash of the fields that were reported last.
     pub(super) told_unkept: Option<u64>,
 }
 
 impl Pair {
-    /// A pair of which nothing is known yet.
+    /// A pair that was not observed yet.
     fn new(now: Instant) -> Self {
         Self {
             server_result: ServerResult::default(),
@@ -84,7 +86,7 @@ impl Pair {
         }
     }
 
-    /// The state to tell, and since when: what was in step and has changed since is so no more.
+    /// The state to report, and since when. A pair that was in step and has changed since is pending.
     pub(crate) fn shown(&self) -> (PairState, Instant) {
         let changed = self.spec_since.into_iter().chain(self.status_since).min();
         match (self.state, changed) {
@@ -100,26 +102,26 @@ pub(crate) struct Table {
     pub(super) pairs: Pairs<Pair>,
     failures: VecDeque<(Instant, Failure)>,
     planned: BTreeMap<&'static str, u64>,
-    /// How many objects were told of for fields that were not kept.
+    /// How many objects were reported because of fields that were not kept.
     pub(super) told_unkept: usize,
 }
 
 /// How long changes wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Lags {
-    /// From the remote's change to the local object.
+    /// Of changes on the remote.
     pub(crate) spec: Option<Duration>,
-    /// From the local status to the remote.
+    /// Of local statuses.
     pub(crate) status: Option<Duration>,
 }
 
 impl Table {
-    /// The record of a pair, made on first use.
+    /// The record of a pair, created on first use.
     pub(crate) fn pair(&mut self, key: &PairKey, now: Instant) -> &mut Pair {
         self.pairs.get_or_insert_with(key, || Pair::new(now))
     }
 
-    /// The record of a pair, where there is one.
+    /// The record of a pair, if there is one.
     pub(crate) fn get(&mut self, key: &PairKey) -> Option<&mut Pair> {
         self.pairs.get_mut(key)
     }
@@ -134,29 +136,29 @@ impl Table {
         self.pairs.keys_in(namespace)
     }
 
-    /// The pairs whose remote object may bear our finalizer.
+    /// The pairs whose remote object may have our finalizer.
     pub(crate) fn holding(&self) -> Vec<PairKey> {
         self.pairs.iter().filter(|(_, pair)| pair.holds_remote).map(|(key, _)| key.clone()).collect()
     }
 
-    /// The pair is gone on both sides.
+    /// Removes a pair that is gone on both sides.
     pub(crate) fn forget(&mut self, key: &PairKey) {
         self.pairs.remove(key);
         self.mended(&key.local);
     }
 
-    /// A change was written to the local side; how long after it arrived.
+    /// Records that a change was written to the local side. Returns how long that took since it arrived.
     pub(crate) fn spec_written(&mut self, key: &PairKey, now: Instant) -> Option<Duration> {
         self.get(key)?.spec_since.take().map(|since| now.saturating_duration_since(since))
     }
 
-    /// A status was written to the remote; how long after it arrived.
+    /// Records that a status was written to the remote. Returns how long that took since it arrived.
     pub(crate) fn status_written(&mut self, key: &PairKey, now: Instant) -> Option<Duration> {
         self.get(key)?.status_since.take().map(|since| now.saturating_duration_since(since))
     }
 
-    /// A reconcile that had looked at that moment ended in this state. In step, nothing waits any more: what had arrived
-    /// was an echo of our own writes. What has arrived since is for the next one.
+    /// Records that a reconcile which read the caches at `looked` has ended in this state. If the pair is in step, changes that
+    /// had arrived until then were echoes of our own writes; later ones are for the next reconcile.
     pub(crate) fn ended(
         &mut self,
         key: &PairKey,
@@ -181,7 +183,7 @@ impl Table {
         }
     }
 
-    /// What failed does not fail any more.
+    /// Removes the failure of an object.
     fn mended(&mut self, key: &ObjectKey) {
         self.failures.retain(|(_, failure)| failure.key != *key);
     }
@@ -192,14 +194,14 @@ impl Table {
         self.pairs.iter().filter(|(_, pair)| pair.uploads.values().any(is_due)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// The kind is served in another way: all statuses are compared anew.
+    /// Has all statuses compared anew, because the kind is served in another way.
     pub(crate) fn forget_statuses(&mut self) {
         self.pairs.iter_mut().for_each(|(_, pair)| pair.server_result.forget_status());
     }
 
-    /// Notes a failure.
+    /// Records a failure.
     pub(crate) fn failed(&mut self, failure: Failure, now: Instant) {
-        // A step that failed before has either been carried out since, or will be told again.
+        // An earlier step of the pair has succeeded since, or will be reported again.
         self.mended(&failure.key);
         if self.failures.len() == FAILURES {
             self.failures.pop_front();
@@ -207,7 +209,7 @@ impl Table {
         self.failures.push_back((now, failure));
     }
 
-    /// Counts a step that a dry run would have taken.
+    /// Counts a step that a dry run would have carried out.
     pub(crate) fn planned(&mut self, step: &'static str) {
         *self.planned.entry(step).or_default() += 1;
     }
@@ -221,8 +223,8 @@ impl Table {
         states
     }
 
-    /// The pairs that fail or have waited for too long, with the age of their state: the most urgent and oldest first, so
-    /// many at most.
+    /// The pairs that fail or have waited for too long, with the age of their state: the most urgent and oldest first, at most
+    /// `most`.
     pub(crate) fn not_in_step(&self, now: Instant, most: usize) -> Vec<(&PairKey, &Pair, PairState, Duration)> {
         let mut found: Vec<_> = self
             .pairs
@@ -239,7 +241,7 @@ impl Table {
         found.into_iter().map(|(_, age, key, pair, state)| (key, pair, state, age)).collect()
     }
 
-    /// How long the oldest change waits, down and up.
+    /// How long the oldest change has waited, in each direction.
     pub(crate) fn oldest_pending(&self, now: Instant) -> Lags {
         let oldest = |since: fn(&Pair) -> Option<Instant>| {
             self.pairs

@@ -1,13 +1,13 @@
-//! What another daemon has made that runs the same section.
+//! Signs of another daemon that runs the same section.
 
 use std::fmt;
 
 use crate::cluster::ObjectKey;
 
-/// So many objects that another one made are no coincidence.
+/// This many objects of another daemon are no coincidence.
 const COINCIDENCES: u64 = 3;
 
-/// Local objects that bear this section's marks, and that it has not made.
+/// Local objects with this section's marks that it has not created.
 #[derive(Debug, Default)]
 pub(crate) struct Twin {
     made: u64,
@@ -19,21 +19,21 @@ impl fmt::Display for Twin {
         let first = self.first.as_ref().map(|key| format!(", the first {key}")).unwrap_or_default();
         write!(
             formatter,
-            "another daemon seems to run this section: {} objects were made with its field manager before it made them{first}",
+            "another daemon seems to run this section: {} objects were created with its field manager, but not by this daemon{first}",
             self.made
         )
     }
 }
 
 impl Twin {
-    /// Another one has made this object. Returns what that says, where it is no coincidence any more.
+    /// Records an object that another daemon has created. Returns the message, once it is no coincidence any more.
     pub(crate) fn made_another(&mut self, key: &ObjectKey) -> Option<String> {
         self.made += 1;
         self.first.get_or_insert_with(|| key.clone());
         (self.made == COINCIDENCES).then(|| self.to_string())
     }
 
-    /// The other daemon, where there seems to be one.
+    /// The message about another daemon, if there seems to be one.
     pub(crate) fn seen(&self) -> Option<String> {
         (self.made >= COINCIDENCES).then(|| self.to_string())
     }

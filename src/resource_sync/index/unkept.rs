@@ -1,4 +1,4 @@
-//! Fields that an API server does not keep as they were written: how many there are, what is told of them, and when they are
+//! Fields that an API server does not keep as they were written: how many there are, which are reported, and when they are
 //! written again.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,14 +12,14 @@ use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::unkept::Unkept;
 
-/// As many objects with fields that were not kept are named in the report ...
+/// How many objects with such fields the report names ...
 const UNKEPT_NAMED: usize = 20;
-/// ... and told of in Events and in the log, over the time of a run: more are counted.
+/// ... and how many are reported in Events and in the log during a run. Further ones are only counted.
 const UNKEPT_TOLD: usize = 100;
-/// What a server did not keep is written again after between half of this and all of it. Which, the key decides: the
-/// objects that were written together after a start are not written together for ever.
+/// Such fields are written again after a delay between half of this and all of it. The key decides, so that objects that were
+/// written together after a start do not stay together.
 const WRITE_AGAIN: Duration = Duration::from_hours(1);
-/// No look asks for more pairs than this; looks come once a minute. The rest is due at the next one.
+/// One check requests at most this many pairs. Checks run once a minute, and the rest is due at the next one.
 const WRITE_AGAIN_AT_ONCE: usize = 500;
 
 /// Fields of one object that one of the two servers does not keep.
@@ -27,7 +27,7 @@ const WRITE_AGAIN_AT_ONCE: usize = 500;
 pub(crate) struct UnkeptFields {
     /// The local key.
     pub(crate) key: ObjectKey,
-    /// Which way they were written.
+    /// The direction in which they were written.
     pub(crate) direction: Direction,
     /// The fields.
     pub(crate) fields: Unkept,
@@ -38,14 +38,14 @@ pub(crate) struct UnkeptFields {
 pub(crate) struct UnkeptTotals {
     /// How many objects have any.
     pub(crate) objects: usize,
-    /// How many fields there are, down and up.
+    /// How many fields of specs there are.
     pub(crate) spec: usize,
-    /// The same of statuses.
+    /// How many fields of statuses there are.
     pub(crate) status: usize,
 }
 
 impl Table {
-    /// The pairs whose fields that a server did not keep are to be written again now; from here on no result is known.
+    /// The pairs whose fields have to be written again now. Their results are forgotten.
     pub(crate) fn due_again(&mut self, now: Instant) -> Vec<PairKey> {
         let mut due = Vec::new();
         for (key, pair) in self.pairs.iter_mut() {
@@ -63,14 +63,14 @@ impl Table {
         due
     }
 
-    /// The definition of the kind may have changed: all fields that a server did not keep are to be written again.
+    /// All pairs with such fields, to be written again because the definition of the kind may have changed.
     pub(crate) fn all_again(&mut self) -> Vec<PairKey> {
         let again =
             self.pairs.iter_mut().filter_map(|(key, pair)| pair.server_result.write_again().then(|| key.clone()));
         again.collect()
     }
 
-    /// Whether there is a content that is still to be written once more.
+    /// Whether there is a content that still has to be written once more.
     pub(crate) fn writes_content_again(&self) -> bool {
         self.pairs.values().any(|pair| pair.server_result.content_is_written_again())
     }
@@ -95,7 +95,8 @@ impl Table {
         all
     }
 
-    /// The fields of a pair that are not kept and have not been told of, or other ones; from here on they have.
+    /// The fields of a pair that are not kept and were not reported yet, or differ from those reported. They count as reported from
+    /// now on.
     pub(crate) fn untold_unkept(&mut self, key: &PairKey) -> Vec<UnkeptFields> {
         let told = self.told_unkept;
         let Some(pair) = self.get(key) else { return Vec::new() };
@@ -124,7 +125,7 @@ fn fields_of(key: &PairKey, pair: &Pair) -> impl Iterator<Item = UnkeptFields> {
     [of(Direction::Spec, spec), of(Direction::Status, status)].into_iter().flatten()
 }
 
-/// Between half of the interval and all of it, the same for a key each time.
+/// A delay between half of the interval and all of it, always the same for a key.
 fn spread(key: &ObjectKey) -> Duration {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);

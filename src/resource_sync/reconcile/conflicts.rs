@@ -1,4 +1,4 @@
-//! What a reconciler does about fights: it leaves out what has to wait, counts rewrites and has the other writer named.
+//! How a reconciler handles conflicts: it leaves out what has to wait, counts rewrites, and has the other writer reported.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::resource_sync::rules::plan::Observed;
 use crate::resource_sync::section::Section;
 
 impl PairReconciler {
-    /// Somebody else keeps undoing what this step writes: after a few rewrites it waits. Returns how long, and leaves that
-    /// part out of the observation; `None`: it may go.
+    /// Another client keeps undoing what this step writes, so that it waits after a few rewrites. Returns how long, and leaves
+    /// that part out of the observation; `None` if nothing has to wait.
     pub(crate) fn leave_out_conflicts(&mut self, effects: &[Effect], observed: &mut Observed) -> Option<Duration> {
         let now = Instant::now();
         let mut left: Option<Duration> = None;
@@ -25,12 +25,12 @@ impl PairReconciler {
         left
     }
 
-    /// Counts the rewrites among what is sent now, and tells of a fight.
+    /// Counts the rewrites among what is sent now, and reports a conflict.
     pub(crate) fn count_rewrites(&mut self, section: &Section, effects: &[Effect], observed: &Observed) {
         for effect in effects {
-            let Some(is_fight) = self.conflicts.sent(effect, Instant::now()) else { continue };
+            let Some(is_conflict) = self.conflicts.sent(effect, Instant::now()) else { continue };
             self.metrics.contended_field();
-            let Some(local) = observed.local.as_ref().filter(|_| is_fight) else { continue };
+            let Some(local) = observed.local.as_ref().filter(|_| is_conflict) else { continue };
             let is_news = section
                 .index(|index| index.table.pair(&self.key, Instant::now()).told_contended.insert(effect.what.clone()));
             if is_news {

@@ -1,8 +1,8 @@
-//! Events on local objects: what a person with `kubectl describe` should know; and on a remote object that the local
-//! cluster rejects, where they are granted there.
+//! Events on local objects, for users of `kubectl describe`, and on a remote object that the local cluster rejects, if the remote
+//! role grants Events.
 //!
-//! They are hints: a full mailbox drops them, and each is told once per change of state, never once per retry. kube's
-//! recorder aggregates repeated ones into a series.
+//! Events are hints: a full mailbox drops them, and each is written once per change of state, never once per retry. kube's
+//! recorder aggregates repeated Events into a series.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,33 +20,33 @@ use crate::resource_sync::rules::conflicts::Contended;
 use crate::resource_sync::rules::unkept::Unkept;
 use crate::resource_sync::section::Section;
 
-/// Events that wait to be written; a section that fails as a whole needs no more of them to be understood.
+/// How many Events may wait to be written. A section that fails as a whole needs no more of them to be understood.
 pub const EVENT_CAPACITY: usize = 256;
 
-/// How often a contended object is looked at for the other manager's name ...
+/// How often a contended object is read to find the other manager's name ...
 const LOOKS: usize = 5;
-/// ... with this in between.
+/// ... with this time in between.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
-/// An optional permission may be granted at any time: a denial is asked about again after this.
+/// An optional permission may be granted at any time: after a denial it is reviewed again after this time.
 const ASK_AGAIN: Duration = Duration::from_mins(5);
-/// The answers for so many namespaces are kept; with more, all are asked for again.
+/// The reviews of this many namespaces are kept. With more, all are forgotten and asked again.
 const MOST_NAMESPACES: usize = 1024;
 
-/// Where a section's reconcilers put Events.
+/// The mailbox for a section's Events.
 pub type EventMailbox = Mailbox<PairEvent>;
 
 /// Something that happened to a pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairEvent {
     key: ObjectKey,
-    /// `None` for a local object that could not be made.
+    /// `None` for a local object that could not be created.
     uid: Option<Arc<str>>,
     kind: EventKind,
     note: String,
-    /// What is contended, and the remote object; who contends it is found when the Event is written.
+    /// The contended part, and the remote object. The other manager is looked up when the Event is written.
     contended: Option<(Contended, ObjectKey)>,
-    /// It is about the remote object, and written to its cluster.
+    /// Whether it is about the remote object, and is written to the remote cluster.
     on_remote: bool,
 }
 
@@ -73,7 +73,7 @@ impl PairEvent {
         }
     }
 
-    /// A step failed; `local` where the local object exists.
+    /// A step has failed. `local` is the local object, if it exists.
     pub fn failed(key: &ObjectKey, local: Option<&Object>, step: &str, reason: &str) -> Self {
         Self {
             key: key.clone(),
@@ -85,19 +85,19 @@ impl PairEvent {
         }
     }
 
-    /// The local cluster rejects what the remote object orders.
+    /// The local cluster rejects the remote object's content.
     pub fn rejected(remote: &Object, local: &ClusterName, step: &str, reason: &str) -> Self {
-        let note = format!("cluster {local} rejects it: {step}: {reason}");
+        let note = format!("cluster {local} rejects the object: {step}: {reason}");
         Self { on_remote: true, ..Self::new(remote, EventKind::SyncFailed, note) }
     }
 
-    /// Somebody else keeps undoing what we write; who is found when the Event is written.
+    /// Another client keeps undoing our writes. It is looked up when the Event is written.
     pub fn contended(local: &Object, remote_key: &ObjectKey, what: Contended) -> Self {
         let contended = Some((what, remote_key.clone()));
         Self { contended, ..Self::new(local, EventKind::Contended, String::new()) }
     }
 
-    /// Nothing is done while it is paused; `unclear` where the annotation is neither true nor false.
+    /// The pair is paused; `unclear` if the annotation is neither true nor false.
     pub fn paused(key: &ObjectKey, local: Option<&Object>, unclear: Option<&str>) -> Self {
         let rule = "nothing is synced while the object is paused";
         Self {
@@ -114,22 +114,22 @@ impl PairEvent {
     pub fn fields_not_kept(local: &Object, cluster: &ClusterName, fields: &Unkept) -> Self {
         let list = fields.list();
         let note = format!(
-            "the API server of cluster {cluster} does not keep {list} as the other side has it: see its definition of the kind"
+            "the API server of cluster {cluster} does not keep {list} as written: compare the definitions of the kind"
         );
         Self::new(local, EventKind::FieldsNotKept, note)
     }
 
-    /// Many objects wait for an operator's approval, this one among them.
+    /// Many objects wait for an operator's approval, among them this one.
     pub fn held(local: &Object, note: String) -> Self {
         Self::new(local, EventKind::Held, note)
     }
 
-    /// An object that was there before its remote one has been taken over.
+    /// A local object that existed before its remote object was adopted.
     pub fn adopted(local: &Object, note: String) -> Self {
         Self::new(local, EventKind::Adopted, note)
     }
 
-    /// In step again after a failure.
+    /// The pair is in step again after a failure.
     pub fn synced(local: &Object) -> Self {
         Self::new(local, EventKind::Synced, "in step again".into())
     }
@@ -156,17 +156,18 @@ impl EventKind {
     }
 }
 
-/// One cluster that Events are written to.
+/// A cluster that Events are written to.
 struct Destination<'s> {
     cluster: &'s Cluster,
     watch: &'s Watch,
     recorder: Option<(u64, Recorder)>,
-    /// Whether Events are granted, by namespace, and when that was asked; `None`: the permission is required, and nobody asks.
+    /// Whether Events are granted, by namespace, and when that was reviewed. `None` if the permission is required: then no review
+    /// is sent.
     granted: Option<HashMap<Arc<str>, (Instant, bool)>>,
 }
 
 impl Destination<'_> {
-    /// Whether Events may be written here. Where they are optional, nothing is sent that would be refused.
+    /// Whether Events may be written to a namespace. Optional Events are only sent if they are granted.
     async fn may_write(&mut self, namespace: &Arc<str>) -> bool {
         let Some(granted) = &mut self.granted else { return true };
         match granted.get(namespace) {
@@ -174,7 +175,7 @@ impl Destination<'_> {
             Some((asked, false)) if asked.elapsed() < ASK_AGAIN => return false,
             _ => {}
         }
-        // The Events of objects without a namespace are in `default`.
+        // Events of cluster-scoped objects are in `default`.
         let place = if namespace.is_empty() { "default" } else { namespace };
         let request = AccessRequest::new(Verb::Create, EVENTS, place, "");
         let allowed = self.cluster.review_access(&request).await.is_ok_and(|decision| decision.allowed);
@@ -186,8 +187,7 @@ impl Destination<'_> {
     }
 }
 
-/// The body of the actor that writes the Events of one section: to its local cluster, and where they are granted to the
-/// remote one.
+/// The actor that writes the Events of one section to its local cluster and, where they are granted, to the remote one.
 pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, scope: Scope) -> Result<(), BoxError> {
     let destination = |cluster, watch, granted| Destination { cluster, watch, recorder: None, granted };
     let watches = section.watches();
@@ -215,9 +215,9 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
             action = what.action();
             let others = tokio::select! {
                 () = scope.draining() => return Ok(()),
-                others = contenders(&section, &what, &event.key, &remote_key) => others,
+                others = other_writers(&section, &what, &event.key, &remote_key) => others,
             };
-            event.note = format!("{others} keeps changing {what}: it is written again, once in half a minute");
+            event.note = format!("{others} keeps changing {what}; towline writes it again every 30 seconds");
             tracing::warn!(section = %section.name(), key = %event.key, note = event.note, "another writer keeps changing what the section writes");
         }
         let recorder = match &destination.recorder {
@@ -248,11 +248,11 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
     }
 }
 
-/// Which other managers the contended object has, as the Event says it.
+/// The other managers of the contended object, in the words of the Event.
 ///
-/// Right after a rewrite of ours the other manager owns none of the fields, and is not among them: it comes again, while
-/// we hold back, so this looks a moment later, and again. Newest first: others may have made the object.
-async fn contenders(section: &Section, what: &Contended, local_key: &ObjectKey, remote_key: &ObjectKey) -> String {
+/// Right after our rewrite the other manager owns none of the fields and is not listed. It writes again while we wait, so this
+/// reads the object a moment later, and repeats that. The newest manager comes first: others may have created the object.
+async fn other_writers(section: &Section, what: &Contended, local_key: &ObjectKey, remote_key: &ObjectKey) -> String {
     let is_remote = !matches!(what, Contended::Content | Contended::Metadata | Contended::SecretHash(_));
     let (cluster, key, kind) = if is_remote {
         (section.remote_cluster(), remote_key, section.remote_kind())

@@ -1,4 +1,4 @@
-//! What a section shows to operators, and what they can ask of it.
+//! The report of a section, and the orders that operators can give it.
 
 pub mod events;
 pub mod queue_metrics;
@@ -34,7 +34,7 @@ use crate::telemetry::{
     self, ClusterStanding, Condition, Facts, Held, HeldObject, ObjectState, Overview, Purpose, Readiness, Refused,
 };
 
-/// So many objects are listed by name.
+/// How many objects are listed by name.
 const MOST_LISTED: usize = 50;
 
 /// The section's dispatcher.
@@ -58,12 +58,12 @@ struct Report {
     /// Pairs by state.
     objects: BTreeMap<&'static str, usize>,
     queue: Snapshot,
-    /// Age in seconds of the oldest change that the other side does not show yet.
+    /// Age in seconds of the oldest change that is not written to the other side.
     oldest_unsynced_seconds: Oldest,
     /// Deletions that the guard holds until `towline approve`.
     #[serde(skip_serializing_if = "Option::is_none")]
     mass_delete_held: Option<usize>,
-    /// Everything that the guard holds, by what it would come to.
+    /// The number of objects that the guard holds, by harm.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     held: BTreeMap<&'static str, usize>,
     /// The first of those.
@@ -71,21 +71,21 @@ struct Report {
     held_first: Vec<ObjectKey>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waits_for: Option<String>,
-    /// What outlives the process, and where it is.
+    /// The stored state, and where it is.
     stored_state: StateReport,
-    /// Objects with marks that no section owns.
+    /// Objects with marks of sections that are not configured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_behind: Vec<LeftBehind>,
-    /// States of sections that are no longer configured.
+    /// Stored states of sections that are no longer configured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_states: Vec<String>,
-    /// Objects that still bear marks by former names, where there are such names.
+    /// How many objects still have marks with former names, where such names are configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     former_marks: Option<usize>,
-    /// What a dry run would have done, by step.
+    /// How many steps a dry run would have carried out, by step.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     planned: BTreeMap<&'static str, u64>,
-    /// For how long nobody has known whether objects are in step: a cluster does not answer, or a watch is broken.
+    /// For how long it has been unknown whether objects are in step, because a cluster does not answer or a watch is broken.
     #[serde(skip_serializing_if = "Option::is_none")]
     objects_unknown_for_seconds: Option<u64>,
     /// The objects that fail or have waited for too long, the most urgent and oldest first.
@@ -93,14 +93,14 @@ struct Report {
     /// Fields that an API server does not keep as they were written.
     #[serde(skip_serializing_if = "Option::is_none")]
     unkept: Option<UnkeptReport>,
-    /// Names that were taken out of `secret_names` since the last run: their copies on the remote are nobody's.
+    /// Names that were removed from `secret_names` since the last run. No section owns their copies on the remote any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_secrets: Vec<String>,
-    /// The last failures that are not mended, newest first.
+    /// The last failures that persist, newest first.
     failures: Vec<AgedFailure>,
 }
 
-/// One object that fails or waits.
+/// An object that fails or waits.
 #[derive(Debug, Serialize)]
 struct NotInStep {
     key: String,
@@ -108,7 +108,7 @@ struct NotInStep {
     for_seconds: u64,
     cause: String,
     next_step: String,
-    /// When it is tried again, other than after a delay.
+    /// What triggers the next attempt, where that is not a delay.
     #[serde(skip_serializing_if = "str::is_empty")]
     retry: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,11 +126,11 @@ struct UnkeptReport {
 #[derive(Debug, Serialize)]
 struct UnkeptObject {
     key: ObjectKey,
-    /// Whose API server it is.
+    /// The cluster whose API server does not keep them.
     cluster: ClusterName,
     /// The first of them.
     fields: Vec<String>,
-    /// How many there are besides.
+    /// How many more there are.
     more: usize,
 }
 
@@ -158,7 +158,7 @@ impl SyncReport {
         Self { section, dispatcher, queue, metrics }
     }
 
-    /// The clusters that it needs now.
+    /// The clusters that the section needs now.
     fn clusters(&self) -> Vec<ClusterStanding> {
         let section = &self.section;
         let mut clusters = vec![section.remote_cluster().standing()];
@@ -168,7 +168,7 @@ impl SyncReport {
         clusters
     }
 
-    /// What the section's condition follows from.
+    /// The facts that decide the section's condition.
     fn facts(&self) -> Facts {
         let now = Instant::now();
         let section = &self.section;
@@ -200,7 +200,7 @@ impl SyncReport {
             }),
             waiting,
             broken_watch: broken.map(|(_, reason)| reason),
-            // What was never listed was never known.
+            // Before the first list nothing was known.
             unknown_for: unknown_for.filter(|_| not_ready.is_none()),
             not_ready,
             objects,

@@ -1,4 +1,4 @@
-//! A section's queue in metrics, by the names that controller-runtime uses.
+//! Metrics of a section's queue, with the names that controller-runtime uses.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::config::SectionName;
 use crate::resource_sync::rules::names::PairKey;
 use crate::telemetry::{ReconcileResult, WorkqueueMetrics};
 
-/// Counts what the dispatcher does, and knows when what was put aside runs again.
+/// Counts the work of the dispatcher, and knows when delayed keys run again.
 pub struct QueueMetrics {
     metrics: WorkqueueMetrics,
-    /// As many as there are keys that wait for their delay.
+    /// One entry for each key that waits for a delay.
     retries: Mutex<HashMap<PairKey, Instant>>,
 }
 
@@ -24,12 +24,12 @@ impl QueueMetrics {
         Self { metrics: WorkqueueMetrics::new(section), retries: Mutex::default() }
     }
 
-    /// How long it is until a key runs again, where it waits for a delay.
+    /// How long until a key runs again, if it waits for a delay.
     pub fn retried_in(&self, key: &PairKey, now: Instant) -> Option<Duration> {
         self.retries.lock().get(key).map(|due| due.saturating_duration_since(now))
     }
 
-    /// How many keys wait, at the time of a scrape.
+    /// Sets the number of waiting keys, before a scrape.
     pub fn set_depth(&self, waiting: usize) {
         self.metrics.set_depth(waiting);
     }

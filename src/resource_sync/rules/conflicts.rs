@@ -1,8 +1,11 @@
-//! Fights: somebody else keeps undoing what we write.
+//! Conflicts: another client keeps undoing our writes.
 //!
-//! Each thing that can be undone is fought over by itself: while one is contended, the others go on. The first three
-//! rewrites within a minute follow at once; from then on there is one in half a minute, until a minute has passed in which
-//! none was needed. Pure: time is passed in.
+//! Each part of a pair that can be undone has a conflict of its own, so that a contended part does not delay the others. The
+//! first three rewrites within a minute are sent at once. From then on one is sent every 30 seconds, until no rewrite was
+//! needed for a minute. Pure: the caller passes the time in.
+//!
+//! Status sync has a tracker of its own, since it never delays a write and only reports: it counts corrections whose distance
+//! is at most a minute or three intervals of its passes, whichever is longer, where this one counts within a window.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -22,7 +25,7 @@ const WITHIN: Duration = Duration::from_mins(1);
 /// ... the next one has to wait for this.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// What of a pair somebody can undo.
+/// A part of a pair that another client can undo.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Contended {
     /// The content of the local object.
@@ -35,9 +38,9 @@ pub enum Contended {
     Finalizer,
     /// The generations that are noted on the remote object.
     Generations,
-    /// The error annotation on the remote object, which is over.
+    /// The removal of the error annotation from the remote object.
     SyncError,
-    /// The names of our marks: a daemon with the former ones still runs.
+    /// The names of our marks: a daemon that writes the former names still runs.
     Marks(Place),
     /// The remote copy of the local secret of this name.
     Secret(Arc<str>),
@@ -45,7 +48,7 @@ pub enum Contended {
     SecretHash(Arc<str>),
 }
 
-/// As an Event says it: `keeps changing …`.
+/// For the text of an Event, after `keeps changing`.
 impl fmt::Display for Contended {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -63,7 +66,7 @@ impl fmt::Display for Contended {
 }
 
 impl Contended {
-    /// The action of its Event: what has the same reason and action is one series.
+    /// The action of its Event. Events with the same reason and action form one series.
     pub fn action(&self) -> &'static str {
         match self {
             Self::Content => "Sync",
@@ -79,16 +82,16 @@ impl Contended {
     }
 }
 
-/// What a step writes, as far as somebody can undo it.
+/// What a step writes, as far as another client can undo it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effect {
-    /// What is written.
+    /// The part that is written.
     pub what: Contended,
-    /// Fingerprint of the value and of the object that gets it.
+    /// Fingerprint of the value and of the object that it is written to.
     value: u64,
-    /// Not written by this reconciler before, and still a rewrite: the server's result has changed.
+    /// This reconciler has not written it before, and it is a rewrite all the same: the server's result has changed.
     drifted: bool,
-    /// Written for a reason of our own: no rewrite in any case.
+    /// It is written for a reason of our own, and is never a rewrite.
     ours: bool,
 }
 
@@ -98,7 +101,7 @@ fn hash_of(value: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// What a step would write.
+/// The effects of a step.
 pub fn effects(step: &Step, observed: &Observed) -> Vec<Effect> {
     let server_result = &observed.server_result;
     let (Some(remote), local) = (observed.remote_object(), observed.local.as_ref()) else { return Vec::new() };
@@ -138,10 +141,10 @@ pub fn effects(step: &Step, observed: &Observed) -> Vec<Effect> {
     }
 }
 
-/// What is known of one contended thing.
+/// The history of one part.
 #[derive(Debug, Default)]
 struct Conflict {
-    /// What was written last.
+    /// Fingerprint of the last write.
     value: Option<u64>,
     /// The last rewrites.
     rewrites: VecDeque<Instant>,
@@ -153,7 +156,7 @@ impl Conflict {
         !effect.ours && (effect.drifted || self.value == Some(effect.value))
     }
 
-    fn grow_old(&mut self, now: Instant) {
+    fn expire(&mut self, now: Instant) {
         let is_old = |when: &Instant| now.saturating_duration_since(*when) > WITHIN;
         if self.rewrites.back().is_some_and(is_old) {
             self.is_slow = false;
@@ -170,10 +173,10 @@ impl Conflict {
 pub struct ConflictTracker(BTreeMap<Contended, Conflict>);
 
 impl ConflictTracker {
-    /// How long a write has to wait; `None`: it may go.
+    /// How long a write has to wait; `None` if it may be sent.
     pub fn wait(&mut self, effect: &Effect, now: Instant) -> Option<Duration> {
         let conflict = self.0.get_mut(&effect.what)?;
-        conflict.grow_old(now);
+        conflict.expire(now);
         if !conflict.is_rewrite(effect) || !conflict.is_slow {
             return None;
         }
@@ -181,10 +184,10 @@ impl ConflictTracker {
         (!left.is_zero()).then_some(left)
     }
 
-    /// A write that need not wait is sent; `None`: nobody had undone it. Otherwise whether that is a fight by now.
+    /// Records that a write is sent. `None` if it is no rewrite; otherwise whether the part is contended by now.
     pub fn sent(&mut self, effect: &Effect, now: Instant) -> Option<bool> {
         let conflict = self.0.entry(effect.what.clone()).or_default();
-        conflict.grow_old(now);
+        conflict.expire(now);
         if !conflict.is_rewrite(effect) {
             return None;
         }
@@ -196,12 +199,12 @@ impl ConflictTracker {
         Some(conflict.is_slow)
     }
 
-    /// A write was acknowledged.
+    /// Records that a write was acknowledged.
     pub fn wrote(&mut self, effect: &Effect) {
         self.0.entry(effect.what.clone()).or_default().value = Some(effect.value);
     }
 
-    /// We took it back ourselves: to write it again is no rewrite.
+    /// Records that we have undone the write ourselves: the next one is no rewrite.
     pub fn took_back(&mut self, what: &Contended) {
         if let Some(conflict) = self.0.get_mut(what) {
             conflict.value = None;
@@ -217,8 +220,8 @@ mod tests {
         Effect { what, value, drifted: false, ours: false }
     }
 
-    /// Writes what somebody undoes at once, whenever that is allowed: the seconds of the rewrites.
-    fn fight(
+    /// Another client undoes every write at once. Returns the seconds of our writes.
+    fn contend(
         conflicts: &mut ConflictTracker,
         what: &Contended,
         begun: Instant,
@@ -241,29 +244,29 @@ mod tests {
     #[test]
     fn three_rewrites_go_at_once_and_then_one_in_half_a_minute_as_long_as_it_lasts() {
         let (mut conflicts, begun) = (ConflictTracker::default(), Instant::now());
-        let goes = fight(&mut conflicts, &Contended::Status, begun, 0..200);
+        let goes = contend(&mut conflicts, &Contended::Status, begun, 0..200);
         // The first is no rewrite.
         assert_eq!(goes, [0, 1, 2, 3, 33, 63, 93, 123, 153, 183]);
-        let calm = fight(&mut conflicts, &Contended::Status, begun, 244..280);
+        let calm = contend(&mut conflicts, &Contended::Status, begun, 244..280);
         assert_eq!(calm, [244, 245, 246, 276], "after a minute without one it begins anew");
     }
 
     #[test]
-    fn the_third_rewrite_is_a_fight() {
+    fn the_third_rewrite_is_a_conflict() {
         let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
         let finalizer = effect(Contended::Finalizer, 1);
-        let fights: Vec<Option<bool>> = (0..4)
+        let found: Vec<Option<bool>> = (0..4)
             .map(|second| {
-                let fight = conflicts.sent(&finalizer, now + Duration::from_secs(second * 19));
+                let is_conflict = conflicts.sent(&finalizer, now + Duration::from_secs(second * 19));
                 conflicts.wrote(&finalizer);
-                fight
+                is_conflict
             })
             .collect();
-        assert_eq!(fights, [None, Some(false), Some(false), Some(true)]);
+        assert_eq!(found, [None, Some(false), Some(false), Some(true)]);
     }
 
     #[test]
-    fn a_rewrite_now_and_then_is_no_fight() {
+    fn a_rewrite_now_and_then_is_no_conflict() {
         let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
         let secret = effect(Contended::Secret("one".into()), 1);
         for minute in 0..20 {
@@ -275,9 +278,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_fought_over_goes_on() {
+    fn parts_that_are_not_contended_are_written() {
         let (mut conflicts, begun) = (ConflictTracker::default(), Instant::now());
-        fight(&mut conflicts, &Contended::Status, begun, 0..10);
+        contend(&mut conflicts, &Contended::Status, begun, 0..10);
         let now = begun + Duration::from_secs(10);
         assert!(conflicts.wait(&effect(Contended::Status, 7), now).is_some());
         assert_eq!(conflicts.wait(&effect(Contended::Status, 8), now), None, "a new status is no rewrite");

@@ -1,13 +1,13 @@
-//! What belongs to other clusters than the section's two: remote objects that another local cluster holds, and local objects
-//! and namespaces that came from another remote one. Pure.
+//! Pairs that belong to other clusters than the section's two: remote objects that another local cluster holds, and local
+//! objects and namespaces that came from another remote cluster. Pure.
 //!
-//! Two local clusters with one finalizer would each release what the other one still has. So whoever puts the finalizer on
-//! notes which cluster it is for. The note names the object and the finalizer, too: a copy of the object, and one that has
-//! another finalizer, are held by nobody whom it names.
+//! Two local clusters that use the same finalizer would each release remote objects that the other one still needs. Therefore a
+//! note on the remote object says for which local cluster the finalizer was added. It also names the object and the finalizer,
+//! so that it means nothing on a copy of the object, or beside another finalizer.
 //!
-//! Two daemons that run a section of one name between different remote clusters and one local cluster have the same field
-//! manager there, so that each would take the other's objects for its own whose remote object is gone. So the marks of a local
-//! object, and of a namespace, say which remote cluster they are from.
+//! Two daemons may run sections of the same name from different remote clusters to one local cluster. They have the same field
+//! manager there, and each would mistake the other's objects for its own objects whose remote object is gone. Therefore the
+//! marks of local objects and namespaces name the remote cluster.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::resource_sync::config::Metadata;
 pub struct KnownCluster {
     /// The UID of its namespace `kube-system`, where it is known.
     pub uid: Option<Arc<str>>,
-    /// Clusters in whose place it is, as an operator says.
+    /// Clusters that it replaces, as an operator has approved.
     pub in_place_of: Vec<Arc<str>>,
 }
 
 impl KnownCluster {
-    /// Whether it is the cluster with this UID, or in its place.
+    /// Whether it is the cluster with this UID, or replaces it.
     fn stands_for(&self, uid: &str) -> bool {
         self.uid.as_deref() == Some(uid) || self.in_place_of.iter().any(|former| **former == *uid)
     }
@@ -47,12 +47,12 @@ pub struct Clusters {
     pub local: KnownCluster,
 }
 
-/// Why a pair is another cluster's, which is known by the UID of its namespace `kube-system`.
+/// Why a pair belongs to another cluster, with that cluster's identity: the UID of its namespace `kube-system`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Elsewhere {
-    /// Another local cluster holds the remote object by our finalizer.
+    /// Another local cluster holds the remote object with our finalizer.
     HeldFor(Arc<str>),
-    /// The local object came from another remote cluster, by a section of the same name.
+    /// A section of the same name created the local object for another remote cluster.
     CameFrom(Arc<str>),
 }
 
@@ -62,26 +62,27 @@ impl fmt::Display for Elsewhere {
             Self::HeldFor(uid) => {
                 write!(
                     formatter,
-                    "the local cluster whose kube-system has UID {uid} holds its remote object by the same finalizer"
+                    "the local cluster whose kube-system has UID {uid} holds its remote object with the same finalizer"
                 )
             }
             Self::CameFrom(uid) => write!(
                 formatter,
-                "a section of the same name made it for the remote cluster whose kube-system has UID {uid}"
+                "a section of the same name created it for the remote cluster whose kube-system has UID {uid}"
             ),
         }
     }
 }
 
 impl Clusters {
-    /// The other local cluster that holds a remote object by our finalizer.
+    /// The other local cluster that holds a remote object with our finalizer.
     pub fn other_holder(&self, remote: &Object, policy: &Policy) -> Option<Elsewhere> {
         let holder =
             holder(remote, policy).filter(|holder| self.local.uid.is_some() && !self.local.stands_for(holder))?;
         Some(Elsewhere::HeldFor(holder.into()))
     }
 
-    /// The other remote cluster that a local object of ours came from. Where it is not known which one ours is, that is any.
+    /// The other remote cluster that a local object of ours came from. While our own remote cluster's identity is unknown, every
+    /// cluster counts as another one.
     pub fn other_source(&self, local: &Object, policy: &Policy) -> Option<Elsewhere> {
         self.elsewhere(source(local, policy)?)
     }
@@ -95,13 +96,13 @@ impl Clusters {
         (!self.remote.stands_for(source)).then(|| Elsewhere::CameFrom(source.into()))
     }
 
-    /// The mark of a local object that is made for a remote one, where the remote cluster is known.
+    /// The mark that names the remote cluster on a local object, where its identity is known.
     pub fn source_mark(&self, remote: &Object) -> Option<Arc<str>> {
         Some(format!("{}/{}", self.remote.uid.as_ref()?, remote.uid).into())
     }
 
-    /// What is to be noted with our finalizer on a remote object; `None`: it says so, or it is not known, or there is the note
-    /// of somebody who has another finalizer on the object.
+    /// The note that belongs to our finalizer on a remote object. `None` if it is there already, if our cluster's identity is
+    /// unknown, or if there is a note about another finalizer that is on the object.
     pub fn note(&self, remote: &Object, policy: &Policy) -> Option<Arc<str>> {
         let marks = &policy.marks;
         let uid = self.local.uid.as_ref().filter(|_| policy.write_back)?;
@@ -111,23 +112,23 @@ impl Clusters {
         (!is_theirs && !is_noted).then(|| note.into())
     }
 
-    /// Whether a remote object with our finalizer was held for a cluster in whose place this one is: that is to be noted.
+    /// Whether the note on a remote object with our finalizer names a cluster that ours replaces, and has to be rewritten.
     pub fn takes_place(&self, remote: &Object, policy: &Policy) -> bool {
         let is_other = holder(remote, policy).is_some_and(|holder| self.local.is_not(holder));
         is_other && remote.has_finalizer(&policy.marks.finalizer)
     }
 
-    /// The remote cluster of now, where a namespace's proved marks name none, or one in whose place it is.
+    /// The identity of the present remote cluster, where a namespace's proved marks name none or one that it replaces.
     pub fn new_source(&self, namespace: &Object, policy: &Policy) -> Option<Arc<str>> {
         let uid = self.remote.uid.clone()?;
         let source = policy.marks.value_of(namespace, &policy.marks.remote_cluster);
-        let is_news =
+        let is_new =
             source.is_none_or(|source| *source != *uid) && self.other_source_of_namespace(namespace, policy).is_none();
-        (is_news && ownership::marks_prove(namespace, policy).is_ok()).then_some(uid)
+        (is_new && ownership::marks_prove(namespace, policy).is_ok()).then_some(uid)
     }
 }
 
-/// What a note says.
+/// The content of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Note<'t> {
     /// The local cluster, by the UID of its namespace `kube-system`.
@@ -146,7 +147,7 @@ impl<'t> Note<'t> {
     }
 }
 
-/// The local cluster that is noted for this very object and a finalizer of ours.
+/// The local cluster that a note about this very object and a finalizer of ours names.
 fn holder<'o>(remote: &'o Object, policy: &Policy) -> Option<&'o str> {
     let marks = &policy.marks;
     if !policy.write_back || !marks.holds(remote) {
@@ -157,7 +158,7 @@ fn holder<'o>(remote: &'o Object, policy: &Policy) -> Option<&'o str> {
 }
 
 /// The remote cluster that a local object's mark names (`cluster/object`, by UID), where one of this section's managers wrote
-/// it, and for the remote object that the other marks name: a section behind another one may have copied it.
+/// it and it names the same remote object as the other marks: another section may have copied it.
 fn source<'o>(local: &'o Object, policy: &Policy) -> Option<&'o str> {
     let marks = &policy.marks;
     let (cluster, object) = own_mark(local, policy).filter(|_| policy.metadata == Metadata::Merge)?.split_once('/')?;

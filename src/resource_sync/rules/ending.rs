@@ -1,8 +1,8 @@
-//! Rule 3: who goes when a remote object is missing or being deleted, and what ends without a deletion: an object that left
-//! the selector, a pair that is detached. Pure.
+//! Rule 3: what is deleted when a remote object is missing or being deleted, and how a pair ends without a deletion: its
+//! object has left the selector, or the section is detached. Pure.
 //!
-//! Who may be deleted is stated here alone, in [`fate`]. The plan acts by it; the guard's suspects are those whom it would
-//! take ([`would_go`]), noted before any of them is acted upon; and a namespace of ours stays while something in it has to be
+//! [`fate`] alone decides which objects may be deleted. The plan follows it; the objects that it would delete ([`would_go`]) are
+//! the guard's suspects, before the section acts on any of them; and a namespace of ours stays while something in it has to be
 //! kept ([`lives`], [`must_be_kept`]).
 
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use super::patch;
 use super::plan::{self, Harm, Next, Policy, Rest, Step, clears_status};
 use crate::cluster::Object;
 
-/// What becomes of a local object whose remote one is gone or going.
+/// What happens to a local object whose remote object is gone or being deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It was there before its remote object and outlives it: our marks come off.
+    /// It existed before its remote object and stays: only our marks are removed.
     LetGo,
-    /// It is ours, and is deleted.
+    /// It is ours and is deleted.
     Ours,
-    /// It never was ours, and is deleted as `unclaimed` says.
+    /// It never was ours, and is deleted because the configuration says so (`unclaimed`).
     Unclaimed(Unproven),
-    /// It is not proved to be ours, and is kept.
+    /// It is not proved to be ours and is kept.
     Kept(Unproven),
 }
 
 impl Fate {
-    /// Whether its marks may be a copy's.
+    /// Whether its marks may have been copied from another object.
     fn is_of_copy(self) -> bool {
         matches!(self, Self::Unclaimed(unproven) | Self::Kept(unproven)
             if matches!(unproven, Unproven::Unmarked | Unproven::NamesAnother))
     }
 }
 
-/// What becomes of a local object whose remote one is gone or going. `is_proved`: something else than the object itself
-/// proves that it is ours.
+/// What happens to a local object whose remote object is gone or being deleted. `is_proved`: something other than the object
+/// itself proves that it is ours.
 pub fn fate(local: &Object, is_proved: bool, policy: &Policy) -> Fate {
     if ownership::is_adopted(local, policy) && !policy.delete_adopted && !local.deleting {
         return Fate::LetGo;
@@ -49,8 +49,9 @@ pub fn fate(local: &Object, is_proved: bool, policy: &Policy) -> Fate {
     }
 }
 
-/// Whether a missing remote object would take something with it: its local object, or the namespace that was made for one.
-/// What is going already has been counted. `owns_namespace`: the local namespace is there to stay, and ours.
+/// Whether something is deleted because a remote object is missing: its local object, or the namespace that was created for
+/// it. An object that is already being deleted has been counted. `owns_namespace`: the local namespace is ours and not being
+/// deleted.
 pub fn would_go(local: Option<&Object>, owns_namespace: bool, policy: &Policy) -> bool {
     local.map_or(owns_namespace, |local| {
         !local.deleting
@@ -59,14 +60,14 @@ pub fn would_go(local: Option<&Object>, owns_namespace: bool, policy: &Policy) -
     })
 }
 
-/// Whether a remote object keeps the local namespace that it maps to: it lives, or is paused, and then nothing is done for it,
-/// its deletion included.
+/// Whether a remote object keeps the local namespace that it maps to: it is not being deleted, or it is paused, and a pause
+/// also suspends its deletion.
 pub fn lives(remote: &Object, policy: &Policy) -> bool {
     !remote.deleting || policy.marks.is_paused(remote)
 }
 
-/// Whether a local object must not go with its namespace: it is paused, on either side, or is ours and its remote object is not
-/// known to be going, or outlives its remote object. What was never ours is deleted with a namespace of ours.
+/// Whether a local object must not be deleted with its namespace: either side is paused, or it is ours and its remote object
+/// is not known to be going, or it was adopted and stays. Objects that never were ours are deleted with a namespace of ours.
 pub fn must_be_kept(local: &Object, remote: Option<&Object>, seen_terminating: bool, policy: &Policy) -> bool {
     let is_going = remote.map_or(seen_terminating, |remote| remote.deleting);
     remote.is_some_and(|remote| policy.marks.is_paused(remote))
@@ -75,7 +76,8 @@ pub fn must_be_kept(local: &Object, remote: Option<&Object>, seen_terminating: b
         || (ownership::is_adopted(local, policy) && !policy.delete_adopted)
 }
 
-/// What a step would do that the guard counts, and to how many objects; `objects_in`: how many local ones a namespace has.
+/// The harm of a step, if the guard counts it, and the number of objects affected; `objects_in`: how many local objects a
+/// namespace has.
 pub fn harm_of(
     step: &Step,
     observed: &Observed,
@@ -99,11 +101,11 @@ pub fn harm_of(
     }
 }
 
-/// Rule 3: the remote object is missing or being deleted. `explained`: it may be acted upon.
+/// Rule 3: the remote object is missing or being deleted. `explained`: it is certain that this was a deletion.
 pub(crate) fn next(observed: &Observed, policy: &Policy, remote: Option<&Object>, explained: bool) -> Next {
     let our_finalizer = remote.is_some() && observed.is_held_here(policy);
     let fate = observed.local.as_deref().map(|local| {
-        // Without the generations that are noted in the end, the finalizer says only that something was to be made.
+        // Without the generations, which are noted last, the finalizer only proves that the section was about to create an object.
         let was_in_step = remote.is_some_and(|remote| our_finalizer && ownership::was_in_step(remote, policy));
         let is_proved = (was_in_step && !observed.local_was_there) || namespace_names(observed, policy);
         (local, fate(local, is_proved, policy))
@@ -115,11 +117,11 @@ pub(crate) fn next(observed: &Observed, policy: &Policy, remote: Option<&Object>
         Namespace::Present { object, ours: true } if !observed.namespace_in_use => Some(object),
         _ => None,
     };
-    // One pair waits for the end of the namespace; the others need not, once their local objects are gone.
+    // Only one pair waits until the namespace is gone; the others end when their local objects are gone.
     let need_not_wait = our_finalizer && observed.namespace_end_is_awaited;
     if let Some(namespace) = namespace.filter(|namespace| !(namespace.deleting && need_not_wait)) {
         if namespace.deleting {
-            // A pair without objects has nothing to wait for, and nobody would ask for it when the namespace is gone.
+            // A pair without objects has nothing to wait for, and nothing would request it when the namespace is gone.
             let is_gone = remote.is_none() && observed.local.is_none();
             return Next::Rest(if is_gone { Rest::Gone } else { Rest::NamespaceTerminating });
         }
@@ -133,13 +135,13 @@ pub(crate) fn next(observed: &Observed, policy: &Policy, remote: Option<&Object>
     }
     if let Some((local, fate)) = fate {
         let kept = match fate {
-            // A copy has the source of what it was copied from.
+            // The source that a copy names is that of the object it was copied from.
             fate if observed.source_lives_at.is_some() && !fate.is_of_copy() => Some(Rest::MappingChanged),
             Fate::Kept(unproven) => Some(Rest::Unclaimed(unproven)),
             Fate::LetGo | Fate::Ours | Fate::Unclaimed(_) => None,
         };
         if let Some(rest) = kept {
-            // The remote object has nothing to wait for here.
+            // Nothing on this side has to keep the remote object.
             return if our_finalizer { Next::Do(Step::RemoveFinalizer) } else { Next::Rest(rest) };
         }
         if local.deleting {
@@ -164,21 +166,21 @@ pub(crate) fn next(observed: &Observed, policy: &Policy, remote: Option<&Object>
     })
 }
 
-/// Whether a namespace's marks say that this section made it for this pair's local object, proved or not.
+/// Whether a namespace's marks say that this section created it for this pair's local object, whether proved or not.
 fn claims(namespace: &Object, observed: &Observed, policy: &Policy) -> bool {
     policy.marks.namespace_owner(namespace) == NamespaceOwner::Us
         && policy.marks.value_of(namespace, &policy.marks.owner) == Some(&*observed.pair.local.name)
 }
 
-/// Whether the local namespace was made for this very object: what else lives there, others may have made.
+/// Whether the local namespace was created for this very object. Other objects in it may be somebody else's.
 pub(crate) fn namespace_names(observed: &Observed, policy: &Policy) -> bool {
     matches!(&observed.namespace, Namespace::Present { ours: true, object }
         if policy.marks.value_of(object, &policy.marks.owner) == Some(&*observed.pair.local.name))
 }
 
-/// The remote object lives but is no longer selected: the pair is let go, the local object kept.
+/// The remote object exists but has left the selector: the pair is let go, and the local object stays.
 pub(crate) fn letting_go(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
-    // Without a local object of ours nothing is lost.
+    // Without a local object of ours there is no harm.
     let releases = observed.local.as_deref().is_some_and(|local| patch::let_go(local, policy).is_some());
     if releases && observed.permitted != Some(Harm::LetGo) {
         return Next::AskGuard(Harm::LetGo);
@@ -186,13 +188,13 @@ pub(crate) fn letting_go(observed: &Observed, policy: &Policy, remote: &Object) 
     giving_up(observed, policy, Some(remote))
 }
 
-/// Our marks come off, and nothing is deleted. The finalizer first: while it is there it says that the local object is ours.
+/// Removes our marks and deletes nothing. The finalizer goes first: while it is there, it says that the local object is ours.
 fn giving_up(observed: &Observed, policy: &Policy, remote: Option<&Object>) -> Next {
     if remote.is_some() && observed.is_held_here(policy) {
         return Next::Do(Step::RemoveFinalizer);
     }
-    // With the marks the namespace would be deleted with the last selected object, and the kept one with it. Without a
-    // kept one, nobody would be left to delete it.
+    // A namespace with our marks would be deleted with the last selected object, and the object that stays with it. If no
+    // object stays, another pair has to delete the namespace, and the marks are kept for it.
     if (observed.local.is_some() || !observed.namespace_in_use) && owner_mark_is_ours(observed, policy) {
         return Next::Do(Step::ReleaseNamespace);
     }
@@ -206,8 +208,8 @@ fn owner_mark_is_ours(observed: &Observed, policy: &Policy) -> bool {
     matches!(&observed.namespace, Namespace::Present { ours: true, object } if policy.marks.value_of(object, &policy.marks.owner).is_some())
 }
 
-/// Ends the pair for good: nothing of ours stays, on either side, and nothing is deleted. `local_gone`: the local
-/// cluster is gone for ever.
+/// Ends the pair for good: removes our marks from both sides and deletes nothing. `local_gone`: the local cluster will never
+/// answer again.
 pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
     if let Some(next) = plan::left_out(observed, policy) {
         return next;

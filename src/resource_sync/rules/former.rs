@@ -1,10 +1,10 @@
-//! What a section's marks were called before it was renamed, or its finalizer or domain were: they count as its own, and
-//! are replaced when their living pair is next reconciled. So does a namespace's mark of the remote cluster that an operator
-//! has replaced. Pure.
+//! Former names of a section's marks, from before the section, its finalizer or its domain was renamed. Marks with former
+//! names count as the section's own, and are renamed when their pair is next reconciled. The mark of a remote cluster that an
+//! operator has replaced is renewed in the same way. Pure.
 //!
-//! A renewal keeps every value and gives it the name of now: one guarded write for each object, and nothing that a rule
-//! depends on changes. The record of field managers is renewed with the marks, since it is what proves them; that costs a
-//! read, as the caches do not hold it.
+//! A renewal keeps every value under its present name: one guarded write for each object, which changes nothing that a rule
+//! depends on. It also renews the record of field managers, which proves the marks. That costs a read, since the caches do not
+//! hold the record.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::patch::{escape, replace_version};
 use super::plan::Policy;
 use crate::cluster::Object;
 
-/// Which object of a pair gets marks of now.
+/// Which object of a pair gets the present names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// The remote object.
@@ -30,30 +30,29 @@ pub enum Place {
     Namespace,
 }
 
-/// A change of marks from what they were called before to what they are called now.
+/// A change of marks from their former names to their present ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewal {
     /// The object.
     pub place: Place,
     /// Annotations to set (`Some`) or to remove (`None`).
     annotations: BTreeMap<Arc<str>, Option<Arc<str>>>,
-    /// All finalizers to be, where they change.
+    /// The new list of finalizers, where it changes.
     finalizers: Option<Vec<Arc<str>>>,
     /// The record of field managers has an entry of a former name of the section.
     pub managers: bool,
 }
 
 impl Renewal {
-    /// What is to be renewed on the remote object. What has to be there no longer (it is being deleted) gets no new
-    /// finalizer: no server would take one.
+    /// The renewal of the remote object. None while it is being deleted: the API server accepts no new finalizer then.
     pub fn of_remote(remote: &Object, policy: &Policy, clusters: &Clusters) -> Option<Self> {
         let marks = &policy.marks;
         if remote.deleting || !marks.has_former_names() {
             return None;
         }
-        // Without write-back the notes are another follower's.
+        // Without write-back the notes belong to another section.
         let mut annotations = if policy.write_back {
-            // Another follower's note stays where it is.
+            // The note of another section stays.
             let is_theirs = |mark: &Arc<str>| *mark == marks.local_cluster && marks.is_noted_by_others(remote);
             let which: Vec<&Arc<str>> = marks.on_remote().into_iter().filter(|mark| !is_theirs(mark)).collect();
             renamed(remote, marks, &which)
@@ -61,7 +60,7 @@ impl Renewal {
             BTreeMap::new()
         };
         let finalizers = marks.holds_former(remote).then(|| {
-            // From now on a finalizer of the former name is not ours.
+            // From now on a finalizer with the former name is not ours.
             let note = clusters.note(remote, policy);
             annotations.extend(note.map(|note| (Arc::clone(&marks.local_cluster), Some(note))));
             let others = remote.finalizers.iter().filter(|held| !marks.is_finalizer_on(remote, held)).cloned();
@@ -70,7 +69,7 @@ impl Renewal {
         Self { place: Place::Remote, annotations, finalizers, managers: false }.if_any()
     }
 
-    /// What is to be renewed on a local object of ours.
+    /// The renewal of a local object of ours.
     pub fn of_local(local: &Object, policy: &Policy) -> Option<Self> {
         if !policy.marks.has_former_names() || local.deleting || !ownership::is_ours(local, policy) {
             return None;
@@ -79,7 +78,7 @@ impl Renewal {
         Self { place: Place::Local, annotations, finalizers: None, managers: wrote_before(local, policy) }.if_any()
     }
 
-    /// What is to be renewed on a namespace of ours.
+    /// The renewal of a namespace of ours.
     pub fn of_namespace(namespace: &Object, policy: &Policy, clusters: &Clusters) -> Option<Self> {
         let marks = &policy.marks;
         let new_source = clusters.new_source(namespace, policy);
@@ -98,7 +97,7 @@ impl Renewal {
             .if_any()
     }
 
-    /// Whether it only says of which remote cluster a namespace is: where that may not be written, nothing else is missing.
+    /// Whether it only writes the remote cluster of a namespace, without which everything else works.
     pub fn is_only_source(&self, policy: &Policy) -> bool {
         let marks = &policy.marks;
         let is_source = |mark: &Arc<str>| *mark == marks.remote_cluster;
@@ -109,7 +108,7 @@ impl Renewal {
         (!self.annotations.is_empty() || self.finalizers.is_some() || self.managers).then_some(self)
     }
 
-    /// The object as it will be.
+    /// Applies the renewal to an object in memory.
     pub fn apply_to(&self, object: &mut Object, policy: &Policy) {
         if let Some(finalizers) = &self.finalizers {
             object.finalizers.clone_from(finalizers);
@@ -141,7 +140,7 @@ impl Renewal {
         object.owned.push(owned);
     }
 
-    /// The JSON patch that makes it so, of the object as it was read; `managers`: its record of field managers.
+    /// The JSON patch of the renewal, for the object as it was read; `managers`: its record of field managers.
     pub fn json_patch(&self, object: &Object, managers: Option<&[ManagedFieldsEntry]>, policy: &Policy) -> Value {
         let mut operations = vec![replace_version(object)];
         if let Some(finalizers) = &self.finalizers {
@@ -169,12 +168,12 @@ impl Renewal {
     }
 }
 
-/// Whether a field manager of a former name of the section wrote the object.
+/// Whether a field manager with a former name of the section wrote the object.
 fn wrote_before(object: &Object, policy: &Policy) -> bool {
     policy.managers.iter().skip(1).any(|manager| object.owned_by(manager).is_some())
 }
 
-/// Marks under former domains: what each is called now gets its value, unless it has one already.
+/// Renames marks with former domains. A mark that has its present name already keeps its value.
 fn renamed(object: &Object, marks: &Marks, which: &[&Arc<str>]) -> BTreeMap<Arc<str>, Option<Arc<str>>> {
     let mut annotations = BTreeMap::new();
     for mark in which {
@@ -191,8 +190,8 @@ fn renamed(object: &Object, marks: &Marks, which: &[&Arc<str>]) -> BTreeMap<Arc<
     annotations
 }
 
-/// The record of field managers with the section's manager of now in the place of those of its former names. Entries that
-/// then say the same of who wrote how are one: a server keeps only the last of such entries.
+/// The record of field managers with the section's present manager in the place of its former ones. Entries that become equal
+/// in manager, operation and version are merged, since the API server keeps only the last of them.
 fn renewed_managers(managers: &[ManagedFieldsEntry], policy: &Policy) -> Vec<ManagedFieldsEntry> {
     let mut renewed: Vec<ManagedFieldsEntry> = Vec::new();
     for entry in managers {

@@ -1,12 +1,14 @@
 //! The guard against mass changes (rule 3).
 //!
-//! What a mistake does, it does to many objects at once: a restored etcd and a wrong kubeconfig make remote objects vanish,
-//! a typo lets all pairs go, another cluster in the place of the local one has strangers overwritten and statuses cleared.
-//! So whoever would suffer such a [`Harm`] is noted as a *suspect* when the cache observes it, before any of them is acted
-//! upon. If more than `max(10, 10 %)` of the section's own pairs would suffer it within the window, or all of them (two or
-//! more), nobody does until an operator approves. A missing remote object is confirmed by a live GET first; approval lifts
-//! the limit for those that wait, never the GET. A confirmation counts here; it is not kept: the run that deletes asks again.
-//! Pure: time is passed in.
+//! A mistake affects many objects at once: after an etcd restore or with a wrong kubeconfig remote objects are missing, a typo
+//! in the selector lets all pairs go, and another cluster in the place of the local one causes local objects to be overwritten
+//! and statuses to be cleared. The cache therefore reports each pair that is threatened by such a [`Harm`] as a *suspect*,
+//! before the section acts on any of them. If the harm would affect more than `max(10, 10 %)` of the section's own pairs within
+//! the window, or all of them (two or more), the guard holds every suspect until an operator approves.
+//!
+//! A live GET confirms first that a missing remote object is really gone. An approval lifts the limit for the present suspects,
+//! and does not replace the GET. The guard only counts confirmations: the run that deletes sends its own GET.
+//! Pure: the caller passes the time in.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,56 +22,56 @@ use crate::state::GuardState;
 
 /// How long a change counts (the specification's 10 minutes).
 pub(crate) const WINDOW: Duration = Duration::from_mins(10);
-/// Changes within this count as one moment: what is remembered stays small.
+/// Changes within this time share one entry, which keeps the stored state small.
 const MOMENT: Duration = Duration::from_secs(10);
 
 /// What the guard says to one suspect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Ask the API server whether it is really gone.
+    /// Ask the API server whether the object is really gone.
     Confirm,
-    /// It may be done, where this very run has asked whether the object is really gone.
+    /// The change may be made, if this run has itself asked whether the object is really gone.
     Go,
-    /// Others have to be confirmed or cleared first.
+    /// Other suspects have to be confirmed or cleared first.
     Wait,
-    /// Too many would suffer it: nobody does.
+    /// Too many pairs are affected: the guard holds all of them.
     Held,
 }
 
 /// What the limit depends on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// How many pairs of its own the section has: strangers of the kind don't count.
+    /// How many pairs of its own the section has. Other objects of the kind don't count.
     pub own: usize,
-    /// Not one may go: the cluster behind the section's name is not known to be the same, or what went in the last minutes
-    /// is not known.
+    /// No suspect may go: it is unknown whether the cluster is still the same, or how many objects were changed in the last
+    /// minutes.
     pub blocked: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Suspect {
     harm: Harm,
-    /// It is one of the section's own pairs.
+    /// Whether it is one of the section's own pairs.
     own: bool,
-    /// It is certain: a live GET said that the object is gone, or no GET is needed.
+    /// A live GET has returned that the object is gone, or no GET is needed.
     confirmed: bool,
-    /// An operator let it go.
+    /// An operator has approved it.
     approved: bool,
 }
 
-/// So many changes were sent at this moment.
+/// The number of changes that were sent at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sent {
     when: Instant,
     count: usize,
 }
 
-/// What is about to be sent, to be taken back where it is not.
+/// A change that is about to be sent; [`Guard::not_sent`] takes it back.
 #[derive(Debug, Default)]
 pub struct Sending {
-    /// So many objects count against the limit.
+    /// How many objects count against the limit.
     pub counted: usize,
-    /// The suspects that they were.
+    /// The suspects among them.
     suspects: Vec<(PairKey, Suspect)>,
 }
 
@@ -83,19 +85,20 @@ pub struct Guard {
     certain_own: usize,
     /// How many are neither certain nor approved.
     open: usize,
-    /// What was sent within the window.
+    /// The changes that were sent within the window.
     sent: VecDeque<Sent>,
-    /// The most own pairs that the section had since the first of them: what went is some of a tenth of all.
+    /// The most own pairs that the section had since the first of these changes. The limit is a tenth of this number, so that
+    /// it does not shrink with each deletion.
     most: usize,
-    /// So many more suspects are approved as they come: what an operator approved before a restart.
+    /// How many further suspects are approved as they come: the rest of an approval that was given before a restart.
     approved: usize,
 }
 
 impl Guard {
-    /// Somebody would suffer a harm. `own`: it is one of the section's own pairs.
+    /// Records a suspect. `own`: it is one of the section's own pairs.
     pub fn suspect(&mut self, key: PairKey, harm: Harm, own: bool) {
         match self.suspects.get(&key) {
-            // A missing object may have been found to live and to be let go.
+            // The missing object may have been found alive and outside the selector.
             Some(held) if held.own == own && (held.harm, harm) == (Harm::LetGo, Harm::Delete) => return,
             Some(held) if held.own == own && held.harm == harm => return,
             Some(_) => drop(self.remove(&key)),
@@ -107,12 +110,12 @@ impl Guard {
         self.suspects.insert(key, Suspect { harm, own, confirmed: false, approved });
     }
 
-    /// Nothing threatens it any more. Returns whether that may free others.
+    /// Removes a suspect that is no longer threatened. Returns whether other suspects may be free now.
     pub fn clear(&mut self, key: &PairKey) -> bool {
         self.remove(key).is_some_and(|suspect| !suspect.approved && !self.suspects.is_empty())
     }
 
-    /// It is certain that a suspect would suffer this.
+    /// Records that the harm to a suspect is certain.
     pub fn confirm(&mut self, key: &PairKey, harm: Harm) {
         let Some(suspect) = self.suspects.get_mut(key) else { return };
         suspect.harm = harm;
@@ -123,7 +126,7 @@ impl Guard {
         }
     }
 
-    /// What is to be done with a suspect.
+    /// Decides about a suspect.
     pub fn verdict(&mut self, key: &PairKey, bounds: Bounds, now: Instant) -> Verdict {
         let Some(suspect) = self.suspects.get(key).copied() else { return Verdict::Confirm };
         if !suspect.approved && self.is_above(bounds, now, self.certain, self.certain_own) {
@@ -132,13 +135,13 @@ impl Guard {
         if !suspect.confirmed {
             return Verdict::Confirm;
         }
-        // Of those that are not certain, any may be own pairs.
+        // Each suspect that is not certain may be an own pair.
         let (all, own) = (self.certain + self.open, self.certain_own + self.open);
         if suspect.approved || !self.is_above(bounds, now, all, own) { Verdict::Go } else { Verdict::Wait }
     }
 
-    /// So many objects, which a suspect is one of, are about to be changed. What an operator approved does not count; all
-    /// else is to be remembered. Suspects in this namespace go with it.
+    /// Counts `count` objects that are about to be changed because of one suspect. Approved changes do not count. The caller
+    /// stores the result first. With `namespace`, the suspects in it are removed too, since the namespace is deleted.
     pub fn send(&mut self, key: &PairKey, count: usize, namespace: Option<&str>, now: Instant) -> Sending {
         let suspect = self.remove(key);
         let counted = if suspect.is_none_or(|suspect| !suspect.approved) { count } else { 0 };
@@ -156,8 +159,8 @@ impl Guard {
         Sending { counted, suspects }
     }
 
-    /// What was about to be sent was not, or was refused for certain: it does not count, and what was approved still is.
-    /// Returns the suspects that it was about.
+    /// Takes back a change that was not sent, or that the API server has certainly rejected: it does not count, and an approval
+    /// stays valid. Returns its suspects.
     pub fn not_sent(&mut self, sending: Sending) -> Vec<PairKey> {
         let keys = sending.suspects.iter().map(|(key, _)| key.clone()).collect();
         if let Some(last) = self.sent.back_mut() {
@@ -180,7 +183,7 @@ impl Guard {
         keys
     }
 
-    /// An operator lets those that wait go; returns them.
+    /// Records an operator's approval of all present suspects, and returns them.
     pub fn approve(&mut self) -> Vec<PairKey> {
         for suspect in self.suspects.values_mut() {
             suspect.approved = true;
@@ -190,7 +193,7 @@ impl Guard {
         self.waiting()
     }
 
-    /// How many wait for an approval, by what they would suffer; empty: none does.
+    /// How many suspects wait for an approval, by harm; empty if none does.
     pub fn held(&mut self, bounds: Bounds, now: Instant) -> BTreeMap<Harm, usize> {
         let mut held = BTreeMap::new();
         if self.certain > 0 && self.is_above(bounds, now, self.certain, self.certain_own) {
@@ -201,23 +204,23 @@ impl Guard {
         held
     }
 
-    /// What a suspect would suffer.
+    /// The harm that threatens a suspect.
     pub fn harm_to(&self, key: &PairKey) -> Option<Harm> {
         Some(self.suspects.get(key)?.harm)
     }
 
-    /// Everyone who waits for a verdict.
+    /// All suspects.
     pub fn waiting(&self) -> Vec<PairKey> {
         self.suspects.keys().cloned().collect()
     }
 
-    /// The first suspects that no operator has approved, each with what it would suffer.
+    /// The first suspects that no operator has approved, with their harms.
     pub fn first(&self, count: usize) -> Vec<(PairKey, Harm)> {
         let waiting = self.suspects.iter().filter(|(_, suspect)| !suspect.approved);
         waiting.map(|(key, suspect)| (key.clone(), suspect.harm)).take(count).collect()
     }
 
-    /// What is to outlive the process.
+    /// The part of the guard that is stored beyond the process.
     pub fn remembered(&mut self, now: Instant, wall: SystemTime) -> GuardState {
         self.forget_old(now);
         let seconds = |when: SystemTime| when.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -234,7 +237,7 @@ impl Guard {
         }
     }
 
-    /// Goes on from what an earlier process remembered. What it has from the future counts as of now.
+    /// Continues from the state that an earlier process has stored. Entries with a time in the future count as of now.
     pub fn recall(&mut self, remembered: &GuardState, now: Instant, wall: SystemTime) {
         let age = |seconds: u64| wall.duration_since(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap_or_default();
         let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
@@ -262,7 +265,7 @@ impl Guard {
         Some(suspect)
     }
 
-    /// Whether it would be too many, with so many suspects, of which so many are own pairs.
+    /// Whether so many suspects, of which `own` are own pairs, are above the limit.
     fn is_above(&mut self, bounds: Bounds, now: Instant, suspects: usize, own: usize) -> bool {
         self.forget_old(now);
         self.most = if self.sent.is_empty() { bounds.own } else { self.most.max(bounds.own) };

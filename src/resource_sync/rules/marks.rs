@@ -1,4 +1,4 @@
-//! The annotations and the finalizer by which objects are known as ours. The domain is the section's.
+//! The annotations and the finalizer that identify objects as ours. The section configures their domain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,36 +19,36 @@ const LOCAL_CLUSTER: &str = "sync-local-cluster";
 /// Every mark of one section, spelled out once.
 #[derive(Debug, Clone)]
 pub struct Marks {
-    /// On either object: a true value, as [`Pause`] reads it, stops everything for the pair.
+    /// On either object: a true value (see [`Pause`]) suspends the pair.
     pub paused: Arc<str>,
-    /// On a namespace: the local object it was made for.
+    /// On a namespace: the local object that it was created for.
     pub owner: Arc<str>,
     /// On a namespace: `plural.group` of that object.
     pub owner_resource: Arc<str>,
-    /// On a namespace: the section that made it.
+    /// On a namespace: the section that created it.
     pub owner_section: Arc<str>,
     /// On a local object: UID of the remote object it came from.
     pub remote_uid: Arc<str>,
     /// On a local object (`cluster/object`) and on a namespace (`cluster`): the remote cluster that it came from, by the UID of
-    /// its namespace `kube-system`, and the remote object's UID. Two daemons with a section of one name and different remote
-    /// clusters are told apart by it.
+    /// its namespace `kube-system`, and the remote object's UID. It distinguishes two daemons that run sections of the same name
+    /// with different remote clusters.
     pub remote_cluster: Arc<str>,
-    /// On a local object or namespace: the key of the object that carries it. A copy carries another's.
+    /// On a local object or namespace: its own key. A copy of the object has the key of the original.
     pub local_name: Arc<str>,
-    /// On a local object that was there before its remote one and was taken over.
+    /// On a local object that existed before its remote object and was adopted.
     pub adopted: Arc<str>,
-    /// On a local object, with `mirror`: it was ours and was let go, whatever the managed fields say.
+    /// On a local object, with `mirror`: it was ours and was let go, even if the managed fields still name us.
     pub released: Arc<str>,
     /// On a remote object: the remote generation that the local object reflects.
     pub remote_generation: Arc<str>,
     /// On a remote object: the local generation that resulted.
     pub local_generation: Arc<str>,
-    /// On a remote object: why the local cluster rejects what it orders.
+    /// On a remote object: why the local cluster rejects its content.
     pub sync_error: Arc<str>,
-    /// On a remote object: the local cluster whose section holds it, by the UID of its namespace `kube-system`. Two local
-    /// clusters with one finalizer are told apart by it.
+    /// On a remote object: the local cluster whose section holds it, by the UID of its namespace `kube-system`. It distinguishes
+    /// two local clusters that use the same finalizer.
     pub local_cluster: Arc<str>,
-    /// On a secret: hash of what was last uploaded.
+    /// On a secret: the hash of the last upload.
     pub uploaded_hash: Arc<str>,
     /// On a remote object: held while the local object or namespace exists.
     pub finalizer: Arc<str>,
@@ -56,11 +56,11 @@ pub struct Marks {
     pub resource: Arc<str>,
     /// Value of [`Marks::owner_section`].
     pub section: Arc<str>,
-    /// What the marks were called before.
+    /// Former names.
     former: Former,
 }
 
-/// What the marks of a section were called before: they count as its own, and are replaced.
+/// Former names of a section's marks. Marks with these names count as its own, and are renamed.
 #[derive(Debug, Clone, Default)]
 struct Former {
     /// Values of [`Marks::owner_section`].
@@ -101,24 +101,25 @@ impl Marks {
         }
     }
 
-    /// Whether anything was called otherwise before.
+    /// Whether there are any former names.
     pub fn has_former_names(&self) -> bool {
         let Former { sections, finalizers, domains } = &self.former;
         !(sections.is_empty() && finalizers.is_empty() && domains.is_empty())
     }
 
-    /// Whether a remote object bears our finalizer, by any of its names.
+    /// Whether a remote object has our finalizer, under any of its names.
     pub fn holds(&self, remote: &Object) -> bool {
         remote.has_finalizer(&self.finalizer) || self.holds_former(remote)
     }
 
-    /// Whether a remote object bears our finalizer by a former name.
+    /// Whether a remote object has our finalizer under a former name.
     pub fn holds_former(&self, remote: &Object) -> bool {
         remote.finalizers.iter().any(|held| *held != self.finalizer && self.is_finalizer_on(remote, held))
     }
 
-    /// Whether a finalizer on this remote object is ours, by any of its names. One by a former name is somebody else's where
-    /// the present one is there, too, or is noted: a renewal is one write, so whoever has put it on since has that name now.
+    /// Whether a finalizer on this remote object is ours, under any of its names. A former name beside the present one, or
+    /// beside a note about the present one, belongs to somebody else: our renewal replaces the name in one write, so another
+    /// section has added it since.
     pub fn is_finalizer_on(&self, remote: &Object, finalizer: &str) -> bool {
         let is_renewed = || {
             let is_noted = self.holder_note(remote).is_some_and(|note| note.finalizer == &*self.finalizer);
@@ -127,7 +128,7 @@ impl Marks {
         finalizer == &*self.finalizer || (self.is_former_finalizer(finalizer) && !is_renewed())
     }
 
-    /// Whether a finalizer by a former name is on a remote object that is somebody else's.
+    /// Whether a remote object has a finalizer with a former name of ours that belongs to somebody else.
     pub fn has_former_of_others(&self, remote: &Object) -> bool {
         remote.finalizers.iter().any(|held| self.is_former_finalizer(held) && !self.is_finalizer_on(remote, held))
     }
@@ -136,25 +137,25 @@ impl Marks {
         self.former.finalizers.iter().any(|former| &**former == finalizer)
     }
 
-    /// Whether a remote object says that somebody holds it by a finalizer that is on it and not ours.
+    /// Whether a note on a remote object is about a finalizer on it that is not ours.
     pub fn is_noted_by_others(&self, remote: &Object) -> bool {
         self.holder_note(remote)
             .is_some_and(|note| remote.has_finalizer(note.finalizer) && !self.is_finalizer_on(remote, note.finalizer))
     }
 
-    /// What is noted on a remote object about who holds it; a note on a copy is about what was copied.
+    /// The note on a remote object about who holds it. A note that was copied with the object does not count.
     pub fn holder_note<'o>(&self, remote: &'o Object) -> Option<Note<'o>> {
         let note = self.value_of(remote, &self.local_cluster).and_then(Note::parse)?;
         (note.object == &*remote.uid).then_some(note)
     }
 
-    /// Whether a finalizer has a name of ours, present or former.
+    /// Whether a finalizer has our present name or a former one.
     pub fn is_finalizer_name(&self, finalizer: &str) -> bool {
         finalizer == &*self.finalizer || self.is_former_finalizer(finalizer)
     }
 
-    /// The same among the finalizers of an object of which no more is known: one by a former name beside the present one is
-    /// somebody else's.
+    /// Whether a finalizer is ours, judged by the finalizers of the object alone: a former name beside the present one belongs
+    /// to somebody else.
     pub fn is_finalizer_among(&self, finalizers: &[String], finalizer: &str) -> bool {
         let is_renewed = || finalizers.iter().any(|held| *held == *self.finalizer);
         finalizer == &*self.finalizer || (self.is_former_finalizer(finalizer) && !is_renewed())
@@ -166,13 +167,13 @@ impl Marks {
         self.former.domains.iter().map(move |domain| format!("{domain}/{name}").into())
     }
 
-    /// Under which of its names an object bears a mark.
+    /// The names under which an object has a mark.
     pub fn names_on(&self, object: &Object, mark: &Arc<str>) -> Vec<Arc<str>> {
         let names = std::iter::once(Arc::clone(mark)).chain(self.former_names_of(mark));
         names.filter(|name| object.annotations.contains_key(name)).collect()
     }
 
-    /// The value of a mark on an object, by any of its names.
+    /// The value of a mark on an object, under any of its names.
     pub fn value_of<'o>(&self, object: &'o Object, mark: &str) -> Option<&'o str> {
         object.annotation(mark).or_else(|| self.former_names_of(mark).find_map(|former| object.annotation(&former)))
     }
@@ -182,8 +183,8 @@ impl Marks {
         [&self.remote_generation, &self.local_generation, &self.sync_error, &self.local_cluster]
     }
 
-    /// What goes from a remote object with our finalizer, by the names that it has there. A note stays where it says that a
-    /// finalizer which stays is somebody else's.
+    /// The marks that are removed from a remote object together with our finalizer, by their names there. A note stays if it
+    /// is about a finalizer of somebody else that stays.
     pub fn gone_with_finalizer(&self, remote: &Object) -> Vec<Arc<str>> {
         let mut names = self.names_on(remote, &self.sync_error);
         let is_of_others = self.holder_note(remote).is_some_and(|note| !self.is_finalizer_name(note.finalizer));
@@ -203,7 +204,7 @@ impl Marks {
         [&self.owner, &self.owner_resource, &self.owner_section, &self.local_name, &self.remote_cluster]
     }
 
-    /// Whether an annotation is one of these, and so never taken from one side to the other.
+    /// Whether an annotation is a mark, and is therefore never copied to the other side.
     pub fn is_mark(&self, annotation: &str) -> bool {
         [
             &self.paused,
@@ -228,31 +229,31 @@ impl Marks {
         })
     }
 
-    /// Whether the object says that nothing is to be done.
+    /// Whether the object is paused.
     pub fn is_paused(&self, object: &Object) -> bool {
         self.pause(object) != Pause::No
     }
 
-    /// What the object says of a pause.
+    /// The object's annotation about a pause.
     pub fn pause<'a>(&self, object: &'a Object) -> Pause<'a> {
         self.value_of(object, &self.paused).map_or(Pause::No, Pause::of)
     }
 
-    /// Whether an annotation that the remote object lacks stays on the local one all the same, also with `mirror`: what this
-    /// section itself wrote there, and what another section notes there, to which it is the remote object.
+    /// Whether an annotation stays on the local object although the remote object lacks it, also with `mirror`: this section
+    /// wrote it, or it is a note of another section to which this object is the remote one.
     pub fn stays_on_local(&self, annotation: &str) -> bool {
         annotation == &*self.adopted
             || self.former_names_of(&self.adopted).any(|former| *former == *annotation)
             || is_note(annotation)
     }
 
-    /// Whether an annotation is the mark of the remote cluster, by any of its names.
+    /// Whether an annotation is the mark of the remote cluster, under any of its names.
     pub fn is_remote_cluster(&self, annotation: &str) -> bool {
         annotation == &*self.remote_cluster
             || self.former_names_of(&self.remote_cluster).any(|former| *former == *annotation)
     }
 
-    /// Whether the object carries a mark that names the object itself, as every mark does that was not copied.
+    /// Whether the object's mark contains its own key, as every mark does that was not copied.
     pub fn names_itself(&self, object: &Object) -> bool {
         let ObjectKey { namespace, name } = &object.key;
         self.value_of(object, &self.local_name).is_some_and(|mark| match mark.split_once('/') {
@@ -261,7 +262,7 @@ impl Marks {
         })
     }
 
-    /// The annotations of a namespace that is made for a local object, by a section with this remote cluster.
+    /// The annotations of a namespace that is created for a local object, by a section with this remote cluster.
     pub fn of_namespace(&self, local: &ObjectKey, remote: &KnownCluster) -> BTreeMap<Arc<str>, Arc<str>> {
         let mut annotations = BTreeMap::from(
             [
@@ -276,7 +277,7 @@ impl Marks {
         annotations
     }
 
-    /// Whose the namespace is.
+    /// Who owns the namespace.
     pub fn namespace_owner(&self, namespace: &Object) -> NamespaceOwner {
         if self.value_of(namespace, &self.owner).is_none() {
             return NamespaceOwner::Nobody;
@@ -296,22 +297,20 @@ pub fn local_cluster_mark(domain: &str) -> String {
     format!("{domain}/{LOCAL_CLUSTER}")
 }
 
-/// Whether an annotation is what a section notes about a pair on one of its objects, of whichever domain, and which is never
-/// taken from one side to the other.
+/// Whether an annotation is a note of a section about a pair, of any domain. Notes are never copied to the other side.
 pub fn is_note(annotation: &str) -> bool {
     let notes = [REMOTE_GENERATION, LOCAL_GENERATION, SYNC_ERROR, LOCAL_CLUSTER, REMOTE_CLUSTER];
     annotation.split_once('/').is_some_and(|(_, name)| notes.contains(&name))
 }
 
-/// What an object says of a pause.
+/// The annotation of an object about a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause<'a> {
     /// It is not paused.
     No,
     /// It is paused.
     Yes,
-    /// The value is neither true nor false. Whoever set it wanted something, and a pause is what can be taken back: the
-    /// pair is paused.
+    /// The value is neither true nor false. The pair is paused, since a pause can be undone.
     Unclear(&'a str),
 }
 
@@ -326,14 +325,14 @@ impl<'a> Pause<'a> {
     }
 }
 
-/// Whose a namespace is, by its marks.
+/// The owner of a namespace, by its marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamespaceOwner {
     /// No owner mark.
     Nobody,
     /// This section.
     Us,
-    /// An owner mark of a program that does not name itself: ours where no other section maps to the namespace.
+    /// Its owner mark does not name a section: it is ours if no other section maps to the namespace.
     Unnamed,
     /// Another section.
     Others,

@@ -1,14 +1,14 @@
-//! The rules of resource sync, each of them pure: what was observed in, the next step out.
+//! The rules of resource sync. All of them are pure functions of what was observed.
 //!
-//! [`plan`] is the heart: it states every rule of the specification, in order, and is asked again after each step, until a pair
-//! rests ([`observed`] folds a step into what was observed). [`ending`] is its rule 3, who may be deleted; [`guard`] is what
-//! stands before it where many would go. The others are its parts:
+//! [`plan`] states every rule of the specification, in order. It is asked again after each step, until nothing is left to do
+//! ([`observed`] folds a step into the observation). [`ending`] is its rule 3, which objects may be deleted, and [`guard`] holds
+//! deletions of many objects. The other modules are parts of the plan:
 //!
-//! - [`names`]: which objects are a pair; [`marks`] and [`ownership`]: which are ours; [`former`]: what marks were called
-//!   before; [`elsewhere`]: what belongs to other clusters;
-//! - [`patch`]: what differs and how it is closed; [`secrets`]: what goes to the remote; [`server_result`] and [`unkept`]: what an
-//!   API server made of our writes; [`conflicts`]: what others undo;
-//! - [`waits`]: why a pair is not in step, and what to do about it.
+//! - [`names`]: which objects form a pair; [`marks`] and [`ownership`]: which objects are ours; [`former`]: former names of
+//!   marks; [`elsewhere`]: objects that belong to other clusters;
+//! - [`patch`]: differences and the patches that remove them; [`secrets`]: Secrets for the remote; [`server_result`] and
+//!   [`unkept`]: an API server's result of our writes; [`conflicts`]: parts that other clients keep undoing;
+//! - [`waits`]: why a pair is not in step, and what an operator can do about it.
 
 pub mod conflicts;
 pub mod elsewhere;

@@ -1,4 +1,4 @@
-//! Which remote object belongs to which local one.
+//! The mapping between remote and local objects.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -10,11 +10,11 @@ use crate::config::ResourceId;
 use crate::resource_sync::config::SyncConfig;
 use crate::state::PastMarks;
 
-/// The keys of one pair. Whoever receives a watch event computes it, once; from there it travels through the dispatcher's
-/// mailbox to the reconciler and into the section's index.
+/// The keys of one pair. The receiver of a watch event computes them once; they go through the dispatcher's mailbox to the
+/// reconciler and into the section's index.
 ///
-/// Within a section the remote key follows from the local one, so two of them are equal, ordered and hashed by their local
-/// keys alone, and a map by pair can be asked by local key.
+/// Within a section the remote key follows from the local one. Comparison, order and hash use the local key alone, and a map
+/// with these keys can be searched by local key.
 #[derive(Clone)]
 pub struct PairKey {
     /// Key of the local object.
@@ -64,7 +64,7 @@ impl Borrow<ObjectKey> for PairKey {
     }
 }
 
-/// The local key, by which people know the pair.
+/// Shows the local key, by which operators know the pair.
 impl fmt::Display for PairKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.local.fmt(formatter)
@@ -77,23 +77,23 @@ impl fmt::Debug for PairKey {
     }
 }
 
-/// The rule between the names of the two sides; exactly invertible.
+/// The mapping between the keys of the two sides. It is invertible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     remote_resource_suffix: String,
     local_namespace_suffix: String,
     namespace_prefix: String,
-    /// Both sides are one cluster: an object is on one side only, told apart by the suffixes.
+    /// Both sides are one cluster: the suffixes decide on which side an object is.
     same_cluster: bool,
     system: System,
 }
 
-/// Objects that every cluster makes by itself, whose content belongs to that cluster.
+/// Objects that every cluster creates by itself, and whose content belongs to that cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 struct System {
     names: &'static [&'static str],
     prefix: Option<&'static str>,
-    /// Synced all the same.
+    /// Exceptions that are synced.
     synced: Vec<String>,
 }
 
@@ -131,7 +131,7 @@ impl Mapping {
         }
     }
 
-    /// The mapping of earlier settings.
+    /// The mapping of an earlier configuration.
     pub fn of_past(past: &PastMarks) -> Self {
         Self {
             remote_resource_suffix: past.remote_resource_suffix.clone(),
@@ -179,7 +179,7 @@ impl Mapping {
         if self.system.has(name) || self.system.has(&remote.name) {
             return None;
         }
-        // In one cluster its local object would itself be the remote one of another pair.
+        // In one cluster the local object would also be the remote object of another pair.
         let resource_suffix = &self.remote_resource_suffix;
         if self.same_cluster && !resource_suffix.is_empty() && name.ends_with(resource_suffix.as_str()) {
             return None;
@@ -209,7 +209,7 @@ impl Mapping {
             if self.local_namespace_suffix.is_empty() { Arc::clone(&local.namespace) } else { namespace.into() }
         };
         let remote = ObjectKey { namespace, name };
-        // In one cluster what would be the remote object may itself be a copy: then this is nobody's copy.
+        // In one cluster the would-be remote object may itself be a copy. Then this object has no pair.
         let is_pair = !self.same_cluster || self.local_of(&remote).as_ref() == Some(local);
         is_pair.then_some(remote)
     }
@@ -220,7 +220,7 @@ impl Mapping {
         namespace.starts_with(&self.namespace_prefix).then_some(namespace)
     }
 
-    /// Whether there may be local namespaces that both mappings lead to.
+    /// Whether both mappings may lead to the same local namespace.
     pub fn may_meet(&self, other: &Self) -> bool {
         let (one, two) = (&self.namespace_prefix, &other.namespace_prefix);
         let (first, second) = (&self.local_namespace_suffix, &other.local_namespace_suffix);
@@ -234,12 +234,12 @@ impl Mapping {
     }
 }
 
-/// The text with the suffix; shared where there is none.
+/// The text with the suffix. Without a suffix it shares the memory.
 fn with_suffix(text: &Arc<str>, suffix: &str) -> Arc<str> {
     if suffix.is_empty() { Arc::clone(text) } else { format!("{text}{suffix}").into() }
 }
 
-/// The text before the suffix; `None` where it does not end so, or nothing is left.
+/// The text before the suffix; `None` if it has no such suffix, or consists of it.
 fn strip<'a>(text: &'a str, suffix: &str) -> Option<&'a str> {
     text.strip_suffix(suffix).filter(|rest| !rest.is_empty())
 }

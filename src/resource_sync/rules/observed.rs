@@ -1,4 +1,4 @@
-//! Everything that a decision about one pair depends on, and what it is after a step was carried out. Pure.
+//! The observation that decides about one pair, and how a step changes it. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use super::secrets::SecretView;
 use super::server_result::ServerResult;
 use crate::cluster::{CanonicalJson, Object, ObjectKey, OwnedKeys, Written};
 
-/// What is known of a remote object that the cache does not hold.
+/// Why the cache has no remote object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Absence {
-    /// It was being deleted when it was last seen: it went the regular way.
+    /// The object was terminating when it was last seen, so that its end was a regular deletion.
     SeenTerminating,
-    /// It is just not there, which is suspicious: our finalizer should have held it.
+    /// Nothing explains the absence. It is suspicious, since our finalizer should have kept the object.
     Unexplained,
-    /// A live GET said `NotFound` for this very object.
+    /// A live GET of this very object has returned `NotFound`.
     Confirmed,
-    /// A live GET found it: it lives, but has left the selector.
+    /// A live GET has found the object: it has left the selector.
     LeftSelector(Arc<Object>),
 }
 
@@ -55,42 +55,42 @@ pub enum Namespace {
 #[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
 #[derive(Debug, Clone)]
 pub struct Observed {
-    /// Keys of the two objects, each of which exists, is to be made or is gone.
+    /// Keys of the two objects, whether they exist or not.
     pub pair: PairKey,
     /// The remote object.
     pub remote: Remote,
     /// The local object.
     pub local: Option<Arc<Object>>,
-    /// The local object was just made: its status is not known before the watch shows it.
+    /// The local object was just created: its status is unknown until the watch shows it.
     pub local_status_unknown: bool,
-    /// A write of ours, or a change that came before it, has changed the remote object's generation: what the local
-    /// object reflects is not known before the watch shows which.
+    /// A write of ours, or a change before it, has changed the remote object's generation: until the watch shows the object it is
+    /// unknown which generation the local object reflects.
     pub remote_generation_unknown: bool,
     /// The local namespace.
     pub namespace: Namespace,
-    /// A living remote object of this or another section maps to the local namespace (this pair's own aside).
+    /// Another remote object, of this or another section, maps to the local namespace and is not being deleted.
     pub namespace_in_use: bool,
-    /// The local namespace is being deleted, and another pair keeps its finalizer until it is gone.
+    /// The local namespace is being deleted, and another pair keeps its finalizer until the namespace is gone.
     pub namespace_end_is_awaited: bool,
-    /// A local object was found to be there when one was to be made.
+    /// When the section was about to create the local object, it existed already.
     pub local_was_there: bool,
-    /// The remote object that the local one records as its source lives under this key, which is not the pair's: the rule
-    /// between names has changed.
+    /// The remote object that the local one names as its source exists under this key, which is not the pair's: the mapping has
+    /// changed.
     pub source_lives_at: Option<ObjectKey>,
-    /// The two clusters, as far as they are known.
+    /// The identities of the two clusters, as far as they are known.
     pub clusters: Clusters,
-    /// The guard lets this run do what may harm many objects at once.
+    /// The harm that the guard has permitted for this run.
     pub permitted: Option<Harm>,
     /// The named local secrets in the local namespace.
     pub secrets: Vec<SecretView>,
-    /// What the servers made of earlier writes of ours.
+    /// The API servers' results of our earlier writes.
     pub server_result: ServerResult,
-    /// What somebody else keeps undoing, and is not to be written now.
+    /// The contended parts that must not be written now.
     pub contended: Vec<Contended>,
 }
 
 impl Observed {
-    /// The remote object, where it is there.
+    /// The remote object, if it exists.
     pub fn remote_object(&self) -> Option<&Arc<Object>> {
         match &self.remote {
             Remote::Present(remote) | Remote::Absent(Absence::LeftSelector(remote)) => Some(remote),
@@ -98,7 +98,7 @@ impl Observed {
         }
     }
 
-    /// The other local cluster that holds the remote object by the same finalizer.
+    /// The other local cluster that holds the remote object with the same finalizer.
     pub fn other_holder(&self, policy: &Policy) -> Option<Elsewhere> {
         self.clusters.other_holder(self.remote_object()?, policy)
     }
@@ -108,38 +108,38 @@ impl Observed {
         self.clusters.other_source(self.local.as_deref()?, policy)
     }
 
-    /// What is to be noted on the remote object about which local cluster holds it.
+    /// The note about the holding local cluster that the remote object lacks.
     pub(crate) fn holder_to_note(&self, policy: &Policy) -> Option<Arc<str>> {
         self.clusters.note(self.remote_object()?, policy)
     }
 
-    /// The same where our finalizer goes and one by a former name stays, which is somebody else's: else that would look like
-    /// ours from then on.
+    /// The note that stays when our finalizer is removed and one with a former name of ours stays, which belongs to somebody
+    /// else. Without the note it would look like ours.
     pub(crate) fn holder_to_leave(&self, policy: &Policy) -> Option<Arc<str>> {
         let leaves_former = self.remote_object().is_some_and(|remote| policy.marks.has_former_of_others(remote));
         self.holder_to_note(policy).filter(|_| leaves_former)
     }
 
-    /// The same where nothing else is written for it: not before our finalizer is on, by its present name.
+    /// The note that is written with the generations, once our finalizer is there under its present name.
     pub(crate) fn holder_to_renew(&self, policy: &Policy) -> Option<Arc<str>> {
         let is_on = self.remote_object().is_some_and(|remote| remote.has_finalizer(&policy.marks.finalizer));
         self.holder_to_note(policy).filter(|_| is_on)
     }
 
-    /// Whether the remote object bears our finalizer, for this local cluster.
+    /// Whether the remote object has our finalizer, for this local cluster.
     pub(crate) fn is_held_here(&self, policy: &Policy) -> bool {
         self.remote_object().is_some_and(|remote| policy.marks.holds(remote)) && self.other_holder(policy).is_none()
     }
 
-    /// Whether somebody else keeps undoing this, and it is not to be written now.
+    /// Whether this part is contended and must not be written now.
     pub(crate) fn is_contended(&self, what: &Contended) -> bool {
         self.contended.contains(what)
     }
 
-    /// The observation after a step was carried out: what a watch would show, as far as the reply tells.
+    /// The observation after a step: what a watch would show, as far as the reply tells.
     ///
-    /// A write that is not guarded may land on an object that has changed since it was read. Its reply then has a newer
-    /// version and generation than the content that is known, and is not taken for that content's.
+    /// A write without a guard may reach an object that has changed since it was read. Its reply then has a newer version and
+    /// generation than the known content, and these are not applied to it.
     #[must_use]
     pub fn after(mut self, step: &Step, written: &Written, policy: &Policy) -> Self {
         match step {
@@ -249,7 +249,7 @@ impl Observed {
                 remote.annotations.insert(Arc::clone(mark), generation.to_string().into());
             }
             remote.annotations.extend(holder.map(|uid| (Arc::clone(&marks.local_cluster), uid)));
-            // An error that is over goes with the same write.
+            // The same write removes the note of an error that is over.
             remote.annotations.remove(&marks.sync_error);
         });
     }

@@ -1,9 +1,8 @@
-//! What is ours: the proofs, and why something that bears our marks is not. Pure.
+//! Ownership: which objects are proved to be ours, and why an object with our marks may not be. Pure.
 //!
 //! A mark alone proves nothing: `kubectl get -o yaml`, another name and `kubectl apply` copy it, and a backup restores it.
-//! It counts where this section's field manager owns it *and* it names the object that carries it. With `mirror` there is no
-//! room for marks; ours is then what this section's manager wrote to the object itself. What can't be proved is kept and
-//! reported.
+//! It counts if this section's field manager owns it *and* it contains the object's own name. With `mirror` there is no room for
+//! marks, and an object is ours if this section's manager has written it. An object without proof is kept and reported.
 
 use std::fmt;
 
@@ -12,36 +11,36 @@ use crate::cluster::{FIELD_MANAGER, Object};
 use crate::resource_sync::config::{Metadata, Unclaimed};
 use crate::state::is_state_object;
 
-/// Why an object that bears a mark of ours is not ours.
+/// Why an object is not proved to be ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unproven {
-    /// It bears no mark of ours.
+    /// It has no mark of ours.
     Unmarked,
-    /// The mark does not say which object it was put on: an earlier release's, or a copy of one.
+    /// The mark does not name the object: an earlier release wrote it, or it is a copy of such a mark.
     Unnamed,
-    /// The mark was put on another object: this one is a copy.
+    /// The mark names another object: this one is a copy.
     NamesAnother,
-    /// Somebody else wrote the mark: a copy or a restored backup, or the record of field managers was lost.
+    /// Another field manager wrote the mark: a copy or a restored backup. Or the record of field managers was lost.
     WrittenByOthers,
 }
 
 impl fmt::Display for Unproven {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::Unmarked => "it bears no mark of this section",
-            Self::Unnamed => "its mark does not name it",
+            Self::Unmarked => "it has no mark of this section",
+            Self::Unnamed => "its mark does not contain its name",
             Self::NamesAnother => "its marks were copied from another object",
             Self::WrittenByOthers => "its marks were not written by this section's field manager",
         })
     }
 }
 
-/// Whether a local object is the state of a section: it has the mark, and not as a copy.
+/// Whether a local object is the stored state of a section, and not a copy of one.
 pub fn is_state(local: &Object, policy: &Policy) -> bool {
     policy.has_states && is_state_object(local) && policy.marks.value_of(local, &policy.marks.remote_uid).is_none()
 }
 
-/// Whether the object itself proves that this section made or adopted it.
+/// Whether the object itself proves that this section created or adopted it.
 pub fn proof(local: &Object, policy: &Policy) -> Result<(), Unproven> {
     if is_state(local, policy) {
         return Err(Unproven::Unmarked);
@@ -56,12 +55,12 @@ pub fn proof(local: &Object, policy: &Policy) -> Result<(), Unproven> {
     }
 }
 
-/// The same as a yes or no.
+/// Whether [`proof`] succeeds.
 pub fn is_ours(local: &Object, policy: &Policy) -> bool {
     proof(local, policy).is_ok()
 }
 
-/// Whether the marks of a namespace prove that this section made it.
+/// Whether the marks of a namespace prove that this section created it.
 pub fn namespace_proof(namespace: &Object, policy: &Policy) -> Result<(), Unproven> {
     marks_prove(namespace, policy)
 }
@@ -83,8 +82,8 @@ pub(crate) fn marks_prove(object: &Object, policy: &Policy) -> Result<(), Unprov
     if policy.managers.iter().any(|manager| owns(manager)) { Ok(()) } else { Err(Unproven::WrittenByOthers) }
 }
 
-/// Whether a local object is of one of the section's own pairs: proved to be, marked by an earlier release, or in step with
-/// its remote one before.
+/// Whether a local object belongs to one of the section's own pairs: it is proved to be ours, an earlier release marked it, or
+/// it was in step with its remote object before.
 pub fn is_own(local: &Object, remote: Option<&Object>, policy: &Policy) -> bool {
     let marks = &policy.marks;
     let is_marked = || marks.value_of(local, &marks.remote_uid).is_some();
@@ -95,16 +94,16 @@ pub fn is_own(local: &Object, remote: Option<&Object>, policy: &Policy) -> bool 
     }
 }
 
-/// Whether a local object is a stranger to its living remote one: it was there before this section, which neither marked
-/// it nor ever had the pair in step.
+/// Whether a local object existed before this section took up its remote object: the section has not marked it, and the pair
+/// never was in step.
 pub fn is_stranger(local: &Object, remote: &Object, policy: &Policy) -> bool {
     let came_from_it = policy.marks.value_of(local, &policy.marks.remote_uid) == Some(&*remote.uid);
     !is_ours(local, policy) && !came_from_it && !was_in_step(remote, policy)
 }
 
-/// Whether the remote object says that its pair was in step before: by the generations that we noted, or, where this
-/// section writes nothing back and the notes are another follower's, by our finalizer. The finalizer comes before the local
-/// object is made, so that by itself it proves less.
+/// Whether the remote object shows that its pair was in step before. The noted generations show it; in a section that writes
+/// nothing back they belong to another section, and our finalizer shows it. The finalizer proves less, since it is added
+/// before the local object is created.
 pub fn was_in_step(remote: &Object, policy: &Policy) -> bool {
     if policy.write_back { has_notes(remote, policy) } else { policy.marks.holds(remote) }
 }
@@ -115,13 +114,13 @@ pub fn has_notes(remote: &Object, policy: &Policy) -> bool {
     [&marks.remote_generation, &marks.local_generation].iter().all(|note| marks.value_of(remote, note).is_some())
 }
 
-/// Whether the object was there before its remote one and was taken over.
+/// Whether the object existed before its remote object and was adopted.
 pub fn is_adopted(local: &Object, policy: &Policy) -> bool {
     policy.marks.value_of(local, &policy.marks.adopted).is_some()
 }
 
-/// Whether an object without a remote one, and not ours, is to be deleted: only what never was ours, and bears no mark that
-/// would say so. What was let go is kept.
+/// Whether an object that is not ours is deleted if it has no remote object (`unclaimed`). Objects that were ours once, by
+/// their marks, and were let go are kept.
 pub fn may_go_unclaimed(local: &Object, policy: &Policy) -> bool {
     let marks = &policy.marks;
     let was_ours = !local.owned.is_empty()
@@ -131,8 +130,8 @@ pub fn may_go_unclaimed(local: &Object, policy: &Policy) -> bool {
     policy.unclaimed == Unclaimed::Delete && !was_ours && !is_state(local, policy)
 }
 
-/// Whether the label or annotation key of a local object was set by this section, so that it goes when the remote drops it:
-/// by its own manager, or by the one that all sections of an earlier release shared.
+/// Whether this section has set a label or annotation of a local object, so that it is removed when the remote object drops it.
+/// The section's own manager has set it, or the one that all sections of an earlier release shared.
 pub fn owns_key(local: &Object, policy: &Policy, is_among: impl Fn(&crate::cluster::OwnedKeys) -> bool) -> bool {
     let managers = policy.managers.iter().map(AsRef::as_ref).chain([FIELD_MANAGER]);
     managers.filter_map(|manager| local.owned_by(manager)).any(is_among)

@@ -1,4 +1,4 @@
-//! Differences between what a local object should be and what it is, and the patches that close them.
+//! Differences between the desired and the actual local object, and the patches that remove them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::resource_sync::config::{Metadata, SpecPointer};
 
 type Keys = BTreeMap<Arc<str>, Arc<str>>;
 
-/// A change of a local object: its content as a whole where that differs, and single labels and annotations.
+/// A change of a local object: its content as a whole, if it differs, and single labels and annotations.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LocalChange {
-    /// The content to be, where it differs.
+    /// The desired content, where it differs.
     pub content: Option<CanonicalJson>,
     /// Labels to set (`Some`) or to remove (`None`).
     pub labels: BTreeMap<Arc<str>, Option<Arc<str>>>,
     /// Annotations to set (`Some`) or to remove (`None`).
     pub annotations: BTreeMap<Arc<str>, Option<Arc<str>>>,
-    /// Strips the record of field managers: with `mirror` it is what says that an object is or was ours.
+    /// Removes the record of field managers. With `mirror` the record says that an object is or was ours.
     pub strip_managers: bool,
-    /// The change depends on what the object holds besides: it must not have changed since it was read.
+    /// The effect of the change depends on the rest of the object, which must not have changed since it was read.
     pub guarded: bool,
 }
 
@@ -36,7 +36,7 @@ impl LocalChange {
         self.content.is_none() && self.labels.is_empty() && self.annotations.is_empty()
     }
 
-    /// The change without what somebody else keeps undoing; `None`: nothing is left.
+    /// The change without its contended parts; `None` if nothing is left.
     pub fn without(mut self, contended: &[Contended]) -> Option<Self> {
         if contended.contains(&Contended::Content) {
             self.content = None;
@@ -48,7 +48,7 @@ impl LocalChange {
         (!self.is_empty()).then_some(self)
     }
 
-    /// The object as it will be.
+    /// Applies the change to an object in memory.
     pub fn apply_to(&self, local: &mut Object, policy: &Policy) {
         if let Some(content) = &self.content {
             local.content = content.clone();
@@ -76,11 +76,11 @@ impl LocalChange {
         }
     }
 
-    /// The JSON patch that makes it so: one write that also removes foreign fields and keeps nulls and empty lists.
+    /// The JSON patch of the change: one write that also removes fields of other writers and keeps nulls and empty lists.
     pub fn json_patch(&self, local: &Object) -> Value {
         let mut operations = Vec::new();
         if self.guarded {
-            // Not `test`: a failed test is a 422, a stale version a 409, which says what it is.
+            // Not `test`: a failed test is answered with 422, which looks like a rejection; a stale version with 409.
             operations.push(replace_version(local));
         }
         if let Some(content) = &self.content {
@@ -117,20 +117,19 @@ impl LocalChange {
             }
         }
         if self.strip_managers {
-            // One empty entry means: none at all. An empty list would change nothing.
+            // A list with one empty entry removes the record. An empty list would change nothing.
             operations.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": [{}]}));
         }
         Value::Array(operations)
     }
 }
 
-/// The operation that makes a JSON patch fail with a conflict unless the object is still as it was read.
+/// The operation that makes a JSON patch fail with a conflict if the object has changed since it was read.
 pub fn replace_version(object: &Object) -> Value {
     json!({"op": "replace", "path": "/metadata/resourceVersion", "value": &*object.resource_version})
 }
 
-/// Fingerprint of a local object's content without the fields that belong to the local side: they change without anything
-/// being out of step.
+/// Fingerprint of a local object's content without the local fields, which may change while the pair is in step.
 pub fn local_fingerprint(content: &CanonicalJson, policy: &Policy) -> u64 {
     if policy.local_fields.is_empty() {
         return fingerprint(Some(content));
@@ -138,7 +137,7 @@ pub fn local_fingerprint(content: &CanonicalJson, policy: &Policy) -> u64 {
     fingerprint(Some(&CanonicalJson::of(&without_local_fields(content, &policy.local_fields))))
 }
 
-/// A content without the fields that belong to the local side.
+/// A content without the local fields.
 pub fn without_local_fields(content: &CanonicalJson, local_fields: &[SpecPointer]) -> Value {
     let mut value = content.value();
     for pointer in local_fields {
@@ -147,8 +146,8 @@ pub fn without_local_fields(content: &CanonicalJson, local_fields: &[SpecPointer
     value
 }
 
-/// The content that the local object is to have, where that is another than it has (rule 9), and whether writing it depends
-/// on what the object holds besides.
+/// The desired content of the local object, where it differs from the present one (rule 9), and whether the effect of writing
+/// it depends on the rest of the object.
 pub fn content_change(
     remote: &Object,
     local: &Object,
@@ -161,7 +160,7 @@ pub fn content_change(
     {
         return None;
     }
-    // The local values are written back as they were read: not over newer ones.
+    // Local values are written back as they were read, and must not overwrite newer ones.
     let has_local_fields = !policy.local_fields.is_empty();
     let wanted = if has_local_fields {
         with_local_fields(&remote.content, &local.content, &policy.local_fields)
@@ -171,8 +170,8 @@ pub fn content_change(
     if wanted == local.content {
         return None;
     }
-    // Only fields that differ are written, as a whole: beside a spec, what somebody else changes meanwhile would be left and
-    // taken for the server's own doing.
+    // Only top-level fields that differ are written, each as a whole. If another client changed a field other than `spec`
+    // meanwhile, its value would stay and look like the server's result.
     let (to_be, held) = (fields(&wanted), fields(&local.content));
     let guarded = has_local_fields
         || held.keys().any(|field| !to_be.contains_key(field))
@@ -180,7 +179,7 @@ pub fn content_change(
     Some((wanted, guarded))
 }
 
-/// What has to change in the local object so that it is what the remote one says (rule 9); `None`: nothing.
+/// The change that brings the local object in step with the remote one (rule 9); `None` if nothing differs.
 pub fn local_change(
     remote: &Object,
     local: &Object,
@@ -205,19 +204,19 @@ pub fn local_change(
         return None;
     }
     for (changes, held) in [(&change.labels, &local.labels), (&change.annotations, &local.annotations)] {
-        // An operation on a single key needs the map to be there, a removal the key.
+        // An operation on a single key fails without the map, and a removal without the key.
         change.guarded |= !changes.is_empty() && (held.is_empty() || changes.values().any(Option::is_none));
     }
     Some(change)
 }
 
-/// What marks a stranger as taken over.
+/// The change that marks an existing object as adopted.
 pub fn adoption(remote: &Object, local: &Object, policy: &Policy, clusters: &Clusters) -> LocalChange {
     let mut annotations = BTreeMap::from([(Arc::clone(&policy.marks.adopted), Some("true".into()))]);
     if policy.metadata == Metadata::Merge {
         annotations.extend(own_marks(remote, &local.key, policy, clusters).map(|(mark, value)| (mark, Some(value))));
     }
-    // What says that it was let go before is no longer so.
+    // A mark that it was let go before is no longer true.
     annotations.extend(policy.marks.names_on(local, &policy.marks.released).into_iter().map(|mark| (mark, None)));
     LocalChange { annotations, guarded: true, ..LocalChange::default() }
 }
@@ -239,7 +238,7 @@ fn own_marks(
     .chain(source)
 }
 
-/// The labels and annotations that the remote object asserts on the local one.
+/// The labels and annotations that the local object has to have because of the remote one.
 pub fn desired_metadata(remote: &Object, local: &ObjectKey, policy: &Policy, clusters: &Clusters) -> (Keys, Keys) {
     let marks = &policy.marks;
     match policy.metadata {
@@ -267,8 +266,8 @@ pub fn desired_metadata(remote: &Object, local: &ObjectKey, policy: &Policy, clu
     }
 }
 
-/// What makes a local object one that is ours no more, while the section goes on; `None`: it is none of ours. What was
-/// ours stays so recorded: with `merge` in the managed fields, with `mirror`, where those say that it *is* ours, by a mark.
+/// The change that lets a local object go, while the section continues; `None` if it is not ours. It stays known that the
+/// object was ours: with `merge` by the managed fields, with `mirror`, where these mean that it *is* ours, by a mark.
 pub fn let_go(local: &Object, policy: &Policy) -> Option<LocalChange> {
     match policy.metadata {
         Metadata::Merge => release(local, policy),
@@ -281,7 +280,7 @@ pub fn let_go(local: &Object, policy: &Policy) -> Option<LocalChange> {
     }
 }
 
-/// What takes our marks off a local object for good; `None`: it has none.
+/// The change that removes our marks from a local object for good; `None` if it has none.
 pub fn release(local: &Object, policy: &Policy) -> Option<LocalChange> {
     let marks = &policy.marks;
     let held = marks.on_local().into_iter().flat_map(|mark| marks.names_on(local, mark));
@@ -315,7 +314,7 @@ fn key_changes(
     changes
 }
 
-/// The remote content with the local side's fields as the local object has them.
+/// The remote content with the local fields of the local object.
 fn with_local_fields(remote: &CanonicalJson, local: &CanonicalJson, pointers: &[SpecPointer]) -> CanonicalJson {
     let (mut wanted, held) = (remote.value(), local.value());
     for pointer in pointers {
@@ -334,7 +333,7 @@ fn set(target: &mut Value, segments: &[String], value: Value) {
     };
     match target {
         Value::Object(map) => {
-            // A parent that only the local side has is made with it.
+            // A parent that only the local object has is created with the field.
             set(map.entry(first.clone()).or_insert_with(|| json!({})), rest, value);
         }
         Value::Array(items) => {
@@ -342,7 +341,7 @@ fn set(target: &mut Value, segments: &[String], value: Value) {
                 set(item, rest, value);
             }
         }
-        // The remote has a scalar or null where the local side has a structure: the remote is the truth.
+        // Where the remote object has a scalar or null and the local one a structure, the remote object wins.
         _ => {}
     }
 }

@@ -1,9 +1,8 @@
-//! The rules of resource sync, pure: what was observed in, the next step out.
+//! The rules of resource sync, as a pure function of what was observed.
 //!
-//! [`next`] looks at one pair and says what is to be done *next*; the caller does it, folds the result into the
-//! observation ([`Observed::after`]) and asks again, until there is nothing left to do. So a step that needs the result
-//! of an earlier one (the generation of an object that was just created) finds it in the observation, and every rule is
-//! stated once. The numbers in comments are the rules of the specification, "Reconcile, in this order".
+//! [`next`] decides the *next* step for one pair. The caller carries it out, folds the result into the observation
+//! ([`Observed::after`]) and asks again, until nothing is left to do. A step that needs the result of an earlier one (the
+//! generation of an object that was just created) finds it in the observation, and every rule is stated once. The numbers in comments are the rules of the specification, "Reconcile, in this order".
 
 use std::sync::Arc;
 
@@ -20,29 +19,29 @@ use crate::cluster::{CanonicalJson, FIELD_MANAGER, Object};
 use crate::resource_sync::config::{Adopt, KeyPattern, Metadata, SpecPointer, SyncConfig, Unclaimed};
 use crate::state::is_state_object;
 
-/// What of a section's configuration the rules depend on.
+/// The part of a section's configuration that the rules depend on.
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// Names of annotations and the finalizer.
     pub marks: Marks,
-    /// The field managers of this section's writes to the local cluster: the one that it writes with, and then those of
-    /// its former names.
+    /// The field managers of this section on the local cluster: first the one that it writes with, then those of its former
+    /// names.
     pub managers: Vec<Arc<str>>,
-    /// What happens to a stranger of the remote object's name.
+    /// Whether the section takes over a local object that existed before its remote object.
     pub adopt: Adopt,
-    /// Whether an adopted object is deleted with its remote one.
+    /// Whether an adopted object is deleted with its remote object.
     pub delete_adopted: bool,
-    /// How labels and annotations are taken down.
+    /// How labels and annotations are copied to the local object.
     pub metadata: Metadata,
-    /// Keys that are not taken down with [`Metadata::Merge`].
+    /// Keys that are not copied with [`Metadata::Merge`].
     pub metadata_exclude: Vec<KeyPattern>,
-    /// What happens to a local object that was never ours.
+    /// Whether a local object that never was ours is deleted.
     pub unclaimed: Unclaimed,
     /// Fields that belong to the local side.
     pub local_fields: Vec<SpecPointer>,
     /// Whether anything but the finalizer is written to the remote.
     pub write_back: bool,
-    /// Whether objects of the kind may be the states of sections, which nobody syncs.
+    /// Whether objects of the kind may be the stored states of sections, which are never synced.
     pub has_states: bool,
 }
 
@@ -66,21 +65,21 @@ impl Policy {
         }
     }
 
-    /// The field manager of this section's writes to the local cluster. Each section has its own, so that what it wrote is
-    /// told from what other sections and other daemons did.
+    /// The field manager of this section's writes to the local cluster. Each section has its own, which tells its writes from
+    /// those of other sections and daemons.
     pub fn manager(&self) -> Arc<str> {
         self.managers.first().map_or_else(|| FIELD_MANAGER.into(), Arc::clone)
     }
 }
 
-/// What harms when it happens to many objects at once, and therefore needs the guard's permission.
+/// A change that does harm when it affects many objects at once, and therefore needs the guard's permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Harm {
-    /// The local object is deleted, since its remote one is missing.
+    /// The local object is deleted because its remote object is missing.
     Delete,
-    /// The pair is let go: its remote object has left the selector.
+    /// The pair is let go because its remote object has left the selector.
     LetGo,
-    /// A stranger's content is overwritten.
+    /// The content of an object that existed before is overwritten.
     Overwrite,
     /// The status of a remote object whose pair was in step is cleared.
     ClearStatus,
@@ -90,7 +89,7 @@ impl Harm {
     /// Every harm.
     pub const ALL: [Self; 4] = [Self::Delete, Self::LetGo, Self::Overwrite, Self::ClearStatus];
 
-    /// The same after "objects to".
+    /// The harm in a sentence, after "objects to".
     pub fn phrase(self) -> &'static str {
         match self {
             Self::Delete => "be deleted",
@@ -117,27 +116,27 @@ pub const UPLOAD_SECRET: &str = "upload_secret";
 /// One request to one cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// A stranger is marked as taken over, before anything else is done for the pair.
+    /// Marks an existing local object as adopted, before anything else is done for the pair.
     AdoptLocal(LocalChange),
     /// Rule 4.
     AddFinalizer,
-    /// Rule 3, last point, and an object that left the selector.
+    /// Rule 3, last point, and after the object has left the selector.
     RemoveFinalizer,
-    /// An object that left the selector: the local object loses our mark.
+    /// Removes our marks from the local object of a pair that left the selector.
     ReleaseLocal(LocalChange),
     /// Rule 5.
     WriteRemoteStatus,
-    /// Rule 6: the secret of this name goes to the remote.
+    /// Rule 6: writes the secret of this name to the remote.
     UploadSecret(Arc<str>),
-    /// Rule 6: the hash is noted on the local secret of this name.
+    /// Rule 6: notes the hash on the local secret of this name.
     NoteSecretHash(Arc<str>),
     /// Rule 8.
     CreateNamespace,
-    /// Rule 9, no local object.
+    /// Rule 9, where there is no local object.
     CreateLocal,
     /// Rule 9.
     PatchLocal(LocalChange),
-    /// Marks by former names get those of now.
+    /// Gives marks with former names their present names.
     RenewMarks(Renewal),
     /// Rule 10.
     NoteGenerations {
@@ -146,13 +145,13 @@ pub enum Step {
         /// Generation of the local object.
         local: i64,
     },
-    /// The remote object says why the local cluster rejects what it orders; `None`: that is over.
+    /// Notes on the remote object why the local cluster rejects its content; `None` removes the note.
     NoteError(Option<Arc<str>>),
     /// Rule 3.
     DeleteLocal,
     /// Rule 3.
     DeleteNamespace,
-    /// Detaching, and an object that left the selector: the namespace loses our marks.
+    /// Removes our marks from the namespace, when detaching or after the object has left the selector.
     ReleaseNamespace,
 }
 
@@ -179,7 +178,7 @@ impl Step {
         }
     }
 
-    /// Whether it does on the local cluster what the remote object orders.
+    /// Whether the step applies the remote object's content or deletion to the local cluster.
     pub fn is_order(&self) -> bool {
         matches!(
             self,
@@ -193,23 +192,23 @@ impl Step {
     }
 }
 
-/// Why nothing is done now.
+/// Why nothing has to be done now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// Both sides are as they should be.
+    /// Both sides are in step.
     InStep,
     /// One side is paused.
     Paused,
-    /// A local object (or the namespace made for one) without a remote one, which is not proved to be ours.
+    /// A local object without a remote one, or the namespace created for it, is not proved to be ours.
     Unclaimed(Unproven),
-    /// A local object that was there before its remote one, and is not to be taken over.
+    /// The local object existed before its remote one, and `adopt` does not allow the section to take it over.
     Stranger,
-    /// The remote object that the local one came from lives under another key: nothing is deleted.
+    /// The remote object that the local one came from exists under another key: nothing is deleted.
     MappingChanged,
-    /// The remote object is held for another local cluster, by the same finalizer; or the local one came from another remote
-    /// cluster, by a section of the same name.
+    /// Another local cluster holds the remote object with the same finalizer, or a section of the same name created the local
+    /// object for another remote cluster.
     OtherCluster,
-    /// The remote object was itself made from the local one: two sections, or a swapped one, sync in a circle.
+    /// The remote object was itself created from the local one: sections sync in a circle, or `remote` and `local` are swapped.
     Circle,
     /// The local object is being deleted.
     LocalTerminating,
@@ -217,7 +216,7 @@ pub enum Rest {
     NamespaceTerminating,
     /// Neither side exists, or the pair was let go.
     Gone,
-    /// Somebody else keeps undoing what all the rest waits for.
+    /// Another client keeps removing the finalizer, which every other step needs.
     Contended,
 }
 
@@ -226,17 +225,17 @@ pub enum Rest {
 pub enum Next {
     /// Nothing.
     Rest(Rest),
-    /// A live GET of the remote object, under the guard against mass deletion.
+    /// Send a live GET of the remote object, if the guard allows it.
     ConfirmAbsence,
-    /// The guard's permission.
+    /// Ask for the guard's permission.
     AskGuard(Harm),
-    /// This, then ask again.
+    /// Carry out this step, then ask again.
     Do(Step),
 }
 
 /// Decides the next thing to do for a pair.
 pub fn next(observed: &Observed, policy: &Policy) -> Next {
-    // Rule 1 is the mapping's: a namespace without the prefix has no pair.
+    // Rule 1 is part of the mapping: an object in a namespace without the prefix has no pair.
     if let Some(next) = left_out(observed, policy) {
         return next;
     }
@@ -246,12 +245,13 @@ pub fn next(observed: &Observed, policy: &Policy) -> Next {
     {
         return Next::Rest(Rest::Paused);
     }
-    // What is not selected here is only looked at to see whether it is held.
+    // An object outside the selector is only checked for our finalizer.
     if matches!(observed.remote, Remote::Present(_)) && observed.other_holder(policy).is_some() {
         return Next::Rest(Rest::OtherCluster);
     }
     if observed.other_source(policy).is_some() {
-        // Our finalizer was put on before that was seen. What ends here has nothing to wait for: the local object is another's.
+        // The finalizer was added before the section saw that. An object that is going does not wait for the local object of
+        // another cluster.
         let is_ending = match &observed.remote {
             Remote::Present(remote) => remote.deleting,
             Remote::Absent(absence) => matches!(absence, Absence::LeftSelector(_)),
@@ -270,7 +270,7 @@ pub fn next(observed: &Observed, policy: &Policy) -> Next {
     }
 }
 
-/// The state of a section, of whichever daemon and on either side, is nobody's copy and nobody's original.
+/// The stored state of a section, of any daemon and on either side, is never synced.
 pub(crate) fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
     if !policy.has_states {
         return None;
@@ -285,8 +285,8 @@ pub(crate) fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
     (local_is_state || (remote_is_state && !holds)).then_some(Next::Rest(Rest::Unclaimed(Unproven::Unmarked)))
 }
 
-/// Whether the local object may be taken in at all, before rule 4; `None`: it may.
-fn taking_in(observed: &Observed, policy: &Policy, remote: &Object) -> Option<Next> {
+/// What has to be done before rule 4 about a local object that may not be ours; `None` if it is ours or adopted.
+fn adopting(observed: &Observed, policy: &Policy, remote: &Object) -> Option<Next> {
     let local = observed.local.as_deref()?;
     if policy.marks.value_of(remote, &policy.marks.remote_uid) == Some(&*local.uid) {
         return Some(Next::Rest(Rest::Circle));
@@ -298,28 +298,28 @@ fn taking_in(observed: &Observed, policy: &Policy, remote: &Object) -> Option<Ne
     }
     let differs = patch::content_change(remote, local, policy, &observed.server_result).is_some();
     match policy.adopt {
-        // Put on before the stranger was seen.
+        // The finalizer was added before the section saw the existing object.
         Adopt::Never | Adopt::Equal if policy.marks.holds(remote) && (differs || policy.adopt == Adopt::Never) => {
             Some(Next::Do(Step::RemoveFinalizer))
         }
         Adopt::Never => Some(Next::Rest(Rest::Stranger)),
         Adopt::Equal if differs => Some(Next::Rest(Rest::Stranger)),
-        // It is going by itself.
+        // It is already being deleted.
         Adopt::Always | Adopt::Equal if local.deleting => Some(Next::Rest(Rest::LocalTerminating)),
         Adopt::Always if differs && observed.permitted != Some(Harm::Overwrite) => {
             Some(Next::AskGuard(Harm::Overwrite))
         }
-        // Marked before the finalizer says that the pair is in step: else an end in between would leave a stranger that
-        // looks like an object of ours.
+        // The mark comes before the finalizer. If the process ended in between, the existing object would otherwise look like
+        // one that the section has created.
         Adopt::Always | Adopt::Equal => {
             Some(Next::Do(Step::AdoptLocal(patch::adoption(remote, local, policy, &observed.clusters))))
         }
     }
 }
 
-/// Rules 4 to 10: the remote object lives.
+/// Rules 4 to 10: the remote object exists and is not being deleted.
 fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
-    if let Some(next) = taking_in(observed, policy, remote) {
+    if let Some(next) = adopting(observed, policy, remote) {
         return next;
     }
     let may_renew = |place| !observed.is_contended(&Contended::Marks(place));
@@ -331,7 +331,7 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         if !observed.is_contended(&Contended::Finalizer) {
             return Next::Do(Step::AddFinalizer);
         }
-        // What is there is kept in step without it, and nothing is made.
+        // An existing local object is kept in step without the finalizer, and none is created.
         if observed.local.is_none() {
             return Next::Rest(Rest::Contended);
         }
@@ -380,7 +380,7 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         return Next::Do(Step::PatchLocal(change));
     }
     // Rule 10.
-    // While the content is contended, what the local object holds is somebody else's, and no result of the remote's.
+    // While the content is contended, the local object's generation does not result from the remote content.
     let is_contended = [Contended::Content, Contended::Generations].iter().any(|what| observed.is_contended(what));
     if policy.write_back && !observed.remote_generation_unknown && !is_contended {
         let noted = |mark: &str| policy.marks.value_of(remote, mark).and_then(|text| text.parse::<i64>().ok());
@@ -388,14 +388,15 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
             || noted(&policy.marks.local_generation) != Some(local.generation)
             || observed.clusters.takes_place(remote, policy)
         {
-            // An error that is over goes with the same write.
+            // The same write removes the note of an error that is over.
             return Next::Do(Step::NoteGenerations { remote: remote.generation, local: local.generation });
         }
         if remote.annotation(&policy.marks.sync_error).is_some() && !observed.is_contended(&Contended::SyncError) {
             return Next::Do(Step::NoteError(None));
         }
     }
-    // Last, and by the pair that it was made for: where namespaces may not be patched, everything else goes on.
+    // This is the last step, and only for the pair that the namespace was created for: without the permission to patch
+    // namespaces, all other steps are still carried out.
     if ending::namespace_names(observed, policy)
         && let Namespace::Present { object, .. } = &observed.namespace
         && let Some(renewal) =
@@ -406,15 +407,15 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     Next::Rest(Rest::InStep)
 }
 
-/// Whether writing the local status clears that of a remote object whose pair was in step before, as it does for all
-/// objects at once where the local side is suddenly another one.
+/// Whether writing the local status clears the status of a remote object whose pair was in step before. If the local cluster is
+/// suddenly another one, this is so for all objects at once.
 pub fn clears_status(remote: &Object, local: &Object, policy: &Policy) -> bool {
     let is_blank = |status: &Option<CanonicalJson>| status.as_ref().is_none_or(|status| status.as_str() == "{}");
     is_blank(&local.status) && !is_blank(&remote.status) && ownership::has_notes(remote, policy)
 }
 
-/// What the rules would do to a pair whose remote object lives, as far as it harms when it happens to many at once: told
-/// from the two objects alone, before any of them is acted upon.
+/// The harm that the rules would do to a pair whose remote object exists. It follows from the two objects alone, before the
+/// section acts on any pair.
 pub fn harm_to_living(remote: &Object, local: &Object, policy: &Policy) -> Option<Harm> {
     let is_left_alone = |object: &Object| object.deleting || policy.marks.is_paused(object);
     if is_left_alone(remote) || is_left_alone(local) {
@@ -427,10 +428,10 @@ pub fn harm_to_living(remote: &Object, local: &Object, policy: &Policy) -> Optio
     (policy.write_back && clears_status(remote, local, policy)).then_some(Harm::ClearStatus)
 }
 
-/// The longest text of a noted error, in characters.
+/// The longest error that is noted, in characters.
 const LONGEST_ERROR: usize = 1024;
 
-/// A step was rejected by the local cluster: how the remote object says so; `None`: it says it already, or is not to.
+/// The step that notes a rejection by the local cluster on the remote object; `None` if it is noted already, or must not be.
 pub fn rejected(observed: &Observed, policy: &Policy, step: &Step, reason: &str) -> Option<Step> {
     let Remote::Present(remote) = &observed.remote else { return None };
     if !step.is_order() || !policy.write_back {

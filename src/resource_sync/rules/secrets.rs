@@ -1,4 +1,4 @@
-//! Secrets that go to the remote (rule 6): when, and as what.
+//! Secrets that are written to the remote (rule 6): when, and with which content.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use sha2::{Digest, Sha256};
 use super::marks::Marks;
 use crate::cluster::{Kind, Object, ObjectKey};
 
-/// What is known of the secret on the remote side.
+/// The state of the secret on the remote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RemoteSecret {
-    /// The remote's secrets can't be watched; `due`: an unchanged one is to be written again.
+    /// The remote's secrets can't be watched; `due`: an unchanged secret has to be refreshed.
     Unwatched {
         /// The refresh interval has passed.
         due: bool,
@@ -27,16 +27,16 @@ pub struct SecretView {
     pub name: Arc<str>,
     /// The secret.
     pub object: Arc<Object>,
-    /// Hash of what it holds.
+    /// Hash of its content.
     pub hash: Arc<str>,
-    /// Hash of what was last uploaded, by its mark.
+    /// Hash of the last upload, by its mark.
     noted: Option<Arc<str>>,
     remote: RemoteSecret,
     /// UID of the remote object, which controls the remote secret.
     remote_owner: Option<Arc<str>>,
-    /// Uploaded in this reconcile.
+    /// It was uploaded in this reconcile.
     uploaded: bool,
-    /// An upload or a note failed in this reconcile: it does not stop the others.
+    /// An upload or a note failed in this reconcile. The other secrets are still written.
     failed: bool,
 }
 
@@ -60,7 +60,7 @@ impl SecretView {
         self.object.controller.as_ref().is_some_and(|owner| owner.uid == local.uid)
     }
 
-    /// Whether it has to go to the remote.
+    /// Whether it has to be written to the remote.
     pub fn needs_upload(&self) -> bool {
         if self.uploaded || self.failed {
             return false;
@@ -77,22 +77,22 @@ impl SecretView {
         !self.failed && self.noted.as_ref() != Some(&self.hash)
     }
 
-    /// Whether it is only due to be written again: nobody is known to have changed anything.
+    /// Whether it is only refreshed, although no change is known.
     pub fn is_refresh(&self) -> bool {
         self.remote == RemoteSecret::Unwatched { due: true } && self.noted.as_ref() == Some(&self.hash)
     }
 
-    /// It was written to the remote.
+    /// Records that it was written to the remote.
     pub fn uploaded(&mut self) {
         self.uploaded = true;
     }
 
-    /// The hash was noted.
+    /// Records that the hash was noted.
     pub fn noted(&mut self) {
         self.noted = Some(Arc::clone(&self.hash));
     }
 
-    /// A step for it failed: it is left alone until the next reconcile.
+    /// Records that a step for it failed: it is left out until the next reconcile.
     pub fn fail(&mut self) {
         self.failed = true;
     }
@@ -123,7 +123,7 @@ pub fn hash(secret: &Object, marks: &Marks) -> Arc<str> {
     hash_text(&array.to_string())
 }
 
-/// Whether an annotation is what was last uploaded, by any of its names.
+/// Whether an annotation is the hash of the last upload, under any of its names.
 fn is_hash(annotation: &str, marks: &Marks) -> bool {
     annotation == &*marks.uploaded_hash
         || marks.former_names_of(&marks.uploaded_hash).any(|former| *former == *annotation)
@@ -152,7 +152,7 @@ fn hash_text(json: &str) -> Arc<str> {
     hex.into()
 }
 
-/// The secret as it is to be on the remote, controlled by the remote object.
+/// The secret for the remote, with the remote object as its controller.
 pub fn remote_body(secret: &SecretView, key: &ObjectKey, remote: &Object, kind: &Kind, marks: &Marks) -> Value {
     let content = secret.object.content.value();
     let taken = secret.object.annotations.iter().filter(|(key, _)| !is_hash(key, marks));

@@ -1,8 +1,8 @@
-//! Fields that an API server does not keep as they were written: pruned ones, and values that it writes differently.
+//! Fields that an API server does not keep as they were written: pruned fields and normalized values.
 //!
-//! What it *adds* (defaults) is not among them. The difference matters after a restart, when nothing but the generations
-//! on the remote object tells that two contents belong together: what was added may be the server's doing, what is missing
-//! may be kept by now, since the definition of the kind may have changed meanwhile.
+//! Fields that it *adds* (defaults) are not among them. The difference matters after a restart, when only the generations on the
+//! remote object show that two contents belong together: the server may have added a field, but a missing field may be kept by
+//! now, since the definition of the kind may have changed meanwhile.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::patch::without_local_fields;
 use crate::cluster::CanonicalJson;
 use crate::resource_sync::config::SpecPointer;
 
-/// As many fields of one object are named.
+/// How many fields of one object are named.
 const NAMED: usize = 5;
 
 /// The fields of one object that were not kept.
@@ -40,8 +40,8 @@ impl Unkept {
     }
 }
 
-/// The fields of a written content that are missing in what the server shows, or have another value there; `None`: it kept
-/// everything. Local fields are none of ours.
+/// The written fields that are missing in the object that the server shows, or have another value there; `None` if it kept
+/// everything. Local fields are ignored.
 pub(crate) fn of_content(
     written: &CanonicalJson,
     shown: &CanonicalJson,

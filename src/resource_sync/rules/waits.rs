@@ -1,4 +1,4 @@
-//! What a pair that is not in step waits for, and what somebody can do about it. Pure.
+//! Why a pair is not in step, and what an operator can do about it. Pure.
 
 use std::sync::Arc;
 
@@ -13,29 +13,29 @@ const COLLECTOR: [&str; 2] = ["foregroundDeletion", "orphan"];
 /// Why a pair is not in step, for the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waits {
-    /// What is wrong, or what it waits for.
+    /// What is wrong, or what the pair waits for.
     pub cause: String,
-    /// What somebody can do.
+    /// What an operator can do.
     pub next_step: String,
-    /// When it is tried again, other than after a delay.
+    /// What triggers the next attempt, where that is not a delay.
     pub retry: &'static str,
-    /// Where it waits for somebody else: for what, and in which cluster.
-    awaited: Option<(String, String)>,
+    /// Where another client has to act first: on what, and in which cluster.
+    blocker: Option<(String, String)>,
 }
 
 impl Waits {
-    fn awaiting(what: String, cluster: &str, next_step: &str) -> Self {
+    fn waiting_for(what: String, cluster: &str, next_step: &str) -> Self {
         Self {
             cause: format!("waits for {what} ({cluster})"),
             next_step: next_step.to_owned(),
             retry: "",
-            awaited: Some((what, cluster.to_owned())),
+            blocker: Some((what, cluster.to_owned())),
         }
     }
 
     /// The same as a sentence about the object.
     pub fn sentence(&self, key: &ObjectKey) -> Option<String> {
-        let (what, cluster) = self.awaited.as_ref()?;
+        let (what, cluster) = self.blocker.as_ref()?;
         Some(format!("waiting for {what} on {key} ({cluster})"))
     }
 
@@ -56,21 +56,21 @@ impl Waits {
             Namespace::None | Namespace::Missing => None,
         };
         match held {
-            Some(held) => Self::awaiting(format!("{held} of namespace {name}"), local, "ask its owner"),
+            Some(held) => Self::waiting_for(format!("{held} of namespace {name}"), local, "ask its owner"),
             None => {
-                Self::awaiting(format!("the end of namespace {name}"), local, "look at what is left in the namespace")
+                Self::waiting_for(format!("the end of namespace {name}"), local, "check what is left in the namespace")
             }
         }
     }
 
     fn terminating(object: &Object, cluster: &str) -> Self {
         match finalizers(object) {
-            Some(held) => Self::awaiting(held, cluster, "ask its owner"),
-            None => Self::awaiting("its dependents".to_owned(), cluster, "look at what it owns"),
+            Some(held) => Self::waiting_for(held, cluster, "ask its owner"),
+            None => Self::waiting_for("its dependents".to_owned(), cluster, "check what it owns"),
         }
     }
 
-    /// Whether the remote object is being deleted, and only finalizers of others hold it.
+    /// Whether the remote object is being deleted and only finalizers of other controllers keep it.
     pub fn is_held_by_others(observed: &Observed) -> bool {
         observed.local.is_none()
             && observed.remote_object().is_some_and(|remote| remote.deleting && !remote.finalizers.is_empty())
@@ -82,127 +82,130 @@ impl Waits {
         let deletes = [Step::DeleteLocal.name(), Step::DeleteNamespace.name()].contains(&step);
         let (cause, next_step) = match error {
             Error::Rejected { message, .. } if orders => {
-                (brief(message).to_owned(), format!("change it on the {}", config.remote))
+                (brief(message).to_owned(), format!("change it on {}", config.remote))
             }
             Error::Rejected { message, .. } if deletes => {
-                (brief(message).to_owned(), format!("let {} delete it", config.local))
+                (brief(message).to_owned(), format!("allow the deletion on {}", config.local))
             }
             Error::Rejected { message, .. } => {
-                (brief(message).to_owned(), format!("see what {} refuses", config.remote))
+                (brief(message).to_owned(), format!("check why {} rejects it", config.remote))
             }
             Error::NotFound { message } if step == UPLOAD_SECRET => {
-                (brief(message).to_owned(), format!("make the secret on the {}", config.remote))
+                (brief(message).to_owned(), format!("create the secret on {}", config.remote))
             }
             Error::Forbidden { .. } => {
-                (error.to_string(), "grant it, as `towline check --connect` names it".to_owned())
+                (error.to_string(), "grant the permission that `towline check --connect` names".to_owned())
             }
             Error::NotServed { .. } => (error.to_string(), "install the kind".to_owned()),
-            _ => (error.to_string(), "see the API server".to_owned()),
+            _ => (error.to_string(), "check the API server".to_owned()),
         };
         let retry = match error.retry() {
-            Retry::WhenAllowed => "when it is granted",
+            Retry::WhenAllowed => "when the permission is granted",
             Retry::WhenAvailable => "when the cluster answers",
             _ => "on change",
         };
-        Self { cause, next_step, retry, awaited: None }
+        Self { cause, next_step, retry, blocker: None }
     }
 
     /// The two sides undo each other's changes.
     pub fn circles(reason: &str) -> Self {
-        let next_step = "look for who else writes it".to_owned();
-        Self { cause: reason.to_owned(), next_step, retry: "on change", awaited: None }
+        let next_step = "find the other writer".to_owned();
+        Self { cause: reason.to_owned(), next_step, retry: "on change", blocker: None }
     }
 
-    /// Why a pair at rest is left alone that looks as if something were to be done; `None`: it does not.
+    /// Why nothing is done for a pair at rest whose two sides differ; `None` where there is nothing to explain.
     pub fn left_alone(rest: Rest, observed: &Observed, config: &SyncConfig, policy: &Policy) -> Option<Self> {
         let (cause, next_step) = match rest {
             Rest::Stranger => (
-                format!("it was there before its remote object, and adopt is \"{}\"", config.adopt.as_str()),
-                format!("make it equal, delete it on {}, or set adopt", config.local),
+                format!("it existed before its remote object, and `adopt` is \"{}\"", config.adopt.as_str()),
+                format!("make the contents equal, delete it on {}, or set `adopt`", config.local),
             ),
             Rest::MappingChanged => {
-                let lives = observed.source_lives_at.as_ref().map(|key| format!(" as {key}")).unwrap_or_default();
+                let key = observed.source_lives_at.as_ref().map(|key| format!(" {key}")).unwrap_or_default();
                 (
-                    format!("its remote object lives{lives}: mapping changed?"),
-                    format!("set the suffix back, or delete it on {}", config.local),
+                    format!("its remote object has another key now{key}: was a suffix changed?"),
+                    format!("restore the suffix, or delete it on {}", config.local),
                 )
             }
             Rest::OtherCluster => {
                 let holder = observed.other_holder(policy);
                 let (own, in_place) = if holder.is_some() {
-                    ("give each local cluster a finalizer of its own", &config.local)
+                    ("give each local cluster its own finalizer", &config.local)
                 } else {
-                    ("give the sections of different daemons different names", &config.remote)
+                    ("give the sections of the two daemons different names", &config.remote)
                 };
                 let elsewhere = holder.or_else(|| observed.other_source(policy));
                 (
-                    elsewhere.map_or_else(|| "it is another cluster's".to_owned(), |elsewhere| elsewhere.to_string()),
-                    format!("{own}; `towline approve {}` if {in_place} is in its place", config.name),
+                    elsewhere
+                        .map_or_else(|| "it belongs to another cluster".to_owned(), |elsewhere| elsewhere.to_string()),
+                    format!("{own}; `towline approve {}` if {in_place} replaces that cluster", config.name),
                 )
             }
             Rest::Circle => (
-                "its remote object was made from it: two sections sync in a circle".to_owned(),
-                "see which of remote and local is which".to_owned(),
+                "its remote object was created from it: two sections sync in a circle".to_owned(),
+                "check which cluster is `remote` and which is `local`".to_owned(),
             ),
             Rest::Unclaimed(unproven) if unproven != Unproven::Unmarked => {
-                (unproven.to_string(), format!("delete it on {} if nobody needs it", config.local))
+                (unproven.to_string(), format!("delete it on {} if it is not needed", config.local))
             }
             _ => return None,
         };
-        Some(Self { cause, next_step, retry: "on change", awaited: None })
+        Some(Self { cause, next_step, retry: "on change", blocker: None })
     }
 
     /// The whole section is held.
     pub fn kept_back(cause: String, config: &SyncConfig) -> Self {
-        let next_step = format!("`towline approve {}` if it is meant so", config.name);
-        Self { cause, next_step, retry: "when it is approved", awaited: None }
+        let next_step = format!("`towline approve {}` if this is intended", config.name);
+        Self { cause, next_step, retry: "when an operator approves", blocker: None }
     }
 
-    /// The guard holds what would be done to it, with many others.
+    /// The guard holds the change to this object, together with those to many others.
     pub fn held(harm: Option<Harm>, config: &SyncConfig) -> Self {
         let (remote, local) = (&config.remote, &config.local);
         let cause = match harm {
-            None | Some(Harm::Delete) => format!("gone from the {remote} without having been deleted there"),
-            Some(Harm::LetGo) => format!("has left the selector on {remote}"),
-            Some(Harm::Overwrite) => format!("was on {local} before its remote object, and would be overwritten"),
+            None | Some(Harm::Delete) => {
+                format!("missing on {remote}, although nothing shows that it was deleted there")
+            }
+            Some(Harm::LetGo) => format!("no longer matches the selector on {remote}"),
+            Some(Harm::Overwrite) => format!("existed on {local} before its remote object, and would be overwritten"),
             Some(Harm::ClearStatus) => {
-                format!("has no status on {local}, so that the one on {remote} would be cleared")
+                format!("has no status on {local}, so its status on {remote} would be cleared")
             }
         };
         Self {
-            cause: format!("{cause}, with many others"),
-            next_step: format!("`towline approve {}` if it is meant so", config.name),
-            retry: "when it is approved",
-            awaited: None,
+            cause: format!("{cause}, like many others"),
+            next_step: format!("`towline approve {}` if this is intended", config.name),
+            retry: "when an operator approves",
+            blocker: None,
         }
     }
 
-    /// A change is on its way; `unanswered`: a cluster that it has to wait for.
+    /// A change is being written; `unanswered`: a cluster that it has to wait for.
     pub fn pending(unanswered: Option<&str>, contended: bool) -> Self {
         match unanswered {
             Some(cluster) => Self {
                 cause: format!("cluster {cluster} does not answer"),
-                next_step: format!("bring {cluster} back"),
-                retry: "when it answers",
-                awaited: None,
+                next_step: format!("make {cluster} reachable"),
+                retry: "when the cluster answers",
+                blocker: None,
             },
             None if contended => Self {
                 cause: "another field manager keeps changing it".to_owned(),
-                next_step: "see its Events for who does".to_owned(),
+                next_step: "see its Events for the manager's name".to_owned(),
                 retry: "",
-                awaited: None,
+                blocker: None,
             },
             None => Self {
-                cause: "a change is on its way".to_owned(),
+                cause: "a change is being written".to_owned(),
                 next_step: "none".to_owned(),
                 retry: "on change",
-                awaited: None,
+                blocker: None,
             },
         }
     }
 }
 
-/// A refusal without the name of the refused object in front, which stands beside it anyway.
+/// A rejection without its first part, the name of the object, which the report shows beside it.
 pub fn brief(message: &str) -> &str {
     message.split_once("\" is invalid: ").map_or(message, |(_, faults)| faults)
 }
@@ -234,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_what_somebody_can_do() {
+    fn a_failure_is_reported_with_what_an_operator_can_do() {
         let rejected = || Error::Rejected { code: 422, reason: "Invalid".into(), message: "spec.n: 502 > 100".into() };
         let message = || "said".to_owned();
         let forbidden = Error::Forbidden {
@@ -245,14 +248,19 @@ mod tests {
         };
         let throttled = Error::Throttled { code: 429, message: message(), retry_after: Some(Duration::from_secs(1)) };
         for (step, error, next_step, retry) in [
-            ("create_local", rejected(), "change it on the hub", "on change"),
-            ("patch_local", rejected(), "change it on the hub", "on change"),
-            ("delete_local", rejected(), "let edge delete it", "on change"),
-            ("write_remote_status", rejected(), "see what hub refuses", "on change"),
-            ("create_local", forbidden, "grant it, as `towline check --connect` names it", "when it is granted"),
-            (UPLOAD_SECRET, Error::NotFound { message: message() }, "make the secret on the hub", "on change"),
+            ("create_local", rejected(), "change it on hub", "on change"),
+            ("patch_local", rejected(), "change it on hub", "on change"),
+            ("delete_local", rejected(), "allow the deletion on edge", "on change"),
+            ("write_remote_status", rejected(), "check why hub rejects it", "on change"),
+            (
+                "create_local",
+                forbidden,
+                "grant the permission that `towline check --connect` names",
+                "when the permission is granted",
+            ),
+            (UPLOAD_SECRET, Error::NotFound { message: message() }, "create the secret on hub", "on change"),
             ("create_local", Error::NotServed { message: message() }, "install the kind", "on change"),
-            ("create_local", throttled, "see the API server", "on change"),
+            ("create_local", throttled, "check the API server", "on change"),
         ] {
             let waits = Waits::failing(step, &error, &config());
             assert_eq!((waits.next_step.as_str(), waits.retry), (next_step, retry), "{step}: {error}");

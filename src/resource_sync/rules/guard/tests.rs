@@ -17,8 +17,8 @@ fn suspects(guard: &mut Guard, numbers: std::ops::Range<usize>, of_the_section: 
     numbers.for_each(|number| guard.suspect(key(number), Harm::Delete, of_the_section));
 }
 
-/// Lets every suspect ask until nobody gets an answer other than wait or held; returns who went and how many asked.
-fn settle(guard: &mut Guard, bounds: Bounds, now: Instant) -> (usize, usize) {
+/// Asks for verdicts until every suspect has to wait or is held. Returns how many went and how many were confirmed.
+fn decide_all(guard: &mut Guard, bounds: Bounds, now: Instant) -> (usize, usize) {
     let (mut went, mut asked) = (0, 0);
     loop {
         let mut moved = false;
@@ -48,7 +48,7 @@ async fn up_to_the_limit_all_go_and_above_it_none() {
     for (objects, missing, goes) in [(1, 1, 1), (6, 5, 5), (50, 10, 10), (50, 11, 0), (500, 50, 50), (500, 51, 0)] {
         let mut guard = Guard::default();
         suspects(&mut guard, 0..missing, true);
-        let (went, asked) = settle(&mut guard, own(objects), Instant::now());
+        let (went, asked) = decide_all(&mut guard, own(objects), Instant::now());
         assert_eq!(went, goes, "{missing} of {objects}");
         assert!(asked <= mass_change::limit(objects) + 1, "asked {asked} times");
         let held = guard.held(own(objects), Instant::now());
@@ -62,14 +62,14 @@ async fn all_of_two_or_more_never_go_at_once() {
         let mut guard = Guard::default();
         let now = Instant::now();
         suspects(&mut guard, 0..objects, true);
-        assert_eq!(settle(&mut guard, own(objects), now).0, 0, "{objects}");
+        assert_eq!(decide_all(&mut guard, own(objects), now).0, 0, "{objects}");
         assert!(!guard.held(own(objects), now).is_empty());
         // All but one may go, and the last one not while they count.
         guard.clear(&key(0));
-        assert_eq!(settle(&mut guard, own(objects), now).0, objects - 1);
+        assert_eq!(decide_all(&mut guard, own(objects), now).0, objects - 1);
         suspects(&mut guard, 0..1, true);
-        assert_eq!(settle(&mut guard, own(1), now).0, 0);
-        assert_eq!(settle(&mut guard, own(1), now + WINDOW + Duration::from_secs(1)).0, 1);
+        assert_eq!(decide_all(&mut guard, own(1), now).0, 0);
+        assert_eq!(decide_all(&mut guard, own(1), now + WINDOW + Duration::from_secs(1)).0, 1);
     }
 }
 
@@ -79,10 +79,10 @@ async fn strangers_neither_raise_the_limit_nor_count_as_all() {
     let now = Instant::now();
     // Three hundred strangers of the kind are no pairs of the section.
     suspects(&mut guard, 0..25, true);
-    assert_eq!(settle(&mut guard, own(25), now).0, 0);
+    assert_eq!(decide_all(&mut guard, own(25), now).0, 0);
     let mut guard = Guard::default();
     suspects(&mut guard, 0..3, false);
-    assert_eq!(settle(&mut guard, own(3), now).0, 3, "three unclaimed objects are not all of the three own pairs");
+    assert_eq!(decide_all(&mut guard, own(3), now).0, 3, "three unclaimed objects are not all of the three own pairs");
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,9 +91,9 @@ async fn nobody_goes_while_it_is_blocked() {
     let now = Instant::now();
     suspects(&mut guard, 0..1, true);
     let blocked = Bounds { own: 500, blocked: true };
-    assert_eq!(settle(&mut guard, blocked, now).0, 0);
+    assert_eq!(decide_all(&mut guard, blocked, now).0, 0);
     assert_eq!(guard.held(blocked, now), BTreeMap::from([(Harm::Delete, 1)]));
-    assert_eq!(settle(&mut guard, own(500), now).0, 1);
+    assert_eq!(decide_all(&mut guard, own(500), now).0, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,14 +121,14 @@ async fn what_went_counts_for_ten_minutes_also_in_the_next_process() {
     let wall = SystemTime::now();
     let mut guard = Guard::default();
     suspects(&mut guard, 0..10, true);
-    assert_eq!(settle(&mut guard, own(20), start).0, 10);
+    assert_eq!(decide_all(&mut guard, own(20), start).0, 10);
     let later = Duration::from_mins(4);
     let text = serde_json::to_string(&guard.remembered(start + later, wall + later)).unwrap();
     let mut guard = Guard::default();
     guard.recall(&serde_json::from_str(&text).unwrap(), start + later, wall + later);
     suspects(&mut guard, 10..11, true);
-    assert_eq!(settle(&mut guard, own(10), start + WINDOW / 2).0, 0);
-    assert_eq!(settle(&mut guard, own(10), start + WINDOW + Duration::from_secs(2)).0, 1);
+    assert_eq!(decide_all(&mut guard, own(10), start + WINDOW / 2).0, 0);
+    assert_eq!(decide_all(&mut guard, own(10), start + WINDOW + Duration::from_secs(2)).0, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,9 +139,9 @@ async fn the_objects_of_a_namespace_count_each() {
     guard.confirm(&key(0), Harm::Delete);
     guard.send(&key(0), 8, None, now);
     suspects(&mut guard, 1..4, true);
-    assert_eq!(settle(&mut guard, own(50), now).0, 0, "eleven of fifty");
+    assert_eq!(decide_all(&mut guard, own(50), now).0, 0, "eleven of fifty");
     guard.clear(&key(1));
-    assert_eq!(settle(&mut guard, own(50), now).0, 2);
+    assert_eq!(decide_all(&mut guard, own(50), now).0, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,15 +149,15 @@ async fn approval_frees_those_that_wait_and_nobody_else() {
     let mut guard = Guard::default();
     let now = Instant::now();
     suspects(&mut guard, 0..30, true);
-    assert_eq!(settle(&mut guard, own(30), now).0, 0);
+    assert_eq!(decide_all(&mut guard, own(30), now).0, 0);
     let freed = guard.approve();
     assert_eq!(freed.len(), 30);
     assert!(guard.held(own(30), now).is_empty());
-    let (went, asked) = settle(&mut guard, own(30), now);
+    let (went, asked) = decide_all(&mut guard, own(30), now);
     assert_eq!(went, 30);
     assert!(asked >= 19, "approval does not replace the question whether it is really gone");
     suspects(&mut guard, 100..130, true);
-    assert_eq!(settle(&mut guard, own(30), now).0, 0);
+    assert_eq!(decide_all(&mut guard, own(30), now).0, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,7 +165,7 @@ async fn an_approval_survives_a_restart_half_way_for_as_many_as_were_left() {
     let (now, wall) = (Instant::now(), SystemTime::now());
     let mut guard = Guard::default();
     suspects(&mut guard, 0..30, true);
-    settle(&mut guard, own(30), now);
+    decide_all(&mut guard, own(30), now);
     guard.approve();
     for number in 0..12 {
         guard.confirm(&key(number), Harm::Delete);
@@ -175,11 +175,11 @@ async fn an_approval_survives_a_restart_half_way_for_as_many_as_were_left() {
     let mut next = Guard::default();
     next.recall(&remembered, now, wall + Duration::from_secs(30));
     suspects(&mut next, 12..45, true);
-    assert_eq!(settle(&mut next, own(50), now).0, 18, "those that nobody approved are left");
+    assert_eq!(decide_all(&mut next, own(50), now).0, 18, "those that nobody approved are left");
     let mut late = Guard::default();
     late.recall(&remembered, now, wall + WINDOW);
     suspects(&mut late, 12..30, true);
-    assert_eq!(settle(&mut late, own(18), now).0, 0);
+    assert_eq!(decide_all(&mut late, own(18), now).0, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,15 +187,15 @@ async fn what_was_approved_and_not_sent_is_approved_still_and_takes_nothing_out_
     let mut guard = Guard::default();
     let now = Instant::now();
     suspects(&mut guard, 0..10, true);
-    assert_eq!(settle(&mut guard, own(50), now).0, 10);
+    assert_eq!(decide_all(&mut guard, own(50), now).0, 10);
     suspects(&mut guard, 10..30, true);
-    assert_eq!(settle(&mut guard, own(40), now).0, 0);
+    assert_eq!(decide_all(&mut guard, own(40), now).0, 0);
     guard.approve();
     guard.confirm(&key(10), Harm::Delete);
     let sending = guard.send(&key(10), 1, None, now);
     guard.not_sent(sending);
     assert_eq!(guard.verdict(&key(10), own(40), now), Verdict::Go);
-    assert_eq!(settle(&mut guard, own(40), now).0, 20);
+    assert_eq!(decide_all(&mut guard, own(40), now).0, 20);
     // What counted, counts no more when it was refused; a namespace's other suspects are suspects again.
     suspects(&mut guard, 30..33, true);
     guard.confirm(&key(30), Harm::Delete);
@@ -204,7 +204,7 @@ async fn what_was_approved_and_not_sent_is_approved_still_and_takes_nothing_out_
     assert_eq!((sending.counted, guard.waiting().len()), (3, 0));
     guard.not_sent(sending);
     assert_eq!(guard.waiting().len(), 3);
-    assert_eq!(settle(&mut guard, own(20), now).0, 3);
+    assert_eq!(decide_all(&mut guard, own(20), now).0, 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,7 +212,7 @@ async fn objects_that_come_back_lift_the_hold() {
     let mut guard = Guard::default();
     let now = Instant::now();
     suspects(&mut guard, 0..30, true);
-    settle(&mut guard, own(30), now);
+    decide_all(&mut guard, own(30), now);
     assert!(!guard.held(own(30), now).is_empty());
     (0..30).for_each(|number| {
         guard.clear(&key(number));
