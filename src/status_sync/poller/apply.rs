@@ -76,7 +76,12 @@ impl<'p> Apply<'p> {
         let admitted = self.state.guard.admit(candidates, objects, counts);
         if let (Some(held), None) = (self.state.guard.held(), held_before) {
             let family = self.context.family.as_str();
-            tracing::error!(family, held, objects, "most rows are gone: clearing is held until it is approved");
+            tracing::error!(
+                family,
+                held,
+                objects,
+                "most rows are gone, clearing is held until further passes agree or it is approved"
+            );
         }
         for id in admitted {
             if let Some(planned) = self.plan(id, Vec::new()) {
