@@ -302,7 +302,7 @@ pub fn roles(jobs: JobList) -> Vec<Role> {
     let mut roles = vec![
         Role::new("admin", "", "HTTP: /metrics /healthz /readyz /status /held, POST /approve /detach /attach"),
         Role::new("cluster", "<name>", "one for each cluster").over(BELOW_A_CLUSTER),
-        Role::new("roll", "", "evaluates the watched Leases once for all electors"),
+        Role::new("membership_view", "", "evaluates the watched Leases once for all electors"),
         Role::new(
             "election",
             "<section>",

@@ -6,7 +6,7 @@
 //! ├─ cluster <name>                    one for each cluster
 //! │  ├─ session                        credentials (reloaded when their files change), availability, denied permissions
 //! │  └─ watcher <kind> [selector]      list + watch -> cache (Store); tells its followers the keys that changed
-//! ├─ roll                              evaluates the watched Leases once for all electors
+//! ├─ membership_view                   evaluates the watched Leases once for all electors
 //! ├─ election <section>                one Lease for each section: acquires and renews it, opens the section's gate and fence
 //! ├─ sync <name>                       one for each [[sync]] section
 //! │  ├─ events                         writes Events to the local cluster, and where they are granted to the remote one

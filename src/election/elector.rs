@@ -1,10 +1,11 @@
-//! The elector of one section: takes its Lease when it is this replica's turn, and makes the section run while it holds.
+//! The elector of one section: acquires the section's Lease when it is this replica's turn, and makes the section run while
+//! this replica holds it.
 //!
-//! State it owns: the term. The seat (fence and gate) is shared with the section's requests and the supervisor. Who sends
-//! to it: nobody; it is woken by the roll, and follows the gate's standing and its own renewals, which run in a task of their own and
-//! wait for nothing. What it sends: writes of one Lease, and what is wanted of the gate. Restarted, it knows of no term:
-//! what ran under the last one ends first. Drained last of all that it lets run: it gives the Lease up as soon as the
-//! section has drained, by one write.
+//! State it owns: the term. The section's requests share the fence, the supervisor the gate. It has no mailbox: the membership
+//! view wakes it, and it follows the gate and its own renewals, which run in a task of their own and wait for nothing. What
+//! it sends: writes of one Lease, and what the gate should do. Restarted, it knows of no term, and first ends what still runs
+//! under the last one. It is drained after the section that it runs: it releases the Lease as soon as the section has
+//! drained, by one write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +15,20 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::leases::Leases;
+use super::membership_view::MembershipView;
 use super::plan::Next;
-use super::record::{self, SeatRecord, Taking};
-use super::roll::Roll;
-use super::seat::Seat;
+use super::record::{self, Acquisition, SectionRecord};
+use super::section_lease::SectionLease;
 use crate::actor::{Backoff, BoxError, Scope, Standing};
 use crate::cluster::Error;
 
-/// After an attempt to take a section failed; the record's next change comes first, as a rule.
+/// Back-off after a failed attempt to acquire a section. As a rule, a change of the record comes earlier.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 /// A failed renewal is tried again after this part of the interval.
 const RENEW_RETRY_PART: u32 = 5;
-/// A renewal that is under way when the term is given up is waited for so long: what it came to tells the version.
+/// How long the end of a term waits for a renewal that is under way, whose answer tells the version.
 const LAST_RENEWAL: Duration = Duration::from_secs(1);
-/// As often the record may turn out to have been renewed just before it is given up.
+/// How often a release is attempted when the record turns out to have been renewed just before.
 const RELEASES: usize = 3;
 
 /// What an elector works with.
@@ -36,17 +37,17 @@ pub(super) struct Elector {
     pub(super) lease_duration: Duration,
     pub(super) renew_interval: Duration,
     pub(super) leases: Arc<Leases>,
-    pub(super) roll: Arc<Roll>,
-    pub(super) seat: Arc<Seat>,
+    pub(super) view: Arc<MembershipView>,
+    pub(super) lease: Arc<SectionLease>,
 }
 
-/// When this process took its section, in the words of the record: a record that says so is our own, and may be taken
-/// again at once. The last time for certain, and after it those of which no answer came.
+/// When this process acquired its section, as the record says it: a record with such a time is our own, and may be acquired
+/// again at once. First the last acquisition that succeeded, then those whose outcome is unknown.
 #[derive(Default)]
-struct Own(Vec<Arc<str>>);
+struct OwnAcquisitions(Vec<Arc<str>>);
 
-impl Own {
-    /// As many attempts without an answer are remembered.
+impl OwnAcquisitions {
+    /// So many are remembered.
     const MOST: usize = 8;
 
     fn tried(&mut self, acquired: &Arc<str>, failure: Option<&Error>) {
@@ -62,91 +63,91 @@ impl Own {
 
 /// A term of this process.
 struct Term {
-    /// When it was taken, in the words of the record.
+    /// When it began, as the record says it.
     acquired: Arc<str>,
-    /// What the renewals tell.
+    /// The latest state of its renewals.
     renewals: watch::Receiver<Renewal>,
-    /// Ends the renewals.
-    over: DropGuard,
+    /// Dropping it ends the renewals.
+    stop_renewals: DropGuard,
 }
 
-/// How far the renewals of a term are.
+/// The state of a term's renewals.
 #[derive(Clone, Debug)]
 enum Renewal {
     /// The record is in our name, in this version.
     Held(Arc<str>),
-    /// They have ended when it was in this version.
+    /// The renewals have stopped; the record was in our name, in this version.
     Stopped(Arc<str>),
-    /// Somebody else has the section.
+    /// Another replica has the Lease, or it is gone.
     Lost,
 }
 
-/// Why a term ended.
+/// Why a term ends.
 enum End {
-    /// The claim is gone; whether the record is still in our name is to be seen.
+    /// The claim has expired or another replica has the Lease. The record may still be in our name.
     Lost,
-    /// This replica has fewer sections.
-    GivenUp(Arc<str>),
-    /// This process ends.
-    Leaving,
+    /// This replica with fewer sections should have it.
+    HandedOver(Arc<str>),
+    /// The process ends.
+    Shutdown,
 }
 
 impl Elector {
     /// The body of the actor.
     pub(super) async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         self.stop_section().await;
-        let mut own = Own::default();
+        let mut own = OwnAcquisitions::default();
         loop {
             scope.set_state("waiting");
             let Some(term) = self.wait_for_turn(&scope, &mut own).await else { return Ok(()) };
             scope.set_state("holding");
-            let section = &self.seat.section;
-            tracing::info!(%section, identity = %self.identity, "section runs here");
-            self.seat.keeper.open();
+            let section = &self.lease.section;
+            tracing::info!(%section, identity = %self.identity, "acquired the section lease, section starts");
+            self.lease.keeper.open();
             match self.hold(&scope, &term).await {
                 End::Lost => {
-                    tracing::warn!(%section, "the claim was lost, the section is aborted");
+                    tracing::warn!(%section, "lost the section lease, aborting the section");
                     drop(term);
                     self.stop_section().await;
                 }
-                End::GivenUp(heir) => {
-                    own = Own::default();
-                    self.give_up(term, Some(&heir)).await;
+                End::HandedOver(preferred) => {
+                    own = OwnAcquisitions::default();
+                    self.end_term(term, Some(&preferred)).await;
                 }
-                End::Leaving => {
-                    let heir = self.roll.heir_after(section.as_str());
-                    self.give_up(term, heir.as_deref()).await;
+                End::Shutdown => {
+                    let preferred = self.view.preferred_holder_on_shutdown(section.as_str());
+                    self.end_term(term, preferred.as_deref()).await;
                     return Ok(());
                 }
             }
-            self.seat.ended();
+            self.lease.term_ended();
         }
     }
 
     async fn stop_section(&self) {
-        self.seat.fence.close();
-        self.seat.keeper.abort();
-        self.seat.keeper.closed().await;
+        self.lease.fence.close();
+        self.lease.keeper.abort();
+        self.lease.keeper.closed().await;
     }
 
-    /// Waits until the section is this replica's; `None` when the process ends.
-    async fn wait_for_turn(&self, scope: &Scope, own: &mut Own) -> Option<Term> {
-        let mut wakes = self.roll.wakes(self.seat.section.as_str());
+    /// Waits until this replica has acquired the section; `None` when the process ends.
+    async fn wait_for_turn(&self, scope: &Scope, own: &mut OwnAcquisitions) -> Option<Term> {
+        let mut wakes = self.view.wakes(self.lease.section.as_str());
         let mut failures = 0;
         loop {
-            if scope.is_draining() || self.seat.keeper.standing() == Standing::Ended {
+            if scope.is_draining() || self.lease.keeper.standing() == Standing::Ended {
                 return None;
             }
             wakes.mark_unchanged();
-            let (next, record) = self.roll.next(self.seat.section.as_str(), &own.0);
-            let look = match next {
-                Next::Look(at) => at,
-                Next::Take => match self.take(scope, record.as_ref(), own).await {
+            let (next, record) = self.view.next(self.lease.section.as_str(), &own.0);
+            let until = match next {
+                Next::Wait(until) => until,
+                Next::Acquire => match self.acquire(scope, record.as_ref(), own).await {
                     Ok(term) => return Some(term),
                     Err(error) => {
                         if !matches!(error, Error::Conflict { .. }) {
-                            self.seat.failed(&error);
-                            tracing::debug!(section = %self.seat.section, %error, "section was not taken");
+                            self.lease.request_failed(&error);
+                            tracing::debug!(section = %self.lease.section, %error, "failed to acquire the section lease");
                         }
                         failures += 1;
                         Some(Instant::now() + RETRY.next_delay(failures))
@@ -155,45 +156,51 @@ impl Elector {
             };
             tokio::select! {
                 () = scope.draining() => return None,
-                _ = self.seat.keeper.stands(|standing| standing == Standing::Ended) => return None,
+                _ = self.lease.keeper.stands(|standing| standing == Standing::Ended) => return None,
                 _ = wakes.changed() => failures = 0,
-                () = sleep_until(look) => {}
+                () = sleep_until(until) => {}
             }
         }
     }
 
-    /// Takes the section, if its record is as it was seen.
-    async fn take(&self, scope: &Scope, before: Option<&SeatRecord>, own: &mut Own) -> Result<Term, Error> {
+    /// Acquires the Lease if it has not changed since it was seen.
+    async fn acquire(
+        &self,
+        scope: &Scope,
+        before: Option<&SectionRecord>,
+        own: &mut OwnAcquisitions,
+    ) -> Result<Term, Error> {
         let acquired: Arc<str> = record::now().into();
-        let fence = &self.seat.fence;
-        let taking = Taking { identity: &self.identity, duration: self.lease_duration, acquired: &acquired, before };
+        let fence = &self.lease.fence;
+        let (identity, duration) = (&*self.identity, self.lease_duration);
+        let acquisition = Acquisition { identity, duration, acquired: &acquired, before };
         let sent = fence.now();
-        let taken = self.leases.take(&self.seat.section, &taking).await;
-        own.tried(&acquired, taken.as_ref().err());
-        let version = taken?;
+        let result = self.leases.acquire(&self.lease.section, &acquisition).await;
+        own.tried(&acquired, result.as_ref().err());
+        let version = result?;
         fence.open(sent + self.lease_duration);
-        self.seat.took(&acquired);
-        let (tell, renewals) = watch::channel(Renewal::Held(Arc::clone(&version)));
-        let over = CancellationToken::new();
+        self.lease.term_began(&acquired);
+        let (state, renewals) = watch::channel(Renewal::Held(Arc::clone(&version)));
+        let stop = CancellationToken::new();
         let renewer = Renewer {
             leases: Arc::clone(&self.leases),
-            seat: Arc::clone(&self.seat),
+            lease: Arc::clone(&self.lease),
             identity: Arc::clone(&self.identity),
             acquired: Arc::clone(&acquired),
             lease_duration: self.lease_duration,
             renew_interval: self.renew_interval,
             version,
-            tell,
+            state,
         };
-        scope.spawn(renewer.run(over.clone()));
-        Ok(Term { acquired, renewals, over: over.drop_guard() })
+        scope.spawn(renewer.run(stop.clone()));
+        Ok(Term { acquired, renewals, stop_renewals: stop.drop_guard() })
     }
 
-    /// Holds the section until the term ends.
+    /// Holds the section until the term has to end and, unless the Lease is lost, the section has drained.
     async fn hold(&self, scope: &Scope, term: &Term) -> End {
-        let Ok(claim) = self.seat.fence.claim() else { return End::Lost };
+        let Ok(claim) = self.lease.fence.claim() else { return End::Lost };
         let mut renewals = term.renewals.clone();
-        let mut wakes = self.roll.wakes(self.seat.section.as_str());
+        let mut wakes = self.view.wakes(self.lease.section.as_str());
         let lost = async {
             tokio::select! {
                 biased;
@@ -204,83 +211,89 @@ impl Elector {
         tokio::pin!(lost);
         let end = loop {
             wakes.mark_unchanged();
-            if let Some(offer) = self.roll.gives_up(self.seat.section.as_str()) {
-                tracing::info!(section = %self.seat.section, to = %offer.heir, "section is given up, another replica has fewer");
-                break End::GivenUp(offer.heir);
+            if let Some(handover) = self.view.start_handover(self.lease.section.as_str()) {
+                let to = handover.preferred_holder;
+                tracing::info!(section = %self.lease.section, %to, "handing the section over to a replica with fewer sections");
+                break End::HandedOver(to);
             }
             tokio::select! {
                 biased;
                 () = &mut lost => return End::Lost,
-                _ = self.seat.keeper.stands(|standing| standing == Standing::Ended) => break End::Leaving,
-                () = scope.draining() => break End::Leaving,
+                _ = self.lease.keeper.stands(|standing| standing == Standing::Ended) => break End::Shutdown,
+                () = scope.draining() => break End::Shutdown,
                 _ = wakes.changed() => {}
             }
         };
-        scope.set_state("giving up");
-        self.seat.keeper.drain(Instant::now() + self.lease_duration);
-        // It is held, and renewed, until the section has drained.
+        scope.set_state("releasing");
+        self.lease.keeper.drain(Instant::now() + self.lease_duration);
+        // This replica holds and renews the Lease until the section has drained.
         tokio::select! {
             biased;
             () = lost => End::Lost,
-            _ = self.seat.keeper.closed() => end,
+            _ = self.lease.keeper.closed() => end,
         }
     }
 
-    /// Gives the Lease up: nothing of the section runs any more.
-    async fn give_up(&self, term: Term, heir: Option<&str>) {
-        self.seat.fence.close();
-        let Term { acquired, mut renewals, over } = term;
-        drop(over);
+    /// Releases the Lease, when nothing of the section runs any more.
+    async fn end_term(&self, term: Term, preferred_holder: Option<&str>) {
+        self.lease.fence.close();
+        let Term { acquired, mut renewals, stop_renewals } = term;
+        drop(stop_renewals);
         let stopped = renewals.wait_for(|renewal| !matches!(renewal, Renewal::Held(_)));
-        // One that takes longer goes through before what follows, or not at all: both name the version they are based on.
+        // A renewal that takes longer succeeds before the release or not at all: both name the version that they expect.
         drop(timeout(LAST_RENEWAL, stopped).await);
         let version = match &*renewals.borrow() {
             Renewal::Held(version) | Renewal::Stopped(version) => Some(Arc::clone(version)),
             Renewal::Lost => None,
         };
-        let section = &self.seat.section;
+        let section = &self.lease.section;
         let released = match version {
-            Some(version) => self.release(version, &acquired, heir).await,
+            Some(version) => self.release(version, &acquired, preferred_holder).await,
             None => Ok(false),
         };
         match released {
-            Ok(true) => tracing::info!(%section, "section was given up"),
-            Ok(false) => tracing::warn!(%section, "section was to be given up, and its Lease is somebody else's"),
+            Ok(true) => tracing::info!(%section, "released the section lease"),
+            Ok(false) => tracing::warn!(%section, "section lease was not released: this replica no longer holds it"),
             Err(error) => {
-                self.seat.failed(&error);
-                tracing::warn!(%section, %error, "section could not be given up, its Lease runs out");
+                self.lease.request_failed(&error);
+                tracing::warn!(%section, %error, "failed to release the section lease, it will expire");
             }
         }
     }
 
-    /// Writes that nobody holds the section; `false` where the record is no longer of this term.
-    async fn release(&self, mut version: Arc<str>, acquired: &Arc<str>, heir: Option<&str>) -> Result<bool, Error> {
-        let section = &self.seat.section;
-        let mut result = self.leases.release(section, &version, heir).await;
+    /// Writes that no replica holds the section; `false` if the record is no longer of this term.
+    async fn release(
+        &self,
+        mut version: Arc<str>,
+        acquired: &Arc<str>,
+        preferred_holder: Option<&str>,
+    ) -> Result<bool, Error> {
+        let section = &self.lease.section;
+        let mut result = self.leases.release(section, &version, preferred_holder).await;
         for _ in 1..RELEASES {
             match result {
                 Err(Error::Conflict { .. }) => {}
                 Err(Error::NotFound { .. }) => return Ok(false),
                 result => return result.map(|()| true),
             }
-            let Some(newer) = still_ours(&self.leases, &self.seat, &self.identity, acquired).await? else {
+            let Some(newer) = version_if_ours(&self.leases, &self.lease, &self.identity, acquired).await? else {
                 return Ok(false);
             };
             version = newer;
-            result = self.leases.release(section, &version, heir).await;
+            result = self.leases.release(section, &version, preferred_holder).await;
         }
         result.map(|()| true)
     }
 }
 
-/// The version of the record, where it is still of this term.
-async fn still_ours(
+/// Reads the version of the record; `None` if it is no longer of this term.
+async fn version_if_ours(
     leases: &Leases,
-    seat: &Seat,
+    lease: &SectionLease,
     identity: &Arc<str>,
     acquired: &Arc<str>,
 ) -> Result<Option<Arc<str>>, Error> {
-    let record = leases.read(&seat.section).await?;
+    let record = leases.read(&lease.section).await?;
     let ours =
         record.filter(|record| record.holder.as_ref() == Some(identity) && record.acquired.as_ref() == Some(acquired));
     Ok(ours.map(|record| record.version))
@@ -289,22 +302,22 @@ async fn still_ours(
 /// The renewals of one term: a task of its own.
 struct Renewer {
     leases: Arc<Leases>,
-    seat: Arc<Seat>,
+    lease: Arc<SectionLease>,
     identity: Arc<str>,
     acquired: Arc<str>,
     lease_duration: Duration,
     renew_interval: Duration,
     version: Arc<str>,
-    tell: watch::Sender<Renewal>,
+    state: watch::Sender<Renewal>,
 }
 
 impl Renewer {
-    async fn run(mut self, over: CancellationToken) {
+    async fn run(mut self, stop: CancellationToken) {
         let mut due = Instant::now() + self.renew_interval;
         loop {
             tokio::select! {
-                () = over.cancelled() => {
-                    self.tell.send_replace(Renewal::Stopped(Arc::clone(&self.version)));
+                () = stop.cancelled() => {
+                    self.state.send_replace(Renewal::Stopped(Arc::clone(&self.version)));
                     return;
                 }
                 () = tokio::time::sleep_until(due) => {}
@@ -313,40 +326,38 @@ impl Renewer {
             match self.renew().await {
                 Ok(true) => due = began + self.renew_interval,
                 Ok(false) => {
-                    self.tell.send_replace(Renewal::Lost);
+                    self.state.send_replace(Renewal::Lost);
                     return;
                 }
                 Err(error) => {
-                    self.seat.failed(&error);
-                    tracing::debug!(section = %self.seat.section, %error, "claim was not renewed");
+                    self.lease.request_failed(&error);
+                    tracing::debug!(section = %self.lease.section, %error, "section lease was not renewed, retrying");
                     due = Instant::now() + self.renew_interval / RENEW_RETRY_PART;
                 }
             }
         }
     }
 
-    /// Renews once; `false` when somebody else has the section.
+    /// Renews once; `false` if this replica no longer holds the Lease.
     async fn renew(&mut self) -> Result<bool, Error> {
-        let sent = self.seat.fence.now();
-        let renewed = match self.leases.renew(&self.seat.section, &self.version).await {
-            // Somebody wrote the record: another replica, a person, or a renewal of ours whose answer was lost.
-            Err(Error::Conflict { .. }) => match self.still_ours().await? {
-                Some(version) => self.leases.renew(&self.seat.section, &version).await,
-                None => return Ok(false),
-            },
-            // What is not there anybody may make.
+        let sent = self.lease.fence.now();
+        let renewed = match self.leases.renew(&self.lease.section, &self.version).await {
+            // Another replica wrote the record, or a person, or a renewal of ours whose answer was lost.
+            Err(Error::Conflict { .. }) => {
+                match version_if_ours(&self.leases, &self.lease, &self.identity, &self.acquired).await? {
+                    Some(version) => self.leases.renew(&self.lease.section, &version).await,
+                    None => return Ok(false),
+                }
+            }
+            // Any replica may create a Lease that does not exist.
             Err(Error::NotFound { .. }) => return Ok(false),
             result => result,
         };
         self.version = renewed?;
-        self.seat.fence.extend(sent + self.lease_duration);
-        self.seat.renewed();
-        self.tell.send_replace(Renewal::Held(Arc::clone(&self.version)));
+        self.lease.fence.extend(sent + self.lease_duration);
+        self.lease.renewed();
+        self.state.send_replace(Renewal::Held(Arc::clone(&self.version)));
         Ok(true)
-    }
-
-    async fn still_ours(&self) -> Result<Option<Arc<str>>, Error> {
-        still_ours(&self.leases, &self.seat, &self.identity, &self.acquired).await
     }
 }
 

@@ -1,29 +1,34 @@
-//! Election per section: replicas of one daemon share its sections out among themselves.
+//! Leader election for each section: the replicas of one daemon share its sections.
 //!
-//! Each section has a Lease, and so has each replica; one watch shows them all. `roll` holds what was seen, and wakes the
-//! electors that have something to do. `plan` is pure: who takes which free section, and who gives one up for whom;
-//! `shares` says how many each is to have, `offers` what became of what was given up, `seen` since when what is known;
-//! all are pure, too.
-//! `elector` is the actor of one section: it takes the Lease,
-//! renews it, and opens the section's gate and fence meanwhile. `membership` says that this replica lives. `record` is how
-//! Leases are read and written, `leases` the requests, `seat` what elector, requests and report share, `report` what the
-//! admin server shows.
+//! Each section has a Lease, and so has each replica; one watch shows them all. [`membership_view`] holds what this replica
+//! has observed of them, and wakes the electors that have something to do. [`plan`] decides which replica acquires a free
+//! section, and which one hands a section over. It is pure, and so are its parts: [`shares`] (how many sections each replica
+//! should have), [`handovers`] (what became of the sections that this replica handed over) and [`seen`] (when a record was
+//! seen to change).
 //!
-//! At any time at most one replica runs a section. A record is taken over when it has not changed for its duration, by the
-//! clock of who watches, and a holder stops by its own clock (which runs on while it is stopped or the machine sleeps) a
-//! duration after it *sent* its last acknowledged renewal, which is earlier. No clocks are compared.
+//! [`elector`] is the actor of one section: it acquires the Lease, renews it, and opens the section's gate and fence
+//! meanwhile. [`membership`] is the actor that renews this replica's own Lease. [`record`] reads and writes the content of
+//! Leases, [`leases`] sends the requests. [`section_lease`] is what a section's elector, its requests and its report share,
+//! and [`report`] what the admin server shows.
+//!
+//! A *term* begins when a process acquires a section's Lease, and ends when it releases or loses it.
+//!
+//! At any time at most one replica runs a section. A replica acquires another one's Lease when it has not changed for its
+//! duration, by the clock of the replica that watches. The holder stops by its own clock (which also runs while the process
+//! is stopped or the machine sleeps) one duration after it *sent* its last acknowledged renewal, which is earlier. Clocks of
+//! different machines are never compared.
 
 mod elector;
+mod handovers;
 #[cfg(test)]
 mod laws;
 mod leases;
 mod membership;
-mod offers;
+mod membership_view;
 mod plan;
 mod record;
 mod report;
-mod roll;
-mod seat;
+mod section_lease;
 mod seen;
 mod shares;
 
@@ -32,28 +37,29 @@ use std::sync::Arc;
 use self::elector::Elector;
 use self::leases::Leases;
 use self::membership::Membership;
-use self::roll::Roll;
-use self::seat::Seat;
+use self::membership_view::MembershipView;
+use self::section_lease::SectionLease;
 use crate::actor::{ChildSpec, Gate};
 use crate::cluster::{Clock, Cluster, Demand, Error, Fence, Kind, Verb, Watch, WatchId, WatchRegistry, WatchSpec};
 use crate::config::{ElectionConfig, SectionName};
 
 pub use report::Elected;
 
-/// What an election needs of its cluster: verbs on Leases in the namespace.
+/// The verbs that an election needs on Leases in its namespace.
 pub const VERBS: [Verb; 7] =
     [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Update, Verb::Delete];
 /// The resource that they are on.
 pub const RESOURCE: &str = "leases.coordination.k8s.io";
-/// A replica that just came looks on for this part of the renewal interval: those that start together see each other
-/// before the first of them takes everything.
-const SETTLE_PART: u32 = 5;
+/// A new replica waits for this part of the renewal interval before it acquires anything: replicas that start together see
+/// each other before the first of them acquires every section.
+const START_DELAY_PART: u32 = 5;
 
-/// Whether a Lease can be made where the election has its own: permissions say nothing of a namespace that is not there.
+/// Checks with a dry run that a Lease can be created in the election's namespace. Permissions alone don't show that the
+/// namespace exists.
 pub async fn try_lease(config: &ElectionConfig, cluster: &Cluster) -> Result<(), Error> {
     let lease = record::replica("towline-check", &config.namespace, config.lease_duration, &[]);
     match cluster.try_create(&Kind::lease(), &config.namespace, &lease).await {
-        // Left by a replica of that name: the namespace is there.
+        // A replica of that name left it: the namespace exists.
         Err(Error::Conflict { .. }) => Ok(()),
         result => result,
     }
@@ -64,14 +70,14 @@ pub struct Election {
     config: ElectionConfig,
     identity: Arc<str>,
     leases: Arc<Leases>,
-    roll: Arc<Roll>,
+    view: Arc<MembershipView>,
     watch: Arc<Watch>,
-    seats: Vec<Arc<Seat>>,
+    sections: Vec<Arc<SectionLease>>,
     _demand: Demand,
 }
 
 impl Election {
-    /// An election over these sections that has not begun. Before any actor starts.
+    /// An election over these sections. It has to be made before any actor starts.
     pub fn new(config: &ElectionConfig, sections: &[SectionName], watches: &mut WatchRegistry) -> Arc<Self> {
         let identity: Arc<str> = config.identity.clone().unwrap_or_else(default_identity).into();
         let cluster = watches.canonical(&config.cluster);
@@ -82,76 +88,73 @@ impl Election {
             ..WatchId::all(cluster, record::leases_id())
         };
         let watch = watches.watch(id, WatchSpec { kind: Some(Kind::lease()), ..WatchSpec::default() });
-        let roll = Roll::new(Arc::clone(&identity), config.renew_interval / SETTLE_PART, &watch);
-        watches.specify(&watch, roll.follows());
-        let seats = sections.iter().map(|section| Seat::new(section, Clock::Boot)).collect();
+        let view = MembershipView::new(Arc::clone(&identity), config.renew_interval / START_DELAY_PART, &watch);
+        watches.specify(&watch, view.follows());
+        let sections = sections.iter().map(|section| SectionLease::new(section, Clock::Boot)).collect();
         let demand = watch.demand(None);
-        Arc::new(Self { config: config.clone(), identity, leases, roll, watch, seats, _demand: demand })
+        Arc::new(Self { config: config.clone(), identity, leases, view, watch, sections, _demand: demand })
     }
 
-    /// How this replica is called.
+    /// The name of this replica.
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    fn seat(&self, section: &SectionName) -> Option<&Arc<Seat>> {
-        self.seats.iter().find(|seat| seat.section == *section)
+    fn section_lease(&self, section: &SectionName) -> Option<&Arc<SectionLease>> {
+        self.sections.iter().find(|lease| lease.section == *section)
     }
 
     /// The fence of a section's requests.
     pub fn fence(&self, section: &SectionName) -> Option<Fence> {
-        self.seat(section).map(|seat| seat.fence.clone())
+        self.section_lease(section).map(|lease| lease.fence.clone())
     }
 
     /// The gate of a section's branch of the tree.
     pub fn gate(&self, section: &SectionName) -> Option<Gate> {
-        self.seat(section).map(|seat| seat.gate.clone())
+        self.section_lease(section).map(|lease| lease.gate.clone())
     }
 
-    /// The actor that looks at the roll, and the electors, one a section. They go before the sections in the tree, to be
-    /// drained after them.
+    /// The actor of the membership view, and one elector for each section. They come before the sections in the tree, so
+    /// that they are drained after them.
     pub fn electors(&self) -> Vec<ChildSpec> {
-        let elector = |seat: &Arc<Seat>| {
-            Arc::new(Elector {
+        let child = |lease: &Arc<SectionLease>| {
+            let elector = Arc::new(Elector {
                 identity: Arc::clone(&self.identity),
                 lease_duration: self.config.lease_duration,
                 renew_interval: self.config.renew_interval,
                 leases: Arc::clone(&self.leases),
-                roll: Arc::clone(&self.roll),
-                seat: Arc::clone(seat),
-            })
+                view: Arc::clone(&self.view),
+                lease: Arc::clone(lease),
+            });
+            ChildSpec::new(format!("election {}", lease.section), move |scope| Arc::clone(&elector).run(scope))
         };
-        let child = |seat| {
-            let elector: Arc<Elector> = elector(seat);
-            ChildSpec::new(format!("election {}", seat.section), move |scope| Arc::clone(&elector).run(scope))
-        };
-        let roll = Arc::clone(&self.roll);
-        let looking = ChildSpec::new("roll", move |scope| Arc::clone(&roll).run(scope));
-        std::iter::once(looking).chain(self.seats.iter().map(child)).collect()
+        let view = Arc::clone(&self.view);
+        let view = ChildSpec::new("membership_view", move |scope| Arc::clone(&view).run(scope));
+        std::iter::once(view).chain(self.sections.iter().map(child)).collect()
     }
 
-    /// The membership. It goes last in the tree, to be drained first.
+    /// The actor of the membership. It comes last in the tree, so that it is drained first.
     pub fn membership(&self) -> ChildSpec {
         let membership = Arc::new(Membership {
             identity: Arc::clone(&self.identity),
             lease_duration: self.config.lease_duration,
             renew_interval: self.config.renew_interval,
-            sections: self.seats.iter().map(|seat| seat.section.clone()).collect(),
+            sections: self.sections.iter().map(|lease| lease.section.clone()).collect(),
             leases: Arc::clone(&self.leases),
-            roll: Arc::clone(&self.roll),
+            view: Arc::clone(&self.view),
             watch: Arc::clone(&self.watch),
         });
         ChildSpec::new("membership", move |scope| Arc::clone(&membership).run(scope))
     }
 }
 
-/// The host's name and a random suffix, so that no two processes share it.
+/// The host's name and a random suffix, so that no two processes have the same.
 fn default_identity() -> String {
     const LONGEST_HOST: usize = 150;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let tame =
+    let allowed =
         |character: char| if character.is_ascii_alphanumeric() || "-.".contains(character) { character } else { '-' };
-    let host: String = host.chars().take(LONGEST_HOST).map(tame).collect();
+    let host: String = host.chars().take(LONGEST_HOST).map(allowed).collect();
     let host = host.trim_matches(|end: char| !end.is_ascii_alphanumeric());
     format!("{}_{:08x}", if host.is_empty() { "towline" } else { host }, rand::random::<u32>())
 }

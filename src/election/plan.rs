@@ -1,19 +1,21 @@
-//! Who takes which section, and who gives one up: pure, from the records that this replica has seen and from when, by its
-//! own clock, it saw them change.
+//! Which replica runs which section. The plan is pure: it decides from the records that this replica has observed, and from
+//! when, by its own clock, it saw them change.
 //!
-//! - A section is free when its record names nobody, or has not changed for its own duration.
-//! - A replica lives while its record changes. One whose section ran out is taken for dead until it says something, and one
-//!   that is late with its renewal comes after all others: the records of a process that was killed run out one after the
-//!   other, and it must not count as the least loaded in between. So does, for a section that ran out, who came too late to
-//!   see it do so.
-//! - Every free section has an heir. What was given up for somebody is that one's; the others are dealt out so that all end
-//!   with as many (`shares`). All replicas deal alike, so that each takes its own at once and they don't meet; should an
-//!   heir not take what is its own, others do after a while, the less loaded first.
-//! - One section at a time is given up, while none is free: by the most loaded replica, if it has at least two more than
-//!   the least loaded, and for that one, if it was heard of. So loads end within one of each other, and then nothing moves.
+//! - A section is free when its Lease names no holder, or has not changed for its own duration (it has expired).
+//! - A replica is alive while its Lease changes. If one of its sections has expired, it counts as dead until its own Lease
+//!   changes again: the Leases of a killed process expire one after the other, and the process must not count as the least
+//!   loaded replica in between. A replica whose renewal is late comes after all others. So does, for an expired section, a
+//!   replica that joined too late to see it expire when the others do.
+//! - Every free section is assigned to one replica: to the preferred holder that its Lease names, otherwise so that all
+//!   replicas end up with the same number of sections (`shares`). All replicas compute the same assignment, so each acquires
+//!   its own at once and they don't conflict. If a replica does not acquire what is assigned to it, others do after a while,
+//!   the least loaded first.
+//! - While no section is free, the most loaded replica hands over one section at a time, if it has at least two more than
+//!   the least loaded one, and to that one, provided that it was confirmed to be alive. So the loads end up within one of
+//!   each other, and then nothing moves.
 //!
-//! What follows for all sections together (a [`Deal`]) is worked out once, and again only when a record says something
-//! new or time makes a difference: a renewal that comes in time changes nothing for anybody.
+//! The result for all sections together (a [`Distribution`]) is computed once, and again only when a record says something
+//! new or a deadline passes: a renewal that comes in time changes nothing for any replica.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,68 +23,70 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::offers::{Offer, Offers};
-use super::record::{ReplicaRecord, SeatRecord};
+use super::handovers::{Handover, Handovers};
+use super::record::{ReplicaRecord, SectionRecord};
 use super::seen::Seen;
 use super::shares::Shares;
 
-/// An heir has this part of the lease's duration to take what is its own before others do.
-const HEIRS_PART: u32 = 5;
-/// At most so long after a section's last renewal may have come who is to take it: that much later it sees it run out.
+/// A replica has this part of the lease's duration to acquire what is assigned to it before others do.
+const ASSIGNED_PART: u32 = 5;
+/// A replica that joined at most so long after a section's last renewal still sees it expire in time: it sees it expire by
+/// that much later than the others.
 const IN_TIME: Duration = Duration::from_secs(1);
-/// Others come one after the other, this part of the duration apart.
+/// The other replicas follow one after the other, this part of the duration apart.
 const QUEUE_PART: u32 = 25;
-/// A replica whose record has not changed for so many durations is forgotten.
-const FORGOTTEN_AFTER: u32 = 4;
+/// The Lease of a replica is deleted when it has not changed for so many durations.
+const ABANDONED_AFTER: u32 = 4;
 
-/// Who lives with how much, who gets what is free, and what this replica is to give up.
+/// Which replicas are alive with how many sections, which one should acquire each free section, and what this replica
+/// should hand over.
 #[derive(Clone, Debug)]
-pub(super) struct Deal {
-    /// The replicas that live, with how many sections each has.
+struct Distribution {
+    /// The replicas that are alive, with how many sections each has.
     loads: BTreeMap<Arc<str>, usize>,
-    /// Who is to take each free section.
-    heirs: BTreeMap<String, Arc<str>>,
-    /// What is to be given up, and for whom.
-    offer: Option<Offer>,
-    /// Time alone changes nothing of this before; `None`: never.
-    until: Option<Instant>,
+    /// Which replica should acquire each free section.
+    assignments: BTreeMap<String, Arc<str>>,
+    /// What this replica should hand over now.
+    handover: Option<Handover>,
+    /// Until when this holds, unless a record changes; `None`: for ever.
+    valid_until: Option<Instant>,
 }
 
-/// What a replica has seen of an election.
+/// What a replica has observed of an election, and what follows from it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct View {
-    seats: BTreeMap<String, Seen<SeatRecord>>,
+pub(super) struct Plan {
+    sections: BTreeMap<String, Seen<SectionRecord>>,
     replicas: BTreeMap<Arc<str>, Seen<ReplicaRecord>>,
-    /// Since when this replica may take part: it has seen the records, and its own is among them.
-    since: Option<Instant>,
-    /// What this replica has given up for others.
-    offers: Offers,
-    /// What follows from all this, where it has been worked out and still holds.
-    deal: Option<Deal>,
-    /// How often it was worked out.
+    /// From when on this replica may acquire sections: it has seen the records, its own among them.
+    starts_at: Option<Instant>,
+    /// What this replica has handed over.
+    handovers: Handovers,
+    /// What follows from all this, if it has been computed and may still hold.
+    distribution: Option<Distribution>,
+    /// How often it was computed.
     #[cfg(test)]
-    pub(super) deals: u64,
+    pub(super) computations: u64,
 }
 
 /// What to do about a section that this replica does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Take it, now.
-    Take,
-    /// Nothing before this moment, unless a record changes; `None`: nothing.
-    Look(Option<Instant>),
+    /// Acquire it now.
+    Acquire,
+    /// Nothing before this moment, unless a record changes; `None`: nothing until then.
+    Wait(Option<Instant>),
 }
 
-impl View {
-    /// This replica takes part from then on.
-    pub(super) fn begin(&mut self, since: Instant) {
-        self.since = Some(since);
-        self.deal = None;
+impl Plan {
+    /// This replica may acquire sections from this moment on.
+    pub(super) fn start_at(&mut self, moment: Instant) {
+        self.starts_at = Some(moment);
+        self.distribution = None;
     }
 
-    /// Since when this replica takes part.
-    pub(super) fn since(&self) -> Option<Instant> {
-        self.since
+    /// Whether this replica has seen the records, its own among them.
+    pub(super) fn has_joined(&self) -> bool {
+        self.starts_at.is_some()
     }
 
     /// Whether the replica's record was seen.
@@ -96,128 +100,143 @@ impl View {
     }
 
     /// The record of a section.
-    pub(super) fn seat(&self, section: &str) -> Option<&SeatRecord> {
-        self.seats.get(section).map(|seat| &seat.record)
+    pub(super) fn section(&self, section: &str) -> Option<&SectionRecord> {
+        self.sections.get(section).map(|seen| &seen.record)
     }
 
-    /// Who holds a section, as far as this replica can see.
+    /// Which replica holds a section, as far as this one can see.
     pub(super) fn holder(&self, section: &str, now: Instant) -> Option<&Arc<str>> {
-        let seat = self.seats.get(section)?;
-        if now < seat.free_at() { seat.record.holder.as_ref() } else { None }
+        let seen = self.sections.get(section)?;
+        if now < seen.free_at() { seen.record.holder.as_ref() } else { None }
     }
 
-    /// What was worked out is to be worked out again.
-    #[cfg(test)]
-    pub(super) fn forget_deal(&mut self) {
-        self.deal = None;
+    /// How many replicas are alive.
+    pub(super) fn replicas_alive(&mut self, me: &Arc<str>, now: Instant) -> usize {
+        self.distribution(me, now).loads.len()
     }
 
-    /// How many replicas live.
-    pub(super) fn living(&mut self, me: &Arc<str>, now: Instant) -> usize {
-        self.dealt(me, now).loads.len()
+    /// When the passing of time alone changes something; `None`: never.
+    pub(super) fn valid_until(&mut self, me: &Arc<str>, now: Instant) -> Option<Instant> {
+        self.distribution(me, now).valid_until
     }
 
-    /// When time alone makes a difference; `None`: never.
-    pub(super) fn settled_until(&mut self, me: &Arc<str>, now: Instant) -> Option<Instant> {
-        self.dealt(me, now).until
-    }
-
-    /// What follows from what was seen, at this moment.
-    fn dealt(&mut self, me: &Arc<str>, now: Instant) -> &Deal {
-        let kept = self.deal.take().filter(|deal| deal.until.is_none_or(|until| now < until));
-        let deal = kept.unwrap_or_else(|| {
+    /// What follows from the records at this moment.
+    fn distribution(&mut self, me: &Arc<str>, now: Instant) -> &Distribution {
+        let kept = self.distribution.take().filter(|kept| kept.valid_until.is_none_or(|until| now < until));
+        let distribution = kept.unwrap_or_else(|| {
             #[cfg(test)]
             {
-                self.deals += 1;
+                self.computations += 1;
             }
-            self.deal(me, now)
+            self.compute(me, now)
         });
-        self.deal.insert(deal)
+        self.distribution.insert(distribution)
     }
 
-    /// The same, worked out anew.
-    fn deal(&self, me: &Arc<str>, now: Instant) -> Deal {
+    fn compute(&self, me: &Arc<str>, now: Instant) -> Distribution {
         let loads = self.loads(now);
-        let heirs = self.heirs(&loads, None, now);
-        let offer = if heirs.is_empty() { self.find_offer(me, &loads, now) } else { None };
-        Deal { loads, heirs, offer, until: self.next_difference(now) }
+        let assignments = self.assignments(&loads, None, now);
+        let handover = if assignments.is_empty() { self.find_handover(me, &loads, now) } else { None };
+        Distribution { loads, assignments, handover, valid_until: self.next_deadline(now) }
     }
 
-    /// Who is to take a section that `me` gives up because it leaves, with all that it has. Named by who leaves, it is the
-    /// same for all, also for those who have just come and take the dead for living.
-    pub(super) fn heir_after(&self, me: &Arc<str>, section: &str, now: Instant) -> Option<Arc<str>> {
+    /// That a kept distribution says what a new computation would.
+    #[cfg(test)]
+    pub(super) fn check_kept(&self, me: &Arc<str>, now: Instant) {
+        let is_valid = |kept: &&Distribution| kept.valid_until.is_none_or(|until| now < until);
+        if let Some(kept) = self.distribution.as_ref().filter(is_valid) {
+            let computed = self.compute(me, now);
+            assert_eq!(kept.loads, computed.loads);
+            assert_eq!(kept.assignments, computed.assignments);
+            assert_eq!(kept.handover, computed.handover);
+        }
+    }
+
+    /// Which replica should acquire a section that `me` releases because it shuts down, with all its sections. The leaving
+    /// replica names it in the Lease, so that all others agree on it, even one that has just started and still counts dead
+    /// replicas as alive.
+    pub(super) fn preferred_holder_on_shutdown(&self, me: &Arc<str>, section: &str, now: Instant) -> Option<Arc<str>> {
         let mut loads = self.loads(now);
         loads.remove(me);
-        self.heirs(&loads, Some(me), now).remove(section)
+        self.assignments(&loads, Some(me), now).remove(section)
     }
 
-    /// Who is to take each of the free sections, and of those of one that leaves: who it was given up for, else who is to
-    /// have more.
-    fn heirs(
+    /// Which replica should acquire each free section and each of those of a leaving replica: the preferred holder, else one
+    /// that should have more.
+    fn assignments(
         &self,
         loads: &BTreeMap<Arc<str>, usize>,
         leaving: Option<&Arc<str>>,
         now: Instant,
     ) -> BTreeMap<String, Arc<str>> {
-        let sections = self.sections(loads);
+        let sections = self.served_sections(loads);
         let is_free = |section: &str| self.holder(section, now).is_none_or(|holder| Some(holder) == leaving);
         let free = || sections.iter().enumerate().filter(|(_, section)| is_free(section));
-        let named = |section: &str| Some((section.to_owned(), self.named_heir(section, loads, now)?));
-        let mut heirs: BTreeMap<String, Arc<str>> = free().filter_map(|(_, section)| named(section)).collect();
-        let mut dealt = loads.clone();
-        for heir in heirs.values() {
-            *dealt.entry(Arc::clone(heir)).or_default() += 1;
+        let preferred =
+            |section: &str| Some((section.to_owned(), self.available_preferred_holder(section, loads, now)?));
+        let mut assignments: BTreeMap<String, Arc<str>> =
+            free().filter_map(|(_, section)| preferred(section)).collect();
+        let mut future_loads = loads.clone();
+        for identity in assignments.values() {
+            *future_loads.entry(Arc::clone(identity)).or_default() += 1;
         }
-        let mut in_time = dealt.clone();
+        let mut in_time = future_loads.clone();
         in_time.retain(|identity, _| !self.is_late(identity, now));
         let is_in_time = |holder: &Arc<str>| in_time.contains_key(holder);
         let is_open =
-            |section: &str| !heirs.contains_key(section) && !self.holder(section, now).is_some_and(is_in_time);
+            |section: &str| !assignments.contains_key(section) && !self.holder(section, now).is_some_and(is_in_time);
         let open = sections.iter().filter(|section| is_open(section)).count();
         let mut shares = Shares::new(&in_time, open);
-        for (place, section) in free() {
-            if heirs.contains_key(*section) {
+        for (position, section) in free() {
+            if assignments.contains_key(*section) {
                 continue;
             }
-            let can_take =
-                |identity: &Arc<str>| self.runs_for(identity, section) && !self.came_late(identity, section, now);
-            let least_loaded = || self.queue(section, &dealt, now).first().map(|heir| Arc::clone(heir));
-            if let Some(heir) = shares.take(place, can_take).or_else(least_loaded) {
-                *dealt.entry(Arc::clone(&heir)).or_default() += 1;
-                heirs.insert((*section).to_owned(), heir);
+            let can_acquire =
+                |identity: &Arc<str>| self.serves(identity, section) && !self.joined_too_late(identity, section, now);
+            let least_loaded = || self.queue(section, &future_loads, now).first().map(|identity| Arc::clone(identity));
+            if let Some(identity) = shares.assign(position, can_acquire).or_else(least_loaded) {
+                *future_loads.entry(Arc::clone(&identity)).or_default() += 1;
+                assignments.insert((*section).to_owned(), identity);
             }
         }
-        heirs
+        assignments
     }
 
-    /// Who a free section was given up for, where that one can take it.
-    fn named_heir(&self, section: &str, loads: &BTreeMap<Arc<str>, usize>, now: Instant) -> Option<Arc<str>> {
-        let heir = self.seats.get(section)?.record.heir.as_ref()?;
-        let can_take = loads.contains_key(heir) && self.runs_for(heir, section) && !self.is_late(heir, now);
-        can_take.then(|| Arc::clone(heir))
+    /// The preferred holder of a section, if it can acquire it.
+    fn available_preferred_holder(
+        &self,
+        section: &str,
+        loads: &BTreeMap<Arc<str>, usize>,
+        now: Instant,
+    ) -> Option<Arc<str>> {
+        let preferred = self.sections.get(section)?.record.preferred_holder.as_ref()?;
+        let can_acquire =
+            loads.contains_key(preferred) && self.serves(preferred, section) && !self.is_late(preferred, now);
+        can_acquire.then(|| Arc::clone(preferred))
     }
 
-    /// The next moment at which a section is free, a replica late or dead, or this one may do more than before.
-    fn next_difference(&self, now: Instant) -> Option<Instant> {
-        let free = self.seats.values().filter(|seat| seat.record.holder.is_some()).map(Seen::free_at);
+    /// The next moment at which a section becomes free, a replica late or dead, or this replica may do more than before.
+    fn next_deadline(&self, now: Instant) -> Option<Instant> {
+        let free = self.sections.values().filter(|seen| seen.record.holder.is_some()).map(Seen::free_at);
         let replicas = self.replicas.values().flat_map(|seen| [seen.late_at(), seen.dead_at()]);
-        free.chain(replicas).chain(self.offers.differences()).chain(self.since).filter(|moment| *moment > now).min()
+        let deadlines = free.chain(replicas).chain(self.handovers.deadlines()).chain(self.starts_at);
+        deadlines.filter(|moment| *moment > now).min()
     }
 
-    /// The replicas that live, with how many sections each has.
+    /// The replicas that are alive, with how many sections each has.
     fn loads(&self, now: Instant) -> BTreeMap<Arc<str>, usize> {
-        let ran_out = |seat: &&Seen<SeatRecord>| seat.record.holder.is_some() && now >= seat.free_at();
-        let overdue: Vec<&Seen<SeatRecord>> = self.seats.values().filter(ran_out).collect();
-        let lives = |seen: &&Seen<ReplicaRecord>| {
-            // What it has said since its section ran out counts.
-            let lost_one = |seat: &&Seen<SeatRecord>| {
-                seat.record.holder.as_ref() == Some(&seen.record.identity) && seen.changed < seat.free_at()
+        let expired: Vec<&Seen<SectionRecord>> =
+            self.sections.values().filter(|section| section.has_expired(now)).collect();
+        let is_alive = |seen: &&Seen<ReplicaRecord>| {
+            // A change of its own record after the section expired shows that it is alive.
+            let lost_one = |section: &&Seen<SectionRecord>| {
+                section.record.holder.as_ref() == Some(&seen.record.identity) && seen.changed < section.free_at()
             };
-            now < seen.dead_at() && !overdue.iter().any(lost_one)
+            now < seen.dead_at() && !expired.iter().any(lost_one)
         };
         let mut loads: BTreeMap<Arc<str>, usize> =
-            self.replicas.values().filter(lives).map(|seen| (Arc::clone(&seen.record.identity), 0)).collect();
-        for section in self.seats.keys() {
+            self.replicas.values().filter(is_alive).map(|seen| (Arc::clone(&seen.record.identity), 0)).collect();
+        for section in self.sections.keys() {
             if let Some(load) = self.holder(section, now).and_then(|holder| loads.get_mut(holder)) {
                 *load += 1;
             }
@@ -225,34 +244,35 @@ impl View {
         loads
     }
 
-    /// The sections that living replicas run for.
-    fn sections(&self, loads: &BTreeMap<Arc<str>, usize>) -> BTreeSet<&str> {
-        let living = loads.keys().filter_map(|identity| self.replicas.get(identity));
-        living.flat_map(|seen| seen.record.sections.iter().map(String::as_str)).collect()
+    /// The sections that at least one of these replicas serves.
+    fn served_sections(&self, loads: &BTreeMap<Arc<str>, usize>) -> BTreeSet<&str> {
+        let alive = loads.keys().filter_map(|identity| self.replicas.get(identity));
+        alive.flat_map(|seen| seen.record.sections.iter().map(String::as_str)).collect()
     }
 
-    /// Those of the living that run for a section: who is in time first, and of those the least loaded.
+    /// The replicas that serve a section: those that are in time first, and of those the least loaded first.
     fn queue<'a>(&self, section: &str, loads: &'a BTreeMap<Arc<str>, usize>, now: Instant) -> Vec<&'a Arc<str>> {
-        let mut queue: Vec<_> = loads.iter().filter(|(identity, _)| self.runs_for(identity, section)).collect();
-        let is_last = |identity| self.is_late(identity, now) || self.came_late(identity, section, now);
+        let mut queue: Vec<_> = loads.iter().filter(|(identity, _)| self.serves(identity, section)).collect();
+        let is_last = |identity| self.is_late(identity, now) || self.joined_too_late(identity, section, now);
         queue.sort_by_key(|(identity, load)| (is_last(identity), **load, *identity));
         queue.into_iter().map(|(identity, _)| identity).collect()
     }
 
-    /// Whether a section ran out that this replica has not listened to for long enough to take it in time.
-    fn came_late(&self, identity: &Arc<str>, section: &str, now: Instant) -> bool {
-        let ran_out = |seat: &&Seen<SeatRecord>| seat.record.holder.is_some() && now >= seat.free_at();
-        let in_time = |seat: &Seen<SeatRecord>| seat.changed + IN_TIME.min(seat.record.duration / HEIRS_PART);
-        let in_time = self.seats.get(section).filter(ran_out).map(in_time);
-        in_time.is_some_and(|in_time| self.replicas.get(identity).is_some_and(|seen| seen.first > in_time))
+    /// Whether a section has expired, and this replica joined so long after its last renewal that it sees it expire much
+    /// later than the others.
+    fn joined_too_late(&self, identity: &Arc<str>, section: &str, now: Instant) -> bool {
+        let Some(expired) = self.sections.get(section).filter(|section| section.has_expired(now)) else { return false };
+        let in_time = expired.changed + IN_TIME.min(expired.record.duration / ASSIGNED_PART);
+        self.replicas.get(identity).is_some_and(|seen| seen.first_seen > in_time)
     }
 
-    fn runs_for(&self, identity: &Arc<str>, section: &str) -> bool {
+    /// Whether the section is one of those that the replica is configured with.
+    fn serves(&self, identity: &Arc<str>, section: &str) -> bool {
         self.replicas.get(identity).is_some_and(|seen| seen.record.sections.contains(section))
     }
 
-    fn is_heard(&self, identity: &Arc<str>) -> bool {
-        self.replicas.get(identity).is_some_and(|seen| seen.is_heard)
+    fn is_confirmed(&self, identity: &Arc<str>) -> bool {
+        self.replicas.get(identity).is_some_and(|seen| seen.is_confirmed)
     }
 
     fn is_late(&self, identity: &Arc<str>, now: Instant) -> bool {
@@ -261,134 +281,135 @@ impl View {
 
     /// What to do about a section that `me` does not hold.
     pub(super) fn next(&mut self, me: &Arc<str>, section: &str, now: Instant) -> Next {
-        let Some(since) = self.since else { return Next::Look(None) };
-        // What is given up for somebody does not have to wait until that one has seen who else there is.
-        let is_mine = self.seat(section).is_some_and(|seat| seat.heir.as_ref() == Some(me));
-        if now < since && !is_mine {
-            return Next::Look(Some(since));
+        let Some(starts_at) = self.starts_at else { return Next::Wait(None) };
+        // The preferred holder does not have to wait until it knows all other replicas.
+        let prefers_me = self.section(section).is_some_and(|record| record.preferred_holder.as_ref() == Some(me));
+        if now < starts_at && !prefers_me {
+            return Next::Wait(Some(starts_at));
         }
-        let free_at = self.seats.get(section).map_or(since, Seen::free_at);
+        let free_at = self.sections.get(section).map_or(starts_at, Seen::free_at);
         if now < free_at {
-            return Next::Look(Some(free_at));
+            return Next::Wait(Some(free_at));
         }
-        let deal = self.dealt(me, now);
-        if !deal.loads.contains_key(me) {
-            // Slow, or stopped for a while: whoever looks dead to others does not take anything.
-            return Next::Look(None);
+        let distribution = self.distribution(me, now);
+        if !distribution.loads.contains_key(me) {
+            // This replica was slow, or stopped for a while. While others count it as dead it acquires nothing.
+            return Next::Wait(None);
         }
-        if deal.heirs.get(section) == Some(me) {
-            return Next::Take;
+        if distribution.assignments.get(section) == Some(me) {
+            return Next::Acquire;
         }
-        let seat = self.seats.get(section);
-        let duration = seat.map_or_else(|| self.duration_of(me), |seat| seat.record.duration);
-        let queue = self.deal.as_ref().map(|deal| self.queue(section, &deal.loads, now)).unwrap_or_default();
-        let place = queue.iter().position(|identity| *identity == me);
-        let place = place.and_then(|place| u32::try_from(place).ok()).unwrap_or_default();
-        let turn = free_at.max(since) + duration / HEIRS_PART + duration / QUEUE_PART * place;
-        if now < turn { Next::Look(Some(turn)) } else { Next::Take }
+        let duration = self.section(section).map_or_else(|| self.duration_of(me), |record| record.duration);
+        let loads = self.distribution.as_ref().map(|distribution| &distribution.loads);
+        let queue = loads.map(|loads| self.queue(section, loads, now)).unwrap_or_default();
+        let position = queue.iter().position(|identity| *identity == me);
+        let position = position.and_then(|position| u32::try_from(position).ok()).unwrap_or_default();
+        let turn = free_at.max(starts_at) + duration / ASSIGNED_PART + duration / QUEUE_PART * position;
+        if now < turn { Next::Wait(Some(turn)) } else { Next::Acquire }
     }
 
     fn duration_of(&self, identity: &Arc<str>) -> Duration {
         self.replicas.get(identity).map(|seen| seen.record.duration).unwrap_or_default()
     }
 
-    /// The section that `me` is to give up now.
-    pub(super) fn offered(&mut self, me: &Arc<str>, now: Instant) -> Option<&str> {
-        self.dealt(me, now).offer.as_ref().map(|offer| offer.section.as_str())
+    /// The section that `me` should hand over now.
+    pub(super) fn section_to_hand_over(&mut self, me: &Arc<str>, now: Instant) -> Option<&str> {
+        self.distribution(me, now).handover.as_ref().map(|handover| handover.section.as_str())
     }
 
-    /// For whom `me` is to give the section up, now. A yes is given once.
-    pub(super) fn gives_up(&mut self, me: &Arc<str>, section: &str, now: Instant) -> Option<Offer> {
-        let offer = self.dealt(me, now).offer.clone().filter(|offer| offer.section == section)?;
-        let before = self.seat(section).cloned()?;
-        self.offers.make(offer.clone(), before, now);
-        self.deal = None;
-        Some(offer)
+    /// Starts to hand this section over, if `me` should do so now. The answer is given once.
+    pub(super) fn start_handover(&mut self, me: &Arc<str>, section: &str, now: Instant) -> Option<Handover> {
+        let handover = self.distribution(me, now).handover.clone().filter(|handover| handover.section == section)?;
+        let before = self.section(section).cloned()?;
+        self.handovers.start(handover.clone(), before, now);
+        self.distribution = None;
+        Some(handover)
     }
 
-    fn find_offer(&self, me: &Arc<str>, loads: &BTreeMap<Arc<str>, usize>, now: Instant) -> Option<Offer> {
-        self.since.filter(|since| now >= *since)?;
-        // Of equals the first: all replicas see the same one.
-        let (giver, most) = loads.iter().max_by_key(|(identity, load)| (**load, std::cmp::Reverse(*identity)))?;
-        if giver != me || self.offers.is_under_way(now) {
+    fn find_handover(&self, me: &Arc<str>, loads: &BTreeMap<Arc<str>, usize>, now: Instant) -> Option<Handover> {
+        self.starts_at.filter(|starts_at| now >= *starts_at)?;
+        // Of equally loaded replicas the first by name: all replicas choose the same one.
+        let (most_loaded, most) = loads.iter().max_by_key(|(identity, load)| (**load, std::cmp::Reverse(*identity)))?;
+        if most_loaded != me || self.handovers.is_pending(now) {
             return None;
         }
-        let mine: Vec<&String> = self.seats.keys().filter(|section| self.holder(section, now) == Some(me)).collect();
+        let mine: Vec<&String> = self.sections.keys().filter(|section| self.holder(section, now) == Some(me)).collect();
         mine.into_iter().rev().find_map(|section| {
             let queue = self.queue(section, loads, now);
-            let heir = queue.into_iter().find(|heir| self.is_heard(heir) && !self.offers.passes_over(heir, now))?;
-            let least = loads.get(heir).copied()?;
-            let is_fairer = least + 2 <= *most && !self.is_late(heir, now);
-            is_fairer.then(|| Offer { section: section.clone(), heir: Arc::clone(heir) })
+            let can_receive = |identity: &Arc<str>| self.is_confirmed(identity) && !self.handovers.skips(identity, now);
+            let receiver = queue.into_iter().find(|identity| can_receive(identity))?;
+            let least = loads.get(receiver).copied()?;
+            let is_fairer = least + 2 <= *most && !self.is_late(receiver, now);
+            is_fairer.then(|| Handover { section: section.clone(), preferred_holder: Arc::clone(receiver) })
         })
     }
 
-    /// A section's record, as it is now; returns whether that decides anything: a renewal in time does not.
-    pub(super) fn see_seat(&mut self, section: &str, record: SeatRecord, now: Instant) -> bool {
-        self.offers.see_seat(section, &record, now);
-        let is_news = match self.seats.get_mut(section) {
+    /// A section's record is this now. Returns whether it says something new, which a renewal in time does not.
+    pub(super) fn section_changed(&mut self, section: &str, record: SectionRecord, now: Instant) -> bool {
+        self.handovers.section_changed(section, &record, now);
+        let is_new = match self.sections.get_mut(section) {
             Some(seen) if seen.record.version == record.version => return false,
             Some(seen) => {
-                let is_news = now >= seen.free_at() || !seen.record.says_the_same(&record);
+                let is_new = now >= seen.free_at() || !record.only_renews(&seen.record);
                 seen.change(record, now);
-                is_news
+                is_new
             }
             None => {
-                self.seats.insert(section.to_owned(), Seen::new(record, now));
+                self.sections.insert(section.to_owned(), Seen::new(record, now));
                 true
             }
         };
-        self.deal.take_if(|_| is_news);
-        is_news
+        self.distribution.take_if(|_| is_new);
+        is_new
     }
 
-    /// A replica's record, as it is now; returns whether that decides anything: that it lives on does not.
-    pub(super) fn see_replica(&mut self, record: ReplicaRecord, now: Instant) -> bool {
-        let is_news = match self.replicas.get_mut(&record.identity) {
+    /// A replica's record is this now. Returns whether it says something new, which a renewal in time does not.
+    pub(super) fn replica_changed(&mut self, record: ReplicaRecord, now: Instant) -> bool {
+        let is_new = match self.replicas.get_mut(&record.identity) {
             Some(seen) if seen.record.version == record.version => return false,
             Some(seen) => {
-                let counted = self.deal.as_ref().is_some_and(|deal| deal.loads.contains_key(&record.identity));
-                let is_revived = !counted || !seen.is_heard || now >= seen.late_at();
-                let is_news = is_revived || !seen.record.says_the_same(&record);
+                let counted = self.distribution.as_ref().is_some_and(|kept| kept.loads.contains_key(&record.identity));
+                let is_back = !counted || !seen.is_confirmed || now >= seen.late_at();
+                let is_new = is_back || !record.only_renews(&seen.record);
                 if now >= seen.dead_at() {
-                    self.offers.forgive(&record.identity);
+                    self.handovers.forget_declined(&record.identity);
                 }
                 seen.change(record, now);
-                is_news
+                is_new
             }
             None => {
                 self.replicas.insert(Arc::clone(&record.identity), Seen::new(record, now));
                 true
             }
         };
-        self.deal.take_if(|_| is_news);
-        is_news
+        self.distribution.take_if(|_| is_new);
+        is_new
     }
 
-    /// A section's record is gone.
-    pub(super) fn lose_seat(&mut self, section: &str) {
-        self.seats.remove(section);
-        self.offers.lose_seat(section);
-        self.deal = None;
+    /// A section's record was deleted.
+    pub(super) fn section_deleted(&mut self, section: &str) {
+        self.sections.remove(section);
+        self.handovers.section_deleted(section);
+        self.distribution = None;
     }
 
-    /// A replica's record is gone.
-    pub(super) fn lose_replica(&mut self, identity: &str) {
+    /// A replica's record was deleted.
+    pub(super) fn replica_deleted(&mut self, identity: &str) {
         self.replicas.remove(identity);
-        self.offers.lose_replica(identity);
-        self.deal = None;
+        self.handovers.replica_deleted(identity);
+        self.distribution = None;
     }
 
-    /// Changes may have gone unseen: every record counts as just seen.
-    pub(super) fn look_anew(&mut self, now: Instant) {
-        self.deal = None;
-        self.seats.values_mut().for_each(|seat| seat.look_anew(now));
-        self.replicas.values_mut().for_each(|replica| replica.look_anew(now));
+    /// Changes may have been missed: every record counts as changed just now.
+    pub(super) fn reset_ages(&mut self, now: Instant) {
+        self.distribution = None;
+        self.sections.values_mut().for_each(|section| section.reset_age(now));
+        self.replicas.values_mut().for_each(|replica| replica.reset_age(now));
     }
 
-    /// Replicas that have been silent for so long that their records are only in the way.
-    pub(super) fn forgotten(&self, now: Instant) -> Vec<ReplicaRecord> {
-        let is_forgotten = |seen: &&Seen<ReplicaRecord>| now >= seen.changed + seen.record.duration * FORGOTTEN_AFTER;
-        self.replicas.values().filter(is_forgotten).map(|seen| seen.record.clone()).collect()
+    /// Replicas whose records have not changed for so long that they can be deleted.
+    pub(super) fn abandoned(&self, now: Instant) -> Vec<ReplicaRecord> {
+        let is_abandoned = |seen: &&Seen<ReplicaRecord>| now >= seen.changed + seen.record.duration * ABANDONED_AFTER;
+        self.replicas.values().filter(is_abandoned).map(|seen| seen.record.clone()).collect()
     }
 }

@@ -1,7 +1,7 @@
-//! Leases as records: who holds a section, and which replicas there are.
+//! The content of Leases: which replica holds a section, and which replicas there are.
 //!
-//! All of them bear the label [`LABEL`], so that one watch with one selector shows them all. A section's Lease is read
-//! and written as Kubernetes' own leader election does; a replica's says which sections it runs for.
+//! All of them have the label [`LABEL`], so that one watch with one selector shows them all. A section's Lease is read and
+//! written as Kubernetes' own leader election does; a replica's Lease says which sections the replica is configured with.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,30 +23,34 @@ pub(super) const LABEL: &str = "towline.dev/election";
 const SECTION: &str = "section";
 /// Its value on the Lease of a replica.
 const REPLICA: &str = "replica";
-/// The sections that a replica runs for, separated by commas.
+/// The sections that a replica is configured with, separated by commas.
 const SECTIONS: &str = "towline.dev/sections";
-/// On a section's Lease that was given up: who it was given up for.
-const HEIR: &str = "towline.dev/heir";
-/// What the Lease of a section is called: this and the section's name.
+/// On a section's Lease that was released: the replica that it was released for.
+const PREFERRED_HOLDER: &str = "towline.dev/preferred-holder";
+/// The same as earlier releases write it. Every write that acquires or releases a Lease removes it. So where it is present
+/// on a free Lease, a replica of an earlier release was the last to release it, and a [`PREFERRED_HOLDER`], which that
+/// replica does not know and leaves in place, is out of date.
+const FORMER_PREFERRED_HOLDER: &str = "towline.dev/heir";
+/// The name of a section's Lease is this and the section's name.
 pub(super) const SECTION_PREFIX: &str = "towline-";
-/// What the Lease of a replica is called: this and its identity.
+/// The name of a replica's Lease is this and its identity.
 const REPLICA_PREFIX: &str = "towline-replica-";
-/// Of a Lease that does not say how long it lasts.
-const UNSAID: Duration = Duration::from_secs(15);
+/// The duration of a Lease that does not name one.
+const DEFAULT_DURATION: Duration = Duration::from_secs(15);
 
 /// The kind of Leases, as a watch names it.
 pub(super) fn leases_id() -> ResourceId {
     ResourceId { plural: "leases".into(), version: "v1".into(), group: "coordination.k8s.io".into() }
 }
 
-/// What the Lease of a section is called.
-pub(super) fn section_lease(section: &SectionName) -> String {
+/// The name of a section's Lease.
+pub(super) fn section_lease_name(section: &SectionName) -> String {
     format!("{SECTION_PREFIX}{section}")
 }
 
-/// What the Lease of a replica is called. Identities have letters and signs that names of objects must not have; where
-/// one was changed for that, a piece of its hash tells it from others that are changed into the same.
-pub(super) fn replica_lease(identity: &str) -> String {
+/// The name of a replica's Lease. Identities may have characters that names of objects must not have. Where some were
+/// replaced, a part of the identity's hash distinguishes it from others that become the same by replacement.
+pub(super) fn replica_lease_name(identity: &str) -> String {
     let is_plain = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit();
     let is_label = |label: &str| {
         label.starts_with(is_plain)
@@ -56,27 +60,27 @@ pub(super) fn replica_lease(identity: &str) -> String {
     if identity.split('.').all(is_label) {
         return format!("{REPLICA_PREFIX}{identity}");
     }
-    let tame = |character: char| {
+    let replaced = |character: char| {
         let lower = character.to_ascii_lowercase();
         if is_plain(lower) { lower } else { '-' }
     };
-    let tamed: String = identity.chars().map(tame).collect();
+    let replaced: String = identity.chars().map(replaced).collect();
     let hash = Sha256::digest(identity).iter().take(4).fold(0_u32, |hash, byte| hash << 8 | u32::from(*byte));
-    format!("{REPLICA_PREFIX}{tamed}-{hash:08x}")
+    format!("{REPLICA_PREFIX}{replaced}-{hash:08x}")
 }
 
 /// The Lease of a section.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SeatRecord {
-    /// Who holds it; `None` where it was given up.
+pub(super) struct SectionRecord {
+    /// The replica that holds it; `None` if it was released.
     pub(super) holder: Option<Arc<str>>,
-    /// Who it was given up for.
-    pub(super) heir: Option<Arc<str>>,
-    /// How long a claim lasts without being renewed.
+    /// The replica that it was released for.
+    pub(super) preferred_holder: Option<Arc<str>>,
+    /// How long a claim is valid without a renewal.
     pub(super) duration: Duration,
-    /// How often it changed hands.
+    /// How often the holder changed.
     pub(super) transitions: i32,
-    /// When the holder took it, in the holder's words; tells two terms of one holder apart.
+    /// When the holder acquired it, by the holder's clock. It distinguishes two terms of one holder.
     pub(super) acquired: Option<Arc<str>>,
     /// The Lease's UID.
     pub(super) uid: Arc<str>,
@@ -87,36 +91,36 @@ pub(super) struct SeatRecord {
 /// The Lease of a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReplicaRecord {
-    /// Who it is.
+    /// The replica's name.
     pub(super) identity: Arc<str>,
-    /// How long it counts as living without renewing.
+    /// How long the replica counts as alive without a renewal.
     pub(super) duration: Duration,
-    /// The sections that it runs for.
+    /// The sections that it is configured with.
     pub(super) sections: BTreeSet<String>,
     /// The version of the record.
     pub(super) version: Arc<str>,
 }
 
-impl SeatRecord {
-    /// Whether the other differs by having been written later at most: a renewal.
-    pub(super) fn says_the_same(&self, other: &Self) -> bool {
-        Self { version: Arc::clone(&other.version), ..self.clone() } == *other
+impl SectionRecord {
+    /// Whether this record says the same as the one before it, so that the write in between was at most a renewal.
+    pub(super) fn only_renews(&self, before: &Self) -> bool {
+        Self { version: Arc::clone(&before.version), ..self.clone() } == *before
     }
 }
 
 impl ReplicaRecord {
-    /// Whether the other differs by having been written later at most: a renewal.
-    pub(super) fn says_the_same(&self, other: &Self) -> bool {
-        self.identity == other.identity && self.duration == other.duration && self.sections == other.sections
+    /// Whether this record says the same as the one before it, so that the write in between was at most a renewal.
+    pub(super) fn only_renews(&self, before: &Self) -> bool {
+        self.identity == before.identity && self.duration == before.duration && self.sections == before.sections
     }
 }
 
 /// A Lease of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// Of this section.
-    Seat(String, SeatRecord),
-    /// Of a replica.
+    /// The Lease of this section.
+    Section(String, SectionRecord),
+    /// The Lease of a replica.
     Replica(ReplicaRecord),
 }
 
@@ -126,18 +130,19 @@ struct Content {
     spec: LeaseSpec,
 }
 
-/// What a Lease says; `None` where it is no record of an election.
+/// Reads a Lease; `None`: it does not belong to an election.
 pub(super) fn read(object: &Object) -> Option<Record> {
     let spec = serde_json::from_str::<Content>(object.content.as_str()).ok()?.spec;
     let holder: Option<Arc<str>> = spec.holder_identity.filter(|holder| !holder.is_empty()).map(Into::into);
     let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    let duration = seconds.map_or(UNSAID, Duration::from_secs);
+    let duration = seconds.map_or(DEFAULT_DURATION, Duration::from_secs);
     let version = Arc::clone(&object.resource_version);
     match object.labels.get(LABEL).map(AsRef::as_ref) {
         Some(SECTION) => {
             let section = object.key.name.strip_prefix(SECTION_PREFIX)?.to_owned();
-            let record = SeatRecord {
-                heir: object.annotation(HEIR).filter(|_| holder.is_none()).map(Into::into),
+            let preferred = object.annotation(FORMER_PREFERRED_HOLDER).or_else(|| object.annotation(PREFERRED_HOLDER));
+            let record = SectionRecord {
+                preferred_holder: preferred.filter(|_| holder.is_none()).map(Into::into),
                 holder,
                 duration,
                 transitions: spec.lease_transitions.unwrap_or_default(),
@@ -145,7 +150,7 @@ pub(super) fn read(object: &Object) -> Option<Record> {
                 uid: Arc::clone(&object.uid),
                 version,
             };
-            Some(Record::Seat(section, record))
+            Some(Record::Section(section, record))
         }
         Some(REPLICA) => {
             let sections = object.annotation(SECTIONS).unwrap_or_default();
@@ -156,7 +161,7 @@ pub(super) fn read(object: &Object) -> Option<Record> {
     }
 }
 
-/// The time now, as Leases have it: micro seconds, which also serve to tell terms apart.
+/// The current time in the format of Leases, in microseconds, which also distinguish terms.
 pub(super) fn now() -> String {
     micros(Timestamp::now())
 }
@@ -165,18 +170,18 @@ fn micros(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// A term that somebody is about to begin.
-pub(super) struct Taking<'a> {
+/// A term that a replica is about to begin.
+pub(super) struct Acquisition<'a> {
     pub(super) identity: &'a str,
     pub(super) duration: Duration,
-    /// When, by [`now`].
+    /// When it begins, by [`now`].
     pub(super) acquired: &'a str,
-    /// The record that it takes the place of.
-    pub(super) before: Option<&'a SeatRecord>,
+    /// The record that it replaces.
+    pub(super) before: Option<&'a SectionRecord>,
 }
 
-impl Taking<'_> {
-    /// As Kubernetes counts: a change of holders.
+impl Acquisition<'_> {
+    /// The number of changes of the holder, counted as Kubernetes does.
     pub(super) fn transitions(&self) -> i32 {
         self.before.map_or(0, |before| {
             let is_same = before.holder.as_deref() == Some(self.identity);
@@ -194,14 +199,14 @@ impl Taking<'_> {
         })
     }
 
-    /// The merge patch that takes the Lease over, if it is still as it was seen; or the new Lease.
+    /// The merge patch that acquires the Lease if it has not changed since it was seen, or the new Lease.
     pub(super) fn body(&self, name: &str, namespace: &str) -> Value {
         match self.before {
             Some(before) => json!({
                 "metadata": {
                     "resourceVersion": &*before.version,
                     "labels": {LABEL: SECTION},
-                    "annotations": {HEIR: null},
+                    "annotations": {PREFERRED_HOLDER: null, FORMER_PREFERRED_HOLDER: null},
                 },
                 "spec": self.spec(),
             }),
@@ -215,15 +220,19 @@ impl Taking<'_> {
     }
 }
 
-/// The merge patch that renews a term, if nobody has written the Lease since.
+/// The merge patch that renews a term, if the Lease still has this version.
 pub(super) fn renewal(version: &str) -> Value {
     json!({"metadata": {"resourceVersion": version}, "spec": {"renewTime": now()}})
 }
 
-/// The merge patch that gives a term up, for this heir where there is one, if nobody has written the Lease since.
-pub(super) fn release(version: &str, heir: Option<&str>) -> Value {
+/// The merge patch that ends a term, in favour of the preferred holder if there is one, if the Lease still has this
+/// version.
+pub(super) fn release(version: &str, preferred_holder: Option<&str>) -> Value {
     json!({
-        "metadata": {"resourceVersion": version, "annotations": {HEIR: heir}},
+        "metadata": {
+            "resourceVersion": version,
+            "annotations": {PREFERRED_HOLDER: preferred_holder, FORMER_PREFERRED_HOLDER: null},
+        },
         "spec": {"holderIdentity": null, "renewTime": now()},
     })
 }
@@ -236,7 +245,7 @@ pub(super) fn replica(identity: &str, namespace: &str, duration: Duration, secti
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {
-            "name": replica_lease(identity),
+            "name": replica_lease_name(identity),
             "namespace": namespace,
             "labels": {LABEL: REPLICA},
             "annotations": {SECTIONS: sections.join(",")},
@@ -250,8 +259,8 @@ pub(super) fn replica(identity: &str, namespace: &str, duration: Duration, secti
     })
 }
 
-/// The merge patch that says that a replica lives.
-pub(super) fn alive() -> Value {
+/// The merge patch that renews a replica's Lease.
+pub(super) fn replica_renewal() -> Value {
     json!({"spec": {"renewTime": now()}})
 }
 
@@ -267,16 +276,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_read_again_and_counts_changes_of_holders_only() {
+    fn an_acquired_lease_is_read_as_written_and_counts_changes_of_the_holder_only() {
         let acquired = now();
-        let mut taking =
-            Taking { identity: "a_1", duration: Duration::from_secs(7), acquired: &acquired, before: None };
+        let mut acquisition =
+            Acquisition { identity: "a_1", duration: Duration::from_secs(7), acquired: &acquired, before: None };
         let section: SectionName = "databases".parse().unwrap();
-        let lease = taking.body(&section_lease(&section), "towline");
-        let Some(Record::Seat(name, record)) = read(&object(lease)) else { panic!("no seat") };
-        let expected = SeatRecord {
+        let lease = acquisition.body(&section_lease_name(&section), "towline");
+        let Some(Record::Section(name, record)) = read(&object(lease)) else { panic!("not a section's Lease") };
+        let expected = SectionRecord {
             holder: Some("a_1".into()),
-            heir: None,
+            preferred_holder: None,
             duration: Duration::from_secs(7),
             transitions: 0,
             acquired: Some(acquired.as_str().into()),
@@ -284,68 +293,107 @@ mod tests {
             version: "17".into(),
         };
         assert_eq!((name.as_str(), &record), ("databases", &expected));
-        taking.before = Some(&record);
-        assert_eq!(taking.transitions(), 0, "the same holder");
-        taking.identity = "b_2";
-        assert_eq!(taking.transitions(), 1);
-        let body = taking.body("", "");
-        assert_eq!(body["metadata"]["resourceVersion"], "17", "taken from whoever has it by now");
-        let given_up = SeatRecord { holder: None, transitions: 4, ..record.clone() };
-        assert_eq!(Taking { before: Some(&given_up), ..taking }.transitions(), 5);
+        acquisition.before = Some(&record);
+        assert_eq!(acquisition.transitions(), 0, "the same holder");
+        acquisition.identity = "b_2";
+        assert_eq!(acquisition.transitions(), 1);
+        let body = acquisition.body("", "");
+        assert_eq!(body["metadata"]["resourceVersion"], "17", "a write must not replace a later version");
+        let released = SectionRecord { holder: None, transitions: 4, ..record.clone() };
+        assert_eq!(Acquisition { before: Some(&released), ..acquisition }.transitions(), 5);
     }
 
     #[test]
-    fn who_a_section_is_given_up_for_is_read_until_somebody_has_it() {
+    fn a_preferred_holder_is_read_until_a_replica_acquires_the_section() {
         let acquired = now();
-        let taking = Taking { identity: "a_1", duration: Duration::from_secs(7), acquired: &acquired, before: None };
-        let mut lease = taking.body("towline-databases", "towline");
-        let mut seat = |patch: &Value| {
+        let acquisition =
+            Acquisition { identity: "a_1", duration: Duration::from_secs(7), acquired: &acquired, before: None };
+        let mut lease = acquisition.body("towline-databases", "towline");
+        let mut after = |patch: &Value| {
             json_patch::merge(&mut lease, patch);
             match read(&object(lease.clone())) {
-                Some(Record::Seat(_, record)) => record,
+                Some(Record::Section(_, record)) => record,
                 other => panic!("{other:?}"),
             }
         };
-        let given_up = seat(&release("17", Some("b_2")));
-        assert_eq!((given_up.holder.as_deref(), given_up.heir.as_deref()), (None, Some("b_2")));
-        let by_hand = seat(&json!({"spec": {"holderIdentity": "c_3"}}));
-        assert_eq!((by_hand.holder.as_deref(), by_hand.heir.as_deref()), (Some("c_3"), None));
-        assert_eq!(seat(&release("17", None)).heir, None, "one that leaves names nobody");
-        seat(&release("17", Some("b_2")));
-        seat(&Taking { identity: "b_2", before: Some(&given_up), ..taking }.body("", ""));
-        assert_eq!(seat(&json!({"spec": {"holderIdentity": null}})).heir, None, "what was said for an earlier term");
+        let released = after(&release("17", Some("b_2")));
+        assert_eq!((released.holder.as_deref(), released.preferred_holder.as_deref()), (None, Some("b_2")));
+        let by_hand = after(&json!({"spec": {"holderIdentity": "c_3"}}));
+        assert_eq!((by_hand.holder.as_deref(), by_hand.preferred_holder.as_deref()), (Some("c_3"), None));
+        assert_eq!(after(&release("17", None)).preferred_holder, None, "a release for no replica in particular");
+        after(&release("17", Some("b_2")));
+        after(&Acquisition { identity: "b_2", before: Some(&released), ..acquisition }.body("", ""));
+        let stale = after(&json!({"spec": {"holderIdentity": null}})).preferred_holder;
+        assert_eq!(stale, None, "the preferred holder of an earlier term");
+    }
+
+    /// What the release before this one writes: it knows only [`FORMER_PREFERRED_HOLDER`].
+    #[test]
+    fn replicas_of_two_releases_honour_no_preferred_holder_that_is_out_of_date() {
+        let acquisition =
+            Acquisition { identity: "old_1", duration: Duration::from_secs(7), acquired: &now(), before: None };
+        let mut lease = acquisition.body("towline-databases", "towline");
+        let mut after = |patch: &Value| {
+            json_patch::merge(&mut lease, patch);
+            let former = lease["metadata"]["annotations"][FORMER_PREFERRED_HOLDER].as_str().map(str::to_owned);
+            match read(&object(lease.clone())) {
+                Some(Record::Section(_, record)) => (record, former),
+                other => panic!("{other:?}"),
+            }
+        };
+        let old_acquires = |identity: &str| json!({"metadata": {"annotations": {"towline.dev/heir": null}}, "spec": {"holderIdentity": identity}});
+        let old_releases = |preferred: Option<&str>| json!({"metadata": {"annotations": {"towline.dev/heir": preferred}}, "spec": {"holderIdentity": null}});
+        let preferred =
+            |(record, _): &(SectionRecord, Option<String>)| record.preferred_holder.as_deref().map(str::to_owned);
+
+        // An old replica hands over: a new one honours that, and removes the annotation when it acquires the Lease.
+        let released = after(&old_releases(Some("new_2")));
+        assert_eq!(preferred(&released).as_deref(), Some("new_2"));
+        let (_, former) =
+            after(&Acquisition { identity: "new_2", before: Some(&released.0), ..acquisition }.body("", ""));
+        assert_eq!(former, None, "an old replica would find it in a later release");
+        // A new replica hands over: to an old one there is no preference.
+        let released = after(&release("17", Some("old_1")));
+        assert_eq!((preferred(&released).as_deref(), released.1), (Some("old_1"), None));
+        // The old replica that acquires it leaves our annotation in place. Its own next release overrides it.
+        after(&old_acquires("old_1"));
+        assert_eq!(preferred(&after(&old_releases(Some("new_3")))).as_deref(), Some("new_3"));
+        // Also where a person has put a holder in, our next release removes what the old one wrote.
+        after(&json!({"spec": {"holderIdentity": "new_3"}}));
+        let released = after(&release("17", None));
+        assert_eq!((preferred(&released), released.1), (None, None));
     }
 
     #[test]
-    fn a_replica_is_read_with_its_sections() {
+    fn a_replicas_lease_is_read_with_its_sections() {
         let sections = ["one", "two"].map(|name| name.parse().unwrap());
         let lease = replica("Host_ab.c", "towline", Duration::from_secs(9), &sections);
-        let Some(Record::Replica(record)) = read(&object(lease)) else { panic!("no replica") };
+        let Some(Record::Replica(record)) = read(&object(lease)) else { panic!("not a replica's Lease") };
         assert_eq!((&*record.identity, record.duration.as_secs()), ("Host_ab.c", 9));
         assert_eq!(record.sections, BTreeSet::from(["one".to_owned(), "two".to_owned()]));
     }
 
     #[test]
-    fn no_two_identities_share_a_lease_and_each_has_a_name_that_a_lease_may_have() {
-        assert_eq!(replica_lease("host-1.a.b"), "towline-replica-host-1.a.b");
+    fn no_two_identities_share_a_lease_and_every_name_of_a_lease_is_valid() {
+        assert_eq!(replica_lease_name("host-1.a.b"), "towline-replica-host-1.a.b");
         let odd = ["host-1-a-b", "Host-1.a.b", "host-1_a.b", "host-1.a_b", "host-1_a_b", "host-1.-a", "host-1..a"];
-        let names: BTreeSet<String> = odd.iter().map(|identity| replica_lease(identity)).collect();
+        let names: BTreeSet<String> = odd.iter().map(|identity| replica_lease_name(identity)).collect();
         assert_eq!(names.len(), odd.len(), "{names:?}");
         let is_end = |end: char| end.is_ascii_lowercase() || end.is_ascii_digit();
         let is_label = |label: &str| label.starts_with(is_end) && label.ends_with(is_end);
         assert!(names.iter().all(|name| name.split('.').all(is_label) && !name.contains('_')), "{names:?}");
-        assert!(replica_lease(&"_".repeat(200)).len() <= 253);
+        assert!(replica_lease_name(&"_".repeat(200)).len() <= 253);
     }
 
     #[test]
-    fn a_lease_of_somebody_else_is_no_record_and_an_empty_holder_none() {
+    fn a_foreign_lease_is_no_record_and_an_empty_holder_is_none() {
         let foreign = json!({"metadata": {"name": "towline-x", "namespace": "n"}, "spec": {"holderIdentity": "a"}});
         assert_eq!(read(&object(foreign)), None);
         let empty = json!({
             "metadata": {"name": "towline-x", "namespace": "n", "labels": {LABEL: SECTION}},
             "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
         });
-        let Some(Record::Seat(_, record)) = read(&object(empty)) else { panic!("no seat") };
+        let Some(Record::Section(_, record)) = read(&object(empty)) else { panic!("not a section's Lease") };
         assert_eq!(record.holder, None);
     }
 }

@@ -1,4 +1,4 @@
-//! A section that is elected, as the admin server sees it.
+//! A section with leader election, as the admin server sees it.
 
 use std::sync::Arc;
 
@@ -6,48 +6,48 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::Election;
-use super::seat::Seat;
+use super::section_lease::SectionLease;
 use crate::config::SectionName;
 use crate::telemetry::{self, Condition, Held, Overview, Readiness, Refused, Section, SectionState};
 
-/// A section with its part in the election around its own report.
+/// Adds a section's election to the section's own report.
 pub struct Elected {
     election: Arc<Election>,
-    seat: Arc<Seat>,
+    lease: Arc<SectionLease>,
     section: Arc<dyn Section>,
 }
 
 impl Elected {
-    /// The section with its election; the section itself where it is not elected.
+    /// The section with its election; the section itself if there is none for it.
     pub fn around(election: &Arc<Election>, section: Arc<dyn Section>) -> Arc<dyn Section> {
-        match election.seat(section.name()) {
-            Some(seat) => Arc::new(Self { election: Arc::clone(election), seat: Arc::clone(seat), section }),
+        match election.section_lease(section.name()) {
+            Some(lease) => Arc::new(Self { election: Arc::clone(election), lease: Arc::clone(lease), section }),
             None => section,
         }
     }
 
     fn holder(&self) -> Option<Arc<str>> {
-        self.election.roll.holder(self.seat.section.as_str())
+        self.election.view.holder(self.lease.section.as_str())
     }
 
-    /// Only where the section runs can anything be done about it.
+    /// Orders of operators only reach a section in the replica that runs it.
     fn check_held(&self) -> Result<(), Refused> {
-        if self.seat.is_held() {
+        if self.lease.is_held() {
             return Ok(());
         }
         let reason = match self.holder().filter(|holder| *holder != self.election.identity) {
-            Some(holder) => format!("section {} runs in replica {holder}", self.seat.section),
-            None => format!("section {} runs in no replica now", self.seat.section),
+            Some(holder) => format!("section {} runs in replica {holder}", self.lease.section),
+            None => format!("section {} runs in no replica now", self.lease.section),
         };
         Err(Refused::Unavailable { reason })
     }
 }
 
 impl Election {
-    /// Says which sections run here, at the time of a scrape.
+    /// Sets the metric that says which sections run here, at the time of a scrape.
     pub fn refresh(&self) {
-        for seat in &self.seats {
-            telemetry::leader_election_master_status(&seat.section, seat.is_held());
+        for lease in &self.sections {
+            telemetry::leader_election_master_status(&lease.section, lease.is_held());
         }
     }
 }
@@ -61,29 +61,29 @@ impl Section for Elected {
         self.section.job()
     }
 
-    /// One that runs in another replica is that one's business.
+    /// A section that runs in another replica does not make this one unready.
     fn readiness(&self) -> Readiness {
-        if self.seat.is_held() {
+        if self.lease.is_held() {
             return self.section.readiness();
         }
         let elsewhere = self.holder().is_some_and(|holder| holder != self.election.identity);
-        if elsewhere && self.election.roll.takes_part() {
+        if elsewhere && self.election.view.has_joined() {
             return Readiness::Ready;
         }
         let cluster = self.election.watch.cluster();
-        match self.seat.failure() {
+        match self.lease.failure() {
             _ if !cluster.is_available() => {
                 Readiness::Unreachable(format!("the election's cluster {} does not answer", cluster.name()))
             }
-            Some(failure) => Readiness::NotReady(format!("the section could not be taken: {failure}")),
-            None if self.election.roll.takes_part() => Readiness::NotReady("no replica runs the section now".into()),
+            Some(failure) => Readiness::NotReady(format!("failed to acquire the section's Lease: {failure}")),
+            None if self.election.view.has_joined() => Readiness::NotReady("no replica runs the section now".into()),
             None => Readiness::NotReady("this replica has not joined the election yet".into()),
         }
     }
 
-    /// One that runs in another replica does neither well nor badly here.
+    /// A section that runs in another replica is neither well nor unwell here.
     fn condition(&self) -> Condition {
-        if self.seat.is_held() {
+        if self.lease.is_held() {
             return self.section.condition();
         }
         match self.readiness() {
@@ -99,19 +99,20 @@ impl Section for Elected {
 
     fn overview(&self) -> Overview {
         let overview = self.section.overview();
-        if self.seat.is_held() {
+        if self.lease.is_held() {
             return overview;
         }
-        // What was counted here before is of another term.
+        // What this process has counted belongs to an earlier term.
         Overview { total: 0, in_step: 0, oldest_seconds: None, ..overview }
     }
 
     fn report(&self) -> Value {
         let mut report = self.section.report();
-        let part = self.seat.report(Arc::clone(&self.election.identity), self.holder(), self.election.roll.replicas());
+        let replicas = self.election.view.replicas_alive();
+        let election = self.lease.report(Arc::clone(&self.election.identity), self.holder(), replicas);
         if let Value::Object(report) = &mut report {
             // A struct of plain values always serializes.
-            report.insert("election".into(), serde_json::to_value(part).unwrap_or(Value::Null));
+            report.insert("election".into(), serde_json::to_value(election).unwrap_or(Value::Null));
         }
         report
     }

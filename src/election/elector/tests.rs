@@ -1,4 +1,4 @@
-//! The conduct of an elector: what it writes, and what runs meanwhile, on a paused clock and a scripted API server.
+//! What an elector writes, and what runs meanwhile, on a paused clock and a scripted API server.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -18,7 +18,7 @@ const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/towline/leases/towl
 struct Scene {
     script: Script,
     watch: Arc<Watch>,
-    seat: Arc<Seat>,
+    lease: Arc<SectionLease>,
     tree: SupervisorHandle,
     /// How long the section drains.
     drains_for: Arc<parking_lot::Mutex<Duration>>,
@@ -27,7 +27,7 @@ struct Scene {
     version: u64,
 }
 
-/// Says when what it belongs to is dropped.
+/// Notes when it is dropped.
 struct Runs(Arc<AtomicBool>);
 
 impl Drop for Runs {
@@ -37,7 +37,7 @@ impl Drop for Runs {
 }
 
 impl Scene {
-    /// An elector of the replica `me`, and its section; nothing is seen yet.
+    /// An elector of the replica `me`, and its section; the watch has shown nothing yet.
     fn new() -> Self {
         let (cluster, script) = Cluster::scripted("edge");
         let config = ElectionConfig::new("edge".parse().unwrap(), "towline");
@@ -50,16 +50,16 @@ impl Scene {
             cluster.clone(),
         );
         let me: Arc<str> = "me".into();
-        let roll = Roll::new(Arc::clone(&me), Duration::from_secs(1), &watch);
-        watch.specified(roll.follows());
-        let seat = Seat::new(&"databases".parse().unwrap(), Clock::Paused(Instant::now()));
+        let view = MembershipView::new(Arc::clone(&me), Duration::from_secs(1), &watch);
+        watch.specified(view.follows());
+        let lease = SectionLease::new(&"databases".parse().unwrap(), Clock::Paused(Instant::now()));
         let elector = Arc::new(Elector {
             identity: me,
             lease_duration: config.lease_duration,
             renew_interval: config.renew_interval,
             leases: Arc::new(Leases::new(&cluster, &config)),
-            roll: Arc::clone(&roll),
-            seat: Arc::clone(&seat),
+            view: Arc::clone(&view),
+            lease: Arc::clone(&lease),
         });
         let (drains_for, runs) = (Arc::new(parking_lot::Mutex::new(Duration::ZERO)), Arc::new(AtomicBool::new(false)));
         let (drain, running) = (Arc::clone(&drains_for), Arc::clone(&runs));
@@ -75,10 +75,10 @@ impl Scene {
             }
         });
         let electing = ChildSpec::new("election databases", move |scope| Arc::clone(&elector).run(scope));
-        let looking = ChildSpec::new("roll", move |scope| Arc::clone(&roll).run(scope));
-        let children = vec![looking, electing, section.gated(seat.gate.clone())];
+        let view = ChildSpec::new("membership_view", move |scope| Arc::clone(&view).run(scope));
+        let children = vec![view, electing, section.gated(lease.gate.clone())];
         let tree = Supervisor::start("test", children, RestartPolicy::ACTOR);
-        Self { script, watch, seat, tree, drains_for, runs, version: 100 }
+        Self { script, watch, lease, tree, drains_for, runs, version: 100 }
     }
 
     fn replica(&mut self, identity: &str) -> Value {
@@ -88,9 +88,9 @@ impl Scene {
         lease
     }
 
-    fn seat_of(&mut self, holder: &str, acquired: &str) -> Value {
-        let taking = Taking { identity: holder, duration: Duration::from_secs(15), acquired, before: None };
-        let mut lease = taking.body("towline-databases", "towline");
+    fn held_by(&mut self, holder: &str, acquired: &str) -> Value {
+        let acquisition = Acquisition { identity: holder, duration: Duration::from_secs(15), acquired, before: None };
+        let mut lease = acquisition.body("towline-databases", "towline");
         self.stamp(&mut lease);
         lease
     }
@@ -101,12 +101,12 @@ impl Scene {
         lease["metadata"]["resourceVersion"] = json!(self.version.to_string());
     }
 
-    /// The replica has seen itself, and its section is free: it takes it.
-    async fn takes_the_section(&mut self) {
+    /// The replica has seen its own record, and its section is free: it acquires it.
+    async fn acquires_the_section(&mut self) {
         let myself = self.replica("me");
         self.watch.list(&[myself]).await;
         self.until("the section runs", |scene| scene.runs.load(SeqCst)).await;
-        assert!(self.seat.is_held());
+        assert!(self.lease.is_held());
         assert_eq!(self.script.asked(), [format!("POST {}", LEASE.trim_end_matches("/towline-databases"))]);
     }
 
@@ -128,19 +128,19 @@ async fn scene(test: impl AsyncFnOnce(Scene)) {
 #[tokio::test(start_paused = true)]
 async fn a_claim_is_renewed_by_one_request_an_interval() {
     scene(async |mut scene| {
-        scene.takes_the_section().await;
+        scene.acquires_the_section().await;
         sleep(Duration::from_secs(51)).await;
         assert_eq!(scene.script.asked(), vec![format!("PATCH {LEASE}"); 10]);
-        assert!(scene.seat.is_held() && scene.runs.load(SeqCst));
+        assert!(scene.lease.is_held() && scene.runs.load(SeqCst));
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_finds_somebody_else_in_the_record_stops_at_once() {
+async fn an_elector_that_finds_another_holder_in_the_record_stops_at_once() {
     scene(async |mut scene| {
-        scene.takes_the_section().await;
-        let theirs = scene.seat_of("them", "2026-01-01T00:00:00.000000Z");
+        scene.acquires_the_section().await;
+        let theirs = scene.held_by("them", "2026-01-01T00:00:00.000000Z");
         scene.script.answer(move |line| match line.split(' ').next() {
             Some("PATCH") => (409, json!({"kind": "Status", "code": 409, "reason": "Conflict"})),
             Some("POST") => (409, json!({"kind": "Status", "code": 409, "reason": "AlreadyExists"})),
@@ -149,7 +149,7 @@ async fn who_finds_somebody_else_in_the_record_stops_at_once() {
         let lost = Instant::now();
         scene.until("the section ends", |scene| !scene.runs.load(SeqCst)).await;
         assert!(lost.elapsed() < Duration::from_secs(6), "it took {:?}", lost.elapsed());
-        assert!(!scene.seat.fence.is_held());
+        assert!(!scene.lease.fence.is_held());
         assert_eq!(scene.script.asked()[..2], [format!("PATCH {LEASE}"), format!("GET {LEASE}")]);
     })
     .await;
@@ -158,14 +158,14 @@ async fn who_finds_somebody_else_in_the_record_stops_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_whose_answer_was_lost_is_found_in_the_record() {
     scene(async |mut scene| {
-        scene.takes_the_section().await;
-        // Whatever is asked for is refused as outdated until the record was read.
+        scene.acquires_the_section().await;
+        // Every write conflicts until the record has been read.
         let seen = Arc::new(AtomicBool::new(false));
         let acquired = Arc::new(parking_lot::Mutex::new(String::new()));
-        let mut mine = scene.seat_of("me", "");
-        let (read, told) = (Arc::clone(&seen), Arc::clone(&acquired));
-        // The moment that it was taken is not known here, so the record says what the elector wrote.
-        *told.lock() = scene.seat.acquired().expect("it is held").to_string();
+        let mut mine = scene.held_by("me", "");
+        let (read, written) = (Arc::clone(&seen), Arc::clone(&acquired));
+        // The test does not know when the elector acquired it, so the record says what the elector wrote.
+        *written.lock() = scene.lease.acquired().expect("it is held").to_string();
         scene.script.answer(move |line| match line.split(' ').next() {
             Some("PATCH") if !read.load(SeqCst) => (409, json!({"kind": "Status", "code": 409, "reason": "Conflict"})),
             Some("GET") => {
@@ -176,7 +176,7 @@ async fn a_renewal_whose_answer_was_lost_is_found_in_the_record() {
             _ => (200, json!({"metadata": {"uid": "lease-uid", "resourceVersion": "2000"}})),
         });
         sleep(Duration::from_secs(31)).await;
-        assert!(scene.seat.is_held() && scene.runs.load(SeqCst), "it was taken for lost");
+        assert!(scene.lease.is_held() && scene.runs.load(SeqCst), "the elector counted the Lease as lost");
         let asked = scene.script.asked();
         assert_eq!(asked.iter().filter(|line| line.starts_with("GET")).count(), 1, "{asked:?}");
     })
@@ -184,17 +184,17 @@ async fn a_renewal_whose_answer_was_lost_is_found_in_the_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_answer_the_section_ends_a_margin_before_its_claim_does() {
+async fn without_an_answer_the_section_ends_a_margin_before_its_claim_expires() {
     scene(async |mut scene| {
-        scene.takes_the_section().await;
-        let taken = Instant::now();
+        scene.acquires_the_section().await;
+        let began = Instant::now();
         scene.script.answer(|_| (500, json!({"kind": "Status", "code": 500, "reason": "InternalError"})));
         scene.until("the section ends", |scene| !scene.runs.load(SeqCst)).await;
-        assert!((13..=14).contains(&taken.elapsed().as_secs()), "it ended after {:?}", taken.elapsed());
-        // Back again, it takes up what still is in its name.
+        assert!((13..=14).contains(&began.elapsed().as_secs()), "it ended after {:?}", began.elapsed());
+        // When the server is back, it acquires the Lease that is still in its name.
         scene.script.answer(|_| (200, json!({"metadata": {"uid": "lease-uid", "resourceVersion": "2000"}})));
-        let mine = scene.seat.acquired().expect("it was held").to_string();
-        let record = scene.seat_of("me", &mine);
+        let mine = scene.lease.acquired().expect("it was held").to_string();
+        let record = scene.held_by("me", &mine);
         scene.watch.show(&record).await;
         scene.until("the section runs again", |scene| scene.runs.load(SeqCst)).await;
     })
@@ -202,29 +202,29 @@ async fn without_an_answer_the_section_ends_a_margin_before_its_claim_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_given_up_by_one_write_as_soon_as_the_section_has_drained() {
+async fn a_lease_is_released_by_one_write_as_soon_as_the_section_has_drained() {
     scene(async |mut scene| {
-        scene.takes_the_section().await;
+        scene.acquires_the_section().await;
         *scene.drains_for.lock() = Duration::from_secs(12);
         let tree = scene.tree.clone();
         let asked = Instant::now();
         let draining = tokio::task::spawn_local(async move { tree.drain(Duration::from_secs(30)).await });
         sleep(Duration::from_secs(11)).await;
-        assert!(scene.seat.is_held(), "the claim was let go under a section that still works");
+        assert!(scene.lease.is_held(), "the claim ended before the section had drained");
         assert_eq!(scene.script.asked(), vec![format!("PATCH {LEASE}"); 2], "it is renewed meanwhile");
         scene.until("the section has drained", |scene| !scene.runs.load(SeqCst)).await;
         assert!(draining.await.unwrap().unfinished.is_empty());
         assert_eq!((asked.elapsed().as_secs(), scene.script.asked()), (12, vec![format!("PATCH {LEASE}")]));
-        assert!(!scene.seat.fence.is_held());
+        assert!(!scene.lease.fence.is_held());
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_given_up_also_while_a_renewal_gets_no_answer() {
+async fn a_lease_is_released_also_while_a_renewal_gets_no_answer() {
     scene(async |mut scene| {
-        scene.takes_the_section().await;
-        // The renewal gets no answer; what comes after it goes through.
+        scene.acquires_the_section().await;
+        // The renewal gets no answer; later requests succeed.
         let is_first = Arc::new(AtomicBool::new(true));
         scene.script.answer(move |_| {
             let code = if is_first.swap(false, SeqCst) { 0 } else { 200 };
@@ -234,17 +234,17 @@ async fn a_lease_is_given_up_also_while_a_renewal_gets_no_answer() {
         assert_eq!(scene.script.asked(), [format!("PATCH {LEASE}")], "the renewal is under way");
         let asked = Instant::now();
         assert!(scene.tree.clone().drain(Duration::from_secs(30)).await.unfinished.is_empty());
-        assert_eq!(scene.script.asked(), [format!("PATCH {LEASE}")], "the Lease was left to run out");
+        assert_eq!(scene.script.asked(), [format!("PATCH {LEASE}")], "the Lease was left to expire");
         assert!(asked.elapsed() < Duration::from_secs(2), "it took {:?}", asked.elapsed());
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_was_renewed_by_a_request_without_an_answer_is_given_up_in_its_newer_version() {
+async fn a_lease_that_was_renewed_by_a_request_without_an_answer_is_released_in_its_newer_version() {
     scene(async |mut scene| {
-        scene.takes_the_section().await;
-        let mut mine = scene.seat_of("me", scene.seat.acquired().expect("it is held").as_ref());
+        scene.acquires_the_section().await;
+        let mut mine = scene.held_by("me", scene.lease.acquired().expect("it is held").as_ref());
         mine["metadata"]["resourceVersion"] = json!("2001");
         let patches = Arc::new(parking_lot::Mutex::new(0));
         scene.script.answer(move |line| {

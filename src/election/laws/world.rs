@@ -1,5 +1,5 @@
-//! Simulated replicas: each has a view of its own, which lags behind by as much as it likes, and acts on it through writes
-//! that only go through where nobody has written since.
+//! Simulated replicas: each has a plan of its own, whose view lags behind by a random number of changes, and acts on it
+//! through writes that succeed only if the record has not changed since.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,47 +9,47 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
 
-use crate::election::plan::{Next, View};
-use crate::election::record::{ReplicaRecord, SeatRecord};
+use crate::election::plan::{Next, Plan};
+use crate::election::record::{ReplicaRecord, SectionRecord};
 
 pub(super) const LEASE: Duration = Duration::from_secs(15);
 const RENEW: Duration = Duration::from_secs(5);
-pub(super) const SETTLE: Duration = Duration::from_secs(1);
+pub(super) const START_DELAY: Duration = Duration::from_secs(1);
 pub(super) const TICK: Duration = Duration::from_millis(100);
 pub(super) const SECTIONS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// One change of a record, as a watch tells it; `None`: it is gone.
+/// One change of a record, as a watch shows it; `None`: it was deleted.
 #[derive(Clone)]
 enum Change {
-    Seat(&'static str, SeatRecord),
+    Section(&'static str, SectionRecord),
     Replica(Arc<str>, Option<ReplicaRecord>),
 }
 
 pub(super) struct Replica {
     pub(super) identity: Arc<str>,
-    view: View,
+    plan: Plan,
     /// How many changes it has seen.
     seen: usize,
     /// When the last renewal of each section that it holds was sent.
     pub(super) held: BTreeMap<&'static str, Instant>,
     renewed: Option<Instant>,
     frozen_until: Option<Instant>,
-    /// It lives, and leaves everything to others.
-    pub(super) takes_nothing: bool,
+    /// It is alive and acquires no section.
+    pub(super) acquires_nothing: bool,
 }
 
 pub(super) struct World {
     pub(super) now: Instant,
     random: StdRng,
-    /// The furthest that a view lags behind, in changes.
+    /// The largest number of changes that a view lags behind.
     lag: usize,
     history: Vec<Change>,
-    pub(super) seats: BTreeMap<&'static str, SeatRecord>,
+    pub(super) sections: BTreeMap<&'static str, SectionRecord>,
     pub(super) replicas: Vec<Replica>,
     started: usize,
-    /// How often a section was taken.
-    pub(super) taken: usize,
-    pub(super) diary: Vec<String>,
+    /// How often a section was acquired.
+    pub(super) acquisitions: usize,
+    pub(super) log: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -60,20 +60,6 @@ pub(super) enum Event {
     Freeze(usize, u32),
 }
 
-impl Replica {
-    /// What was worked out earlier, and is kept as long as nothing makes a difference, is what would be worked out now.
-    fn check_deal(&self, now: Instant) {
-        let me = &self.identity;
-        let (mut kept, mut anew) = (self.view.clone(), self.view.clone());
-        anew.forget_deal();
-        assert_eq!(kept.living(me, now), anew.living(me, now));
-        assert_eq!(kept.offered(me, now), anew.offered(me, now));
-        for section in SECTIONS {
-            assert_eq!(kept.next(me, section, now), anew.next(me, section, now), "{section}");
-        }
-    }
-}
-
 impl World {
     pub(super) fn new(seed: u64, lag: usize) -> Self {
         Self {
@@ -81,11 +67,11 @@ impl World {
             random: StdRng::seed_from_u64(seed),
             lag,
             history: Vec::new(),
-            seats: BTreeMap::new(),
+            sections: BTreeMap::new(),
             replicas: Vec::new(),
             started: 0,
-            taken: 0,
-            diary: Vec::new(),
+            acquisitions: 0,
+            log: Vec::new(),
         }
     }
 
@@ -93,24 +79,24 @@ impl World {
         self.history.len().to_string().into()
     }
 
-    fn write_seat(&mut self, section: &'static str, holder: Option<&Arc<str>>, heir: Option<&Arc<str>>) {
-        let before = self.seats.get(section);
-        let is_taken = |before: &SeatRecord| holder.is_some() && before.holder.as_ref() != holder;
-        let record = SeatRecord {
+    fn write_section(&mut self, section: &'static str, holder: Option<&Arc<str>>, preferred: Option<&Arc<str>>) {
+        let before = self.sections.get(section);
+        let is_acquired = |before: &SectionRecord| holder.is_some() && before.holder.as_ref() != holder;
+        let record = SectionRecord {
             holder: holder.cloned(),
-            heir: heir.cloned(),
+            preferred_holder: preferred.cloned(),
             duration: LEASE,
-            transitions: before.map_or(0, |before| before.transitions + i32::from(is_taken(before))),
+            transitions: before.map_or(0, |before| before.transitions + i32::from(is_acquired(before))),
             acquired: None,
             uid: section.into(),
             version: self.version(),
         };
-        self.seats.insert(section, record.clone());
-        self.history.push(Change::Seat(section, record));
+        self.sections.insert(section, record.clone());
+        self.history.push(Change::Section(section, record));
     }
 
-    fn write_replica(&mut self, identity: &Arc<str>, lives: bool) {
-        let record = lives.then(|| ReplicaRecord {
+    fn write_replica(&mut self, identity: &Arc<str>, is_alive: bool) {
+        let record = is_alive.then(|| ReplicaRecord {
             identity: Arc::clone(identity),
             duration: LEASE,
             sections: SECTIONS.iter().map(|section| (*section).to_owned()).collect(),
@@ -120,7 +106,7 @@ impl World {
     }
 
     pub(super) fn happen(&mut self, event: &Event) {
-        self.diary.push(format!("{event:?}"));
+        self.log.push(format!("{event:?}"));
         let count = self.replicas.len();
         match event {
             Event::Join => {
@@ -128,12 +114,12 @@ impl World {
                 self.started += 1;
                 self.replicas.push(Replica {
                     identity,
-                    view: View::default(),
+                    plan: Plan::default(),
                     seen: 0,
                     held: BTreeMap::new(),
                     renewed: None,
                     frozen_until: None,
-                    takes_nothing: false,
+                    acquires_nothing: false,
                 });
             }
             Event::Kill(index) if count > 1 => drop(self.replicas.remove(index % count)),
@@ -141,10 +127,10 @@ impl World {
                 let leaving = self.replicas.remove(index % count);
                 self.write_replica(&leaving.identity, false);
                 for section in leaving.held.keys() {
-                    // Given up only where it still is its own.
-                    if self.seats[section].holder.as_ref() == Some(&leaving.identity) {
-                        let heir = leaving.view.heir_after(&leaving.identity, section, self.now);
-                        self.write_seat(section, None, heir.as_ref());
+                    // Released only if the replica still holds it.
+                    if self.sections[section].holder.as_ref() == Some(&leaving.identity) {
+                        let preferred = leaving.plan.preferred_holder_on_shutdown(&leaving.identity, section, self.now);
+                        self.write_section(section, None, preferred.as_ref());
                     }
                 }
             }
@@ -155,19 +141,19 @@ impl World {
         }
     }
 
-    /// One replica sees some of what it has not seen, and acts.
+    /// One replica sees some of the changes that it has not seen, and acts.
     fn act(&mut self, index: usize) {
         let now = self.now;
         let due = self.replicas[index].renewed.is_none_or(|renewed| now >= renewed + RENEW);
         let identity = Arc::clone(&self.replicas[index].identity);
-        // Who was frozen for too long has lost what it held.
+        // A replica that was frozen for too long has lost its sections.
         self.replicas[index].held.retain(|_, sent| now < *sent + LEASE);
         if due {
             self.replicas[index].renewed = Some(now);
             self.write_replica(&identity, true);
             for section in self.replicas[index].held.keys().copied().collect::<Vec<_>>() {
-                if self.seats[section].holder.as_ref() == Some(&identity) {
-                    self.write_seat(section, Some(&identity), None);
+                if self.sections[section].holder.as_ref() == Some(&identity) {
+                    self.write_section(section, Some(&identity), None);
                     self.replicas[index].held.insert(section, now);
                 } else {
                     self.replicas[index].held.remove(section);
@@ -180,34 +166,34 @@ impl World {
         let is_list = replica.seen == 0;
         for change in &self.history[replica.seen..until] {
             match change.clone() {
-                Change::Seat(section, record) => drop(replica.view.see_seat(section, record, now)),
-                Change::Replica(_, Some(record)) => drop(replica.view.see_replica(record, now)),
-                Change::Replica(identity, None) => replica.view.lose_replica(&identity),
+                Change::Section(section, record) => drop(replica.plan.section_changed(section, record, now)),
+                Change::Replica(_, Some(record)) => drop(replica.plan.replica_changed(record, now)),
+                Change::Replica(identity, None) => replica.plan.replica_deleted(&identity),
             }
         }
         replica.seen = until;
         if is_list {
-            replica.view.look_anew(now);
+            replica.plan.reset_ages(now);
         }
-        if replica.view.since().is_none() && replica.view.knows(&identity) {
-            replica.view.begin(now + SETTLE);
+        if !replica.plan.has_joined() && replica.plan.knows(&identity) {
+            replica.plan.start_at(now + START_DELAY);
         }
-        self.replicas[index].check_deal(now);
+        self.replicas[index].plan.check_kept(&identity, now);
         for section in SECTIONS {
             let replica = &mut self.replicas[index];
             if replica.held.contains_key(section) {
-                if let Some(offer) = replica.view.gives_up(&identity, section, now) {
-                    self.diary.push(format!("{identity} gives {section} up for {}", offer.heir));
+                if let Some(handover) = replica.plan.start_handover(&identity, section, now) {
+                    self.log.push(format!("{identity} hands {section} over to {}", handover.preferred_holder));
                     replica.held.remove(section);
-                    self.write_seat(section, None, Some(&offer.heir));
+                    self.write_section(section, None, Some(&handover.preferred_holder));
                 }
-            } else if replica.view.next(&identity, section, now) == Next::Take && !replica.takes_nothing {
-                let known = replica.view.seat(section).map(|record| record.version.clone());
-                if known == self.seats.get(section).map(|record| record.version.clone()) {
-                    self.diary.push(format!("{identity} takes {section}"));
+            } else if replica.plan.next(&identity, section, now) == Next::Acquire && !replica.acquires_nothing {
+                let known = replica.plan.section(section).map(|record| record.version.clone());
+                if known == self.sections.get(section).map(|record| record.version.clone()) {
+                    self.log.push(format!("{identity} acquires {section}"));
                     replica.held.insert(section, now);
-                    self.taken += 1;
-                    self.write_seat(section, Some(&identity), None);
+                    self.acquisitions += 1;
+                    self.write_section(section, Some(&identity), None);
                 }
             }
         }
@@ -227,7 +213,7 @@ impl World {
         for section in SECTIONS {
             let holds = |replica: &&Replica| replica.held.get(section).is_some_and(|sent| self.now < *sent + LEASE);
             let holders: Vec<&Arc<str>> = self.replicas.iter().filter(holds).map(|replica| &replica.identity).collect();
-            assert!(holders.len() <= 1, "{section} is held by {holders:?}: {:#?}", self.diary);
+            assert!(holders.len() <= 1, "{section} is held by {holders:?}: {:#?}", self.log);
         }
     }
 
