@@ -18,7 +18,7 @@ const WORDS: [(&str, &str, &str); 15] = [
     ("resource_sync", "impl Step {", "fn name("),
     ("resource_sync", "impl EventKind {", "fn reason("),
     ("resource_sync", "impl Contended {", "fn action("),
-    ("state", "impl Keeper {", "fn report("),
+    ("state", "impl CachedState {", "fn report("),
     ("lease", "impl Obstacle {", "fn state("),
     ("lease", "impl Obstacle {", "fn reason("),
     ("status_sync", "impl Waiting {", "fn as_str("),

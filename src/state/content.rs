@@ -1,78 +1,79 @@
 //! What a section's state says, and how two versions of it are merged.
 //!
-//! The object may have been written by a later release, or by another process since it was read. So what is written is
-//! never this release's view alone: what changed here since it was read goes over what is there now, field by field, and
-//! what this release does not know stays as it is. Collections are maps for that reason: what either side adds is kept.
+//! A later release may have written the object, or another process since it was read. So a write never contains this
+//! process's view alone: its changes since the read are applied, field by field, to what the object holds now, and fields
+//! that this release does not know stay as they are. Collections are maps for that reason: what either side adds is kept.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Layout of the state; a later one is not read.
+/// The version of the layout. Others are not read.
 pub(super) const VERSION: u32 = 1;
-/// The longest text that is written: far more than any section needs, and far below what a `ConfigMap` may hold.
+/// The longest text that is written: far more than any section needs, and far less than a `ConfigMap` may hold.
 pub(super) const LONGEST: usize = 256 * 1024;
 
 /// A section's state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SectionState {
-    /// Who wrote it last.
+    /// The daemon that wrote it last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub daemon: Option<Daemon>,
-    /// Which clusters the section's two sides are.
+    /// The identities of the section's two sides.
     pub identities: Identities,
-    /// The section was ended for good.
+    /// The section was detached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detached: Option<Detached>,
-    /// What the guard remembers.
+    /// What the guard has counted.
     pub guard: GuardState,
     /// The settings that the section last ran with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<Settings>,
 }
 
-/// Identities of clusters: UIDs of their namespaces `kube-system`.
+/// Identities of clusters: the UIDs of their namespaces `kube-system`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Identities {
-    /// Of the remote cluster; of status sync, its database: host, port and name.
+    /// The remote cluster's; for status sync the database's: host, port and name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
-    /// Of the local cluster.
+    /// The local cluster's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local: Option<String>,
-    /// Of remote clusters in whose place this one is, and at which second (since 1970) that was approved.
+    /// Those of remote clusters that this one replaces, and when that was approved, in seconds since 1970.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub former_remotes: BTreeMap<String, u64>,
-    /// Of local clusters in whose place this one is, and at which second (since 1970) that was approved.
+    /// Those of local clusters that this one replaces, and when that was approved, in seconds since 1970.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub former_locals: BTreeMap<String, u64>,
 }
 
-/// How a section was ended.
+/// How a section was detached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Detached {
-    /// The local cluster is gone for ever: only the remote is released.
+    /// The local cluster no longer exists: only the remote is released.
     pub local_gone: bool,
 }
 
-/// What the guard against mass changes remembers.
+/// What the guard against mass changes has counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GuardState {
-    /// Changes that were sent and count: how many, by the second (since 1970) in which they were.
+    /// How many changes were sent, by the second (since 1970) in which they were.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub sent: BTreeMap<u64, u64>,
-    /// Of how many own pairs they were.
+    /// How many own pairs there were then.
     #[serde(skip_serializing_if = "is_zero")]
     pub most: u64,
-    /// So many more were approved ...
+    /// How many more were approved.
     #[serde(skip_serializing_if = "is_zero")]
     pub approved: u64,
-    /// ... at this second.
+    /// When they were approved, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approved_at: Option<u64>,
 }
@@ -82,52 +83,52 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The settings that a section last ran with, as far as a change of them leaves something behind.
+/// The settings that a section last ran with, as far as a change of them may leave something behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// Of all that decides which objects bear which marks.
+    /// The fingerprint of everything that decides which objects have which marks.
     pub fingerprint: String,
-    /// Names of local secrets that were taken to the remote.
+    /// The names of local secrets that were copied to the remote.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secret_names: Vec<String>,
-    /// What its marks were called.
+    /// The names of its marks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marks: Option<PastMarks>,
-    /// What marks were called before that, as long as something bears them.
+    /// Earlier names of marks, as long as an object has them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub past: Vec<PastMarks>,
-    /// How many objects bore marks that no section owns.
+    /// How many objects had marks that no section owns.
     #[serde(skip_serializing_if = "is_zero")]
     pub left: u64,
-    /// The sections with the same local cluster, and those that are gone and whose states are left.
+    /// The sections with the same local cluster, and those that are no longer configured and whose states are left.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sections: Vec<String>,
     /// Pointers to the fields that belonged to the local side.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub local_fields: Vec<String>,
-    /// Pointers that were taken out of those, and whose objects have not all been written since.
+    /// Pointers that were removed from these, while not all objects have been written since.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_fields: Vec<String>,
 }
 
-/// What the marks of a section were called, and on which objects they were.
+/// The names of a section's marks, and the objects that had them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PastMarks {
     /// The section's name.
     pub section: String,
-    /// Domain of annotations and the finalizer.
+    /// The domain of annotations and of the finalizer.
     pub annotation_domain: String,
-    /// Name part of the finalizer.
+    /// The name part of the finalizer.
     pub finalizer: String,
     /// The kind.
     pub resource: String,
-    /// The names of the clusters.
+    /// The name of the remote cluster.
     pub remote: String,
-    /// See [`PastMarks::remote`].
+    /// The name of the local cluster.
     pub local: String,
-    /// The rule between names, which says what bore them.
+    /// Part of the rule between names, which decides the objects that had the marks.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remote_resource_suffix: String,
     /// See [`PastMarks::remote_resource_suffix`].
@@ -139,24 +140,33 @@ pub struct PastMarks {
 }
 
 impl PastMarks {
-    /// The finalizer in full.
+    /// The full name of the finalizer.
     pub fn finalizer(&self) -> String {
         format!("{}/{}", self.annotation_domain, self.finalizer)
     }
 }
 
-/// A daemon, as far as it can be told from others.
+/// What distinguishes a daemon from others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Daemon {
-    /// This process.
+    /// The process.
     pub instance: String,
-    /// The election by which its replicas share sections out: `cluster/namespace`.
+    /// The election by which its replicas share sections: `cluster/namespace`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub election: Option<String>,
 }
 
-/// Why a text is no state.
+impl fmt::Display for Daemon {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.election {
+            Some(election) => write!(formatter, "{} (election {election})", self.instance),
+            None => write!(formatter, "{} (no election)", self.instance),
+        }
+    }
+}
+
+/// Why a text can't be read as a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unreadable {
     #[error("it is not a state: {0}")]
@@ -165,11 +175,11 @@ pub(super) enum Unreadable {
     Version(u64),
 }
 
-/// A state as it was read, with what this release does not know.
+/// A state as it was read, with the fields that this release does not know.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Document {
     pub(super) known: SectionState,
-    /// All of it.
+    /// All fields.
     raw: Map<String, Value>,
 }
 
@@ -182,12 +192,12 @@ impl Document {
             Some(version) => return Err(Unreadable::Version(version)),
             None => return Err(Unreadable::Content("there is no version".into())),
         }
-        // From the text: only there may the keys of a map be numbers.
+        // Parsed from the text, since the keys of some maps are numbers.
         let known = serde_json::from_str(text).map_err(|error| Unreadable::Content(error.to_string()))?;
         Ok(Self { known, raw })
     }
 
-    /// What is there with what was changed since `base`.
+    /// This document with the changes from `base` to `current`.
     pub(super) fn with_changes(&self, base: &SectionState, current: &SectionState) -> Value {
         let mut raw = self.raw.clone();
         raw.insert("version".into(), VERSION.into());
@@ -200,7 +210,7 @@ fn plain(state: &SectionState) -> Value {
     serde_json::to_value(state).unwrap_or_default()
 }
 
-/// `theirs` with what `ours` changed since `base`: objects key by key, anything else as a whole.
+/// `theirs` with the changes from `base` to `ours`: objects key by key, anything else as a whole.
 pub(super) fn merge(base: Value, ours: Value, theirs: Value) -> Value {
     match (base, ours, theirs) {
         (base, ours, theirs) if base == ours => theirs,
@@ -214,7 +224,7 @@ pub(super) fn merge(base: Value, ours: Value, theirs: Value) -> Value {
                     merged.insert(key, value);
                 }
             }
-            // What ours no longer has was taken away.
+            // A key that ours no longer has was removed.
             for key in base.keys() {
                 merged.remove(key);
             }

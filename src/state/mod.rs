@@ -1,13 +1,15 @@
-//! What a section has to know after its process ended: one small `ConfigMap` per section, in the local cluster of a section
-//! of resource sync, in the hub of status sync.
+//! What a section remembers beyond its process: one small `ConfigMap` for each section, in the local cluster for resource
+//! sync, on the hub for status sync.
 //!
-//! [`content`] is what it says ([`SectionState`]) and how two versions of it are merged, pure. `object` is the `ConfigMap` as
-//! requests. [`keeper`] is the owner of a section's state: everybody reads [`Keeper::current`] and changes it with
-//! [`Keeper::change`], and one actor ([`run`]) reads the object at the section's start and writes it when it has changed.
-//! [`Keeping`] says where the objects are and who this daemon is, [`Owner`] which section's state it is.
+//! [`content`] is what it says ([`SectionState`]) and how two versions of it are merged, and [`cached`] is the copy in memory
+//! with the changes that are not stored yet; both are pure. [`object`] sends the requests for the `ConfigMap`. [`keeper`] owns
+//! a section's state: the section reads it with [`Keeper::look`] and changes it with [`Keeper::change`], and one actor
+//! ([`run`]) reads the object when the section starts and writes it after changes. [`Keeping`] says where the objects are and
+//! which daemon this is, [`Owner`] which section the state belongs to.
 //!
-//! A section decides nothing before its state is loaded or is known to be unavailable ([`Keeper::is_known`]).
+//! A section decides nothing before its state is loaded or known to be unavailable ([`Keeper::is_known`]).
 
+mod cached;
 mod content;
 mod keeper;
 mod object;
@@ -20,13 +22,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+pub use self::cached::StateReport;
 pub use self::content::{Daemon, Detached, GuardState, Identities, PastMarks, SectionState, Settings};
-pub use self::keeper::{Keeper, NotDurable, Owner, StateReport};
+pub use self::keeper::{Keeper, NotDurable, Owner};
 pub use self::object::{MARK, is_state_object, needed_access};
 pub use self::run::keep;
 use crate::config::{DaemonConfig, ElectionConfig};
 
-/// The answer to an operator's order, with `remembered`: whether a restart keeps what was ordered, and why not.
+/// Adds to the answer to an operator's order whether it survives a restart (`remembered`), and if not, why.
 pub fn remembered(mut answer: Value, stored: Result<(), impl Display>) -> Value {
     if let Some(answer) = answer.as_object_mut() {
         answer.insert("remembered".into(), stored.is_ok().into());
@@ -36,10 +39,10 @@ pub fn remembered(mut answer: Value, stored: Result<(), impl Display>) -> Value 
     answer
 }
 
-/// Where the states of all sections of a daemon are, and who it is.
+/// Where the states of all sections of a daemon are, and which daemon it is.
 #[derive(Debug, Clone)]
 pub struct Keeping {
-    /// The namespace, where the configuration names one.
+    /// The namespace, if the configuration names one.
     namespace: Option<Arc<str>>,
     daemon: Daemon,
     /// Whether states are kept in memory only.
@@ -48,7 +51,7 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    /// As a configuration says.
+    /// By a configuration.
     pub fn new(daemon: &DaemonConfig, election: Option<&ElectionConfig>) -> Self {
         let namespace = election.map(|election| &election.namespace).or(daemon.state_namespace.as_ref());
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -64,7 +67,7 @@ impl Keeping {
         }
     }
 
-    /// Of a section that remembers nothing beyond the test's process.
+    /// For sections that remember nothing beyond the test's process.
     #[cfg(test)]
     pub(crate) fn in_memory() -> Self {
         let daemon = Daemon { instance: "test".into(), election: None };

@@ -1,4 +1,4 @@
-//! The `ConfigMap` that holds a section's state, as requests.
+//! The requests for the `ConfigMap` that holds a section's state.
 
 use std::sync::Arc;
 
@@ -8,38 +8,38 @@ use super::content::{Document, LONGEST, Unreadable};
 use crate::cluster::{AccessRequest, Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Payload, Request, Verb};
 use crate::config::SectionName;
 
-/// The annotation by which an object is known as a section's state; its value is the section's name.
+/// The annotation that marks an object as a section's state; its value is the section's name.
 pub const MARK: &str = "towline.dev/section-state";
-/// What the object of a section is called: this and the section's name.
+/// The name of a section's object is this and the section's name.
 const PREFIX: &str = "towline-";
 /// The key of its data.
 const DATA: &str = "state";
-/// What a section does with it.
+/// The verbs that a section needs on it.
 const VERBS: [Verb; 3] = [Verb::Get, Verb::Create, Verb::Patch];
 
-/// Whether an object is the state of a section, of whichever daemon: nobody syncs it.
+/// Whether an object is the state of a section, of any daemon. Such an object is never synced.
 pub fn is_state_object(object: &Object) -> bool {
     object.annotation(MARK).is_some()
 }
 
 /// The permissions that a section needs in the namespace of its state.
 pub fn needed_access(section: &SectionName, namespace: &str) -> Vec<AccessRequest> {
-    // The API server does not know the name of what is going to be made.
+    // For an object that is about to be created, the API server authorizes without a name.
     let name = |verb| if verb == Verb::Create { String::new() } else { format!("{PREFIX}{section}") };
     VERBS.iter().map(|verb| AccessRequest::new(*verb, "configmaps", namespace, &name(*verb))).collect()
 }
 
-/// What was read.
+/// The result of a read.
 pub(super) enum Read {
     /// There is no object.
     Missing,
-    /// The section's state, and the version of the object.
+    /// The section's state, and the version of its object.
     State(Box<Document>, Arc<str>),
-    /// An object that is not the section's state, or can't be read as one.
+    /// An object that is not the section's state, or can't be parsed as one.
     Foreign(Foreign),
 }
 
-/// Why an object of that name is left as it is.
+/// Why an object of that name is not written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Foreign {
     #[error("somebody else's: it has no annotation {MARK}")]
@@ -76,23 +76,22 @@ pub(super) async fn read(cluster: &Cluster, section: &SectionName, namespace: &s
     })
 }
 
-/// Whether the namespace is there; `None` where that can't be found out.
+/// Whether the namespace exists; `None` if that can't be read.
 pub(super) async fn has_namespace(cluster: &Cluster, namespace: &str) -> Option<bool> {
     let found = cluster.get(&Kind::core("Namespace", "namespaces", false), &ObjectKey::new("", namespace)).await;
     found.ok().map(|found| found.is_some())
 }
 
-/// Writes the state of a section: in the place of this version, or as a new object. Returns the new version.
+/// Writes the state of a section: replaces this version, or creates the object. Returns the new version.
 pub(super) async fn write(
     cluster: &Cluster,
     section: &SectionName,
     namespace: &str,
     version: Option<&str>,
-    state: &Value,
+    text: &str,
 ) -> Result<Arc<str>, Error> {
-    let text = state.to_string();
     if text.len() > LONGEST {
-        let message = format!("a state of {} bytes, and {LONGEST} are allowed", text.len());
+        let message = format!("the state has {} bytes, {LONGEST} are allowed", text.len());
         return Err(Error::Rejected { code: 413, reason: "TooLarge".into(), message });
     }
     let key = key(section, namespace);

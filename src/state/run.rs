@@ -1,8 +1,9 @@
 //! The actor of a section's state: reads it when the section starts, and writes it when it has changed.
 //!
-//! State it owns: how often it failed. Who sends to it: nobody; it is woken by changes, and by the cluster's availability
-//! and permissions. What it sends: requests for one `ConfigMap`, and a call to the section after each attempt, since the
-//! state may have become known by it. Restarted, it goes on with what the keeper knows. Drained, it writes what is not stored yet, once.
+//! State it owns: how often it failed. It has no mailbox: changes wake it, and the cluster's availability and permissions.
+//! What it sends: requests for one `ConfigMap`, and a call to the section after each attempt, since the state may have become
+//! known by it. Restarted, it continues with the keeper's state. Drained, it makes one last attempt to write what is not
+//! stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +14,9 @@ use super::keeper::Keeper;
 use crate::actor::{Backoff, BoxError, Scope};
 use crate::cluster::Retry;
 
-/// Back-off of requests that failed.
+/// Back-off after failed requests.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
-/// What is not stored when the section ends has so long.
+/// How long the last write may take when the section ends.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
 /// The body of the actor. `may_be_known` is called when the state may have become known.
@@ -25,18 +26,18 @@ pub async fn keep(keeper: Arc<Keeper>, scope: Scope, may_be_known: impl AsyncFn(
     let mut permissions = cluster.permissions_given();
     let mut failures = 0;
     loop {
-        let mut again = None;
+        let mut retry_after = None;
         availability.mark_unchanged();
         permissions.mark_unchanged();
         if keeper.has_work() && cluster.is_available() {
             match keeper.work().await {
                 Ok(()) => failures = 0,
                 Err(error) => {
-                    again = match error.retry() {
+                    retry_after = match error.retry() {
                         Retry::WhenAvailable if !cluster.is_available() => None,
                         Retry::WhenElected => None,
                         Retry::After(delay) => Some(delay),
-                        // A permission that is given is also heard of; what can't be has to be looked for.
+                        // A permission that is granted wakes the actor, too; other causes have to be tried again.
                         _ => Some(BACKOFF.next_delay(failures)),
                     };
                     failures = failures.saturating_add(1);
@@ -46,14 +47,14 @@ pub async fn keep(keeper: Arc<Keeper>, scope: Scope, may_be_known: impl AsyncFn(
         may_be_known().await;
         tokio::select! {
             () = scope.draining() => break,
-            () = keeper.changed() => {}
+            () = keeper.write_due() => {}
             Ok(()) = availability.changed() => {}
             Ok(()) = permissions.changed() => failures = 0,
-            () = sleep(again.unwrap_or_default()), if again.is_some() => {}
+            () = sleep(retry_after.unwrap_or_default()), if retry_after.is_some() => {}
         }
     }
     if keeper.has_work() && cluster.is_available() {
-        // Whoever reads it next finds what is stored; that this may fail was told when it was changed.
+        // If this fails, the next process finds the state as it was stored last.
         let _ = timeout(LAST_WRITE, keeper.work()).await;
     }
     Ok(())

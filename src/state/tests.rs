@@ -1,4 +1,4 @@
-//! Laws of the state: what a merge keeps, and what its keeper asks of the API server.
+//! Laws of the state: what a merge keeps, and which requests its keeper sends.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const GET: &str = "GET /api/v1/namespaces/towline/configmaps/towline-databases";
 const PATCH: &str = "PATCH /api/v1/namespaces/towline/configmaps/towline-databases";
 const POST: &str = "POST /api/v1/namespaces/towline/configmaps";
 
-/// An object of the section's name, with this mark and text.
+/// An object with the section's name, with this mark and text.
 fn config_map(version: u64, mark: Option<&str>, state: &str) -> Value {
     let annotations = mark.map_or_else(|| json!({}), |mark| json!({MARK: mark}));
     json!({
@@ -49,12 +49,12 @@ fn keeper_of(read_only: bool) -> (Arc<Keeper>, Script, Cluster) {
     (Keeper::new(owner, cluster.clone(), &keeping), script, cluster)
 }
 
-/// An API server with one object: `None` where there is none. It checks versions, and tells what is in it.
+/// An API server with at most one object, which answers every write with a conflict.
 #[derive(Clone, Default)]
 struct Server(Arc<Mutex<(u64, Option<String>)>>);
 
 impl Server {
-    /// What the script answers by the request's line alone: writes are taken from the keeper.
+    /// The answer to a request.
     fn answers(&self, line: &str) -> (u16, Value) {
         let held = self.0.lock();
         match (line, &held.1) {
@@ -71,7 +71,7 @@ impl Server {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_known_before_the_object_was_read_and_nothing_is_written_where_nothing_changed() {
+async fn nothing_is_known_before_the_object_was_read_and_nothing_is_written_if_nothing_changed() {
     let (keeper, script, _) = keeper();
     script.answer(|_| (200, config_map(7, Some("databases"), r#"{"version":1,"detached":{"local_gone":true}}"#)));
     assert!(!keeper.is_known() && !keeper.is_durable());
@@ -101,7 +101,7 @@ async fn changes_while_a_write_is_under_way_make_one_more_write_together() {
     work.await.unwrap().unwrap();
     keeper.persisted().await.unwrap();
     assert_eq!(script.asked(), [GET, POST, PATCH]);
-    assert_eq!(keeper.report_standing(), "stored");
+    assert_eq!(keeper.report().standing, "stored");
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,16 +116,16 @@ async fn a_conflict_is_read_again_and_keeps_what_both_have_changed_and_names_the
     server.put(&json!({
         "version": 1, "daemon": {"instance": "other"}, "guard": {"sent": {"4": 9}, "more": true}, "later": {"x": 1},
     }));
-    // The server never takes a write here: what is merged is looked at in the keeper.
+    // The server refuses every write: the test looks at the merged state in the keeper.
     assert!(keeper.work().await.is_err());
     let merged = keeper.current();
     assert_eq!(merged.guard.sent.into_iter().collect::<Vec<_>>(), [(4, 9), (5, 2)]);
-    assert!(keeper.report_other().unwrap().contains("other"));
+    assert!(keeper.report().other_daemon.unwrap().contains("other"));
     assert!(keeper.is_durable(), "a conflict passes");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cant_be_read_is_waited_for_and_what_may_not_be_is_not() {
+async fn a_failed_read_is_waited_for_and_a_denied_one_is_not() {
     let (keeper, script, _) = keeper();
     script.answer(|_| failure(500, "InternalError"));
     assert!(keeper.work().await.is_err());
@@ -141,7 +141,7 @@ async fn what_cant_be_read_is_waited_for_and_what_may_not_be_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_of_somebody_else_is_never_written() {
+async fn a_foreign_object_is_never_written() {
     for (mark, state) in [
         (None, r#"{"version":1}"#),
         (Some("queues"), r#"{"version":1}"#),
@@ -160,7 +160,7 @@ async fn an_object_of_somebody_else_is_never_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_credentials_may_lead_elsewhere_and_the_object_is_read_before_it_is_written() {
+async fn after_new_credentials_the_object_is_read_before_it_is_written() {
     let (keeper, script, cluster) = keeper();
     script.answer(|line| if line == GET { missing() } else { (201, config_map(8, Some("databases"), "")) });
     keeper.work().await.unwrap();
@@ -172,7 +172,7 @@ async fn new_credentials_may_lead_elsewhere_and_the_object_is_read_before_it_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_reads_its_state_and_writes_none() {
+async fn a_dry_run_reads_its_state_and_writes_nothing() {
     let (keeper, script, _) = keeper_of(true);
     script.answer(|_| missing());
     keeper.change(|state| state.identities.local = Some("uid".into()));
@@ -190,10 +190,10 @@ async fn a_new_term_reads_again_and_trusts_nothing_of_an_earlier_one() {
     keeper.forget(false);
     assert!(!keeper.is_known() && keeper.current().detached.is_none());
     keeper.work().await.unwrap();
-    assert_eq!(script.asked(), [GET, GET], "what was not stored in the last term is not written in this one");
+    assert_eq!(script.asked(), [GET, GET], "changes that the last term did not store are not written in this one");
     keeper.change(|state| state.detached = Some(Detached::default()));
     keeper.forget(true);
-    assert!(keeper.current().detached.is_some(), "without election nobody else had the section");
+    assert!(keeper.current().detached.is_some(), "without election no other process had the section");
     keeper.work().await.unwrap();
     assert_eq!(script.asked(), [GET, PATCH]);
 }
@@ -224,7 +224,7 @@ async fn the_actor_tries_again_until_the_state_is_stored() {
 }
 
 #[test]
-fn a_state_survives_its_text_and_what_is_not_known_survives_a_write() {
+fn a_state_survives_its_text_and_unknown_fields_survive_a_write() {
     let text = r#"{"version":1,"guard":{"sent":{"17":3},"new":[1]},"identities":{"remote":"r","later":"x"},"later":7}"#;
     let document = Document::parse(text).unwrap();
     let mut changed = document.known.clone();
@@ -262,12 +262,12 @@ fn map() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn a_merge_with_nobody_else_is_what_is_ours(base in map(), ours in map()) {
+    fn a_merge_without_changes_of_theirs_is_ours(base in map(), ours in map()) {
         prop_assert_eq!(merge(base.clone(), ours.clone(), base), ours);
     }
 
     #[test]
-    fn a_merge_without_changes_of_ours_is_what_is_theirs(base in map(), theirs in map()) {
+    fn a_merge_without_changes_of_ours_is_theirs(base in map(), theirs in map()) {
         prop_assert_eq!(merge(base.clone(), base, theirs.clone()), theirs);
     }
 

@@ -1,0 +1,303 @@
+//! The keeper's copy of a section's state: the state as it is now, how much of it the object holds, and what the next write
+//! says. Pure: no requests, no waiting.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::content::{Daemon, Document, SectionState, Unreadable};
+
+/// How far the state is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    /// It has not been read yet.
+    Loading,
+    /// It was read, or there is no object yet.
+    Loaded,
+    /// It can't be read or written until somebody changes something, so the section does not wait for it.
+    Unavailable(Arc<str>),
+}
+
+/// A failed attempt to read or write the state.
+#[derive(Debug, Clone)]
+struct Failure {
+    reason: Arc<str>,
+    /// It concerned all changes up to this one.
+    changes: u64,
+}
+
+/// The state in memory. See the module.
+pub(super) struct CachedState {
+    /// This daemon.
+    ours: Daemon,
+    /// Changes count as stored although they are not written.
+    memory_only: bool,
+    phase: Phase,
+    /// The object as it was last read or written.
+    base: Document,
+    current: SectionState,
+    /// The object's version; `None` if there is no object.
+    version: Option<Arc<str>>,
+    /// The set of credentials that it was read with. Another one may lead to another cluster.
+    epoch: Option<u64>,
+    /// Counts the changes.
+    changes: u64,
+    /// All changes up to this one are stored.
+    stored: u64,
+    /// The last attempt, if it failed.
+    failure: Option<Failure>,
+    /// Counts the failed attempts.
+    failures: u64,
+    /// Nothing is written: the cluster may be another one than the state is about.
+    is_held: bool,
+    /// Another daemon that seems to run the section as well.
+    other: Option<Daemon>,
+    /// It wrote the object while this one ran the section.
+    is_other_alive: bool,
+}
+
+/// A write of the state that is due.
+pub(super) struct Write {
+    pub(super) text: String,
+    /// The version of the object that it replaces; `None` if there is no object.
+    pub(super) version: Option<Arc<str>>,
+    /// It contains all changes up to this one.
+    changes: u64,
+}
+
+/// Changes whose storing is waited for.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    changes: u64,
+    failures: u64,
+}
+
+/// A section's state, for `/status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StateReport {
+    /// `cluster: namespace/name`; the namespace is not known before the cluster answers.
+    object: String,
+    /// `loading`, `stored`, `changed` or `unavailable`.
+    pub(super) standing: &'static str,
+    /// Why it is not stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Another daemon that seems to run this section as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) other_daemon: Option<String>,
+}
+
+impl CachedState {
+    pub(super) fn new(ours: Daemon, memory_only: bool) -> Self {
+        Self {
+            ours,
+            memory_only,
+            phase: Phase::Loading,
+            base: Document::default(),
+            current: SectionState::default(),
+            version: None,
+            epoch: None,
+            changes: 0,
+            stored: 0,
+            failure: None,
+            failures: 0,
+            is_held: false,
+            other: None,
+            is_other_alive: false,
+        }
+    }
+
+    pub(super) fn current(&self) -> &SectionState {
+        &self.current
+    }
+
+    /// The section starts, and its state is to be read. What is here belongs to an earlier run; with `keep_changes` the
+    /// changes that are not stored yet are kept.
+    pub(super) fn forget(&mut self, keep_changes: bool) {
+        self.phase = Phase::Loading;
+        self.failure = None;
+        (self.other, self.is_other_alive) = (None, false);
+        if !keep_changes {
+            self.base = Document::default();
+            self.current = SectionState::default();
+            self.version = None;
+            self.stored = self.changes;
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn assume_loaded(&mut self) {
+        self.phase = Phase::Loaded;
+    }
+
+    /// Whether the state is loaded or known to be unavailable.
+    pub(super) fn is_known(&self) -> bool {
+        self.phase != Phase::Loading
+    }
+
+    pub(super) fn is_loaded(&self) -> bool {
+        self.phase == Phase::Loaded
+    }
+
+    /// Changes the state. Returns the closure's result, and whether anything has changed.
+    pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut SectionState) -> T) -> (T, bool) {
+        let before = self.current.clone();
+        let result = change(&mut self.current);
+        let is_changed = self.current != before;
+        if is_changed {
+            self.request_write();
+        }
+        (result, is_changed)
+    }
+
+    /// Makes a write due.
+    pub(super) fn request_write(&mut self) {
+        self.changes += 1;
+        if self.memory_only {
+            self.stored = self.changes;
+        }
+    }
+
+    /// Sets whether nothing is to be written. Returns whether that was lifted.
+    pub(super) fn hold(&mut self, is_held: bool) -> bool {
+        std::mem::replace(&mut self.is_held, is_held) && !is_held
+    }
+
+    pub(super) fn has_unstored(&self) -> bool {
+        self.stored < self.changes
+    }
+
+    /// All that has been changed so far.
+    pub(super) fn mark(&self) -> Mark {
+        Mark { changes: self.changes, failures: self.failures }
+    }
+
+    pub(super) fn is_stored(&self, mark: Mark) -> bool {
+        self.stored >= mark.changes
+    }
+
+    /// Why nobody can say when the state will be stored.
+    pub(super) fn unavailable(&self) -> Option<Arc<str>> {
+        match &self.phase {
+            Phase::Unavailable(reason) => Some(Arc::clone(reason)),
+            Phase::Loading | Phase::Loaded => None,
+        }
+    }
+
+    /// Why an attempt to store these changes failed since the mark was made.
+    pub(super) fn failed_since(&self, mark: Mark) -> Option<Arc<str>> {
+        let failure = self.failure.as_ref().filter(|failure| failure.changes >= mark.changes)?;
+        (self.failures > mark.failures).then(|| Arc::clone(&failure.reason))
+    }
+
+    /// Why the last attempt failed, if it did.
+    pub(super) fn failure(&self) -> Option<Arc<str>> {
+        self.failure.as_ref().map(|failure| Arc::clone(&failure.reason))
+    }
+
+    /// Whether the object has to be read before a write, because the credentials have changed since it was read.
+    pub(super) fn is_outdated(&self, epoch: Option<u64>) -> bool {
+        self.has_unstored() && self.epoch != epoch
+    }
+
+    /// What is to be written now.
+    pub(super) fn next_write(&self) -> Option<Write> {
+        if self.is_held || !self.has_unstored() {
+            return None;
+        }
+        let signed = SectionState { daemon: Some(self.ours.clone()), ..self.current.clone() };
+        let text = self.base.with_changes(&self.base.known, &signed).to_string();
+        Some(Write { text, version: self.version.clone(), changes: self.changes })
+    }
+
+    /// The object holds this now.
+    pub(super) fn written(&mut self, write: &Write, version: Arc<str>) -> Result<(), Unreadable> {
+        // Parsed again, so that the base is what another process would read.
+        self.base = Document::parse(&write.text)?;
+        self.version = Some(version);
+        self.current.daemon = Some(self.ours.clone());
+        self.stored = write.changes;
+        self.failure = None;
+        Ok(())
+    }
+
+    /// Continues with the state under a former name of the section.
+    pub(super) fn inherit(&mut self, inherited: SectionState) {
+        if self.current == SectionState::default() {
+            self.current = inherited;
+            self.request_write();
+        }
+    }
+
+    /// The object was read. Changes that are not stored go over it. Returns another daemon that has written the object and
+    /// was not known before.
+    pub(super) fn loaded(
+        &mut self,
+        document: Document,
+        version: Option<Arc<str>>,
+        epoch: Option<u64>,
+    ) -> Result<Option<Daemon>, Unreadable> {
+        let merged = Document::parse(&document.with_changes(&self.base.known, &self.current).to_string())?;
+        let other = self.detect_other(&document);
+        self.current = merged.known;
+        self.base = document;
+        self.version = version;
+        self.epoch = epoch;
+        self.phase = Phase::Loaded;
+        Ok(other)
+    }
+
+    /// A daemon that wrote the object since this process last read or wrote it runs the section as well.
+    fn detect_other(&mut self, document: &Document) -> Option<Daemon> {
+        let theirs = document.known.daemon.as_ref()?;
+        // Between two terms of one election other replicas may write, and a process that starts finds what its predecessor
+        // wrote. Within a term no other process writes.
+        let is_new = self.base.known.daemon.as_ref() != Some(theirs);
+        let wrote_since = self.phase == Phase::Loaded && theirs.instance != self.ours.instance && is_new;
+        let is_same_election = theirs.election == self.ours.election;
+        if !wrote_since && is_same_election {
+            return None;
+        }
+        if !is_same_election {
+            // The object should say which daemon runs the section now, so that the other one learns it with its next write.
+            self.request_write();
+        }
+        self.is_other_alive |= wrote_since;
+        let known = self.other.replace(theirs.clone());
+        (known.as_ref() != Some(theirs)).then(|| theirs.clone())
+    }
+
+    /// All requests have succeeded.
+    pub(super) fn succeeded(&mut self) {
+        self.failure = None;
+    }
+
+    /// A request has failed; `is_final` until somebody changes something. Returns whether that is worth a warning.
+    pub(super) fn failed(&mut self, reason: &str, is_final: bool) -> bool {
+        let is_new = if is_final { self.unavailable().as_deref() != Some(reason) } else { self.failure.is_none() };
+        let reason: Arc<str> = reason.into();
+        if is_final {
+            self.phase = Phase::Unavailable(Arc::clone(&reason));
+        }
+        self.failures += 1;
+        self.failure = Some(Failure { reason, changes: self.changes });
+        is_new
+    }
+
+    /// Another daemon that has written the state while this one ran the section.
+    pub(super) fn live_other(&self) -> Option<String> {
+        self.other.as_ref().filter(|_| self.is_other_alive).map(ToString::to_string)
+    }
+
+    /// What `/status` shows of it.
+    pub(super) fn report(&self, object: String) -> StateReport {
+        let failure = || self.failure().map(|reason| reason.to_string());
+        let (standing, reason) = match &self.phase {
+            Phase::Loading => ("loading", failure()),
+            Phase::Unavailable(reason) => ("unavailable", Some(reason.to_string())),
+            Phase::Loaded if !self.has_unstored() => ("stored", None),
+            Phase::Loaded => ("changed", failure()),
+        };
+        StateReport { object, standing, reason, other_daemon: self.other.as_ref().map(ToString::to_string) }
+    }
+}
