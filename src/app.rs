@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn the_documents_draw_the_tree_that_there_is() {
-        let does = "restarts its children with back-off; budget spent -> the process exits with 1";
+        let does = "restarts its children with back-off; budget exhausted -> the process exits with 1";
         let drawn = job::draw("towline", does, &roles(JOBS));
         let read = |file: &str| std::fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
         assert!(read("ARCHITECTURE.md").contains(&drawn), "ARCHITECTURE.md should have\n{drawn}");

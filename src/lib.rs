@@ -1,7 +1,7 @@
 //! Towline keeps many Kubernetes clusters and a hub in step: one daemon, a tree of actors.
 //!
 //! ```text
-//! towline                              restarts its children with back-off; budget spent -> the process exits with 1
+//! towline                              restarts its children with back-off; budget exhausted -> the process exits with 1
 //! ├─ admin                             HTTP: /metrics /healthz /readyz /status /held, POST /approve /detach /attach
 //! ├─ cluster <name>                    one for each cluster
 //! │  ├─ session                        credentials (reloaded when their files change), availability, denied permissions

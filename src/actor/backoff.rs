@@ -7,20 +7,20 @@ use rand::Rng;
 /// Exponential back-off with jitter.
 ///
 /// The n-th delay (counted from 0) is drawn from the upper part of `min(first * 2^n, cap)`: with a `jitter` of 0.5 it
-/// lies between half of that and all of it. `cap` is therefore never exceeded, and actors that failed together do not
-/// come back together.
+/// lies between half of that and all of it. So it never exceeds `cap`, and actors that failed together don't retry
+/// together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backoff {
     /// The longest first delay.
     pub first: Duration,
     /// The longest delay of all.
     pub cap: Duration,
-    /// How much of a delay is left to chance: 0 is none, 1 is all of it.
+    /// The random part of a delay: 0 is none, 1 is all of it.
     pub jitter: f64,
 }
 
 impl Backoff {
-    /// A back-off with half of each delay left to chance.
+    /// A back-off with a jitter of one half.
     pub const fn new(first: Duration, cap: Duration) -> Self {
         Self { first, cap, jitter: 0.5 }
     }

@@ -1,7 +1,8 @@
 //! What both mailboxes share: a queue with an exact bound, waiting senders served in order, one reader at a time.
 //!
-//! tokio's own channel is not used because its receiver dies with the actor that holds it, and because it cannot merge.
-//! Everything countable changes under one short lock; room is a semaphore, so that senders wait in order and
+//! tokio's own channel is not used because its receiver ends with the actor that holds it, and because it can't merge. The
+//! queue and all counters change under one lock, since senders and the reader of different actors need them at once; it is
+//! never held over an `await`. Room is a semaphore, so that senders wait in order, and
 //! `permits + depth - overfull = capacity` holds at every moment.
 
 use std::mem;
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 
 use super::report::{Gauge, MailboxReading};
 
-/// Nobody reads this mailbox any more: its actor finished, was drained, or its supervisor is gone.
+/// No actor reads this mailbox any more: its actor finished, was drained, or its supervisor has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the mailbox is closed: its actor has ended for good")]
 pub struct Closed;
@@ -38,14 +39,14 @@ pub(super) struct State<Q> {
     pub(super) reading: MailboxReading,
     /// Messages above the capacity, which only [`super::KeyInbox::put_back`] may cause.
     pub(super) overfull: usize,
-    /// The number of the inbox that may read: the youngest.
+    /// The number of the inbox that may read: the newest one.
     reader: u64,
     inboxes: usize,
     senders: usize,
 }
 
 impl<Q> State<Q> {
-    /// Asked again under the lock that a message is pushed under: the reader may go while a sender holds its place.
+    /// Checked again under the lock that a message is pushed under: the reader may end while a sender holds a permit.
     pub(super) fn is_closed(&self) -> bool {
         self.inboxes == 0
     }
@@ -54,12 +55,12 @@ impl<Q> State<Q> {
 pub(super) struct Channel<Q> {
     pub(super) state: Mutex<State<Q>>,
     pub(super) room: Semaphore,
-    /// Wakes the reader: a message has come, the last sender has gone, or a younger inbox reads now.
+    /// Wakes the reader: a message has arrived, the last sender was dropped, or a newer inbox reads now.
     changed: Notify,
 }
 
 impl<Q: Queue> Channel<Q> {
-    /// Takes a place in the queue, waiting while there is none.
+    /// Takes a place in the queue, and waits while there is none.
     pub(super) async fn wait_for_room(&self) -> Result<SemaphorePermit<'_>, Closed> {
         match self.room.try_acquire() {
             Ok(permit) => Ok(permit),
@@ -83,7 +84,7 @@ impl<Q: Queue> Gauge for Channel<Q> {
     }
 }
 
-/// Counts one wait, and its time even when the sender gives up.
+/// Counts one wait, and its time also if the sender is cancelled.
 struct Waiting<'a, Q: Queue> {
     channel: &'a Channel<Q>,
     since: Instant,
@@ -104,7 +105,7 @@ impl<Q: Queue> Drop for Waiting<'_, Q> {
     }
 }
 
-/// The sending end; the last one to go tells the reader.
+/// The sending end. Dropping the last one wakes the reader.
 pub(super) struct Sender<Q: Queue>(Arc<Channel<Q>>);
 
 impl<Q: Queue> Sender<Q> {
@@ -133,7 +134,7 @@ impl<Q: Queue> Drop for Sender<Q> {
     }
 }
 
-/// The reading end. Cloning hands the reading over to the clone; the last one to go closes the channel.
+/// The reading end. A clone takes over from its original; dropping the last one closes the channel.
 pub(super) struct Reader<Q: Queue> {
     channel: Arc<Channel<Q>>,
     number: u64,
@@ -145,10 +146,10 @@ impl<Q: Queue> Reader<Q> {
     }
 
     pub(super) async fn next(&self) -> Option<Q::Item> {
-        // Without this, a reader whose mailbox is never empty would never yield, and so could never be aborted.
+        // Without this, a reader whose mailbox is never empty would never yield, and could never be aborted.
         consume_budget().await;
         loop {
-            // Made before the look at the queue: a change in between is not missed.
+            // Created before the queue is checked, so that a change in between is not missed.
             let changed = self.channel.changed.notified();
             {
                 let mut state = self.channel.state.lock();
@@ -208,7 +209,7 @@ impl<Q: Queue> Drop for Reader<Q> {
                 None
             }
         };
-        // Outside the lock: a message may do anything when it is dropped.
+        // Outside of the lock, since dropping a message may run any code.
         drop(left_over);
     }
 }

@@ -1,4 +1,4 @@
-//! What a supervisor is told about a child: how to make one, and what to do when it ends.
+//! What a supervisor knows of a child: how to create an instance, and what to do when it ends.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::scope::Scope;
 use super::shell::{BodyFactory, Shell};
 use super::supervisor::Supervisor;
 
-/// A child to be: its name, a factory for its instances, and its policies.
+/// The specification of a child: its name, a factory for its instances, and its policies.
 pub struct ChildSpec {
     name: String,
     kind: Kind,
@@ -31,14 +31,14 @@ enum Kind {
     Supervisor { policy: RestartPolicy, children: ChildrenFactory },
 }
 
-/// Makes the children of a nested supervisor, anew for each of its instances.
+/// Creates the children of a nested supervisor, once for each of its instances.
 type ChildrenFactory = Arc<dyn Fn() -> Vec<ChildSpec> + Send + Sync>;
 
 impl ChildSpec {
-    /// An actor whose body is the future that `factory` makes, anew for each instance. The body runs on the multi-thread runtime.
+    /// An actor. `factory` creates the body of each instance, a future that runs on the multi-thread runtime.
     ///
-    /// It returns `Ok(())` when it is drained or has finished for good, and an error to be started again. Everything that outlives an
-    /// instance (its inbox, its clients) is captured by the factory and cloned by each call.
+    /// The body returns `Ok(())` when it is drained or has finished for good, and an error to be restarted. The factory
+    /// captures everything that outlives an instance (its inbox, its clients), and clones it in each call.
     pub fn new<F, B>(name: impl Into<String>, factory: F) -> Self
     where
         F: Fn(Scope) -> B + Send + Sync + 'static,
@@ -47,8 +47,8 @@ impl ChildSpec {
         Self::of(name.into(), Kind::Body(Arc::new(move |scope| Box::pin(factory(scope)))))
     }
 
-    /// A supervisor of its own, whose children are restarted by `policy`. When one of them spends its budget, it ends
-    /// all others and escalates: the whole subtree is made anew, by [`RestartPolicy::SUBTREE`] unless
+    /// A nested supervisor, which restarts its children by `policy`. When one of them exhausts its budget, it ends all
+    /// others and escalates: the whole subtree is restarted, by [`RestartPolicy::SUBTREE`] unless
     /// [`restart`](Self::restart) says otherwise.
     pub fn supervisor<F>(name: impl Into<String>, policy: RestartPolicy, children: F) -> Self
     where
@@ -63,22 +63,22 @@ impl ChildSpec {
         Self { name, kind, restart: None, stall_after: None, gauge: None, gate: None }
     }
 
-    /// How this child is restarted, in place of its supervisor's policy.
+    /// Sets how this child is restarted, in place of its supervisor's policy.
     #[must_use]
     pub fn restart(mut self, policy: RestartPolicy) -> Self {
         self.restart = Some(policy);
         self
     }
 
-    /// Takes the child for frozen, and starts it anew, when a [`WorkGuard`](super::WorkGuard) of its body has not
-    /// beaten for so long. Without it nothing is taken for frozen. Nested supervisors hold no guards and don't stall.
+    /// Restarts the child when a [`WorkGuard`](super::WorkGuard) of its body has not beaten for so long. Without this
+    /// setting a child never counts as stalled. Nested supervisors hold no guards and don't stall.
     #[must_use]
     pub fn stall_after(mut self, silence: Duration) -> Self {
         self.stall_after = Some(silence);
         self
     }
 
-    /// The mailbox to show in the child's report.
+    /// Sets the mailbox to show in the child's report.
     #[must_use]
     pub fn gauge(mut self, gauge: Arc<dyn Gauge>) -> Self {
         self.gauge = Some(gauge);
@@ -104,7 +104,7 @@ impl ChildSpec {
         self.restart
     }
 
-    /// Starts an instance that tells `supervisor` its end under the number `instance`.
+    /// Starts an instance, which reports its end to `supervisor` under the number `instance`.
     pub(super) fn start(&self, name: Name, instance: u64, supervisor: Addr<Supervisor>) -> Controls {
         #[expect(clippy::disallowed_methods, reason = "the control lane: one message in an instance's life")]
         let notice = ExitNotice::new(name.clone(), move |exit| {

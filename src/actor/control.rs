@@ -1,8 +1,8 @@
 //! The control lane: the few messages between supervisors, shells and handles.
 //!
-//! They travel by actix mailbox, which has no bound; it needs none here. A child sends one [`ChildExited`] in its life,
-//! a supervisor one [`Drain`] (and one more if the deadline is moved up) and one [`Abort`], and whoever asks for a
-//! [`Report`] waits for it.
+//! They are sent through actix mailboxes, which have no bound and need none here. An instance sends one [`ChildExited`], a
+//! supervisor sends each one [`Drain`] (and one more if the deadline is moved up) and one [`Abort`], and the sender of a
+//! [`Report`] waits for the answer.
 
 use actix::dev::ToEnvelope;
 use actix::{Actor, Addr, Handler, Message, Recipient};
@@ -12,7 +12,7 @@ use super::exit::ExitReason;
 use super::report::{ActorReport, DrainReport};
 use super::{ChildSpec, Name};
 
-/// End by the deadline; no reply but the exit.
+/// End by the deadline. The only answer is [`ChildExited`].
 #[derive(Clone, Copy)]
 pub(super) struct Drain {
     pub(super) deadline: Instant,
@@ -22,21 +22,21 @@ impl Message for Drain {
     type Result = ();
 }
 
-/// End now, telling nobody.
+/// End now, without an answer.
 pub(super) struct Abort;
 
 impl Message for Abort {
     type Result = ();
 }
 
-/// Say how you and those below you are.
+/// Report on the actor and everything below it.
 pub(super) struct Report;
 
 impl Message for Report {
     type Result = ActorReport;
 }
 
-/// Take one more child.
+/// Start one more child.
 pub(super) struct StartChild(pub(super) ChildSpec);
 
 impl Message for StartChild {
@@ -70,15 +70,15 @@ pub enum StartError {
         child: Name,
     },
     /// A child of this name has not ended yet.
-    #[error("failed to start {child}: it is there already")]
+    #[error("failed to start {child}: a child of this name is running")]
     NameTaken {
-        /// The name that was asked for.
+        /// The requested name.
         child: Name,
     },
 }
 
-/// A running child's control lane, be it a shell or a supervisor. Dropping it aborts the child: whatever happens to a
-/// supervisor, it leaves nobody behind.
+/// The control lane of a running child, either a shell or a supervisor. Dropping it aborts the child, so that a supervisor
+/// that ends for any reason leaves no child running.
 pub(super) struct Controls {
     drain: Recipient<Drain>,
     abort: Recipient<Abort>,
@@ -117,31 +117,31 @@ impl Drop for Controls {
     }
 }
 
-/// Tells whoever waits for it that an actor has ended: once, and even when its control lane breaks.
+/// Reports once that an actor has ended, also if its control lane breaks.
 pub(super) struct ExitNotice {
     name: Name,
-    tell: Option<Box<dyn FnOnce(Exit) + Send>>,
+    report: Option<Box<dyn FnOnce(Exit) + Send>>,
 }
 
 impl ExitNotice {
-    pub(super) fn new(name: Name, tell: impl FnOnce(Exit) + Send + 'static) -> Self {
-        Self { name, tell: Some(Box::new(tell)) }
+    pub(super) fn new(name: Name, report: impl FnOnce(Exit) + Send + 'static) -> Self {
+        Self { name, report: Some(Box::new(report)) }
     }
 
     pub(super) fn send(mut self, exit: Exit) {
-        if let Some(tell) = self.tell.take() {
-            tell(exit);
+        if let Some(report) = self.report.take() {
+            report(exit);
         }
     }
 }
 
 impl Drop for ExitNotice {
     fn drop(&mut self) {
-        if let Some(tell) = self.tell.take() {
+        if let Some(report) = self.report.take() {
             let reason = ExitReason::Panicked { message: "its control lane broke".to_owned() };
             let mut drained = DrainReport::default();
             drained.note(self.name.clone(), &reason);
-            tell(Exit { reason, drained });
+            report(Exit { reason, drained });
         }
     }
 }

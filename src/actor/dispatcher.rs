@@ -1,11 +1,14 @@
 //! The keyed dispatcher: one run at a time for one key, many keys at once.
 //!
-//! State it owns: a [`Schedule`] and the reconcilers of the keys that are not running. Who sends to it: whoever holds
-//! its [`KeyMailbox`](super::KeyMailbox). What it sends: nothing; each run is a future that owns its reconciler and gives it back. Runs
-//! are polled by the dispatcher itself: a task for each would cost more than most runs do. Full
-//! mailbox: the dispatcher stops taking keys while `waiting` keys are ready, the mailbox fills, senders wait. Restart:
-//! keys that were taken and not dealt with go back to the inbox, so a new instance finds them; reconcilers are made
-//! anew. Drain: no more keys are taken, runs under way finish, ready keys stay undone.
+//! State it owns: a [`Schedule`] and the reconcilers of the keys that are not running. Holders of its
+//! [`KeyMailbox`](super::KeyMailbox) send to it. It sends nothing: each run is a future that owns its reconciler and returns
+//! it. The dispatcher polls the runs itself, because a task for each would cost more than most runs do. Full mailbox: the
+//! dispatcher takes no keys while `waiting` keys are ready, the mailbox fills, senders wait. Restart: unfinished keys go back
+//! to the inbox, where the new instance finds them; reconcilers are created anew. Drain: no more keys are taken, runs under
+//! way finish, ready keys stay in the inbox.
+//!
+//! The latest [`Snapshot`] is behind a lock that is held for one assignment: a dispatcher publishes it in every turn, and
+//! hardly anything reads it.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -25,48 +28,47 @@ use super::exit::panic_message;
 use super::schedule::{Next, Schedule, Start, Verdict};
 use super::{Backoff, BoxError, Key, KeyInbox, Requested, Scope};
 
-/// How a run ended, and so what happens to its key. Whatever it says, a request that came during the run makes the key
-/// run again at once.
+/// How a run ended, and so what happens to its key. In any case a request during the run makes the key run again at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// All is as it should be; nothing until the next request.
+    /// The key is reconciled; nothing until the next request.
     Done,
-    /// It failed; again after the back-off.
+    /// It failed; retry after the back-off.
     Retry,
-    /// Again after this delay: somebody named it, or it is when something falls due. A request doesn't wait for it.
+    /// Run again after this delay, which a server named or after which something is due. A request doesn't wait for it.
     RetryAfter(Duration),
-    /// Something is missing whose arrival will be a request; nothing until then.
+    /// Something is missing, and its arrival will be a request; nothing until then.
     Wait,
 }
 
-/// Does the work for one key. It lives on between runs, so it may remember; it may be dropped and made anew between any
-/// two, so it must not rely on it.
+/// Does the work for one key. It is kept between runs and may remember things, but it may be dropped and created anew
+/// between any two runs, so it must not rely on them.
 pub trait Reconciler: Send + 'static {
-    /// One run. Its deadline is its own business; a run that lasts longer than the child's
-    /// [`stall_after`](super::ChildSpec::stall_after) counts as frozen.
+    /// One run. It has to keep deadlines itself: a run that lasts longer than the child's
+    /// [`stall_after`](super::ChildSpec::stall_after) counts as stalled.
     fn reconcile(&mut self) -> impl Future<Output = Outcome> + Send;
 }
 
-/// Makes reconcilers, when a key runs that has none.
+/// Creates reconcilers for keys that have none when they run.
 pub trait ReconcilerFactory<K>: Send + Sync + 'static {
-    /// What it makes.
+    /// The type of the reconcilers.
     type Reconciler: Reconciler;
 
-    /// Makes the reconciler for one key. A panic in here counts as one of the run.
+    /// Creates the reconciler for one key. A panic counts as a panic of the run.
     fn create(&self, key: &K) -> Self::Reconciler;
 }
 
-/// What happens in the queue, for metrics. All calls come from the dispatcher's own task, so they must be quick.
+/// Observes the queue, for metrics. The dispatcher's own task makes all calls, so they must be quick.
 pub trait Observe<K>: Send + Sync + 'static {
-    /// A request got a place in the queue, or was noted on a running key.
+    /// A request got a place in the queue, or marked a running key.
     fn added(&self, _key: &K) {}
-    /// A run began, so long after its key became ready.
+    /// A run began; `waited` is the time since its key became ready.
     fn started(&self, _key: &K, _waited: Duration) {}
     /// A run ended.
     fn finished(&self, _key: &K, _took: Duration, _outcome: &Outcome) {}
-    /// A key was put aside, to run again after this delay.
+    /// A key will run again after this delay.
     fn retried(&self, _key: &K, _delay: Duration) {}
-    /// A run panicked, and its reconciler is gone.
+    /// A run panicked, and its reconciler was dropped.
     fn panicked(&self, _key: &K, _message: &str) {}
     /// An idle key's reconciler was dropped.
     fn passivated(&self, _key: &K) {}
@@ -78,9 +80,9 @@ impl<K> Observe<K> for () {}
 /// A dispatcher's limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Runs at once, at least 1.
+    /// How many keys run at once, at least 1.
     pub permits: usize,
-    /// Ready keys above which none is taken from the mailbox, at least 1. Keys whose retry falls due come on top.
+    /// No key is taken from the mailbox while so many are ready, at least 1. Keys whose retry is due come on top.
     pub waiting: usize,
     /// How long a reconciler is kept after its last run.
     pub idle: Duration,
@@ -91,19 +93,19 @@ pub struct Limits {
 /// A dispatcher's queue at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Keys that are ready and wait for a permit. Those in the mailbox come on top.
+    /// Keys that are ready and wait for a permit. Those in the mailbox are not counted.
     pub waiting: usize,
     /// Keys that run.
     pub running: usize,
     /// Keys that wait for their delay.
     pub retrying: usize,
-    /// How long the longest waiting of the ready keys has waited.
+    /// How long the key at the head of the queue has been ready.
     #[serde(with = "humantime_serde", skip_serializing_if = "Option::is_none", default)]
     pub oldest: Option<Duration>,
 }
 
-/// A dispatcher over all its instances. Clones are the same dispatcher: one is captured by the child's factory, and
-/// others ask for a [`snapshot`](Self::snapshot).
+/// A dispatcher, over all its instances. Clones are the same dispatcher: the child's factory captures one, and others are
+/// asked for a [`snapshot`](Self::snapshot).
 pub struct Dispatcher<F, O> {
     factory: Arc<F>,
     observer: Arc<O>,
@@ -118,7 +120,7 @@ struct Board {
 }
 
 impl<F, O> Dispatcher<F, O> {
-    /// A dispatcher that does not run yet.
+    /// A dispatcher that is not running yet.
     pub fn new(factory: Arc<F>, observer: Arc<O>, limits: Limits) -> Self {
         Self { factory, observer, limits, board: Arc::default() }
     }
@@ -129,7 +131,7 @@ impl<F, O> Dispatcher<F, O> {
         Snapshot { oldest: board.oldest_since.map(|since| since.elapsed()), ..board.counts }
     }
 
-    /// The body of an instance: reconciles the keys that come in until it is drained, or until every sender is gone and
+    /// The body of an instance: reconciles the keys that arrive until it is drained, or until every sender was dropped and
     /// nothing is left to do.
     pub async fn run<K>(self, scope: Scope, inbox: KeyInbox<K>) -> Result<(), BoxError>
     where
@@ -153,7 +155,7 @@ impl<F, O> Clone for Dispatcher<F, O> {
     }
 }
 
-/// Runs a [`Dispatcher`] of which no snapshot is wanted.
+/// Runs a [`Dispatcher`] whose snapshot is not needed.
 pub async fn dispatch<K, F, O>(
     scope: Scope,
     inbox: KeyInbox<K>,
@@ -169,14 +171,14 @@ where
     Dispatcher::new(factory, observer, limits).run(scope, inbox).await
 }
 
-/// What a run gives back.
+/// What a run returns.
 struct Ran<R> {
     reconciler: R,
     outcome: Outcome,
     took: Duration,
 }
 
-/// A run's key, and what it gives back or the payload of its panic.
+/// A run's key, and what it returns or the payload of its panic.
 type Ended<K, R> = (K, Result<Ran<R>, Box<dyn Any + Send>>);
 
 struct Instance<K: Key, F: ReconcilerFactory<K>, O> {
@@ -205,12 +207,12 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
         }
     }
 
-    /// Each turn deals with all that has happened before it waits again: a wake-up is never for less than a run.
+    /// Each turn handles everything that has happened before it waits again, so that wake-ups are as rare as runs.
     async fn run(mut self) {
         let scope = self.scope.clone();
         let draining = scope.draining();
         tokio::pin!(draining);
-        // Set anew only when an earlier alarm is due: waking once too often is cheaper than moving the timer each turn.
+        // Reset only when an earlier alarm is due: waking once too often is cheaper than moving the timer each turn.
         let alarm = sleep_until(Instant::now());
         tokio::pin!(alarm);
         let mut alarm_set = false;
@@ -277,7 +279,7 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
                     let outcome = reconciler.reconcile().await;
                     Ran { reconciler, outcome, took: started.elapsed() }
                 };
-                // What a panic leaves behind is dropped with the run.
+                // A reconciler that panicked is dropped with its run.
                 let ran = AssertUnwindSafe(run).catch_unwind().await;
                 (key, ran)
             }));
@@ -319,7 +321,7 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
     }
 }
 
-/// However the instance ends, what it has taken and not dealt with goes back to the inbox, and the board is cleared.
+/// However the instance ends, its unfinished keys go back to the inbox, and the snapshot is cleared.
 impl<K: Key, F: ReconcilerFactory<K>, O> Drop for Instance<K, F, O> {
     fn drop(&mut self) {
         self.inbox.put_back(self.schedule.take_unfinished());

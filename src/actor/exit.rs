@@ -1,4 +1,4 @@
-//! Why an actor ended. A closed set, so that whoever restarts, reports or counts exits cannot forget one.
+//! Why an actor ended. A closed set, so that code which restarts, reports or counts exits handles all of them.
 
 use std::any::Any;
 use std::fmt;
@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use super::Name;
 
-/// What a body may fail with. Its text goes into [`ExitReason::Failed`], its sources included.
+/// The error of a body. Its text goes into [`ExitReason::Failed`], with those of its sources.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why an actor ended, and by whose doing.
+/// Why an actor ended, and which part caused it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ExitReason {
-    /// The body, by returning `Ok(())` although nobody asked it to: its work is done for good. Not restarted.
+    /// The body, by returning `Ok(())` without a request to drain: its work is done for good. Not restarted.
     Finished,
     /// The supervisor, by asking for a drain; the body returned `Ok(())` before the deadline. Not restarted.
     Drained,
@@ -49,7 +49,7 @@ pub enum ExitReason {
 }
 
 impl ExitReason {
-    /// Whether nothing was lost: the actor returned by itself, or when it was asked to.
+    /// Whether nothing was lost: the actor returned by itself, or when it was asked to drain.
     pub fn is_clean(&self) -> bool {
         matches!(self, Self::Finished | Self::Drained)
     }
@@ -99,14 +99,14 @@ impl fmt::Display for ExitReason {
     }
 }
 
-/// The code of a process whose root supervisor ended so: 0 when nothing was lost, else 1.
+/// The exit code of a process whose root supervisor ended for this reason: 0 if nothing was lost, otherwise 1.
 impl From<&ExitReason> for ExitCode {
     fn from(reason: &ExitReason) -> Self {
         if reason.is_clean() { Self::SUCCESS } else { Self::FAILURE }
     }
 }
 
-/// The text of a panic: `panic!` carries a `&str` or a `String`, `panic_any` whatever it likes.
+/// The text of a panic: `panic!` has a `&str` or a `String`, `panic_any` any type.
 pub(super) fn panic_message(payload: &(dyn Any + Send)) -> String {
     if let Some(text) = payload.downcast_ref::<&'static str>() {
         (*text).to_owned()
@@ -126,7 +126,7 @@ mod tests {
     struct List(#[source] std::io::Error);
 
     #[test]
-    fn a_failure_tells_its_sources() {
+    fn a_failure_names_its_sources() {
         let error: BoxError = Box::new(List(std::io::Error::other("connection refused")));
         let expected = "failed to list objects: connection refused".to_owned();
         assert_eq!(ExitReason::failed(&error), ExitReason::Failed { error: expected });

@@ -1,9 +1,9 @@
-//! Gates: a child that runs only while somebody outside of the tree wants it to.
+//! Gates: a gated child runs only while its gate's keeper wants it to.
 //!
-//! The keeper says what is wanted, the supervisor makes it so and says where the child stands. Both are latest values:
-//! a keeper that opens and closes faster than the supervisor looks has asked for nothing. What a keeper may rely on:
-//! once it has asked for a drain or an abort and reads anything but [`Standing::Running`], nothing of the child runs,
-//! and nothing will before the gate is opened again.
+//! The keeper sets what is wanted, the supervisor starts or ends the child and sets its standing. Both are latest values: if
+//! a keeper opens and closes the gate before the supervisor reads it, nothing happens. A keeper can rely on this: once it
+//! has asked for a drain or an abort and reads anything but [`Standing::Running`], nothing of the child runs, and nothing
+//! will before the gate is opened again.
 
 use std::mem;
 use std::sync::Arc;
@@ -21,71 +21,71 @@ use super::supervisor::Supervisor;
 enum Wanted {
     /// It runs.
     Run,
-    /// It finishes what is in hand, until then at the latest, and rests.
+    /// It finishes what is in hand by this deadline, and waits for its gate.
     Drain(Instant),
-    /// It ends now, and rests.
+    /// It ends now, and waits for its gate.
     Abort,
 }
 
-/// Where a gated child stands.
+/// The state of a gated child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// The gate is closed, and nothing of it runs.
     Waiting,
     /// It runs, is being restarted, or has not ended yet.
     Running,
-    /// It has ended for good: by itself, or because its supervisor ends.
+    /// It has ended for good: by itself, or because its supervisor has.
     Ended,
 }
 
-/// A closed gate, and who opens it.
+/// Creates a closed gate and its keeper.
 pub fn gate() -> (GateKeeper, Gate) {
     let (wanted, wants) = watch::channel(Wanted::Abort);
     let (stands, standing) = watch::channel(Standing::Waiting);
     (GateKeeper { wanted, standing }, Gate { wanted: wants, standing: Arc::new(stands) })
 }
 
-/// The end of a gate that says what is wanted.
+/// The end of a gate that sets what is wanted.
 pub struct GateKeeper {
     wanted: watch::Sender<Wanted>,
     standing: watch::Receiver<Standing>,
 }
 
 impl GateKeeper {
-    /// The child is to run.
+    /// Lets the child run.
     pub fn open(&self) {
         self.wanted.send_replace(Wanted::Run);
     }
 
-    /// The child is to finish what is in hand; what still works at the deadline is aborted.
+    /// Asks the child to finish what is in hand. At the deadline it is aborted.
     pub fn drain(&self, deadline: Instant) {
         self.wanted.send_replace(Wanted::Drain(deadline));
     }
 
-    /// The child is to end now.
+    /// Ends the child now.
     pub fn abort(&self) {
         self.wanted.send_replace(Wanted::Abort);
     }
 
-    /// Where the child stands.
+    /// The child's standing.
     pub fn standing(&self) -> Standing {
-        // A supervisor that is gone runs nothing.
+        // A supervisor that was dropped runs nothing.
         if self.standing.has_changed().is_err() { Standing::Ended } else { *self.standing.borrow() }
     }
 
-    /// Waits until the child stands so.
+    /// Waits until the child's standing meets the condition.
     pub async fn stands(&self, mut condition: impl FnMut(Standing) -> bool) -> Standing {
         let mut standing = self.standing.clone();
         standing.wait_for(|standing| condition(*standing)).await.map_or(Standing::Ended, |standing| *standing)
     }
 
-    /// Waits, after a drain or an abort was asked for, until nothing of the child runs.
+    /// Waits until nothing of the child runs, after a drain or an abort.
     pub async fn closed(&self) -> Standing {
         self.stands(|standing| standing != Standing::Running).await
     }
 }
 
-/// The end of a gate that a supervisor looks at, see [`ChildSpec::gated`](super::ChildSpec::gated).
+/// The supervisor's end of a gate, see [`ChildSpec::gated`](super::ChildSpec::gated).
 #[derive(Clone)]
 pub struct Gate {
     wanted: watch::Receiver<Wanted>,
@@ -97,7 +97,7 @@ impl Gate {
         *self.wanted.borrow()
     }
 
-    /// Whether the child is not to run.
+    /// Whether the child should not run.
     pub(super) fn is_closed(&self) -> bool {
         self.wanted() != Wanted::Run
     }
@@ -106,8 +106,8 @@ impl Gate {
         self.standing.send_if_modified(|current| mem::replace(current, standing) != standing);
     }
 
-    /// Says that it runs, and then looks whether it still should: of a keeper that closes meanwhile and this, one
-    /// notices the other.
+    /// Sets that the child runs, and then checks that it still should. So if the keeper closes the gate at the same time,
+    /// either this notices it or the keeper sees the child as running.
     fn enter(&self) -> bool {
         self.note(Standing::Running);
         let enters = !self.is_closed();
@@ -124,8 +124,8 @@ impl Gate {
 }
 
 impl Supervisor {
-    /// Looks at a gate now, and again whenever something else is wanted.
-    pub(super) fn attend_gate(&mut self, index: usize, gate: Gate, context: &mut Context<Self>) {
+    /// Follows a gate: acts on what is wanted now, and again whenever that changes.
+    pub(super) fn follow_gate(&mut self, index: usize, gate: Gate, context: &mut Context<Self>) {
         self.gate_moved(index, context);
         let moved = async move {
             let mut gate = gate;
@@ -133,12 +133,12 @@ impl Supervisor {
         };
         context.spawn(moved.into_actor(self).map(move |gate, supervisor, context| {
             if let Some(gate) = gate {
-                supervisor.attend_gate(index, gate, context);
+                supervisor.follow_gate(index, gate, context);
             }
         }));
     }
 
-    /// Makes of a gated child what is wanted.
+    /// Starts or ends a gated child as its gate wants.
     pub(super) fn gate_moved(&mut self, index: usize, context: &mut Context<Self>) {
         let is_ending = self.is_ending();
         let Some(slot) = self.slots.get_mut(index) else { return };
@@ -171,7 +171,7 @@ impl Supervisor {
         }
     }
 
-    /// A gated child has ended because its gate was closed: it rests until the gate opens.
+    /// A gated child has ended because its gate was closed. It waits until the gate opens.
     pub(super) fn gate_closed(&mut self, index: usize, context: &mut Context<Self>) {
         if let Some(slot) = self.slots.get_mut(index) {
             slot.is_closing = false;

@@ -1,4 +1,4 @@
-//! The way into a tree from any task: start it, look at it, drain it, wait for its end.
+//! The handle of a tree, for any task: starts it, reports on it, drains it, waits for its end.
 
 use std::time::Duration;
 
@@ -24,12 +24,13 @@ pub struct SupervisorHandle {
 
 impl Supervisor {
     /// Starts a tree on the control lane: call it in the future given to [`run`](super::run) (or in any task of a
-    /// `LocalSet`). The handle works from everywhere. `children` are started in order, and restarted by `policy` where they bring none of their own.
+    /// `LocalSet`). The handle works in any task. `children` are started in order, and restarted by `policy` unless they have
+    /// one of their own.
     pub fn start(name: &str, children: Vec<ChildSpec>, policy: RestartPolicy) -> SupervisorHandle {
-        let (tell, exit) = watch::channel(None);
+        let (report, exit) = watch::channel(None);
         let path = Name::root(name);
         let notice = ExitNotice::new(path.clone(), move |exit| {
-            tell.send_replace(Some(exit));
+            report.send_replace(Some(exit));
         });
         let supervisor = Self::new(name.to_owned(), path.clone(), Box::new(move || children), policy, notice);
         SupervisorHandle { name: path, address: Actor::start(supervisor), exit }
@@ -38,15 +39,15 @@ impl Supervisor {
 
 #[expect(clippy::disallowed_methods, reason = "the control lane; every caller waits for the answer")]
 impl SupervisorHandle {
-    /// Ends the tree: children are asked to drain in reverse order of their start, each when the one before it has ended,
-    /// and whoever still works after `within` is aborted and named. Asking again moves the deadline up, never back;
-    /// `Duration::ZERO` aborts. A tree that has ended already answers with how that went.
+    /// Ends the tree: drains its children in reverse order of their start, each after the one before it has ended, and
+    /// aborts and names those that are not done after `within`. Another call can only move the deadline up;
+    /// `Duration::ZERO` aborts. A tree that has already ended answers with the report of its end.
     pub async fn drain(&self, within: Duration) -> DrainReport {
         self.address.do_send(Drain { deadline: after(Instant::now(), within) });
         self.exit().await.drained
     }
 
-    /// The tree as it is now. Answered at once, however busy the actors are.
+    /// The tree as it is now. The answer comes at once, however busy the actors are.
     pub async fn report(&self) -> ActorReport {
         if let Ok(report) = self.address.send(Report).await {
             return report;
@@ -61,13 +62,13 @@ impl SupervisorHandle {
         }
     }
 
-    /// Waits for the end of the tree and tells its reason. `ExitCode::from` makes the process's code of it.
+    /// Waits for the end of the tree and returns its reason, from which `ExitCode::from` makes the process's exit code.
     pub async fn exited(&self) -> ExitReason {
         self.exit().await.reason
     }
 
-    /// Starts one more child. It may have the name of one that has ended, and then counts as its continuation; an ended
-    /// child keeps its line in the report until then, so names that come and go should come back.
+    /// Starts one more child. It may have the name of a child that has ended, and then takes its place in the report. Ended
+    /// children stay in the report, so names should be reused.
     pub async fn start_child(&self, spec: ChildSpec) -> Result<(), StartError> {
         let child = self.name.child(spec.name());
         self.address.send(StartChild(spec)).await.unwrap_or(Err(StartError::Ending { child }))
@@ -75,8 +76,8 @@ impl SupervisorHandle {
 
     async fn exit(&self) -> Exit {
         let mut exit = self.exit.clone();
-        let told = exit.wait_for(Option::is_some).await.ok().and_then(|exit| exit.clone());
-        told.unwrap_or_else(|| Exit {
+        let ended = exit.wait_for(Option::is_some).await.ok().and_then(|exit| exit.clone());
+        ended.unwrap_or_else(|| Exit {
             reason: ExitReason::Panicked { message: "its control lane broke".to_owned() },
             drained: DrainReport::default(),
         })

@@ -9,7 +9,7 @@ use tokio::task::consume_budget;
 use super::channel::{self, Closed, Queue, Reader, Sender, State};
 use super::report::Gauge;
 
-/// Makes a mailbox that never holds more than `capacity` different keys (at least 1).
+/// Creates a mailbox that never holds more than `capacity` different keys (at least 1).
 pub fn key_mailbox<K: Key>(capacity: usize) -> (KeyMailbox<K>, KeyInbox<K>) {
     let (sender, reader) = channel::channel(capacity);
     (KeyMailbox(sender), KeyInbox(reader))
@@ -20,12 +20,12 @@ pub trait Key: Clone + Eq + Hash + Send + Sync + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Key for K {}
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requested {
-    /// The key waits now.
+    /// The key has been queued.
     Queued,
-    /// The key waited already: one run will answer both requests.
+    /// The key was queued already: one run serves both requests.
     Merged,
 }
 
@@ -69,10 +69,10 @@ pub struct KeyMailbox<K: Key>(Sender<Keys<K>>);
 pub struct KeyInbox<K: Key>(Reader<Keys<K>>);
 
 impl<K: Key> KeyMailbox<K> {
-    /// Requests a key: merges at once with the same key already waiting, even in a full mailbox, and otherwise waits
-    /// for room.
+    /// Requests a key. If it is queued already, the request merges at once, even in a full mailbox; otherwise it waits for
+    /// room.
     ///
-    /// Dropping the future before it is done requests nothing.
+    /// Dropping the future before it completes requests nothing.
     pub async fn request(&self, key: K) -> Result<Requested, Closed> {
         consume_budget().await;
         let channel = self.0.channel();
@@ -81,7 +81,7 @@ impl<K: Key> KeyMailbox<K> {
         }
         let room = channel.wait_for_room().await?;
         let mut state = channel.state.lock();
-        // Another sender may have requested the key while this one waited; the place goes back then.
+        // Another sender may have requested the key while this one waited. Then the permit is returned.
         if merge(&mut state, &key)? {
             return Ok(Requested::Merged);
         }
@@ -93,7 +93,7 @@ impl<K: Key> KeyMailbox<K> {
         Ok(Requested::Queued)
     }
 
-    /// A look at the mailbox's numbers that keeps no end of it open.
+    /// Reads the mailbox's counters without keeping an end of it open.
     pub fn gauge(&self) -> Arc<dyn Gauge> {
         Arc::clone(self.0.channel()) as Arc<dyn Gauge>
     }
@@ -111,21 +111,21 @@ fn merge<K: Key>(state: &mut State<Keys<K>>, key: &K) -> Result<bool, Closed> {
 }
 
 impl<K: Key> KeyInbox<K> {
-    /// The next key, in the order of the first request. `None` when every mailbox is gone and the queue is empty, or
-    /// when a younger inbox has taken over.
+    /// The next key, in the order of first requests. `None` when every sender was dropped and the queue is empty, or when a
+    /// newer inbox has taken over.
     ///
-    /// Cancel safe: a future that is dropped before it is done takes no key.
+    /// Cancel safe: a future that is dropped before it completes takes no key.
     pub async fn next(&mut self) -> Option<K> {
         self.0.next().await
     }
 
-    /// The next key if one waits.
+    /// The next key, if there is one.
     pub fn try_next(&mut self) -> Option<K> {
         self.0.try_next()
     }
 
-    /// Gives back keys that were taken and not dealt with, for the next instance to find. They may exceed the capacity;
-    /// no sender gets in until they no longer do. They count as neither accepted nor merged.
+    /// Puts back keys that were taken and are not finished, for the next instance. They may exceed the capacity; then
+    /// senders wait until they no longer do. They count as neither accepted nor merged.
     pub fn put_back(&self, keys: impl IntoIterator<Item = K>) {
         let channel = self.0.channel();
         let mut state = channel.state.lock();
@@ -146,7 +146,7 @@ impl<K: Key> KeyInbox<K> {
         channel.wake_reader();
     }
 
-    /// A look at the mailbox's numbers that keeps no end of it open.
+    /// Reads the mailbox's counters without keeping an end of it open.
     pub fn gauge(&self) -> Arc<dyn Gauge> {
         Arc::clone(self.0.channel()) as Arc<dyn Gauge>
     }
@@ -220,12 +220,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keys_put_back_are_read_first_come_first_and_keep_senders_out() {
+    async fn keys_put_back_are_read_in_order_and_keep_senders_out() {
         let (mailbox, mut inbox) = key_mailbox::<u8>(2);
         mailbox.request(1).await.unwrap();
         mailbox.request(2).await.unwrap();
         inbox.put_back([1, 7, 8]);
-        assert_eq!(mailbox.gauge().read().depth, 4, "1 waits already, 7 and 8 exceed the capacity");
+        assert_eq!(mailbox.gauge().read().depth, 4, "1 is queued already, 7 and 8 exceed the capacity");
         let mut sender = Box::pin(mailbox.request(9));
         for expected in [1, 2] {
             assert_eq!(inbox.try_next(), Some(expected));

@@ -20,7 +20,7 @@ impl<M: Send + 'static> Queue for VecDeque<M> {
     }
 }
 
-/// Makes a mailbox that never holds more than `capacity` messages (at least 1).
+/// Creates a mailbox that never holds more than `capacity` messages (at least 1).
 pub fn mailbox<M: Send + 'static>(capacity: usize) -> (Mailbox<M>, Inbox<M>) {
     let (sender, reader) = channel::channel(capacity);
     (Mailbox(sender), Inbox(reader))
@@ -29,29 +29,29 @@ pub fn mailbox<M: Send + 'static>(capacity: usize) -> (Mailbox<M>, Inbox<M>) {
 /// The end to send to. Its clones share one queue and one bound.
 pub struct Mailbox<M: Send + 'static>(Sender<VecDeque<M>>);
 
-/// The end to read from. It outlives the actor that reads, so that senders keep working over a restart.
+/// The end to read from. It outlives the actor that reads, so that senders don't notice a restart.
 ///
-/// **A clone takes the reading over**: every older inbox gets `None` from then on, so that an instance that was aborted
-/// but is not gone yet takes no message from its successor. A child's factory therefore keeps one inbox as a template
-/// and gives each instance a clone. The mailbox is closed when the last inbox is dropped.
+/// **A clone takes over**: every older inbox returns `None` from then on, so that an instance that was aborted but has not
+/// ended yet takes no message from its successor. So a child's factory keeps one inbox as a template and gives each instance
+/// a clone. The mailbox is closed when the last inbox is dropped.
 pub struct Inbox<M: Send + 'static>(Reader<VecDeque<M>>);
 
-/// What became of an offered message.
+/// The result of an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Offered {
-    /// It waits for the actor.
+    /// The message is queued.
     Accepted,
-    /// There was no room; it was dropped and counted.
+    /// There was no room; the message was dropped and counted.
     Dropped,
-    /// Nobody reads the mailbox any more.
+    /// The mailbox is closed.
     Closed,
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// Sends a message, waiting for room in the order of asking. Only time truly spent waiting is counted.
+    /// Sends a message. If there is no room, it waits in order with other senders, and only that time is counted.
     ///
-    /// Dropping the future before it is done sends nothing.
+    /// Dropping the future before it completes sends nothing.
     pub async fn send(&self, message: M) -> Result<(), Closed> {
         consume_budget().await;
         let room = self.0.channel().wait_for_room().await?;
@@ -67,7 +67,7 @@ impl<M: Send + 'static> Mailbox<M> {
         Ok(())
     }
 
-    /// Sends a message if there is room, and otherwise drops and counts it: for hints that the next pass makes good.
+    /// Sends a message if there is room; otherwise drops and counts it. For hints that the next periodic pass repairs.
     pub fn offer(&self, message: M) -> Offered {
         let channel = self.0.channel();
         let room = channel.room.try_acquire();
@@ -87,22 +87,22 @@ impl<M: Send + 'static> Mailbox<M> {
         Offered::Accepted
     }
 
-    /// A look at the mailbox's numbers that keeps no end of it open.
+    /// Reads the mailbox's counters without keeping an end of it open.
     pub fn gauge(&self) -> Arc<dyn Gauge> {
         Arc::clone(self.0.channel()) as Arc<dyn Gauge>
     }
 }
 
 impl<M: Send + 'static> Inbox<M> {
-    /// The next message, in the order of sending. `None` when every mailbox is gone and the queue is empty, or when a
-    /// younger inbox has taken over.
+    /// The next message, in the order of sending. `None` when every sender was dropped and the queue is empty, or when a newer
+    /// inbox has taken over.
     ///
-    /// Cancel safe: a future that is dropped before it is done takes no message.
+    /// Cancel safe: a future that is dropped before it completes takes no message.
     pub async fn next(&mut self) -> Option<M> {
         self.0.next().await
     }
 
-    /// A look at the mailbox's numbers that keeps no end of it open.
+    /// Reads the mailbox's counters without keeping an end of it open.
     pub fn gauge(&self) -> Arc<dyn Gauge> {
         Arc::clone(self.0.channel()) as Arc<dyn Gauge>
     }
@@ -167,15 +167,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_sender_that_gives_up_sends_nothing_and_frees_its_turn() {
+    async fn a_cancelled_sender_sends_nothing_and_frees_its_turn() {
         let (mailbox, mut inbox) = mailbox::<u8>(1);
         mailbox.send(1).await.unwrap();
         {
-            let mut given_up = std::pin::pin!(mailbox.send(2));
-            assert_eq!(given_up.as_mut().now_or_never(), None);
+            let mut cancelled = std::pin::pin!(mailbox.send(2));
+            assert_eq!(cancelled.as_mut().now_or_never(), None);
             advance(Duration::from_secs(2)).await;
         }
-        assert_eq!(mailbox.gauge().read().waited, Duration::from_secs(2), "time of a sender that gave up");
+        assert_eq!(mailbox.gauge().read().waited, Duration::from_secs(2), "time of a cancelled sender");
         assert_eq!(inbox.next().await, Some(1));
         mailbox.send(3).await.unwrap();
         assert_eq!(inbox.next().await, Some(3));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_waiting_reader_learns_that_it_was_taken_over() {
+    async fn a_waiting_reader_learns_that_a_newer_one_took_over() {
         let (_mailbox, mut old) = mailbox::<u8>(4);
         let template = old.clone();
         let mut old_again = template.clone();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_sent_before_the_last_sender_went_is_still_read() {
+    async fn messages_of_a_dropped_sender_are_still_read() {
         let (mailbox, mut inbox) = mailbox::<u8>(4);
         mailbox.send(1).await.unwrap();
         drop(mailbox);

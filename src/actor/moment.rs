@@ -1,10 +1,10 @@
-//! Moments in time that can't overflow: "never" is said with `Duration::MAX`.
+//! Adds a delay to a moment without overflow, also `Duration::MAX`, which means never.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// As far as a timer need reach: no process lives for a hundred years, and no platform's clock ends before.
+/// The longest delay: no process runs for a hundred years, and no platform's clock ends earlier.
 const FAR: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// The moment `delay` after `now`.

@@ -1,4 +1,4 @@
-//! What an actor is called: its place in the tree, as a path.
+//! The name of an actor: its place in the tree, as a path.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the tree tells about itself: plain data for `/status`, metrics and the end of a drain.
+//! Reports on the tree: plain data for `/status`, metrics and the end of a drain.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use super::{ExitReason, Name};
 /// One actor and everything below it, as `/status` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActorReport {
-    /// Its own name; the tree around it gives the rest of the path.
+    /// The last part of its name; its parents in the report give the rest of the path.
     pub name: String,
-    /// What it is doing: what the body said last (`running` if it said nothing), or `draining`, `backing off`, `ended`.
+    /// What it is doing: what the body set last (`running` if it set nothing), or `draining`, `backing off`, `waiting`, `ended`.
     pub state: String,
-    /// How often its supervisor has started it again.
+    /// How often its supervisor has restarted it.
     pub restarts: u64,
-    /// Why it ended last; `None` while the first instance runs.
+    /// Why its last instance ended; `None` while the first one runs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_exit: Option<ExitReason>,
-    /// Its mailbox, where it was given one to report on.
+    /// Its mailbox, if it has one to report on.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub mailbox: Option<MailboxReading>,
     /// Its children, in the order of their start.
@@ -26,12 +26,12 @@ pub struct ActorReport {
     pub children: Vec<ActorReport>,
 }
 
-/// How a drain went. Supervisors are not listed: one has drained when all below it has.
+/// The result of a drain. Supervisors are not listed: one has drained when everything below it has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainReport {
-    /// Who ended cleanly, in the order of their end, or had nothing running.
+    /// The actors that ended cleanly or were not running, in the order of their end.
     pub drained: Vec<Name>,
-    /// Who lost work: aborted at the deadline, failed or panicked on the way.
+    /// The actors that lost work: they were aborted at the deadline, failed or panicked.
     pub unfinished: Vec<Name>,
 }
 
@@ -50,28 +50,28 @@ impl DrainReport {
     }
 }
 
-/// A mailbox's numbers at one moment.
+/// A mailbox's counters at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MailboxReading {
     /// Messages that wait.
     pub depth: usize,
     /// Messages that may wait.
     pub capacity: usize,
-    /// Messages that got a place of their own, ever.
+    /// Messages accepted since the start, merged ones not counted.
     pub accepted: u64,
-    /// Requests that merged with one already waiting, ever.
+    /// Requests merged with a queued one since the start.
     pub merged: u64,
-    /// Messages dropped for want of room, ever.
+    /// Messages dropped because there was no room, since the start.
     pub dropped: u64,
     /// How often a sender had to wait for room.
     pub waits: u64,
-    /// How long senders have waited for room, all together.
+    /// How long all senders together have waited for room.
     #[serde(with = "humantime_serde")]
     pub waited: Duration,
 }
 
-/// A look at a mailbox that keeps neither end of it open.
+/// Reads a mailbox's counters without keeping an end of it open.
 pub trait Gauge: Send + Sync {
-    /// The numbers now, all of the same moment.
+    /// The counters, all of the same moment.
     fn read(&self) -> MailboxReading;
 }

@@ -1,4 +1,4 @@
-//! How often an actor may be started again before its supervisor gives up.
+//! How often an actor may be restarted before its supervisor gives up.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::Backoff;
 
-/// Restarts allowed to one child: `budget` within any `window`, after growing delays; the next failure escalates.
+/// The restarts of one child: at most `budget` within any `window`, after growing delays; the next failure escalates.
 ///
-/// The delays must fit into the window, or a crash loop is never found: they add up to at most
+/// The delays must fit into the window, or a crash loop is never detected: they add up to at most
 /// `first * (2^budget - 1)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RestartPolicy {
@@ -32,9 +32,9 @@ impl RestartPolicy {
         window: Duration::from_mins(2),
     };
 
-    /// For a nested supervisor. Below it an actor in a crash loop takes up to a minute to escalate, and a subtree in
-    /// it up to five minutes: the window holds four of either, so that two levels of nesting still reach the root.
-    /// Three, as a subtree that has failed so three times is rebuilt by a new process or not at all.
+    /// For a nested supervisor. Below it an actor in a crash loop takes up to a minute to escalate, and a subtree in it up to
+    /// five minutes: the window holds four of either, so that two levels of nesting still reach the root. The budget is
+    /// three: a subtree that has failed that often is not going to recover without a new process.
     pub const SUBTREE: Self = Self {
         backoff: Backoff::new(Duration::from_secs(1), Duration::from_secs(30)),
         budget: 3,
@@ -56,7 +56,7 @@ pub(super) struct Restarts {
 }
 
 impl Restarts {
-    /// The delay before the next restart, or `None` when the budget is spent.
+    /// The delay before the next restart, or `None` if the budget is exhausted.
     pub(super) fn after_failure(
         &mut self,
         policy: &RestartPolicy,
@@ -105,7 +105,11 @@ mod tests {
         assert_eq!(fail(50), Some(Duration::from_secs(2)));
         assert_eq!(fail(99), None, "a third restart within the window");
         assert_eq!(fail(100), Some(Duration::from_secs(2)), "the first restart still counts");
-        assert_eq!(fail(300), Some(Duration::from_secs(1)), "the back-off did not start over after a calm window");
+        assert_eq!(
+            fail(300),
+            Some(Duration::from_secs(1)),
+            "the back-off did not start over after a window without failures"
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Which key runs when: the dispatcher's rules, without tasks and without a clock.
+//! Which key runs when: the dispatcher's rules, pure, with time passed in.
 //!
-//! Every key known is in exactly one phase. *Ready* keys wait for a permit in the order in which they became ready;
-//! *running* keys hold one, and a request in the meantime marks them dirty; *retrying* keys wait for their delay;
-//! *idle* keys wait for a request, and are forgotten when none comes. Time is what the caller says it is.
+//! Every known key is in exactly one phase. *Ready* keys wait for a permit in the order in which they became ready; *running*
+//! keys hold one, and a request meanwhile marks them dirty; *retrying* keys wait for their delay; *idle* keys wait for a
+//! request, and are forgotten after a while without one.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -24,12 +24,12 @@ pub(super) struct Schedule<K> {
     ready: VecDeque<(Instant, K)>,
     running: usize,
     retrying: usize,
-    /// Ends of delays and of idle times: at most one a key, removed as soon as it means nothing any more.
+    /// Ends of delays and of idle times: at most one for each key, removed when it no longer applies.
     alarms: BTreeMap<Alarm, K>,
     last_alarm: u64,
 }
 
-/// When an alarm rings; the number tells those of one moment apart.
+/// When an alarm is due; the number distinguishes those of one moment.
 type Alarm = (Instant, u64);
 
 struct Entry {
@@ -46,7 +46,7 @@ enum Phase {
     Idle(Alarm),
 }
 
-/// What a run asks for.
+/// What should follow a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Nothing until the next request.
@@ -57,7 +57,7 @@ pub(super) enum Verdict {
     RetryAfter(Duration),
 }
 
-/// What a finished key does next.
+/// What follows for the key of a finished run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// It was requested during the run and is ready again.
@@ -91,7 +91,7 @@ impl<K: Key> Schedule<K> {
         }
     }
 
-    /// Something about the key has changed: it runs at once if it can, and its back-off starts over.
+    /// Something about the key has changed: it runs as soon as it can, and its back-off starts over.
     pub(super) fn request(&mut self, key: &K, now: Instant) -> Requested {
         let Some(entry) = self.entries.get_mut(key) else {
             self.entries.insert(key.clone(), Entry { phase: Phase::Ready, attempts: 0 });
@@ -130,7 +130,7 @@ impl<K: Key> Schedule<K> {
         Some(Start { key, waited: now.saturating_duration_since(since) })
     }
 
-    /// A run is over. A key that isn't running is left alone.
+    /// A run has ended. A key that isn't running is ignored.
     pub(super) fn finish(&mut self, key: &K, verdict: Verdict, now: Instant) -> Next {
         let Some(entry) = self.entries.get_mut(key) else {
             return Next::Rest;
@@ -168,7 +168,7 @@ impl<K: Key> Schedule<K> {
         next
     }
 
-    /// Makes keys ready whose delay is over, and forgets and returns those that have been idle for long enough.
+    /// Makes keys ready whose delay is over. Forgets and returns those that have been idle for long enough.
     pub(super) fn advance(&mut self, now: Instant) -> Vec<K> {
         let mut forgotten = Vec::new();
         while let Some(first) = self.alarms.first_entry() {
@@ -209,16 +209,16 @@ impl<K: Key> Schedule<K> {
         self.retrying
     }
 
-    /// Since when the key at the head of the queue has been ready.
+    /// When the key at the head of the queue became ready.
     pub(super) fn oldest_ready(&self) -> Option<Instant> {
         self.ready.front().map(|(since, _)| *since)
     }
 
-    /// Takes everything out that still needs a run: what was running, was ready, or was to be retried.
+    /// Removes and returns every key that still needs a run: running, ready and retrying ones.
     pub(super) fn take_unfinished(&mut self) -> Vec<K> {
         let entries = std::mem::take(&mut self.entries);
-        let owed = entries.into_iter().filter(|(_, entry)| !matches!(entry.phase, Phase::Idle(_)));
-        let unfinished = owed.map(|(key, _)| key).collect();
+        let unfinished = entries.into_iter().filter(|(_, entry)| !matches!(entry.phase, Phase::Idle(_)));
+        let unfinished = unfinished.map(|(key, _)| key).collect();
         self.ready.clear();
         self.alarms.clear();
         (self.running, self.retrying) = (0, 0);

@@ -1,4 +1,4 @@
-//! What a body is given: its name, the wish to drain, and ways to show that it makes progress.
+//! What a body receives: its name, the request to drain, and ways to show that it makes progress.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -16,7 +16,7 @@ use tracing::Instrument;
 use super::Name;
 use super::exit::panic_message;
 
-/// The state of a body that has said nothing.
+/// The state of a body that has set none.
 const RUNNING: &str = "running";
 
 /// One instance's view of its place in the tree. Clones are views of the same instance; a restart makes a new one.
@@ -28,14 +28,15 @@ struct Shared {
     draining: CancellationToken,
     ended: CancellationToken,
     task_panic: SetOnce<String>,
-    state: Mutex<&'static str>,
-    work: Mutex<Work>,
+    /// The body writes it and the shell reads it: both need it at once, and neither waits for the other.
+    progress: Mutex<Progress>,
 }
 
-/// The last sign of progress of each piece of work in hand.
-#[derive(Default)]
-struct Work {
+/// What the body has said about its progress.
+struct Progress {
+    state: &'static str,
     last_number: u64,
+    /// The last sign of progress of each piece of work in hand.
     beats: HashMap<u64, Instant>,
 }
 
@@ -46,8 +47,7 @@ impl Scope {
             draining: CancellationToken::new(),
             ended: CancellationToken::new(),
             task_panic: SetOnce::new(),
-            state: Mutex::new(RUNNING),
-            work: Mutex::new(Work::default()),
+            progress: Mutex::new(Progress { state: RUNNING, last_number: 0, beats: HashMap::new() }),
         }))
     }
 
@@ -63,8 +63,8 @@ impl Scope {
         &self.0.name
     }
 
-    /// Done when the supervisor asks for a drain: take no new work, finish what is in hand, return `Ok(())`. Whoever
-    /// still works at the deadline is aborted.
+    /// Completes when the supervisor asks for a drain: the body takes no new work, finishes what is in hand, and returns
+    /// `Ok(())`. At the deadline it is aborted.
     pub async fn draining(&self) {
         self.0.draining.cancelled().await;
     }
@@ -74,24 +74,24 @@ impl Scope {
         self.0.draining.is_cancelled()
     }
 
-    /// Says that work is in hand until the guard is dropped. While it lives it must [`beat`](WorkGuard::beat) more often than the
-    /// child's [`stall_after`](super::ChildSpec::stall_after), or the actor is taken for frozen and started anew.
-    /// Without a guard nothing is expected: waiting for messages is never a stall.
+    /// Shows that work is in hand until the guard is dropped. Until then the body must [`beat`](WorkGuard::beat) more often
+    /// than the child's [`stall_after`](super::ChildSpec::stall_after), or the actor counts as stalled and is restarted.
+    /// Without a guard no beat is expected: waiting for messages is never a stall.
     pub fn work(&self) -> WorkGuard {
-        let mut work = self.0.work.lock();
-        work.last_number += 1;
-        let number = work.last_number;
-        work.beats.insert(number, Instant::now());
+        let mut progress = self.0.progress.lock();
+        progress.last_number += 1;
+        let number = progress.last_number;
+        progress.beats.insert(number, Instant::now());
         WorkGuard { shared: Arc::clone(&self.0), number }
     }
 
-    /// Says in a word or two what the actor is doing, for the report.
+    /// Sets what the actor is doing, in a word or two, for the report.
     pub fn set_state(&self, state: &'static str) {
-        *self.0.state.lock() = state;
+        self.0.progress.lock().state = state;
     }
 
-    /// Runs a task that belongs to the actor: it is aborted when the actor ends, for whatever reason, and when it
-    /// panics the actor counts as panicked.
+    /// Runs a task that belongs to the actor: it is aborted when the actor ends, for any reason, and if it panics, the
+    /// actor counts as panicked.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let shared = Arc::clone(&self.0);
         let guarded = async move {
@@ -101,8 +101,8 @@ impl Scope {
                 outcome = AssertUnwindSafe(task).catch_unwind() => outcome,
             };
             if let Err(payload) = outcome {
-                // Only the first panic is told: the actor ends with it.
-                let _told_already = shared.task_panic.set(panic_message(payload.as_ref()));
+                // Only the first panic is reported: the actor ends with it.
+                let _already_set = shared.task_panic.set(panic_message(payload.as_ref()));
             }
         };
         tokio::spawn(guarded.in_current_span());
@@ -118,17 +118,17 @@ impl Scope {
     }
 
     pub(super) fn state(&self) -> &'static str {
-        *self.0.state.lock()
+        self.0.progress.lock().state
     }
 
-    /// Done with the message when a spawned task has panicked.
+    /// Completes with the message when a spawned task has panicked.
     pub(super) async fn task_panic(&self) -> String {
         self.0.task_panic.wait().await.clone()
     }
 
-    /// How long the longest silent piece of work has been silent.
+    /// The time since the oldest last beat of all work in hand.
     pub(super) fn longest_silence(&self, now: Instant) -> Option<Duration> {
-        let oldest = self.0.work.lock().beats.values().min().copied()?;
+        let oldest = self.0.progress.lock().beats.values().min().copied()?;
         Some(now.saturating_duration_since(oldest))
     }
 }
@@ -143,13 +143,13 @@ pub struct WorkGuard {
 impl WorkGuard {
     /// A sign of progress.
     pub fn beat(&self) {
-        self.shared.work.lock().beats.insert(self.number, Instant::now());
+        self.shared.progress.lock().beats.insert(self.number, Instant::now());
     }
 }
 
 impl Drop for WorkGuard {
     fn drop(&mut self) {
-        self.shared.work.lock().beats.remove(&self.number);
+        self.shared.progress.lock().beats.remove(&self.number);
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_panic_of_a_spawned_task_is_told() {
+    async fn the_panic_of_a_spawned_task_is_reported() {
         let (scope, _drain) = Scope::standalone("worker");
         scope.spawn(async { panic!("lost the stream") });
         assert_eq!(scope.task_panic().await, "lost the stream");

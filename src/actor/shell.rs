@@ -1,8 +1,8 @@
 //! The control lane of one instance of one actor.
 //!
-//! The shell owns the lifecycle of its body, the task that does the work: it starts it, watches it for its end and for signs of
-//! progress, and answers [`Drain`], [`Report`] and [`Abort`] at once, whatever the body is doing. It lives as long as
-//! its body; a restart makes a new shell. It never waits for an aborted body, which may sit in blocking code for ever.
+//! The shell owns the lifecycle of its body, the task that does the work: it starts the body, watches for its end and for
+//! signs of progress, and answers [`Drain`], [`Report`] and [`Abort`] at once, whatever the body is doing. It ends with its
+//! body; a restart creates a new shell. It never waits for an aborted body, which may be in blocking code for ever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use super::exit::{BoxError, ExitReason};
 use super::report::{ActorReport, DrainReport, Gauge};
 use super::scope::Scope;
 
-/// Looks at a body's progress within one `stall_after`: a stall is found at most a quarter too late.
+/// How often a body's progress is checked within one `stall_after`: a stall is detected at most a quarter too late.
 const STALL_CHECKS: u32 = 4;
-/// The shortest time between two looks: nothing here stalls by the millisecond.
+/// The shortest time between two checks.
 const SHORTEST_CHECK: Duration = Duration::from_millis(10);
 
-/// Makes a body, one for each instance.
+/// Creates a body, one for each instance.
 pub(super) type BodyFactory = Arc<dyn Fn(Scope) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
 
 pub(super) struct Shell {
@@ -34,7 +34,7 @@ pub(super) struct Shell {
     pub(super) factory: BodyFactory,
     pub(super) gauge: Option<Arc<dyn Gauge>>,
     pub(super) stall_after: Option<Duration>,
-    /// Taken when the end is told.
+    /// Taken when the end is reported.
     pub(super) notice: Option<ExitNotice>,
     pub(super) body: Option<AbortHandle>,
     pub(super) deadline: Option<(Instant, SpawnHandle)>,
@@ -46,7 +46,7 @@ impl Actor for Shell {
     fn started(&mut self, context: &mut Self::Context) {
         let (factory, scope) = (Arc::clone(&self.factory), self.scope.clone());
         let span = tracing::info_span!("actor", name = %self.scope.name());
-        // The factory is called inside of the task, so that its panic is the body's.
+        // The factory is called inside of the task, so that its panic counts as the body's.
         let task = tokio::spawn(async move { factory(scope).await }.instrument(span));
         self.body = Some(task.abort_handle());
         let ended = task.into_actor(self);
@@ -122,7 +122,7 @@ impl Shell {
             Ok(Err(error)) => ExitReason::failed(&error),
             Err(joined) => match joined.try_into_panic() {
                 Ok(payload) => ExitReason::panicked(payload.as_ref()),
-                // Only the shell aborts a body, and it has ended by then; what is left is a runtime that shuts down.
+                // Only the shell aborts a body, and by then the shell has ended. So here the runtime is shutting down.
                 Err(_) => ExitReason::DrainTimedOut,
             },
         };
@@ -147,7 +147,7 @@ impl Shell {
     }
 }
 
-/// Whatever ends the shell ends its body.
+/// A shell that ends for any reason ends its body.
 impl Drop for Shell {
     fn drop(&mut self) {
         self.abort();

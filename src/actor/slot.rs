@@ -1,4 +1,4 @@
-//! A supervisor's memory of one child, over all its instances.
+//! What a supervisor remembers of one child, over all its instances.
 
 use std::future::Future;
 
@@ -17,15 +17,15 @@ pub(super) struct Slot {
     pub(super) restarts: Restarts,
     pub(super) last_exit: Option<ExitReason>,
     pub(super) phase: Phase,
-    /// Where the child runs only while somebody wants it to.
+    /// The gate of a gated child.
     pub(super) gate: Option<Gate>,
-    /// The instance that runs was asked to end because its gate was closed.
+    /// The running instance was asked to end because its gate was closed.
     pub(super) is_closing: bool,
 }
 
 /// A spec is dropped as soon as it is no longer needed: it holds the child's inbox open.
 pub(super) enum Phase {
-    /// For its gate to open.
+    /// It waits for its gate to open.
     Waiting {
         spec: ChildSpec,
     },
@@ -49,12 +49,12 @@ impl Slot {
         }
     }
 
-    /// Whether the child is not to run: its gate is closed, though nobody may have looked at that yet.
+    /// Whether the child should not run: its gate is closed, even if the supervisor has not acted on that yet.
     pub(super) fn is_shut(&self) -> bool {
         self.gate.as_ref().is_some_and(Gate::is_closed)
     }
 
-    /// It has ended for good. Whoever keeps its gate learns of it.
+    /// The child has ended for good. The keeper of its gate learns of it.
     pub(super) fn end(&mut self) {
         self.phase = Phase::Ended;
         if let Some(gate) = &self.gate {
@@ -62,8 +62,8 @@ impl Slot {
         }
     }
 
-    /// Asks the child for its report and adds what only its supervisor knows. Borrows nothing, so that the supervisor
-    /// goes on while its children answer.
+    /// Asks the child for its report and adds what only its supervisor knows. Borrows nothing, so that the supervisor can
+    /// continue while its children answer.
     pub(super) fn report(&self) -> impl Future<Output = ActorReport> + Send + use<> {
         let (answer, state) = match &self.phase {
             Phase::Running { controls, .. } => (Some(controls.report()), "ended"),

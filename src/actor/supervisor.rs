@@ -1,9 +1,9 @@
-//! The supervisor: starts its children, starts them again when they fail, gives up when they fail too often, and drains
-//! them in order.
+//! The supervisor: starts its children, restarts them when they fail, gives up when they fail too often, and drains them in
+//! order.
 //!
-//! State it owns: one slot a child. Who sends to it: its children (their end), its own supervisor or handle (drain,
-//! report, start a child). What it sends: drains and reports to its children, its own end upwards. Restart: one child
-//! at a time, onto whatever its factory captured. Drain: the child started last first, one after the other.
+//! State it owns: one slot for each child. Its children send to it (their end), and its own supervisor or handle (drain,
+//! report, start a child). What it sends: drains and reports to its children, its own end to its supervisor. Restart: one
+//! child at a time, with what its factory captured. Drain: the last started child first, one after the other.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -20,25 +20,25 @@ use super::restart::{RestartPolicy, Restarts};
 use super::slot::{Phase, Slot};
 use super::{ChildSpec, Name};
 
-/// How long the children of a supervisor that gives up may finish what they are at. Short: their subtree is broken and
-/// waits to be made anew, and what they leave undone is found again at the source of truth.
+/// How long the children of a supervisor that gives up have to finish what is in hand. It is short: their subtree is broken
+/// and waits for its restart, and unfinished work is found again at the source of truth.
 const ESCALATION_GRACE: Duration = Duration::from_secs(5);
 
-/// What a draining child may take of the time that is left while others wait for their turn: nine tenths. One stuck
-/// child then never costs those after it (who give up leases) their chance to end in order.
+/// The part of the remaining time that a draining child may take while others wait for their turn: nine tenths. So a stuck
+/// child never takes all the time of those after it, which release leases.
 const SHARE: (u32, u32) = (9, 10);
 
-/// Starts, restarts and drains children; made by [`Supervisor::start`] or as a [`ChildSpec::supervisor`].
+/// Starts, restarts and drains children; created by [`Supervisor::start`] or as a [`ChildSpec::supervisor`].
 pub struct Supervisor {
     label: String,
     name: Name,
     policy: RestartPolicy,
-    /// Makes the first children, once.
+    /// Creates the first children, once.
     children: Option<Box<dyn FnOnce() -> Vec<ChildSpec>>>,
     pub(super) slots: Vec<Slot>,
     last_instance: u64,
     ending: Option<Ending>,
-    /// Taken when the end is told.
+    /// Taken when the end is reported.
     notice: Option<ExitNotice>,
 }
 
@@ -46,9 +46,9 @@ struct Ending {
     reason: ExitReason,
     deadline: Instant,
     report: DrainReport,
-    /// Children that have not been asked yet, the next one at the back.
+    /// Children that have not been asked to drain yet, the next one at the back.
     waiting: VecDeque<u64>,
-    /// The child that has been asked.
+    /// The child that was asked last.
     asked: Option<u64>,
 }
 
@@ -88,28 +88,28 @@ impl Supervisor {
         let (restarts, gated) = (Restarts::default(), gate.clone());
         self.slots.push(Slot { label, name, restarts, last_exit: None, phase, gate, is_closing: false });
         if let Some(gate) = gated {
-            self.attend_gate(index, gate, context);
+            self.follow_gate(index, gate, context);
         }
     }
 
-    /// A gated child waits, any other runs at once.
+    /// A gated child waits, any other starts at once.
     fn first_phase(&mut self, spec: ChildSpec, context: &mut Context<Self>) -> Phase {
         if spec.gate().is_some() { Phase::Waiting { spec } } else { self.run(spec, context) }
     }
 
-    /// Whether no more children are started.
+    /// Whether it ends and starts no more children.
     pub(super) fn is_ending(&self) -> bool {
         self.ending.is_some()
     }
 
-    /// Starts a child again or gives up.
+    /// Restarts a child or gives up.
     fn child_failed(&mut self, index: usize, spec: ChildSpec, reason: &ExitReason, context: &mut Context<Self>) {
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
         let policy = spec.policy().unwrap_or(self.policy);
         let Some(delay) = slot.restarts.after_failure(&policy, Instant::now(), &mut rand::rng()) else {
-            tracing::error!(actor = %slot.name, %reason, budget = policy.budget, "restart budget spent, giving up");
+            tracing::error!(actor = %slot.name, %reason, budget = policy.budget, "restart budget exhausted, giving up");
             let child = slot.name.clone();
             self.end(ExitReason::Escalated { child }, Instant::now() + ESCALATION_GRACE, context);
             return;
@@ -141,7 +141,7 @@ impl Supervisor {
         }
     }
 
-    /// Begins to end: no more restarts, and one child after the other is asked to drain.
+    /// Begins to end: restarts no more children, and asks one after the other to drain.
     fn end(&mut self, reason: ExitReason, deadline: Instant, context: &mut Context<Self>) {
         let mut report = DrainReport::default();
         let mut waiting = VecDeque::new();
@@ -163,7 +163,7 @@ impl Supervisor {
         self.ask_next(context);
     }
 
-    /// Asks the next child to drain, or ends when there is none.
+    /// Asks the next child to drain; ends if there is none.
     fn ask_next(&mut self, context: &mut Context<Self>) {
         let Some(ending) = &mut self.ending else {
             return;
@@ -191,7 +191,7 @@ impl Supervisor {
 }
 
 impl Ending {
-    /// When the child asked next must have ended.
+    /// The deadline of the child that is asked next.
     fn share_of_next(&self) -> Instant {
         if self.waiting.is_empty() {
             return self.deadline;
@@ -236,7 +236,7 @@ impl Handler<ChildExited> for Supervisor {
                 self.ask_next(context);
             }
         } else if slot.is_closing || (slot.is_shut() && !exit.reason.is_clean()) {
-            // What fails behind a closed gate is not to be started again, and costs nothing of its budget.
+            // A child that fails behind a closed gate is not restarted, and its failure does not count against its budget.
             tracing::debug!(actor = %slot.name, reason = %exit.reason, "ended at its gate");
             slot.phase = Phase::Waiting { spec };
             self.gate_closed(index, context);
@@ -309,14 +309,14 @@ impl Handler<StartChild> for Supervisor {
                 if !matches!(self.slots.get(index), Some(Slot { phase: Phase::Ended, .. })) {
                     return Err(StartError::NameTaken { child });
                 }
-                // The back-off timers of other children count slots by index: replace, never remove.
+                // The back-off timers of other children hold indices of slots: replace a slot, never remove it.
                 let gate = spec.gate().cloned();
                 let phase = self.first_phase(spec, context);
                 if let Some(slot) = self.slots.get_mut(index) {
                     (slot.phase, slot.gate, slot.is_closing) = (phase, gate.clone(), false);
                 }
                 if let Some(gate) = gate {
-                    self.attend_gate(index, gate, context);
+                    self.follow_gate(index, gate, context);
                 }
             }
         }

@@ -11,15 +11,14 @@ use actix::System;
 use tokio::runtime;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// How often the control lane shows that it is alive. Four times a second costs nothing, and a lane that is silent for
-/// a few seconds is blocked beyond doubt.
+/// How often the control lane shows that it is alive. Four times a second costs nothing, and a lane without a beat for a few
+/// seconds is certainly blocked.
 const BEAT: Duration = Duration::from_millis(250);
 
 /// Runs `root` on the control lane until it is done, with `worker_threads` threads for the bodies (`None`: one a core).
 ///
-/// The runtime is not torn down afterwards: that would wait without limit for a body that blocks its thread, and the
-/// process is about to end. So `root` drains the tree itself, and `main` returns soon after. Fails where the runtime
-/// can't be made.
+/// The runtime is not shut down afterwards: that would wait without limit for a body that blocks its thread, and the process
+/// is about to end. So `root` drains the tree itself, and `main` returns soon after. Fails if the runtime can't be created.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -54,8 +53,8 @@ where
     Ok(output)
 }
 
-/// Tells whether the control lane still turns. Anything that blocks its thread stops it, and with it restarts, drains
-/// and reports; a health check on another thread sees that here.
+/// Shows whether the control lane is alive. Code that blocks its thread stops it, and with it restarts, drains and reports;
+/// a health check on another thread can see that here.
 #[derive(Clone)]
 pub struct Heartbeat {
     started: Instant,
@@ -68,7 +67,7 @@ impl Heartbeat {
         Self { started: Instant::now(), last: Arc::new(AtomicU64::new(0)) }
     }
 
-    /// The time since the last beat: at most a little over a quarter of a second while all is well.
+    /// The time since the last beat: normally at most a little over a quarter of a second.
     pub fn age(&self) -> Duration {
         self.started.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
     }
