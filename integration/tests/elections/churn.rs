@@ -1,4 +1,4 @@
-//! Somebody keeps changing every section's object on the hub, so that whoever runs a section writes all the time.
+//! Keeps changing every section's object on the hub, so that the holder of each section writes all the time.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::world::{SECTIONS, World};
 
-/// Goes on until it is dropped.
+/// Runs until it is dropped.
 pub(crate) struct Churn(JoinHandle<()>);
 
 impl Churn {
@@ -18,7 +18,7 @@ impl Churn {
         Self(tokio::spawn(async move {
             for turn in 0_usize.. {
                 let patch = json!({"spec": {"storage": format!("{}Gi", turn % 500 + 1)}});
-                // A server that is away is part of a test.
+                // Some tests stop the server.
                 let _ =
                     world.on_hub(turn % SECTIONS).patch("orders", &PatchParams::default(), &Patch::Merge(patch)).await;
                 tokio::time::sleep(pause).await;

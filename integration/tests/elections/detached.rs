@@ -1,4 +1,4 @@
-//! What a section was told in one replica, the next one knows.
+//! An order that a section received in one replica holds in the next one.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn a_section_that_was_detached_in_one_replica_is_detached_in_the_next() {
         let replicas = replicas(&world, &monitor, 2).await;
         let section = world.sections()[0].clone();
         let finalizers = async || world.on_hub(0).get("orders").await.unwrap().finalizers().to_vec();
-        eventually("the hub's object to be taken", LIMIT, async || match finalizers().await {
+        eventually("the section to put its finalizer on the hub's object", LIMIT, async || match finalizers().await {
             held if held.is_empty() => Err("no finalizer".to_owned()),
             _ => Ok(()),
         })
@@ -28,13 +28,13 @@ fn a_section_that_was_detached_in_one_replica_is_detached_in_the_next() {
         let (first, second): (Vec<_>, Vec<_>) = replicas.iter().partition(|replica| replica.identity == holder);
         let answer = first[0].towline.admin().detach(&section, false).await.unwrap();
         assert_eq!(answer["remembered"], json!(true), "{answer}");
-        eventually("the hub's object to be let go", LIMIT, async || match finalizers().await {
+        eventually("the section to remove its finalizer", LIMIT, async || match finalizers().await {
             held if held.is_empty() => Ok(()),
             held => Err(format!("{held:?}")),
         })
         .await
         .unwrap();
-        // Killed: nothing is handed over but what is written.
+        // The replica is killed, so that the next one knows only what is stored.
         first[0].kill().await;
         eventually("the section to run in the other replica, and to be detached there", LIMIT, async || {
             let report = second[0].towline.admin().section(&section).await.map_err(|error| error.to_string())?;
@@ -46,6 +46,6 @@ fn a_section_that_was_detached_in_one_replica_is_detached_in_the_next() {
         })
         .await
         .unwrap();
-        assert!(finalizers().await.is_empty(), "it was taken again");
+        assert!(finalizers().await.is_empty(), "the finalizer is back");
     });
 }

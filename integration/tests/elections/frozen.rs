@@ -1,4 +1,4 @@
-//! A replica is stopped in the middle of whatever it does, and goes on long after others have taken its sections.
+//! A replica is stopped at any point, and continues long after others have acquired its sections.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::sharing::replicas;
 use crate::world::{Company, LIMIT, SECTIONS, World, run};
 
 #[test]
-fn a_replica_that_wakes_sends_nothing_under_its_old_claims() {
+fn a_replica_that_was_paused_sends_nothing_under_its_expired_claims() {
     run(Company::None, async {
         let world = World::shared("frozen", Duration::from_secs(5), Duration::from_millis(1500)).await;
         let monitor = Monitor::start(&world).await;
@@ -23,7 +23,7 @@ fn a_replica_that_wakes_sends_nothing_under_its_old_claims() {
         })
         .await
         .unwrap();
-        // What a section reads once, when it begins for the first time, is not to be under way.
+        // The reads that a section makes only at its first start have to be done.
         let admin = world.edge.client(users::ADMIN).await.unwrap();
         for section in world.sections() {
             integration::settings_noted(&admin, &world.name, &section, LIMIT).await.unwrap();
@@ -31,14 +31,14 @@ fn a_replica_that_wakes_sends_nothing_under_its_old_claims() {
         frozen.towline.freeze().unwrap();
         tokio::time::sleep(Duration::from_secs(30)).await;
         let others: Vec<&str> = replicas[1..].iter().map(|replica| replica.identity.as_str()).collect();
-        monitor.shared_out(&others, "while one is frozen", LIMIT).await;
+        monitor.shared(&others, "while one is frozen", LIMIT).await;
         let terms = monitor.terms().await;
         let woke = rfc3339(Timestamp::now());
         frozen.towline.thaw().unwrap();
 
-        // It gets a fair share again, and until then its user writes nothing: every write is held against the terms.
+        // It gets its share again, and until then its user writes nothing: every write is compared with the terms.
         let all: Vec<&str> = replicas.iter().map(|replica| replica.identity.as_str()).collect();
-        let shares = monitor.shared_out(&all, "after it woke", LIMIT).await;
+        let shares = monitor.shared(&all, "after it woke", LIMIT).await;
         monitor.running(&shares, "after it woke").await;
         assert_eq!(shares[&frozen.identity].len(), 2, "{shares:?}");
         assert_eq!(monitor.terms().await, terms + 2, "more sections moved than had to");

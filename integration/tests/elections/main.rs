@@ -1,8 +1,8 @@
-//! Replicas share sections out: each section in exactly one of them, whatever happens to them.
+//! Replicas share sections: each section runs in exactly one of them, whatever happens to them.
 //!
-//! Every test runs replicas as processes of their own, each as a user of its own, on real API servers. All the while a
-//! monitor reads the Leases and each replica's metrics, and in the end every write that the API servers saw is held
-//! against who had the section when it arrived.
+//! Every test runs replicas as processes of their own, each as a user of its own, against real API servers. Meanwhile a monitor
+//! reads the Leases and each replica's metrics, and in the end it checks for every write that the API servers saw that its
+//! replica held the section when the write arrived.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
-//! What is watched all the while: the Leases, each replica's metrics, and in the end every write.
+//! Monitors the Leases and each replica's metrics, and in the end checks every write.
 //!
-//! Scrapes of two replicas are never at the same moment. So two replicas that both say 1 are looked at again: a section
-//! that the one had at the first look and the other still has at the second was in both.
+//! Scrapes of two replicas are never at the same moment. So if two replicas report a section as running, both are scraped
+//! again: if both report it in both scrapes, it ran in both at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,16 +22,16 @@ use tokio::task::JoinHandle;
 use crate::replica::claims;
 use crate::world::{LIMIT, PLURAL, World};
 
-/// Between two looks at the metrics.
-const LOOK: Duration = Duration::from_millis(200);
-/// A replica that does not answer within this says nothing.
+/// The pause between two scrapes.
+const PAUSE: Duration = Duration::from_millis(200);
+/// A replica that does not answer within this is skipped.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// One holder's time with a section, by the times that holders write.
+/// One term of a holder, by the times that holders write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Term {
     pub(crate) holder: String,
-    /// When it was taken: before the request was sent. RFC 3339 with microseconds.
+    /// When the holder acquired the section: a time before it sent the request, in RFC 3339 with microseconds.
     pub(crate) acquired: String,
 }
 
@@ -39,9 +39,9 @@ pub(crate) struct Term {
 struct Seen {
     /// The terms of each section, in order.
     terms: BTreeMap<String, Vec<Term>>,
-    /// Who holds each section now.
+    /// The current holder of each section.
     holders: BTreeMap<String, Option<String>>,
-    /// How often each section was given up.
+    /// How often each section was released.
     releases: BTreeMap<String, usize>,
     /// Replicas by their addresses.
     replicas: BTreeMap<String, String>,
@@ -69,12 +69,12 @@ impl Monitor {
         Self { world: world.clone(), seen, marks, tasks }
     }
 
-    /// Looks at this replica's metrics, too.
-    pub(crate) async fn look_at(&self, identity: &str, admin_url: &str) {
+    /// Monitors this replica's metrics, too.
+    pub(crate) async fn add(&self, identity: &str, admin_url: &str) {
         self.seen.lock().await.replicas.insert(identity.to_owned(), admin_url.to_owned());
     }
 
-    /// Who holds which section, by the Leases.
+    /// The holder of each section, by the Leases.
     pub(crate) async fn holders(&self) -> BTreeMap<String, String> {
         let seen = self.seen.lock().await;
         seen.holders.iter().filter_map(|(section, holder)| Some((section.clone(), holder.clone()?))).collect()
@@ -85,13 +85,13 @@ impl Monitor {
         self.seen.lock().await.terms.values().map(Vec::len).sum()
     }
 
-    /// How often a section was given up by who had it, and did not just run out.
+    /// How often a holder released a section. Expired Leases don't count.
     pub(crate) async fn releases_of(&self, section: &str) -> usize {
         self.seen.lock().await.releases.get(section).copied().unwrap_or_default()
     }
 
-    /// Waits until every section is held by one of these, and none has two more than another; gives who holds what.
-    pub(crate) async fn shared_out(
+    /// Waits until these hold every section, and none has two more than another; returns the sections of each.
+    pub(crate) async fn shared(
         &self,
         among: &[&str],
         what: &str,
@@ -101,7 +101,7 @@ impl Monitor {
         eventually(what, limit, async || self.shares(among).await).await.unwrap()
     }
 
-    /// Waits until every section is held by one of these.
+    /// Waits until these hold every section.
     pub(crate) async fn held(&self, by: &[&str], what: &str, limit: Duration) {
         eventually(format!("every section to be held {what}"), limit, async || {
             let holders = self.holders().await;
@@ -112,13 +112,13 @@ impl Monitor {
         .unwrap();
     }
 
-    /// Who holds what, where every section is held by one of these and none has two more than another.
+    /// The sections of each, if these hold every section and none has two more than another.
     async fn shares(&self, among: &[&str]) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
         let holders = self.holders().await;
         let mut shares: BTreeMap<String, BTreeSet<String>> =
             among.iter().map(|identity| ((*identity).to_owned(), BTreeSet::new())).collect();
         for section in self.world.sections() {
-            let holder = holders.get(&section).ok_or_else(|| format!("nobody has {section}: {holders:?}"))?;
+            let holder = holders.get(&section).ok_or_else(|| format!("no replica holds {section}: {holders:?}"))?;
             let share = shares.get_mut(holder).ok_or_else(|| format!("{holder} has {section}: {holders:?}"))?;
             share.insert(section);
         }
@@ -127,9 +127,9 @@ impl Monitor {
         if apart <= 1 { Ok(shares) } else { Err(format!("{shares:?}")) }
     }
 
-    /// Waits until the sections are shared out among these, and each runs exactly what it holds. Where a section moves once
-    /// more in between, since a busy machine has cost somebody a claim, that is waited for, too.
-    pub(crate) async fn settled(&self, among: &[&str], what: &str) {
+    /// Waits until these share the sections, and each runs exactly those that it holds. If a section moves once more in
+    /// between, because a busy machine delayed a renewal, this waits for that as well.
+    pub(crate) async fn balanced(&self, among: &[&str], what: &str) {
         eventually(format!("the sections to be shared out and to run {what}"), LIMIT, async || {
             let shares = self.shares(among).await?;
             self.do_run(&shares).await
@@ -138,7 +138,7 @@ impl Monitor {
         .unwrap();
     }
 
-    /// Waits until each of these says by its metrics that exactly its share runs in it.
+    /// Waits until the metrics of each of these show that exactly its share runs in it.
     pub(crate) async fn running(&self, shares: &BTreeMap<String, BTreeSet<String>>, what: &str) {
         eventually(format!("the shares to run {what}"), LIMIT, async || self.do_run(shares).await).await.unwrap();
     }
@@ -161,22 +161,22 @@ impl Monitor {
         self.seen.lock().await.terms.get(section).cloned().unwrap_or_default()
     }
 
-    /// Fails where ever two replicas said that they run one section.
+    /// Fails if two replicas ever reported that they run one section.
     pub(crate) async fn check(&self) {
         let seen = self.seen.lock().await;
-        assert!(seen.looks > 0, "nothing was looked at");
+        assert!(seen.looks > 0, "nothing was scraped");
         assert!(seen.violations.is_empty(), "two at once: {:#?}", seen.violations);
     }
 
-    /// Fails where a write of a section came from anybody but who had the section when it arrived. Gives how many there
-    /// were.
+    /// Fails if a write of a section came from a replica that did not hold the section when it arrived. Returns the number of
+    /// writes.
     pub(crate) async fn check_writes(&self) -> usize {
         self.check().await;
         let mut checked = 0;
         for (plane, mark) in [(&self.world.hub, self.marks[0]), (&self.world.edge, self.marks[1])] {
             for (section, write) in section_writes(&self.world, plane, mark).await {
                 let terms = self.terms_of(&section).await;
-                // The last one that had begun when it arrived.
+                // The last term that had begun when the write arrived.
                 let term = terms.iter().rev().find(|term| *term.acquired <= *write.received);
                 let holder = term.map(|term| term.holder.as_str());
                 assert!(
@@ -202,7 +202,7 @@ impl Monitor {
         all
     }
 
-    /// What this user read since then (gets, lists and watches of anything but Leases), before and after this replica took
+    /// What this user read since then (gets, lists and watches of anything but Leases), before and after this replica acquired
     /// a section again.
     pub(crate) async fn reads_around_a_claim(
         &self,
@@ -219,7 +219,7 @@ impl Monitor {
             reads.extend(plane.audit().unwrap().records(&all).await.unwrap());
         }
         let is_read = |record: &Record| matches!(record.verb.as_str(), "get" | "list" | "watch");
-        // Which cluster it is, is asked whenever one answers again, whatever runs here.
+        // The cluster's identity is read whenever it answers again, whatever runs here.
         let is_of_a_section =
             |record: &Record| !matches!(record.resource.as_str(), "" | "leases") && record.name != "kube-system";
         reads.retain(|record| is_read(record) && is_of_a_section(record) && *record.received > *since);
@@ -243,7 +243,7 @@ async fn section_writes(world: &World, plane: &ControlPlane, mark: Mark) -> Vec<
     let of = |record: &Record| {
         let concerned = match record.resource.as_str() {
             PLURAL | "events" => record.namespace.as_str(),
-            // The name of a new one is not in the path, and so not always in the log.
+            // The name of a new namespace is not in the path, and so not always in the log.
             "namespaces" if !record.name.is_empty() => record.name.as_str(),
             _ => return None,
         };
@@ -260,8 +260,8 @@ async fn follow_leases(world: World, seen: Arc<Mutex<Seen>>) {
     changes
         .for_each(async |change| {
             let Ok(lease) = change else {
-                // A server that is away is part of a test.
-                tokio::time::sleep(LOOK).await;
+                // Some tests stop the server.
+                tokio::time::sleep(PAUSE).await;
                 return;
             };
             let name = lease.name_any();
@@ -288,7 +288,7 @@ async fn follow_leases(world: World, seen: Arc<Mutex<Seen>>) {
         .await;
 }
 
-/// As the audit log has times, so that they sort as texts.
+/// The format of times in the audit log, which sort as texts.
 pub(crate) fn rfc3339(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
@@ -315,13 +315,13 @@ async fn follow_metrics(seen: Arc<Mutex<Seen>>) {
         seen.looks += 1;
         for (section, runners) in &now {
             let earlier = before.get(section).cloned().unwrap_or_default();
-            // Both at the first look, or one then and the other now, is a hand-over as well; both at both is not.
+            // A handover may show both in one scrape. Both in two scrapes is a violation.
             if runners.len() > 1 && runners.intersection(&earlier).count() > 1 {
                 seen.violations.push(format!("{section} in {runners:?}"));
             }
         }
         drop(seen);
         before = now;
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(PAUSE).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Two sections whose objects share a local namespace, in different replicas: whose the namespace is, and who deletes it,
-//! stays right while sections move.
+//! Two sections whose objects share a local namespace, in different replicas: the namespace is deleted by the right section
+//! and at the right time, also while sections move between replicas.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ impl Quarter {
         Self { hub, edge, hub_client, edge_client, replicas: BTreeMap::new(), mark }
     }
 
-    /// Starts a replica as this user, who is also its identity.
+    /// Starts a replica as this user, whose name is also its identity.
     async fn join(&mut self, user: &str) {
         let cluster = |name: &str, plane: &ControlPlane| {
             format!("[clusters.{name}]\nkubeconfig = \"{}\"\n", plane.kubeconfig(user).unwrap().display())
@@ -102,7 +102,7 @@ impl Quarter {
                 let lease = leases.get_opt(&format!("towline-{section}")).await.map_err(|error| error.to_string())?;
                 let holder = lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity);
                 let holder = holder.filter(|holder| self.replicas.contains_key(holder));
-                holders.insert(section, holder.ok_or_else(|| format!("nobody has {section}"))?);
+                holders.insert(section, holder.ok_or_else(|| format!("no replica holds {section}"))?);
             }
             if holders["databases"] == holders["documents"] { Err(format!("{holders:?}")) } else { Ok(holders) }
         })
@@ -213,14 +213,14 @@ fn a_namespace_that_sections_in_different_replicas_share_goes_with_the_last_obje
         assert_eq!((kept.uid(), kept.annotations()), (made.uid(), made.annotations()));
         assert!(kept.metadata.deletion_timestamp.is_none());
 
-        // The other one moves, too: who has come later knows of it no less.
+        // The other section moves, too: a replica that started later knows of the namespace as well.
         quarter.join(fourth).await;
         quarter.leave(&holders["documents"]).await;
         let holders = quarter.apart("when both have moved").await;
         quarter.change("documents", "readme", &json!({"title": "four"})).await;
         assert_eq!(quarter.on_namespaces().await, [(maker.clone(), "create".to_owned())]);
 
-        // The last one goes, and the namespace with it: deleted once, by who has the section of its owner.
+        // The last object goes, and the namespace with it: deleted once, by the holder of its owner's section.
         quarter.delete("documents", "readme").await;
         eventually("the namespace to be gone", LIMIT, async || match quarter.namespace().await {
             None => Ok(()),

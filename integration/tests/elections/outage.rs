@@ -1,4 +1,4 @@
-//! The API server of the election is away for longer than a lease.
+//! The API server of the election is down for longer than a lease duration.
 
 use std::time::Duration;
 
@@ -31,27 +31,27 @@ fn no_section_runs_while_the_leases_are_out_of_reach_and_none_twice_afterwards()
         })
         .await
         .unwrap();
-        // Well beyond a lease, for whoever would take over what nobody renews.
+        // Long enough for a replica that wrongly acquires Leases that no replica can renew.
         tokio::time::sleep(world.lease).await;
         world.edge.start_api_server().await.unwrap();
 
         let all: Vec<&str> = replicas.iter().map(|replica| replica.identity.as_str()).collect();
-        eventually("every section to be taken anew", LIMIT, async || {
-            let taken = monitor.terms().await - terms;
-            if taken >= before.len() { Ok(()) } else { Err(format!("{taken} were")) }
+        eventually("every section to be acquired again", LIMIT, async || {
+            let acquired = monitor.terms().await - terms;
+            if acquired >= before.len() { Ok(()) } else { Err(format!("{acquired} were")) }
         })
         .await
         .unwrap();
-        let shares = monitor.shared_out(&all, "after the outage", LIMIT).await;
+        let shares = monitor.shared(&all, "after the outage", LIMIT).await;
         monitor.running(&shares, "after the outage").await;
-        assert_eq!(monitor.holders().await, before, "sections moved though their replicas live");
-        // Each was taken anew by who had it: one term more a section.
+        assert_eq!(monitor.holders().await, before, "sections moved although their replicas are alive");
+        // Its former holder acquired each again: one more term for each section.
         assert_eq!(monitor.terms().await, terms + before.len());
         more_writes(&monitor, written).await;
     });
 }
 
-/// Waits for more writes than these, each by who had its section.
+/// Waits for more writes than these, each by the holder of its section.
 async fn more_writes(monitor: &Monitor, than: usize) -> usize {
     eventually("the sections to write", LIMIT, async || {
         let written = monitor.check_writes().await;

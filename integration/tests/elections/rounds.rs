@@ -1,4 +1,4 @@
-//! Seeded rounds of what may happen to replicas, with a short lease, and the invariant held all the while.
+//! Seeded rounds of events that happen to replicas, with a short lease, and the invariants checked in each.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const ROUNDS: u64 = 4;
 const WORLDS: u64 = 4;
 /// Worlds at the same time.
 const AT_ONCE: usize = 2;
-/// The least and the most replicas.
+/// The smallest and the largest number of replicas.
 const REPLICAS: std::ops::RangeInclusive<usize> = 2..=users::REPLICA.len();
 
 /// What happens in a round.
@@ -27,9 +27,9 @@ enum Event {
     Join,
     /// One is killed.
     Kill,
-    /// One ends in order.
+    /// One is terminated by SIGTERM.
     Terminate,
-    /// One is stopped for so long, and goes on.
+    /// One is stopped for so long, and continues.
     Freeze(Duration),
     /// One does not reach the Leases for so long.
     Partition(Duration),
@@ -40,7 +40,7 @@ struct Game {
     monitor: Monitor,
     dice: Random,
     replicas: Vec<Replica>,
-    diary: Vec<String>,
+    log: Vec<String>,
 }
 
 impl Game {
@@ -61,18 +61,18 @@ impl Game {
         let free = (0..users::REPLICA.len())
             .find(|number| self.replicas.iter().all(|replica| replica.user != users::REPLICA[*number]));
         let replica = Replica::start_behind_a_link(&self.world, free.unwrap()).await;
-        self.monitor.look_at(&replica.identity, &replica.towline.admin_url()).await;
+        self.monitor.add(&replica.identity, &replica.towline.admin_url()).await;
         self.replicas.push(replica);
     }
 
     async fn happen(&mut self, event: &Event) {
         let chosen = self.dice.index(self.replicas.len());
-        self.diary.push(format!("{event:?} {}", self.replicas[chosen].identity));
+        self.log.push(format!("{event:?} {}", self.replicas[chosen].identity));
         match event {
             Event::Join => self.join().await,
             Event::Kill => self.replicas.remove(chosen).kill().await,
             Event::Terminate => {
-                // With work undone, where it has just lost a claim.
+                // It may report undone work if it has just lost a claim.
                 let _ = self.replicas.remove(chosen).towline.terminate(LIMIT).await.unwrap();
             }
             Event::Freeze(time) => {
@@ -89,11 +89,11 @@ impl Game {
         }
     }
 
-    /// Waits until the living have shared the sections out, and run what they hold.
-    async fn settle(&self, when: &str) {
-        let living: Vec<&str> = self.replicas.iter().map(|replica| replica.identity.as_str()).collect();
-        let what = format!("{when} of {}: {:?}", self.world.name, self.diary);
-        self.monitor.settled(&living, &what).await;
+    /// Waits until the replicas share the sections, and run those that they hold.
+    async fn wait_until_balanced(&self, when: &str) {
+        let alive: Vec<&str> = self.replicas.iter().map(|replica| replica.identity.as_str()).collect();
+        let what = format!("{when} of {}: {:?}", self.world.name, self.log);
+        self.monitor.balanced(&alive, &what).await;
         self.monitor.check().await;
     }
 
@@ -101,17 +101,17 @@ impl Game {
         for _ in 0..3 {
             self.join().await;
         }
-        self.settle("at the beginning").await;
+        self.wait_until_balanced("at the beginning").await;
         for round in 0..soak::rounds(ROUNDS) {
             let event = self.event();
             self.happen(&event).await;
-            self.settle(&format!("after round {round}")).await;
+            self.wait_until_balanced(&format!("after round {round}")).await;
         }
         let writes = self.monitor.check_writes().await;
         assert!(
             writes > SECTIONS * usize::try_from(soak::rounds(ROUNDS)).unwrap(),
             "{writes} writes are too few to show anything: {:?}",
-            self.diary
+            self.log
         );
     }
 }
@@ -120,13 +120,13 @@ impl Game {
 fn whatever_happens_a_section_never_runs_twice_and_is_soon_run_again() {
     run(Company::One, async {
         let seed = soak::seed();
-        // Side by side, they wait for leases together; more than the machine bears would only test its patience.
+        // Worlds mostly wait for leases, so several run at once; more of them would only slow each other down.
         let games = stream::iter((0..WORLDS).map(|world| seed + world)).map(async |seed| {
             let name = format!("seed{seed}");
             let world = World::shared(&name, Duration::from_secs(3), Duration::from_secs(1)).await;
             let monitor = Monitor::start(&world).await;
             let _churn = Churn::start(&world, Duration::from_millis(200));
-            Game { world, monitor, dice: Random::new(seed), replicas: Vec::new(), diary: Vec::new() }.play().await;
+            Game { world, monitor, dice: Random::new(seed), replicas: Vec::new(), log: Vec::new() }.play().await;
         });
         games.buffer_unordered(AT_ONCE).collect::<()>().await;
     });
