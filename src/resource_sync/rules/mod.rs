@@ -8,6 +8,7 @@
 //!   marks; [`elsewhere`]: objects that belong to other clusters;
 //! - [`patch`]: differences and the patches that remove them; [`secrets`]: Secrets for the remote; [`server_result`] and
 //!   [`unkept`]: an API server's result of our writes; [`conflicts`]: parts that other clients keep undoing;
+//! - [`policy`]: the configuration that the rules depend on;
 //! - [`waits`]: why a pair is not in step, and what an operator can do about it.
 
 pub mod conflicts;
@@ -23,6 +24,7 @@ pub mod observed;
 pub mod ownership;
 pub mod patch;
 pub mod plan;
+pub mod policy;
 pub mod secrets;
 pub mod server_result;
 pub mod unkept;

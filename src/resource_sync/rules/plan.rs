@@ -2,7 +2,8 @@
 //!
 //! [`next`] decides the *next* step for one pair. The caller carries it out, folds the result into the observation
 //! ([`Observed::after`]) and asks again, until nothing is left to do. A step that needs the result of an earlier one (the
-//! generation of an object that was just created) finds it in the observation, and every rule is stated once. The numbers in comments are the rules of the specification, "Reconcile, in this order".
+//! generation of an object that was just created) finds it in the observation, and every rule is stated once. The numbers in
+//! comments are the rules of the specification, "Reconcile, in this order".
 
 use std::sync::Arc;
 
@@ -10,67 +11,14 @@ use super::conflicts::Contended;
 use super::ending;
 pub use super::ending::detach;
 use super::former::{Place, Renewal};
-use super::marks::Marks;
 pub use super::observed::{Absence, Namespace, Observed, Remote};
 use super::ownership::{self, Unproven};
 use super::patch::{self, LocalChange};
+pub use super::policy::Policy;
 use super::server_result::{ServerResult, fingerprint};
-use crate::cluster::{CanonicalJson, FIELD_MANAGER, Object};
-use crate::resource_sync::config::{Adopt, KeyPattern, Metadata, SpecPointer, SyncConfig, Unclaimed};
+use crate::cluster::{CanonicalJson, Object};
+use crate::resource_sync::config::Adopt;
 use crate::state::is_state_object;
-
-/// The part of a section's configuration that the rules depend on.
-#[derive(Debug, Clone)]
-pub struct Policy {
-    /// Names of annotations and the finalizer.
-    pub marks: Marks,
-    /// The field managers of this section on the local cluster: first the one that it writes with, then those of its former
-    /// names.
-    pub managers: Vec<Arc<str>>,
-    /// Whether the section takes over a local object that existed before its remote object.
-    pub adopt: Adopt,
-    /// Whether an adopted object is deleted with its remote object.
-    pub delete_adopted: bool,
-    /// How labels and annotations are copied to the local object.
-    pub metadata: Metadata,
-    /// Keys that are not copied with [`Metadata::Merge`].
-    pub metadata_exclude: Vec<KeyPattern>,
-    /// Whether a local object that never was ours is deleted.
-    pub unclaimed: Unclaimed,
-    /// Fields that belong to the local side.
-    pub local_fields: Vec<SpecPointer>,
-    /// Whether anything but the finalizer is written to the remote.
-    pub write_back: bool,
-    /// Whether objects of the kind may be the stored states of sections, which are never synced.
-    pub has_states: bool,
-}
-
-impl Policy {
-    /// The policy of a section.
-    pub fn new(config: &SyncConfig) -> Self {
-        Self {
-            marks: Marks::new(config),
-            managers: std::iter::once(&config.name)
-                .chain(&config.former_names)
-                .map(|name| format!("{FIELD_MANAGER}-{name}").into())
-                .collect(),
-            adopt: config.adopt,
-            delete_adopted: config.delete_adopted,
-            metadata: config.metadata,
-            metadata_exclude: config.metadata_exclude.clone(),
-            unclaimed: config.unclaimed,
-            local_fields: config.local_fields.clone(),
-            write_back: config.write_back,
-            has_states: config.resource.plural_and_group() == "configmaps",
-        }
-    }
-
-    /// The field manager of this section's writes to the local cluster. Each section has its own, which tells its writes from
-    /// those of other sections and daemons.
-    pub fn manager(&self) -> Arc<str> {
-        self.managers.first().map_or_else(|| FIELD_MANAGER.into(), Arc::clone)
-    }
-}
 
 /// A change that does harm when it affects many objects at once, and therefore needs the guard's permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! Rule 9: what the local object is to be, by `metadata`, `metadata_exclude` and `local_fields`.
+//! Rule 9: the desired local object, by `metadata`, `metadata_exclude` and `local_fields`.
 
 use std::collections::BTreeMap;
 
@@ -180,7 +180,7 @@ fn another_domains_marks_are_annotations_like_any_other() {
     assert_eq!(keys(&scene.change().annotations), [("example.org/paused", Some("true"))]);
 }
 
-/// What rule 9 makes of a spec under local fields; `None`: nothing is written.
+/// The spec that rule 9 writes with these local fields; `None` if nothing is written.
 fn merged(pointers: &str, remote: &Value, local: &Value) -> Option<Value> {
     let mut scene = Scene::in_step(&format!("local_fields = {pointers}"));
     scene.remote["spec"] = remote.clone();
@@ -250,8 +250,8 @@ fn local_fields_are_set_when_the_object_is_made() {
 
 #[test]
 fn an_object_that_holds_more_than_a_spec_is_changed_as_it_was_read() {
-    // Only the fields that differ are written; another one that somebody changes meanwhile would be taken for the
-    // server's defaulting.
+    // Only the fields that differ are written. Another field that a client changes meanwhile would look like a default of the
+    // server.
     let mut scene = Scene::in_step("");
     for side in [&mut scene.remote, &mut scene.local] {
         side["extra"] = json!(1);

@@ -1,5 +1,5 @@
-//! From every state that can be reached, whatever came in between, the world comes to rest where the specification wants
-//! it, no order of deliveries makes a difference, and then nothing is written any more.
+//! From every reachable state the world converges to the state that the specification demands, whatever happened before. The order
+//! of deliveries makes no difference, and nothing is written any more afterwards.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,16 +15,16 @@ use super::{
 use crate::resource_sync::config::{Adopt, Metadata};
 use crate::resource_sync::rules::ownership::{self, may_go_unclaimed};
 
-/// More moves than any state needs.
+/// More moves than any state needs to converge.
 const MOST_MOVES: usize = 600;
 
-/// Lets the world go on, choosing among what can happen, until nothing can; the moves.
+/// Makes moves, chosen among the possible ones, until none is possible. Returns the moves.
 fn come_to_rest(world: &mut World, choices: &[u8]) -> Result<Vec<Move>, TestCaseError> {
     let mut made = Vec::new();
     loop {
         let moves = world.moves();
         let Some(last) = moves.len().checked_sub(1) else { return Ok(made) };
-        // When the choices are used up, everybody has a turn.
+        // When the choices are used up, the possible moves take turns.
         let choice = choices.get(made.len()).map_or(made.len(), |choice| usize::from(*choice));
         let next = moves[choice % (last + 1)].clone();
         world.make(&next);
@@ -54,7 +54,7 @@ fn content(value: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// What the specification says of one pair at rest.
+/// Checks one pair at rest against the specification.
 fn is_as_specified(world: &World, traits: Traits, name: &str) -> Result<(), TestCaseError> {
     let remote = world.remote.get(Sort::Synced, name);
     let local = world.local.get(Sort::Synced, name);
@@ -65,13 +65,13 @@ fn is_as_specified(world: &World, traits: Traits, name: &str) -> Result<(), Test
     if is_paused(&remote) || is_paused(&local) {
         return Ok(());
     }
-    // An object without a local one of ours that leaves the selector in a gap is not seen to do so.
+    // The section does not see that an object without a local object of ours leaves the selector during a gap of the watch.
     let is_unseen = world.has_gaps && !world.local.was_written_by_us(name);
     let unnoticed = |remote: &Value| is_unseen && text(remote, "labels", UNSELECTED).is_some();
     let at = || format!("{name}\nremote: {remote:?}\nlocal: {local:?}\nnamespace: {namespace:?}");
     let marked = local.as_ref().and_then(|local| text(local, "annotations", REMOTE_UID));
     let Some(remote) = remote.as_ref().filter(|remote| !is_deleting(remote)) else {
-        // Gone or going: nothing of ours is left on either side.
+        // The remote object is gone or terminating: nothing of ours is left on either side.
         prop_assert!(
             remote.as_ref().is_none_or(|remote| !holds(remote, FINALIZER) || unnoticed(remote)),
             "finalizer: {}",
@@ -110,7 +110,7 @@ fn is_as_specified(world: &World, traits: Traits, name: &str) -> Result<(), Test
     }
     let is_made_up = local.get("spec").is_some_and(Value::is_object) && !world.policy.local_fields.is_empty();
     if expected.get("spec").is_none() && is_made_up {
-        // It was made for a local field that has gone since.
+        // It was created for a local field that has gone since.
         expected["spec"] = json!({});
     }
     if let (true, Some(spec)) = (traits.defaults_spec, expected.get_mut("spec").and_then(Value::as_object_mut)) {
@@ -150,7 +150,7 @@ fn is_as_specified(world: &World, traits: Traits, name: &str) -> Result<(), Test
     Ok(())
 }
 
-/// What the specification says of the namespace at rest: one of ours is there for somebody.
+/// Checks the namespace at rest against the specification: a namespace of ours exists only if an object needs it.
 fn namespace_is_as_specified(world: &World) -> Result<(), TestCaseError> {
     let Some(namespace) = world.local.get(Sort::Namespace, NAMESPACE) else { return Ok(()) };
     prop_assert!(!is_deleting(&namespace), "{}", namespace);
@@ -192,7 +192,7 @@ fn settles(world: &mut World, traits: Traits, choices: &[u8]) -> Result<(), Test
     Ok(())
 }
 
-/// Goes through a story, with so many moves after each action.
+/// Carries out the actions of a story, each followed by so many moves.
 fn live_through(world: &mut World, story: &[(Action, usize)], choices: &[u8]) {
     world.has_selector = true;
     let mut choices = choices.iter().cycle();
@@ -209,11 +209,11 @@ fn live_through(world: &mut World, story: &[(Action, usize)], choices: &[u8]) {
     }
 }
 
-/// Whether an action is one whose meaning does not depend on what towline has done by then. A pause does, and so does
-/// anything that ends one life of an object and begins another: what was seen of the first decides what becomes of what
-/// others put on the local object.
+/// Whether the meaning of an action is independent of what towline has done before. A pause is not, and neither is an action that
+/// deletes an object and creates it anew: the part of the first object's life that was observed decides about labels and
+/// annotations that others have set on the local object.
 fn is_timeless(action: &Action, world: &World) -> bool {
-    // In a namespace of ours it is ours to delete until its remote object is seen.
+    // In a namespace of ours it may be deleted until its remote object is seen.
     let is_owned = world.local.get(Sort::Namespace, NAMESPACE);
     let is_owned = is_owned.is_some_and(|namespace| text(&namespace, "annotations", OWNER).is_some());
     let pair = match action {
@@ -236,7 +236,7 @@ fn is_timeless(action: &Action, world: &World) -> bool {
     *pair == 0
 }
 
-/// The state of both clusters, without what counts or is drawn anew: versions, UIDs, generations.
+/// The state of both clusters without the values that differ in each run: versions, UIDs, generations.
 fn end_state(world: &World) -> Vec<Value> {
     let mut states = Vec::new();
     for (server, sort) in [(&world.remote, Sort::Synced), (&world.local, Sort::Synced), (&world.local, Sort::Namespace)]
@@ -244,7 +244,7 @@ fn end_state(world: &World) -> Vec<Value> {
         for name in server.names(sort) {
             let mut state = server.get(sort, &name).unwrap_or_default();
             if is_deleting(&state) {
-                // Whether its last status still went up is nobody's business any more.
+                // Whether its last status was still written does not matter any more.
                 state.as_object_mut().expect("a map").remove("status");
             }
             let metadata = state["metadata"].as_object_mut().expect("a map");
@@ -260,8 +260,8 @@ fn end_state(world: &World) -> Vec<Value> {
     states
 }
 
-/// What the selector left out and somebody deleted then: the local object of that name, which others made, is found to be
-/// unclaimed by the next look.
+/// A remote object left the selector and was deleted then. The next list finds that the local object of that name, which others
+/// have created, is unclaimed.
 #[test]
 fn what_ends_while_it_is_not_selected_is_seen_by_the_next_look() {
     let traits = Traits { generations: false, status_subresource: false, defaults_spec: false, prunes_status: false };
@@ -313,9 +313,9 @@ proptest! {
         let mut ends = Vec::new();
         for order in &orders {
             let mut world = World::new(policy(&keys), traits);
-            // They keep what the object was made with, whenever that was.
+            // Local fields keep the values with which the object was created, at any time.
             world.policy.local_fields.clear();
-            // Adoption is history: what becomes of a stranger depends on whether its remote object was seen alive.
+            // Adoption depends on the history: on whether the remote object was observed before it was deleted.
             world.policy.adopt = Adopt::Never;
             live_through(&mut world, &story, &choices);
             world.unknown = None;

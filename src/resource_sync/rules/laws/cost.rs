@@ -1,4 +1,4 @@
-//! What a change costs, counted at the servers: the table of the specification, "What it may cost".
+//! The requests of a change, counted at the servers: the table "What it may cost" of the specification.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn rest(world: &mut World) {
     }
 }
 
-/// Writes and live reads from one rest to the next.
+/// Writes and live reads between two states of rest.
 fn cost(world: &mut World, actions: &[Action]) -> (usize, usize) {
     rest(world);
     let before = (world.writes(), world.reads);
@@ -29,7 +29,7 @@ fn cost(world: &mut World, actions: &[Action]) -> (usize, usize) {
     }
     rest(world);
     let cost = (world.writes() - before.0, world.reads - before.1);
-    // Seen when the caller's assertion fails.
+    // Printed when the caller's assertion fails.
     println!("{}", world.diary[first..].join("\n"));
     cost
 }

@@ -1,21 +1,19 @@
-//! What belongs to other clusters: two local clusters that follow the same remote objects by one finalizer, of which the first
-//! holds them; and two remote clusters whose sections of one name make objects in the same local one.
+//! Pairs that belong to other clusters: two local clusters follow the same remote objects with the same finalizer, and the first
+//! one holds them; or sections of the same name create objects from two remote clusters in the same local one.
 
 use serde_json::{Value, json};
 
 use super::{FINALIZER, OWNER, Scene, object, terminating};
 use crate::cluster::{ObjectKey, Written};
-use crate::resource_sync::rules::conflicts::Contended;
 use crate::resource_sync::rules::elsewhere::{Clusters, KnownCluster};
-use crate::resource_sync::rules::former::Place;
 use crate::resource_sync::rules::patch;
 use crate::resource_sync::rules::plan::{self, Absence, Next, Observed, Remote, Rest, Step};
 
-const HOLDER: &str = "cloud.teleport.dev/sync-local-cluster";
-const SOURCE: &str = "cloud.teleport.dev/sync-remote-cluster";
+pub(super) const HOLDER: &str = "cloud.teleport.dev/sync-local-cluster";
+pub(super) const SOURCE: &str = "cloud.teleport.dev/sync-remote-cluster";
 
 /// The note of a cluster that holds the scene's remote object.
-fn note_of(cluster: &str) -> String {
+pub(super) fn note_of(cluster: &str) -> String {
     format!("{cluster}/remote-uid/{FINALIZER}")
 }
 
@@ -23,16 +21,16 @@ fn known(cluster: &str) -> KnownCluster {
     KnownCluster { uid: Some(cluster.into()), in_place_of: Vec::new() }
 }
 
-fn noted(observed: &Observed) -> Option<&str> {
+pub(super) fn noted(observed: &Observed) -> Option<&str> {
     observed.remote_object().and_then(|remote| remote.annotation(HOLDER))
 }
 
-fn on(cluster: &str, scene: &Scene) -> Observed {
+pub(super) fn on(cluster: &str, scene: &Scene) -> Observed {
     Observed { clusters: Clusters { local: known(cluster), ..Clusters::default() }, ..scene.observed() }
 }
 
-/// A pair whose remote object a cluster holds.
-fn held_by(cluster: &str) -> Scene {
+/// A pair whose remote object this cluster holds.
+pub(super) fn held_by(cluster: &str) -> Scene {
     let mut scene = Scene::in_step("");
     scene.remote["metadata"]["annotations"][HOLDER] = json!(note_of(cluster));
     scene
@@ -62,7 +60,7 @@ fn what_is_held_for_another_local_cluster_is_left_alone_its_finalizer_above_all(
     assert_eq!(plan::next(&on("east", &scene), &scene.policy), Next::Rest(Rest::OtherCluster));
     terminating(&mut scene.remote);
     assert_eq!(plan::next(&on("east", &scene), &scene.policy), Next::Rest(Rest::OtherCluster));
-    // Detaching takes our marks off here, and nothing off there.
+    // Detaching removes our marks on this side, and nothing on the other.
     let Next::Do(step) = plan::detach(&on("east", &scene), &scene.policy, false) else { panic!("marks to take off") };
     assert!(matches!(step, Step::ReleaseLocal(_)), "{step:?}");
     let after = on("east", &scene).after(&step, &Written::default(), &scene.policy);
@@ -92,7 +90,7 @@ fn what_another_selector_selects_keeps_the_finalizer_of_whom_it_is_for() {
 
 #[test]
 fn a_note_counts_for_the_object_and_the_finalizer_that_it_names() {
-    // A copy; another section's; a text of somebody's.
+    // A copied note, another section's note, and any other text.
     for text in [format!("west/copied-from/{FINALIZER}"), "west/remote-uid/cloud.teleport.dev/x".into(), "west".into()]
     {
         let mut scene = Scene::in_step("");
@@ -117,7 +115,7 @@ fn who_takes_a_place_over_says_so_and_an_earlier_release_is_no_reason_to_write()
 }
 
 /// The scene as a section with this remote cluster sees it.
-fn below(cluster: &str, scene: &Scene) -> Observed {
+pub(super) fn below(cluster: &str, scene: &Scene) -> Observed {
     Observed { clusters: Clusters { remote: known(cluster), ..Clusters::default() }, ..scene.observed() }
 }
 
@@ -147,7 +145,7 @@ fn local_objects_and_namespaces_say_which_remote_cluster_they_are_from() {
     assert_eq!(source(&observed), Some("north/remote-uid"));
     let plan::Namespace::Present { object, .. } = &observed.namespace else { panic!("a namespace") };
     assert_eq!(object.annotation(SOURCE), Some("north"));
-    // An earlier release's objects get it by one write; what is not known is neither noted nor taken off.
+    // Objects of an earlier release get the mark in one write. An unknown identity is neither noted nor removed.
     let scene = Scene::in_step("");
     let Next::Do(step @ Step::PatchLocal(_)) = plan::next(&below("north", &scene), &scene.policy) else {
         panic!("a mark")
@@ -176,14 +174,14 @@ fn what_came_from_another_remote_cluster_is_left_alone() {
             (missing.remote, missing.absence) = (Value::Null, absence);
             is_left_alone(&missing);
         }
-        // Of the same key, and with another spec.
+        // The same key with another spec.
         let mut both = from("south", keys);
         both.remote["spec"]["size"] = json!(7);
         is_left_alone(&both);
         both.remote["metadata"]["annotations"] = json!({"note": "hello"});
         is_left_alone(&both);
     }
-    // What ends on our side has nothing to wait for here.
+    // A remote object that is terminating does not wait for the local object.
     let ends = |scene: &Scene, observed: Observed| {
         assert_eq!(plan::next(&observed, &scene.policy), Next::Do(Step::RemoveFinalizer));
         let after = observed.after(&Step::RemoveFinalizer, &Written::default(), &scene.policy);
@@ -207,17 +205,17 @@ fn a_source_counts_only_with_the_marks_that_prove_it() {
         (scene.remote, scene.absence) = (Value::Null, Absence::Confirmed);
         scene
     };
-    // The cluster is the same; an operator says that it is in the place of the other.
+    // First the cluster is the same, then an operator approves that it replaces the other one.
     let orphan = missing(from("south", ""));
     assert_eq!(plan::next(&below("south", &orphan), &orphan.policy), Next::Do(Step::DeleteLocal));
     let mut observed = below("north", &orphan);
     observed.clusters.remote.in_place_of = vec!["south".into()];
     assert_eq!(plan::next(&observed, &orphan.policy), Next::Do(Step::DeleteLocal));
-    // It is not known.
+    // Its identity is unknown.
     assert_eq!(orphan.next(), Next::Rest(Rest::OtherCluster));
     observed.clusters.remote.uid = None;
     assert_eq!(plan::next(&observed, &orphan.policy), Next::Do(Step::DeleteLocal));
-    // Taken along from a local object that is the remote one of another section.
+    // The mark was copied from a local object that is the remote object of another section.
     let mut chain = missing(from("south", ""));
     chain.local["metadata"]["annotations"][SOURCE] = json!("south/its-remote-uid");
     assert_eq!(plan::next(&below("north", &chain), &chain.policy), Next::Do(Step::DeleteLocal));
@@ -232,15 +230,15 @@ fn a_source_counts_only_with_the_marks_that_prove_it() {
         &Clusters::default(),
     );
     assert!(!taken.contains_key(SOURCE), "{taken:?}");
-    // Written by somebody else.
+    // Another manager has written the mark.
     let mut edited = missing(from("south", ""));
     edited.local["metadata"]["managedFields"] = Scene::in_step("").local["metadata"]["managedFields"].clone();
     assert_eq!(plan::next(&below("north", &edited), &edited.policy), Next::Do(Step::DeleteLocal));
-    // A copy is nobody's, whatever it says.
+    // The marks of a copy mean nothing.
     let mut copy = missing(from("south", ""));
     copy.local["metadata"]["annotations"][super::LOCAL_NAME] = json!("team/another");
     assert!(matches!(plan::next(&below("north", &copy), &copy.policy), Next::Rest(Rest::Unclaimed(_))));
-    // Applied by somebody to an object that was never ours.
+    // A client has applied the mark to an object that never was ours.
     let mut strangers = Scene::in_step("").foreign_local();
     strangers.local["metadata"]["annotations"] = json!({SOURCE: "south"});
     assert!(!matches!(plan::next(&below("north", &strangers), &strangers.policy), Next::Rest(Rest::OtherCluster)));
@@ -268,152 +266,4 @@ fn who_takes_the_place_of_a_remote_cluster_says_so() {
     assert_eq!(source(&observed), Some("north/remote-uid"));
     let plan::Namespace::Present { object, .. } = &observed.namespace else { panic!("a namespace") };
     assert_eq!(object.annotation(SOURCE), Some("north"));
-}
-
-/// The name of a finalizer that the section had before, or that somebody else has.
-const FORMER: &str = "cloud.teleport.dev/sync-former";
-
-/// Held by one cluster, or noted so, with these finalizers, by a section that was renamed.
-fn renamed(cluster: &str, finalizers: &[&str], keys: &str) -> Scene {
-    let mut scene = held_by(cluster);
-    scene.policy = super::policy(&format!("former_finalizers = [\"sync-former\"]\n{keys}"));
-    scene.remote["metadata"]["finalizers"] = json!(finalizers);
-    scene
-}
-
-/// Plays steps until nothing is left to do.
-fn play(
-    mut observed: Observed,
-    scene: &Scene,
-    next: impl Fn(&Observed) -> Next,
-) -> (Vec<&'static str>, Observed, Rest) {
-    let mut steps = Vec::new();
-    loop {
-        match next(&observed) {
-            Next::Do(step) => {
-                steps.push(step.name());
-                assert!(steps.len() < 8, "{steps:?}");
-                observed = observed.after(&step, &Written::default(), &scene.policy);
-                if step == Step::DeleteLocal {
-                    observed.local = None;
-                }
-            }
-            Next::Rest(rest) => return (steps, observed, rest),
-            other => panic!("{other:?} after {steps:?}"),
-        }
-    }
-}
-
-fn has(observed: &Observed, finalizer: &str) -> bool {
-    observed.remote_object().is_some_and(|remote| remote.has_finalizer(finalizer))
-}
-
-#[test]
-fn a_finalizer_of_a_former_name_beside_the_present_one_is_somebody_elses_to_the_end() {
-    for is_noted in [true, false] {
-        let mut scene = renamed("east", &[FINALIZER, FORMER], "");
-        if !is_noted {
-            scene.remote["metadata"]["annotations"].as_object_mut().expect("annotations").remove(HOLDER);
-        }
-        let next = |observed: &Observed| plan::next(observed, &scene.policy);
-        assert_eq!(next(&on("east", &scene)), Next::Rest(Rest::InStep));
-        let mut ending = scene.clone();
-        terminating(&mut ending.remote);
-        let (steps, after, rest) = play(on("east", &ending), &ending, next);
-        assert_eq!((steps, rest), (vec!["delete_local", "remove_finalizer"], Rest::Gone), "{is_noted}");
-        assert!(has(&after, FORMER) && noted(&after) == Some(&*note_of("east")));
-        let detach = |observed: &Observed| plan::detach(observed, &scene.policy, true);
-        let (steps, after, _) = play(on("east", &scene), &scene, detach);
-        assert!(steps == ["remove_finalizer"] && has(&after, FORMER), "{steps:?}");
-        // Selected again, it gets the present one, and the other stays.
-        let Next::Do(step) = next(&after) else { panic!("a finalizer") };
-        assert_eq!(step, Step::AddFinalizer);
-        let again = after.after(&step, &Written::default(), &scene.policy);
-        assert!(has(&again, FORMER) && has(&again, FINALIZER));
-    }
-    // Without a note only the name decides.
-    let mut silent = renamed("east", &[FORMER], "write_back = false");
-    silent.remote["metadata"]["annotations"].as_object_mut().expect("annotations").remove(HOLDER);
-    terminating(&mut silent.remote);
-    let (steps, _, _) = play(on("east", &silent), &silent, |observed: &Observed| plan::next(observed, &silent.policy));
-    assert_eq!(steps, ["delete_local", "remove_finalizer"]);
-    // By itself it is ours; whoever puts it on again after it was renewed is somebody else.
-    let before = renamed("east", &[FORMER], "");
-    for note in [Some(format!("east/remote-uid/{FORMER}")), None] {
-        let mut before = before.clone();
-        let annotations = before.remote["metadata"]["annotations"].as_object_mut().expect("annotations");
-        annotations.remove(HOLDER);
-        annotations.extend(note.map(|note| (HOLDER.to_owned(), json!(note))));
-        let Next::Do(step @ Step::RenewMarks(_)) = plan::next(&on("east", &before), &before.policy) else {
-            panic!("a renewal")
-        };
-        let after = on("east", &before).after(&step, &Written::default(), &before.policy);
-        assert_eq!(noted(&after), Some(&*note_of("east")));
-        assert!(has(&after, FINALIZER) && !has(&after, FORMER));
-    }
-}
-
-#[test]
-fn another_clusters_note_beside_a_present_finalizer_says_nothing_of_it_and_stays() {
-    // West still has the name that east had before, and has noted itself last.
-    let mut scene = renamed("west", &[FINALIZER, FORMER], "");
-    let theirs = format!("west/remote-uid/{FORMER}");
-    scene.remote["metadata"]["annotations"][HOLDER] = json!(theirs);
-    scene.remote["spec"]["size"] = json!(7);
-    let next = |observed: &Observed| plan::next(observed, &scene.policy);
-    let (steps, after, rest) = play(on("east", &scene), &scene, next);
-    assert_eq!((steps[0], rest), ("patch_local", Rest::InStep));
-    assert_eq!(noted(&after), Some(&*theirs));
-    terminating(&mut scene.remote);
-    let next = |observed: &Observed| plan::next(observed, &scene.policy);
-    let (steps, after, rest) = play(on("east", &scene), &scene, next);
-    assert_eq!((steps, rest), (vec!["delete_local", "remove_finalizer"], Rest::OtherCluster));
-    assert!(has(&after, FORMER) && noted(&after) == Some(&*theirs));
-}
-
-#[test]
-fn a_note_is_not_written_before_the_present_finalizer_is_on() {
-    let mut scene = renamed("east", &[FORMER], "");
-    scene.remote["metadata"]["annotations"].as_object_mut().expect("annotations").remove(HOLDER);
-    scene.remote["metadata"]["generation"] = json!(9);
-    let mut observed = on("east", &scene);
-    observed.contended.push(Contended::Marks(Place::Remote));
-    let Next::Do(step @ Step::NoteGenerations { .. }) = plan::next(&observed, &scene.policy) else { panic!("a note") };
-    let after = observed.after(&step, &Written::default(), &scene.policy);
-    assert_eq!(noted(&after), None);
-    assert!(scene.policy.marks.holds(after.remote_object().expect("a remote object")));
-    // An object without annotations takes the renewal, too.
-    let mut bare = renamed("east", &[FORMER], "");
-    bare.remote["metadata"]["annotations"] = Value::Null;
-    bare.local = Value::Null;
-    let Next::Do(Step::RenewMarks(renewal)) = plan::next(&on("east", &bare), &bare.policy) else { panic!("a renewal") };
-    let patch = renewal.json_patch(&object(&bare.remote), None, &bare.policy);
-    assert_eq!(patch[2], json!({"op": "add", "path": "/metadata/annotations", "value": {HOLDER: note_of("east")}}));
-}
-
-#[test]
-fn a_renewal_of_domains_leaves_another_followers_note_where_it_is() {
-    const THEIR_NOTE: &str = "old.dev/sync-local-cluster";
-    let mut scene = held_by("east");
-    scene.policy = super::policy("former_annotation_domains = [\"old.dev\"]");
-    let annotations = scene.remote["metadata"]["annotations"].as_object_mut().expect("annotations");
-    annotations.remove(HOLDER);
-    annotations.insert(THEIR_NOTE.to_owned(), json!("west/remote-uid/old.dev/sync-west"));
-    scene.remote["metadata"]["finalizers"] = json!(["old.dev/sync-west", "old.dev/sync-local"]);
-    let (steps, after, rest) =
-        play(on("east", &scene), &scene, |observed: &Observed| plan::next(observed, &scene.policy));
-    assert_eq!((steps, rest), (vec!["renew_marks"], Rest::InStep));
-    assert!(has(&after, "old.dev/sync-west") && has(&after, FINALIZER) && !has(&after, "old.dev/sync-local"));
-    let remote = after.remote_object().expect("a remote object");
-    assert_eq!(remote.annotation(THEIR_NOTE), Some("west/remote-uid/old.dev/sync-west"));
-}
-
-#[test]
-fn a_mirrored_object_keeps_no_source_of_an_earlier_setting() {
-    let mut scene = Scene::mirrored("");
-    scene.local["metadata"]["annotations"][SOURCE] = json!("north/remote-uid");
-    let Next::Do(Step::PatchLocal(change)) = plan::next(&below("north", &scene), &scene.policy) else {
-        panic!("a change")
-    };
-    assert_eq!(change.annotations.get(SOURCE), Some(&None));
 }

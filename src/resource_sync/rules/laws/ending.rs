@@ -1,4 +1,4 @@
-//! Rules 1 to 3, letting go and detaching: what happens when the remote object is paused, going or gone.
+//! Rules 1 to 3, letting go and detaching: the remote object is paused, terminating or gone.
 
 use std::sync::Arc;
 
@@ -191,7 +191,7 @@ fn whoever_the_plan_would_delete_is_a_suspect_of_the_guard_before() {
             for (number, scene) in scenes.iter().enumerate() {
                 let is_asked = scene.next() == Next::ConfirmAbsence;
                 let is_suspect = ending::would_go(scene.observed().local.as_deref(), owned, &scene.policy);
-                // An object that is going already may leave a namespace of ours, which another object's end would delete.
+                // A terminating object may leave a namespace of ours, which is deleted when another object ends.
                 if !(owned && number == 5) {
                     assert_eq!(is_asked, is_suspect, "{keys}, owned: {owned}, scene {number}");
                 }
@@ -211,7 +211,7 @@ fn nothing_on_either_side_is_nothing_to_do() {
     }
 }
 
-/// A pair whose remote object lives and has left the selector.
+/// A pair whose remote object exists and has left the selector.
 fn unselected(keys: &str) -> Scene {
     let mut scene = Scene::in_step(keys);
     scene.absence = Absence::LeftSelector(Arc::new(object(&scene.remote)));
@@ -255,7 +255,7 @@ fn what_was_let_go_is_never_taken_for_what_never_was_ours() {
         let (_, after) = steps(&scene, |observed| plan::next(observed, &scene.policy));
         let later = plan::Observed { remote: plan::Remote::Absent(Absence::Confirmed), ..after.clone() };
         assert_eq!(plan::next(&later, &scene.policy), Next::Rest(Rest::Unclaimed(Unproven::Unmarked)), "{keys}");
-        // Selected again, it is ours again.
+        // When it is selected again, it is ours again.
         let again = Scene::in_step("").observed().remote;
         let (mut observed, mut patched) = (plan::Observed { remote: again, ..after }, false);
         while let Next::Do(step) = plan::next(&observed, &scene.policy) {
@@ -321,7 +321,7 @@ fn a_kept_object_keeps_its_namespace() {
     let scene = unselected("").owned_namespace();
     let (done, after) = steps(&scene, |observed| plan::next(observed, &scene.policy));
     assert_eq!(done, ["remove_finalizer", "release_namespace", "release_local"]);
-    // The remote object goes later: neither the object nor its namespace is ours to delete.
+    // The remote object is deleted later. Neither the local object nor its namespace may be deleted then.
     let later = plan::Observed { remote: plan::Remote::Absent(Absence::Confirmed), ..after };
     assert_eq!(plan::next(&later, &scene.policy), Next::Rest(Rest::Unclaimed(Unproven::Unmarked)));
 }

@@ -1,4 +1,4 @@
-//! Marks that were called otherwise before: they count, and are renewed without anything else being done.
+//! Marks with former names count, and are renewed without any other change.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ const RENAMED: &str =
     "former_names = [\"old\"]\nformer_finalizers = [\"sync-old\"]\nformer_annotation_domains = [\"old.dev\"]";
 const FORMER_FINALIZER: &str = "old.dev/sync-old";
 
-/// The same object with the marks of before.
+/// The same object with the former names of its marks.
 fn formerly(value: &Value) -> Value {
     let text = value.to_string();
     let text = text.replace(&format!("\"{FINALIZER}\""), &format!("\"{FORMER_FINALIZER}\""));
@@ -21,14 +21,14 @@ fn formerly(value: &Value) -> Value {
     serde_json::from_str(&text).expect("an object")
 }
 
-/// A pair that was in step when the section was called otherwise.
+/// A pair that was in step before the section was renamed.
 fn renamed(keys: &str) -> Scene {
     let mut scene = Scene::in_step(&format!("{RENAMED}\n{keys}"));
     (scene.remote, scene.local) = (formerly(&scene.remote), formerly(&scene.local));
     scene
 }
 
-/// Carries out renewals until something else is due.
+/// Carries out renewals until another step is due.
 fn renew(mut observed: Observed, policy: &Policy) -> (Vec<Renewal>, Observed) {
     let mut renewals = Vec::new();
     while let Next::Do(Step::RenewMarks(renewal)) = plan::next(&observed, policy) {
@@ -45,7 +45,7 @@ fn former_marks_are_renewed_by_one_write_an_object_and_nothing_else_is_done() {
     let (renewals, after) = renew(scene.observed(), &scene.policy);
     assert_eq!(renewals.len(), 2, "{renewals:?}");
     assert_eq!(plan::next(&after, &scene.policy), Next::Rest(Rest::InStep));
-    // It is what it would be had it always been called so, and stays ours when the former names are forgotten.
+    // It is as if the names had never changed, and stays ours when the former names are removed from the configuration.
     let now = Scene::in_step("");
     let (remote, local) =
         (after.remote_object().expect("a remote object"), after.local.as_ref().expect("a local object"));
@@ -104,7 +104,7 @@ fn a_copy_with_former_marks_is_nobodys() {
     copy.local["metadata"]["annotations"][LOCAL_NAME.replace("cloud.teleport.dev", "old.dev")] = json!("team/another");
     assert!(matches!(copy.next(), Next::Rest(Rest::Unclaimed(_))));
     assert_eq!(Renewal::of_local(&super::object(&copy.local), &copy.policy), None);
-    // Without the former names the marks say nothing.
+    // Without the former names the marks mean nothing.
     let mut forgotten = renamed("");
     (forgotten.remote, forgotten.absence, forgotten.policy) = (Value::Null, Absence::Confirmed, super::policy(""));
     assert!(matches!(forgotten.next(), Next::Rest(Rest::Unclaimed(_))));

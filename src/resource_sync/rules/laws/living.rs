@@ -1,4 +1,4 @@
-//! Rules 4 to 8 and 10: the remote object lives.
+//! Rules 4 to 8 and 10: the remote object exists and is not terminating.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn status_goes_up_before_the_spec_comes_down() {
 
 #[test]
 fn a_status_that_can_not_be_written_keeps_the_spec_up() {
-    // A failed step changes nothing in the observation: asked again, the plan says the same.
+    // A failed step changes nothing in the observation, so the plan decides the same again.
     let mut scene = Scene::in_step("");
     scene.remote["spec"]["size"] = json!(9);
     scene.local["status"] = json!({"ready": false});
@@ -182,7 +182,7 @@ fn uploaded(name: &str, remote: impl Fn(Arc<str>) -> RemoteSecret) -> SecretView
     view
 }
 
-/// The secret steps of a pair, each done in turn; those of `failing` fail.
+/// The secret steps of a pair, carried out in turn; those of `failing` fail.
 fn secret_steps(secrets: Vec<SecretView>, failing: &[&str]) -> Vec<String> {
     let scene = Scene { secrets, ..Scene::in_step("") };
     let (mut observed, mut steps) = (scene.observed(), Vec::new());
@@ -247,8 +247,8 @@ fn drift_of_a_remote_secret_is_mended_where_it_is_seen() {
 
 #[test]
 fn a_generation_is_noted_only_with_the_content_that_was_seen() {
-    // Somebody changes the spec of either side between our read and our write: the replies tell of a generation whose
-    // content is not known. Noted, it would be taken for proof after a restart.
+    // A client changes the spec of either side between our read and our write. The replies then have a generation whose content
+    // is unknown. If that generation was noted, it would count as proof after a restart.
     let mut scene = Scene::in_step("");
     scene.remote["metadata"]["generation"] = json!(2);
     let note = Step::NoteGenerations { remote: 2, local: 5 };

@@ -1,9 +1,9 @@
-//! The laws of resource sync: what the plan decides, rule by rule, and that any plan comes to rest.
+//! The laws of resource sync: the plan's decisions, rule by rule, and that every plan ends with nothing left to do.
 //!
-//! `ending`, `living`, `ownership` and `content` are the rules one by one. `patches` holds JSON patches against what they claim to do,
-//! `server_result` what is taken for a server's own doing. The others are a small simulated world, in which users, controllers,
-//! crashes and deliveries come in any order: `server` and `watch` are the clusters, `world` and `requests` the reconciler,
-//! `users` what people do, and `convergence` and `cost` what must come of it.
+//! `ending`, `living`, `ownership` and `content` test the rules one by one, `patches` that JSON patches have the effect that the plan
+//! expects, and `server_result` which contents count as a server's result. The other modules are a small simulated world, in which
+//! users, controllers, crashes and deliveries come in any order: `server` and `watch` are the clusters, `world` and `requests` the
+//! reconciler, `users` the actions of people, and `convergence` and `cost` the properties that have to hold.
 
 mod content;
 mod convergence;
@@ -15,6 +15,7 @@ mod living;
 mod ownership;
 mod patches;
 mod rejected;
+mod renamed;
 mod requests;
 mod server;
 mod server_result;
@@ -67,7 +68,7 @@ fn shared(value: &Value) -> Option<Arc<Object>> {
     (!value.is_null()).then(|| Arc::new(object(value)))
 }
 
-/// One pair as JSON, to be bent by a test; `Null` is an object that is not there.
+/// One pair as JSON, which a test can change; `Null` stands for a missing object.
 #[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
 #[derive(Clone)]
 struct Scene {
@@ -87,7 +88,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A pair that is in step, under a policy with these keys; every field has a value of its own.
+    /// A pair that is in step, under a policy with these keys. Every field has a different value.
     fn in_step(keys: &str) -> Self {
         Self {
             policy: policy(keys),
@@ -125,21 +126,21 @@ impl Scene {
         }
     }
 
-    /// The same, where the local maps mirror the remote's.
+    /// The same pair with `metadata = "mirror"`.
     fn mirrored(keys: &str) -> Self {
         let mut scene = Self::in_step(&format!("metadata = \"mirror\"\n{keys}"));
         scene.local["metadata"]["annotations"] = json!({"note": "hello"});
         scene
     }
 
-    /// The same with the remote object being deleted.
+    /// The same pair with a terminating remote object.
     fn remote_terminating(keys: &str) -> Self {
         let mut scene = Self::in_step(keys);
         scene.remote["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         scene
     }
 
-    /// The same without a remote object.
+    /// The same pair without a remote object.
     fn remote_absent(keys: &str, absence: Absence) -> Self {
         Self { remote: Value::Null, absence, ..Self::in_step(keys) }
     }

@@ -1,4 +1,4 @@
-//! What is ours, strangers, and a rule between names that has changed.
+//! Ownership, objects that existed before, and a mapping that has changed.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::cluster::{ObjectKey, Written};
 use crate::resource_sync::rules::ownership::{self, Unproven};
 use crate::resource_sync::rules::plan::{self, Absence, Harm, Next, Rest, Step};
 
-/// A pair whose remote object is gone for certain.
+/// A pair whose remote object is certainly gone.
 fn orphan(keys: &str) -> Scene {
     Scene::remote_absent(keys, Absence::Confirmed)
 }
@@ -38,7 +38,7 @@ fn a_mark_proves_only_the_object_that_it_names_and_only_by_this_sections_manager
         copy.local["metadata"]["annotations"][LOCAL_NAME] = json!(name);
         assert_eq!(rest(&copy), Unproven::NamesAnother, "{name}");
     }
-    // Applied by kubectl, written by another section, by another daemon, by nobody known.
+    // Written by kubectl, by another section, by another daemon, or by an unknown manager.
     for manager in ["kubectl-client-side-apply", "towline", "towline-other", "towline-databases.remote"] {
         let mut copy = orphan("");
         copy.local["metadata"]["managedFields"] = owns(&json!(manager));
@@ -58,7 +58,7 @@ fn what_an_earlier_release_marked_gets_the_new_mark_when_its_living_remote_is_re
     assert_eq!(change.annotations.len(), 1, "{change:?}");
     let after = scene.observed().after(&Step::PatchLocal(change), &Written::default(), &scene.policy);
     assert!(ownership::is_ours(after.local.as_ref().expect("the local object"), &scene.policy));
-    // Keys of labels that the earlier release set are still ours to remove.
+    // Labels that the earlier release has set may still be removed.
     scene.remote["metadata"]["labels"] = json!({});
     assert_eq!(scene.change().labels.get("app"), Some(&None));
 }
@@ -104,7 +104,7 @@ fn nothing_is_deleted_whose_source_lives_under_another_key() {
             assert_eq!(scene.next(), Next::Rest(Rest::MappingChanged), "{absence:?}, owned: {owned}");
         }
     }
-    // Another remote object of that name is going: it has nothing to wait for.
+    // Another remote object of that name is terminating. It does not wait for the local object.
     let mut scene = Scene::remote_terminating("");
     scene.source_lives_at = Some(ObjectKey::new("team", "orders-hub"));
     assert_eq!(scene.next(), Next::Do(Step::RemoveFinalizer));
@@ -164,7 +164,7 @@ fn a_pair_that_was_in_step_before_has_no_stranger() {
         }
         scene
     };
-    // The finalizer comes off where it was put on before the stranger was seen.
+    // A finalizer that was added before the existing object was seen is removed.
     let is_stranger =
         |scene: &Scene| matches!(scene.next(), Next::Rest(Rest::Stranger) | Next::Do(Step::RemoveFinalizer));
     assert!(!is_stranger(&with(true, true, "")), "as Teleport's controller leaves it");

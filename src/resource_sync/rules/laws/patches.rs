@@ -1,4 +1,4 @@
-//! A JSON patch does to the object at the API server what the plan says of the object in its observation.
+//! A JSON patch has the same effect on the object at the API server as the plan expects in its observation.
 
 use proptest::collection::btree_map;
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ fn metadata_map() -> impl Strategy<Value = Value> {
     map.prop_map(|map| Value::Object(map.into_iter().map(|(key, value)| (key, json!(value))).collect()))
 }
 
-/// An object at an API server: empty maps are left out, as servers do.
+/// An object at an API server, which omits empty maps.
 fn stored() -> impl Strategy<Value = Value> {
     (content(), metadata_map(), metadata_map(), metadata_map(), proptest::option::of("[xy]")).prop_map(
         |(content, labels, annotations, owned, mark)| {
@@ -71,7 +71,7 @@ fn stored() -> impl Strategy<Value = Value> {
     )
 }
 
-/// The change done to the object at the server.
+/// The object at the server after the change.
 fn patched(change: &LocalChange, stored: &Value) -> Result<Object, TestCaseError> {
     let operations = change.json_patch(&object(stored));
     let patch: json_patch::Patch = serde_json::from_value(operations.clone()).expect("a JSON patch");
@@ -89,7 +89,7 @@ fn same(at_server: &Object, in_plan: &Object) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Keys of a section, in all combinations that change what rule 9 does.
+/// Keys of a section, in all combinations that matter to rule 9.
 fn section() -> impl Strategy<Value = String> {
     let metadata = prop_oneof![Just("merge"), Just("mirror")];
     let fields = prop_oneof![Just(r"[]"), Just(r#"["/spec/a"]"#), Just(r#"["/spec/a~1b/b", "/spec/a~0b"]"#)];

@@ -1,4 +1,4 @@
-//! What the local cluster rejects shows on the remote object, and only while it does.
+//! A rejection by the local cluster is noted on the remote object, and only as long as it lasts.
 
 use std::sync::Arc;
 
@@ -65,13 +65,13 @@ fn what_is_mended_takes_the_note_off_with_the_generations_or_by_itself() {
     assert_eq!(scene.next(), Next::Do(Step::NoteError(None)));
     let after = scene.observed().after(&Step::NoteError(None), &Written::default(), &scene.policy);
     assert_eq!(plan::next(&after, &scene.policy), Next::Rest(Rest::InStep));
-    // One write, where the generations have to be noted anyway.
+    // The note is removed in the write that notes the generations.
     scene.remote["metadata"]["annotations"][LOCAL_GENERATION] = json!("4");
     let note = Step::NoteGenerations { remote: 3, local: 5 };
     assert_eq!(scene.next(), Next::Do(note.clone()));
     let after = scene.observed().after(&note, &Written::default(), &scene.policy);
     assert_eq!(plan::next(&after, &scene.policy), Next::Rest(Rest::InStep));
-    // Who writes nothing back takes nothing off.
+    // Without write-back nothing is removed.
     let scene = Scene { policy: super::policy("write_back = false"), ..scene };
     assert_eq!(scene.next(), Next::Rest(Rest::InStep));
 }
@@ -107,13 +107,13 @@ fn whoever_lets_go_of_the_remote_object_takes_the_note_along() {
     for (keys, rest) in [("", None), ("write_back = false", Some("patch_local: no"))] {
         let mut scene = Scene::in_step(keys);
         scene.remote["metadata"]["annotations"][SYNC_ERROR] = json!("patch_local: no");
-        // Detached: with the finalizer, in one write.
+        // Detaching removes it in the same write as the finalizer.
         assert_eq!(plan::detach(&scene.observed(), &scene.policy, true), Next::Do(Step::RemoveFinalizer));
         let after = scene.observed().after(&Step::RemoveFinalizer, &Written::default(), &scene.policy);
         let remote = after.remote_object().expect("a remote object");
         assert_eq!(remote.annotation(SYNC_ERROR), rest, "{keys}");
         assert_eq!(plan::detach(&after, &scene.policy, true), Next::Rest(Rest::Gone), "{keys}");
-        // Without the finalizer, by itself.
+        // Without the finalizer it takes a write of its own.
         scene.remote["metadata"]["finalizers"] = json!([]);
         let expected = if rest.is_none() { Next::Do(Step::NoteError(None)) } else { Next::Rest(Rest::Gone) };
         assert_eq!(plan::detach(&scene.observed(), &scene.policy, true), expected, "{keys}");

@@ -1,4 +1,4 @@
-//! The requests of the steps, to the servers of the simulated world: verbs, bodies and guards are those of `execute.rs`.
+//! The requests of the steps to the servers of the simulated world, with the verbs, bodies and guards of `execute.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -130,7 +130,7 @@ impl World {
         })
     }
 
-    /// What towline must never do, whatever its caches show; asked when a deletion will go through.
+    /// Checks what towline must never do, whatever its caches show, before a deletion that will succeed.
     fn may_delete(&self, observed: &Observed) {
         let name = &*observed.pair.local.name;
         let Some(live) = self.local.get(Sort::Synced, name) else { return };
@@ -176,7 +176,7 @@ fn labels_of(keys: &BTreeMap<Arc<str>, Arc<str>>) -> Value {
     Value::Object(keys.iter().map(|(key, value)| (key.to_string(), json!(&**value))).collect::<Map<_, _>>())
 }
 
-/// A deletion of what is gone is done.
+/// A deletion of an object that is gone counts as done.
 fn gone_is_done(refused: Refused) -> Result<Written, Refused> {
     if refused == Refused::NotFound { Ok(Written::default()) } else { Err(refused) }
 }

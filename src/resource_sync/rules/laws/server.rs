@@ -1,6 +1,6 @@
-//! An API server, as far as resource sync can tell it from a real one: versions, generations, finalizers, preconditions,
-//! terminating namespaces, a status subresource, defaulting and pruning, and whose a label is. Controllers that finish
-//! deletions are part of it.
+//! A simulated API server with everything that resource sync depends on: versions, generations, finalizers, preconditions,
+//! terminating namespaces, a status subresource, defaulting and pruning, and the owners of labels. Controllers that finish deletions
+//! are part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::{Object, Written};
 
-/// Why a write was refused.
+/// Why a write failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
     /// 409.
@@ -30,21 +30,21 @@ pub(super) enum Sort {
     Namespace,
 }
 
-/// Who writes.
+/// The writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
     Towline,
     SomebodyElse,
 }
 
-/// Which part of an object a write is about.
+/// The part of an object that a write changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Main,
     Status,
 }
 
-/// What the server makes of the synced kind.
+/// How the server treats the synced kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a trait of its own, and all combinations occur")]
 pub(super) struct Traits {
@@ -57,9 +57,9 @@ pub(super) struct Traits {
 #[derive(Debug, Clone)]
 struct Stored {
     value: Value,
-    /// Labels and annotations that towline set last, by map and key.
+    /// Labels and annotations that towline was the last to set, by map and key.
     owned: BTreeSet<(&'static str, String)>,
-    /// Towline wrote the object.
+    /// Whether towline has written the object.
     ours: bool,
 }
 
@@ -90,7 +90,7 @@ impl Server {
         Self { name, traits, objects: BTreeMap::new(), log: Vec::new(), version: 100, writes: 0 }
     }
 
-    /// The same server without its past.
+    /// The same server without its history.
     pub(super) fn fork(&self) -> Self {
         Self { objects: self.objects.clone(), log: Vec::new(), ..*self }
     }
@@ -133,7 +133,7 @@ impl Server {
         Ok(self.commit(sort, name, &empty, value, who))
     }
 
-    /// Changes an object; what the part does not cover stays.
+    /// Changes one part of an object.
     pub(super) fn change(
         &mut self,
         sort: Sort,
@@ -167,7 +167,7 @@ impl Server {
         Ok(self.commit(sort, name, &stored, value, who))
     }
 
-    /// Drops the record of managers, which is a change too.
+    /// Removes the record of managers, which is a change too.
     fn strip(&mut self, sort: Sort, name: &str, mut stored: Stored) -> Written {
         self.writes += 1;
         self.version += 1;
@@ -179,7 +179,7 @@ impl Server {
         written
     }
 
-    /// Deletes an object, where it still is as it was read.
+    /// Deletes an object, if it has not changed since it was read.
     pub(super) fn delete(
         &mut self,
         sort: Sort,
@@ -209,7 +209,7 @@ impl Server {
         Ok(self.commit(sort, name, &stored, value, who))
     }
 
-    /// Lets the controllers of the cluster do one thing; false: there is nothing for them to do.
+    /// Lets the cluster's controllers do one thing. Returns false if there is nothing to do.
     pub(super) fn control(&mut self) -> bool {
         for (sort, name) in self.objects.keys().cloned().collect::<Vec<_>>() {
             let Some(value) = self.get(sort, &name) else { continue };
@@ -258,7 +258,7 @@ impl Server {
             let finalizers = after.value["metadata"]["finalizers"].as_array().map_or(0, Vec::len);
             let gone = is_deleting(&after.value) && finalizers == 0;
             if gone && !is_deleting(&before.value) {
-                // What goes at once is never seen terminating.
+                // An object that goes at once is never seen terminating.
                 after.value["metadata"].as_object_mut().expect("a map").remove("deletionTimestamp");
             }
             self.log.push(News { sort, name: name.to_owned(), object: shown(&after), gone });
@@ -304,7 +304,7 @@ impl Server {
         if value["metadata"].get("finalizers").and_then(Value::as_array).is_some_and(Vec::is_empty) {
             value["metadata"].as_object_mut().expect("a map").remove("finalizers");
         }
-        // Indexing made these.
+        // Indexing has created these.
         value["metadata"].as_object_mut().expect("a map").retain(|_, field| !field.is_null());
     }
 
@@ -339,7 +339,7 @@ fn bump(value: &mut Value) {
     value["metadata"]["generation"] = json!(generation + 1);
 }
 
-/// Labels and annotations belong to who set them last.
+/// Labels and annotations belong to the last writer.
 fn own_changes(before: &Value, after: &mut Stored, who: Who) {
     for map in ["labels", "annotations"] {
         let entries =
@@ -358,7 +358,7 @@ fn own_changes(before: &Value, after: &mut Stored, who: Who) {
     }
 }
 
-/// The object as the server shows it, with whose its keys are.
+/// The object as the server shows it, with the owners of its keys.
 fn shown(stored: &Stored) -> Value {
     let mut value = stored.value.clone();
     if stored.ours {

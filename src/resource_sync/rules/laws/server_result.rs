@@ -1,4 +1,4 @@
-//! What a server makes of our write is its result, and nothing else is.
+//! Only what a server makes of our own write counts as its result.
 
 use serde_json::{Value, json};
 
@@ -118,13 +118,13 @@ fn after_a_restart_what_the_server_did_not_keep_is_written_once_more() {
         bend(&mut scene);
         shows(&mut scene);
         assert!(scene.change().content.is_some(), "{case}");
-        // The server takes it and keeps as little as before.
+        // The server accepts it and keeps as little as before.
         scene.server_result.wrote_content(&object(&scene.remote), &written("local-uid", "21", 5));
         shows(&mut scene);
         assert!(rests(&scene), "{case}");
         let [content, status] = scene.server_result.unkept();
         assert_eq!((content.map(|fields| fields.count), status), (Some(1), None), "{case}");
-        // Until somebody has a doubt.
+        // Until the result is doubted.
         assert!(scene.server_result.write_again());
         assert!(scene.change().content.is_some(), "{case}");
         assert!(scene.server_result.content_is_written_again(), "nobody's edit");

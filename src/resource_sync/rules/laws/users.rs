@@ -1,4 +1,4 @@
-//! What people and programs other than towline do in the simulated world, and what mishaps there are.
+//! The actions of people and of other programs in the simulated world, and its faults.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ pub(super) enum Action {
     },
 }
 
-/// What can happen without a person who meddles with towline's own marks.
+/// Actions that leave towline's own marks alone.
 pub(super) fn action() -> impl Strategy<Value = Action> {
     let pair = || 0..NAMES.len();
     prop_oneof![
@@ -89,7 +89,7 @@ pub(super) fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// What the servers make of the kind.
+/// How the servers treat the kind.
 pub(super) fn traits() -> impl Strategy<Value = Traits> {
     (prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), any::<bool>()).prop_map(
         |(generations, status_subresource, defaults_spec, prunes_status)| Traits {
@@ -171,14 +171,14 @@ fn annotate(value: &mut Value, map: &str, key: &str, to: Option<&str>) {
 impl World {
     fn meddle(&mut self, remote: bool, pair: usize, part: Part, change: impl FnOnce(&mut Value)) {
         let server = if remote { &mut self.remote } else { &mut self.local };
-        // Somebody who changes what is not there is told so, and that is all.
+        // A change of a missing object fails without an effect.
         let _: Result<_, Refused> = server.change(Sort::Synced, NAMES[pair], Who::SomebodyElse, part, |value| {
             change(value);
             Ok(())
         });
     }
 
-    /// Does what somebody does; where it can't be done, nothing.
+    /// Carries out an action, if it is possible.
     pub(super) fn act(&mut self, action: &Action) {
         let is_left_out = |world: &Self, name: &str| {
             let remote = world.remote.get(Sort::Synced, name);
@@ -220,7 +220,7 @@ impl World {
             }
             Action::Pause { remote, pair, paused } => {
                 self.meddle(remote, pair, Part::Main, |value| {
-                    // What the watch does not show is seen at the next look only, whenever that is.
+                    // A change that the watch does not show is only seen at the next list.
                     if value.pointer(&format!("/metadata/labels/{UNSELECTED}")).is_none() {
                         annotate(value, "annotations", PAUSED, paused.then_some("true"));
                     }

@@ -1,4 +1,4 @@
-//! A watch that lags behind its server, its cache, and what that has yet to show of our own writes.
+//! A watch that lags behind its server, its cache, and our own writes that the cache does not show yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Watch {
         None
     }
 
-    /// The watch had a gap: a list takes its place.
+    /// The watch has a gap, and a list follows.
     pub(super) fn relist(&mut self, server: &Server) {
         self.next = server.log.len();
         let live = server.names(self.sort).into_iter().filter_map(|name| {
@@ -81,15 +81,15 @@ impl Watch {
     }
 }
 
-/// What a watch has yet to show of our own writes.
+/// Our own writes that a watch does not show yet.
 #[derive(Default)]
-pub(super) struct Awaited {
+pub(super) struct Expected {
     pub(super) written: Option<Arc<str>>,
     pub(super) deleted: Option<Arc<str>>,
     pub(super) unknown: bool,
 }
 
-impl Awaited {
+impl Expected {
     pub(super) fn is_shown(&mut self, watch: &Watch, name: &str) -> bool {
         if self.written.as_ref().is_some_and(|written| watch.has_caught_up(name, written)) {
             self.written = None;
@@ -109,7 +109,7 @@ impl Awaited {
         }
     }
 
-    /// A live read told something that the watch is yet to show.
+    /// Expects the watch to show the result of a live read.
     pub(super) fn read(&mut self, live: Option<&Object>, held: Option<&Object>) {
         match (live, held) {
             (Some(live), _) => self.written = Some(Arc::clone(&live.resource_version)),

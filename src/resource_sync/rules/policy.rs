@@ -1,0 +1,60 @@
+//! The part of a section's configuration that the rules depend on.
+
+use std::sync::Arc;
+
+use super::marks::Marks;
+use crate::cluster::FIELD_MANAGER;
+use crate::resource_sync::config::{Adopt, KeyPattern, Metadata, SpecPointer, SyncConfig, Unclaimed};
+
+/// How a section applies the rules.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// Names of annotations and the finalizer.
+    pub marks: Marks,
+    /// The field managers of this section on the local cluster: first the one that it writes with, then those of its former
+    /// names.
+    pub managers: Vec<Arc<str>>,
+    /// Whether the section takes over a local object that existed before its remote object.
+    pub adopt: Adopt,
+    /// Whether an adopted object is deleted with its remote object.
+    pub delete_adopted: bool,
+    /// How labels and annotations are copied to the local object.
+    pub metadata: Metadata,
+    /// Keys that are not copied with [`Metadata::Merge`].
+    pub metadata_exclude: Vec<KeyPattern>,
+    /// Whether a local object that never was ours is deleted.
+    pub unclaimed: Unclaimed,
+    /// Fields that belong to the local side.
+    pub local_fields: Vec<SpecPointer>,
+    /// Whether anything but the finalizer is written to the remote.
+    pub write_back: bool,
+    /// Whether objects of the kind may be the stored states of sections, which are never synced.
+    pub has_states: bool,
+}
+
+impl Policy {
+    /// The policy of a section.
+    pub fn new(config: &SyncConfig) -> Self {
+        Self {
+            marks: Marks::new(config),
+            managers: std::iter::once(&config.name)
+                .chain(&config.former_names)
+                .map(|name| format!("{FIELD_MANAGER}-{name}").into())
+                .collect(),
+            adopt: config.adopt,
+            delete_adopted: config.delete_adopted,
+            metadata: config.metadata,
+            metadata_exclude: config.metadata_exclude.clone(),
+            unclaimed: config.unclaimed,
+            local_fields: config.local_fields.clone(),
+            write_back: config.write_back,
+            has_states: config.resource.plural_and_group() == "configmaps",
+        }
+    }
+
+    /// The field manager of this section's writes to the local cluster. Each section has its own, which tells its writes from
+    /// those of other sections and daemons.
+    pub fn manager(&self) -> Arc<str> {
+        self.managers.first().map_or_else(|| FIELD_MANAGER.into(), Arc::clone)
+    }
+}
