@@ -68,7 +68,7 @@ fn a_wrong_environment_ends_with_code_2_and_names_the_variable() {
         let cases: [(&[(&str, &str)], &str); 8] = [
             (&[], "DATABASE_URL: missing; allowed: a URL such as"),
             (&[("DATABASE_URL", "")], "DATABASE_URL: missing"),
-            (&[("DATABASE_URL", "mysql://u:hunter2@db/hoh")], "it does not begin with postgres://"),
+            (&[("DATABASE_URL", "mysql://u:hunter2@db/hoh")], "it is neither a postgres://"),
             (&[("DATABASE_URL", "postgres://u:hunter2@db/hoh?sslmode=maybe")], "its parameter sslmode must be disable"),
             (&[url, ("HOH_STATUS_SYNC_INTERVAL", "0s")], "HOH_STATUS_SYNC_INTERVAL: found \"0s\""),
             (&[url, ("HOH_STATUS_SYNC_INTERVAL", "-5s")], "HOH_STATUS_SYNC_INTERVAL: found \"-5s\""),
