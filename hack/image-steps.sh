@@ -1,18 +1,18 @@
 #!/bin/sh
-# Runs the Dockerfile's steps where there is no container engine, and proves what they make: takes only what
-# .dockerignore lets through, runs each stage in a directory of its own with this machine's tools in place of the
-# stage's image, and then starts the image's entry point in the last stage's root directory, as the image's user.
+# Runs the Dockerfile's steps without a container engine, and tests the result: copies only what .dockerignore allows, runs
+# each stage in its own directory with this machine's tools instead of the stage's image, and then starts the image's entry
+# point in the last stage's root directory, as the image's user.
 #
-# Knows the instructions that the Dockerfile uses, and fails at any other.
+# Supports the instructions that the Dockerfile uses, and fails at any other.
 #
-# Usage: hack/image-steps.sh [DIRECTORY]   (default target/image; what cargo has built there is kept for the next time)
+# Usage: hack/image-steps.sh [DIRECTORY]   (default target/image; cargo's output there is kept for the next run)
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 work=${1:-$root/target/image}
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
-# They would lead cargo away from the directory and the settings that the image has.
+# These variables would change the directory and the settings that cargo uses in the image.
 unset CARGO_TARGET_DIR CARGO_BUILD_TARGET CARGO_BUILD_TARGET_DIR RUSTFLAGS
 
 fail() {
@@ -20,7 +20,7 @@ fail() {
     exit 1
 }
 
-# The build context: .dockerignore shuts everything out and names what comes in.
+# The build context: .dockerignore excludes everything and lists what is included.
 make_context() {
     context=$work/context
     rm -rf "$context"
@@ -37,7 +37,7 @@ make_context() {
     done
 }
 
-# One instruction a line: continued lines are joined, comments and empty lines dropped.
+# One instruction per line: continued lines are joined, comments and empty lines dropped.
 instructions() {
     sed -e '/^#/d' -e '/^[[:space:]]*$/d' "$root/Dockerfile" | sed -e ':more' -e '/\\$/{N;s/\\\n[[:space:]]*//;b more' -e '}'
 }
@@ -56,7 +56,7 @@ from() {
     if [ "$1" = scratch ]; then
         rm -rf "$stage"
     elif [ -d "$stage" ]; then
-        # As an engine keeps layers: cargo's own directory stays, the sources don't.
+        # Like an engine's layers: cargo's directory stays, the sources don't.
         find "$stage" -mindepth 2 -maxdepth 2 ! -name target -exec rm -rf {} +
     fi
     mkdir -p "$stage"
@@ -78,7 +78,7 @@ copy() {
     destination=$(in_stage "$1")
     for source in $sources; do
         if [ -d "$base/$source" ]; then
-            # Of a directory, the content is copied.
+            # For a directory, its content is copied.
             mkdir -p "$destination"
             cp -Rp "$base/$source/." "$destination"
         else
@@ -126,7 +126,7 @@ while read -r instruction rest; do
     esac
 done < "$work/instructions"
 
-# What was made: the last stage's directory is the image's root.
+# The result: the last stage's directory is the image's root.
 [ -n "$user" ] && [ "${user%%:*}" -ne 0 ] || fail "the image runs as root"
 [ -n "$entry" ] || fail "the image has no entry point"
 shells=$(find "$stage" -name '*sh' ! -type d)
@@ -135,7 +135,7 @@ loose=$(find "$stage" ! -type l \( -perm /6022 -o ! -perm -004 \))
 [ -z "$loose" ] || fail "these can be written to by anybody, change the user, or can't be read by all: $loose"
 ( cd "$stage" && find . -type f -exec du -k {} + | sort -k 2 )
 
-# What a container runtime mounts: the configuration, and the hosts that it knows.
+# What a container runtime mounts: the configuration, and its hosts file.
 mkdir -p "$stage/etc/towline"
 cp "$root/deploy/base/towline.toml" "$stage/etc/towline/towline.toml"
 echo '127.0.0.1 hub.test' > "$stage/etc/hosts"
@@ -155,7 +155,7 @@ expected="towline $(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | hea
 version=$(in_image --version)
 [ "$version" = "$expected" ] || fail "--version says \"$version\", not \"$expected\""
 in_image check --config /etc/towline/towline.toml || fail "the deployment's configuration is refused"
-# Port 9 of loopback refuses; a name that could not be looked up would be told as such.
+# Port 9 of loopback refuses connections; a name that could not be resolved would give another error.
 if answer=$(in_image status --admin http://hub.test:9 2>&1); then
     fail "a daemon has answered where there is none: $answer"
 fi

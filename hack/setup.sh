@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes a fresh Debian machine ready: installs the missing packages where it may, and says exactly what to install
-# where it may not. Everything that is missing is told at once. Quiet where there is nothing to do.
+# Prepares a fresh Debian machine: installs the missing packages if it may, and otherwise lists all of them. Prints nothing if
+# nothing is missing.
 #
 # Usage: hack/setup.sh [tools|demo|test]
-#   tools  what building and linting Towline takes
+#   tools  what is needed to build and lint Towline
 #   demo   the same, a database server, and a control plane: built once, in about five minutes, and kept
-#   test   the same, and what the tests of a failing network take (default). Where Go builds the control plane, the Go
-#          controller that the bench compares with has to build, too: two minutes, once
+#   test   the same, and what the tests of network failures need (default). If Go builds the control plane, it also builds the
+#          Go controller that the bench compares with: two minutes, once
 set -euo pipefail
 
 readonly purpose=${1:-test}
@@ -25,7 +25,7 @@ tools | demo | test) ;;
     ;;
 esac
 
-# A compiler without the C library's headers, or a linker without its objects, is no use.
+# A compiler is useless without the C library's headers, and a linker without its objects.
 c_compiler_works() { echo '#include <stdio.h>
 int main(void) { return puts("") < 0; }' | cc -x c - -o /dev/null 2>/dev/null; }
 have() { command -v "$1" >/dev/null; }
@@ -53,7 +53,7 @@ install_packages() { # package...
     say "installing $*"
     local -a install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@")
     "${install[@]}" >&2 && return
-    # A fresh machine has no lists of packages, an old one has lists of packages that are no more.
+    # A fresh machine has no package lists, and an old one has outdated ones.
     say "bringing the lists of packages up to date"
     "${as_root[@]}" apt-get update -q >&2 && "${install[@]}" >&2
 }
@@ -87,7 +87,7 @@ if [[ $purpose != tools && -z ${KUBEBUILDER_ASSETS:-} ]]; then
     fi
 fi
 
-# The tests of a cluster that is black-holed drop packets on loopback ports of their own.
+# The tests of black-holed clusters drop packets on their own loopback ports.
 if [[ $purpose == test ]] && have nft && ! nft list tables >/dev/null 2>&1; then
     todo+=("this user may not use nftables, by which tests drop packets: run as root, or with CAP_NET_ADMIN")
 fi

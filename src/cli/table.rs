@@ -303,7 +303,7 @@ towline 0.1.0, started 3h ago
     }
 
     #[test]
-    fn what_is_held_is_listed_with_kind_and_reason() {
+    fn held_changes_are_listed_with_kind_and_reason() {
         let objects = json!([
             { "key": "hu/a", "kind": "delete", "reason": "gone\nfrom the hub" },
             { "key": "hu/orders-7", "kind": "overwrite", "reason": "was on edge before" },

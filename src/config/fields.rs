@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_asked_for_is_unknown_and_its_value_is_not_repeated() {
+    fn an_unknown_key_is_a_fault_and_its_value_is_not_repeated() {
         let mut faults = Vec::new();
         let table = BTreeMap::from([("lisen".to_owned(), Node::Text("hunter2".to_owned()))]);
         let mut fields = Fields::of("daemon", table, &mut faults);

@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_made_of_words_is_refused() {
+    fn malformed_keywords_are_refused() {
         for wrong in ["host", "host=a port", "=a", "host=a =b", "password='open", r"password='open\'", "a b=c"] {
             assert!(matches!(words(wrong), Err(InvalidUrl::Keywords)), "{wrong}");
         }
     }
 
     #[test]
-    fn what_is_quoted_is_read_back() {
+    fn quoted_values_are_read_back() {
         for value in ["", "plain", "it's", r"back\slash", r"\'", "a b=c"] {
             assert_eq!(read(&quoted("password", value)), [pair("password", value)]);
         }

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_work_a_newer_one_is_not_taken_in() {
+    fn a_new_connection_is_refused_while_all_others_are_busy() {
         let registry = Registry::new(2, 2);
         let mut entries: Vec<Entry> = (0..2).map(|_| registry.admit().unwrap()).collect();
         entries.iter_mut().for_each(Entry::works);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_to_end_takes_no_room_again() {
+    fn an_evicted_connection_takes_no_room_again() {
         let registry = Registry::new(10, 1);
         let mut first = registry.admit().unwrap();
         let _second = registry.admit().unwrap();

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_not_be_in_a_header_is_refused_and_not_repeated() {
+    fn invalid_tokens_are_refused_and_not_repeated() {
         for text in ["", " \n", "can\nary", "can\u{0}ary"] {
             let error = BearerToken::new(&SecretString::from(text)).err().expect("refused");
             assert!(!error.to_string().contains("ary"), "{error}");

@@ -164,7 +164,7 @@ mod tests {
         let mut stream = TcpStream::connect(address).await.expect("a connection");
         stream.write_all(request.as_bytes()).await.expect("a request is sent");
         let mut answer = String::new();
-        // An answer that came before the connection was reset is one all the same.
+        // An answer that arrived before the connection was reset counts.
         let _ = stream.read_to_string(&mut answer).await;
         answer
     }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_sends_no_head_is_cut_off() {
+    async fn a_connection_without_a_head_is_cut_off() {
         let running = start().await;
         let begun = Instant::now();
         let answer = converse_with(running.address, "GET /heal").await;
@@ -208,7 +208,7 @@ mod tests {
     const HEALTHZ: &str = "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
 
     #[tokio::test]
-    async fn who_sends_no_head_is_closed_for_who_comes_later_and_the_oldest_first() {
+    async fn the_oldest_connection_without_a_head_is_closed_for_a_new_one() {
         let running = start().await;
         let mut held = Vec::new();
         for _ in 0..=MOST_ARRIVING {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn probes_have_places_of_their_own_and_who_comes_beyond_the_limit_is_told() {
+    async fn probes_have_reserved_places_and_requests_beyond_the_limit_are_refused() {
         let running = start_with(Arc::new(Silent)).await;
         let _held = others(&running, MOST_REQUESTS).await;
         let metrics = "GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_read_the_answer_is_cut_off() {
+    async fn a_client_that_does_not_read_the_answer_is_cut_off() {
         let running = start_with(Arc::new(Large)).await;
         let mut held = others(&running, 1).await;
         let mut first = [0; 1];

@@ -1,4 +1,4 @@
-//! The connection that listens: it comes back, and whoever listens is told to look at everything.
+//! The connection that listens: it reconnects, and the subscriber is then asked to check everything.
 
 use std::sync::Arc;
 use std::time::Duration;

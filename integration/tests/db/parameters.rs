@@ -130,7 +130,7 @@ fn rows_are_streamed_and_those_that_were_changed_are_counted() {
 }
 
 #[test]
-fn what_does_not_fit_its_type_is_an_error_of_its_own_and_the_connection_is_kept() {
+fn a_parameter_of_the_wrong_type_is_an_error_and_the_connection_is_kept() {
     run(async {
         let stage = Stage::new("misfits").await;
         let database = stage.database("pool_max_conns=1");

@@ -17,7 +17,7 @@ const OPEN: &str = "SELECT count(*) FROM pg_stat_activity \
      WHERE datname = current_database() AND pid <> pg_backend_pid() AND state LIKE 'idle in transaction%'";
 
 #[test]
-fn what_was_committed_is_there_and_nothing_before() {
+fn nothing_is_visible_before_the_commit_and_all_of_it_after() {
     run(async {
         let stage = Stage::new("committed").await;
         stage.run(TABLE).await;

@@ -190,7 +190,10 @@ fn an_account_that_may_not_make_triggers_is_named_and_passes_go_on() {
             })
             .await;
         let reason = report["without_trigger"]["status.compliance"].as_str().unwrap_or_default();
-        assert!(reason.contains("permission denied for statement make_") && reason.contains("schema status"), "{reason}");
+        assert!(
+            reason.contains("permission denied for statement make_") && reason.contains("schema status"),
+            "{reason}"
+        );
         stage.comply(&uid, "hub", "c", "compliant").await;
         stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
         drop(towline);

@@ -92,7 +92,7 @@ async fn a_server_that_accepts_and_then_says_nothing_is_given_up_and_keeps_no_pl
 }
 
 #[tokio::test]
-async fn who_waits_for_a_connection_of_another_is_told_after_half_a_minute() {
+async fn waiting_for_a_connection_fails_after_half_a_minute() {
     let (listener, database) = server().await;
     let server = tokio::spawn(async move { welcome(&listener).await });
     let held = database.connection().await.expect("a connection");

@@ -155,7 +155,7 @@ fn escapes_are_taken_back_in_names_and_values() {
 }
 
 #[test]
-fn what_is_wrong_is_told_without_the_text() {
+fn errors_of_connection_strings_do_not_repeat_them() {
     for (text, expected) in [
         ("host=h ssl_mode=hunter2", "its parameter 2 is unknown; did you mean `sslmode`?"),
         ("host=h hunter2=x", "its parameter 2 is unknown"),

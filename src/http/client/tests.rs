@@ -18,7 +18,7 @@ fn settings(server: &str) -> ClientSettings {
     ClientSettings { server: server.parse().unwrap(), authorities: None, largest_answer: 10 }
 }
 
-/// A client of a server without TLS; where the system has no authorities, those of a file are needed all the same.
+/// A client of a server without TLS; if the system has no authorities, it still needs those of a file.
 async fn client(server: &str, environment: &[(&str, &str)]) -> Result<Client, Error> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ca.crt");
@@ -114,7 +114,7 @@ async fn a_refusal_says_how_to_go_on_and_its_body_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn who_is_not_there_and_who_hangs_up_are_told_apart() {
+async fn a_refused_and_a_lost_connection_are_different_errors() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let client = client(&format!("http://{address}"), &[]).await.unwrap();
@@ -206,7 +206,7 @@ async fn a_server_proves_who_it_is_behind_a_proxy_too_and_to_nobody_else_is_post
 }
 
 #[tokio::test]
-async fn what_leads_nowhere_is_refused_and_not_repeated() {
+async fn invalid_addresses_are_refused_and_not_repeated() {
     for server in ["ftp://hub.test", "/path", "https://me:canary@hub.test", "https://hub.test/a?token=canary"] {
         let error = client(server, &[]).await.err().expect("refused");
         assert!(matches!(error, Error::Address) && error.retry() == Retry::Never, "{server}");

@@ -134,7 +134,7 @@ async fn a_new_certificate_is_served_after_its_files_have_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_can_not_be_used_keeps_the_last_certificate_and_is_mended_by_the_next_change() {
+async fn unusable_files_keep_the_last_certificate_until_the_next_change() {
     let (first, second) = (Pair::named("hub.test"), Pair::named("hub.test"));
     let mut running = start(&first).await;
     let cut_off = &first.certificate[..first.certificate.len() / 2];
@@ -170,7 +170,7 @@ impl std::io::Write for Lines {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_can_not_be_used_is_told_once() {
+async fn unusable_files_are_logged_once() {
     let lines = Lines::default();
     let writer = lines.clone();
     let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();

@@ -300,7 +300,7 @@ async fn a_stranger_changes_nothing_and_learns_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_held_is_shown_from_anywhere_and_changes_nothing() {
+async fn held_changes_are_listed_for_every_client_and_stay_held() {
     let fixture = fixture(&[("a", Readiness::Ready)]);
     let asked = Arc::clone(&fixture.asked);
     let answer = ask(fixture.admin, request(Method::GET, "/held/a", FAR)).await;

@@ -181,7 +181,7 @@ async fn at_the_end_idle_connections_close_and_requests_are_finished_within_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_not_done_by_the_end_of_the_farewell_is_cut_off() {
+async fn requests_that_outlast_the_farewell_are_cut_off() {
     let running = start(limits()).await;
     let mut busy = kept(&running).await;
     let hold = hold_the_clock();
