@@ -136,7 +136,7 @@ fn an_idle_watch_behind_a_proxy_that_stays_up_is_given_up_when_nothing_comes_bac
             .await
             .unwrap();
         };
-        says("idle connections are proven alive", &link.address().to_string()).await;
+        says("idle connections are probed with them", &link.address().to_string()).await;
         // The connections stay, and so does what the daemon is connected to. Nobody asks for anything: without a sign of life
         // from the far end, all of that would look like a quiet day for five minutes.
         link.mute();

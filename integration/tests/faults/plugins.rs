@@ -189,7 +189,7 @@ fn credentials_that_break_never_replace_those_that_work() {
         }
         for (round, content) in ["", "not-a-token\n", "two\nlines"].into_iter().enumerate() {
             fs::write(&token_file, content).unwrap();
-            let told = ["the token is empty", "cluster edge does not accept", "characters that a token can't have"];
+            let told = ["the token is empty", "cluster edge does not accept", "contains invalid characters"];
             log_says(&towline, told[round]).await;
             lane.resize_many("team", 3, &format!("2{round}Gi")).await;
             assert_eq!(lane.in_step("while the token file is broken").await, before);
