@@ -1,4 +1,4 @@
-//! `towline check --connect`: what a section needs of both clusters, and whether it is there.
+//! `towline check --connect`: whether both clusters have what a section needs.
 
 use crate::job::check::{Surroundings, check_identity, check_state, say};
 use crate::job::permission::{Kinds, Place, Reviewer};
@@ -6,31 +6,31 @@ use crate::resource_sync::config::SyncConfig;
 use crate::resource_sync::permissions;
 use crate::resource_sync::section::standing::Objection;
 
-/// Says what is missing for a section, and notes how its kind is served. Returns the number of faults.
+/// Prints what a section lacks, and records in `kinds` how the clusters serve its kind. Returns the number of faults.
 pub(super) async fn check_section(section: &SyncConfig, surroundings: &Surroundings<'_>, kinds: &mut Kinds) -> usize {
-    let who = format!("sync {}", section.name);
+    let label = format!("sync {}", section.name);
     let clusters = || [&section.remote, &section.local].into_iter().filter_map(|name| surroundings.cluster(name));
     let mut faults = 0;
     for cluster in clusters() {
-        faults += kinds.discover(&who, cluster, &section.resource).await;
+        faults += kinds.discover(&label, cluster, &section.resource).await;
     }
     let permissions = permissions::of_section(section, kinds);
     for cluster in clusters() {
         let place = Place::Cluster(cluster.name().clone());
         let here: Vec<_> = permissions.iter().filter(|permission| permission.place == place).cloned().collect();
-        faults += Reviewer::Cluster(cluster).check(&who, &here).await;
+        faults += Reviewer::Cluster(cluster).check(&label, &here).await;
     }
     faults += check_identities(section, surroundings);
     // A dry run writes no state.
     if let Some(cluster) = surroundings.cluster(&section.local)
         && !section.dry_run
     {
-        faults += check_state(&who, section.into(), cluster, &surroundings.keeping).await;
+        faults += check_state(&label, section.into(), cluster, &surroundings.keeping).await;
     }
     faults
 }
 
-/// Whether both sides of a section are two clusters, as far as that can be told.
+/// Checks that the two sides of a section are different clusters, where their identities can be read.
 fn check_identities(section: &SyncConfig, surroundings: &Surroundings<'_>) -> usize {
     let mut faults = 0;
     let mut found = Vec::new();

@@ -22,7 +22,7 @@ use crate::telemetry::Metric;
 #[derive(Debug)]
 pub struct SyncJob;
 
-/// The sections of `[[sync]]`, with their places in the file.
+/// The sections of `[[sync]]`, with their indices in the file.
 #[derive(Debug, Default)]
 pub(super) struct SyncSections {
     sections: Vec<SyncConfig>,
@@ -78,7 +78,7 @@ impl Sections for SyncSections {
         self.sections.iter().flat_map(|section| [&section.remote, &section.local]).collect()
     }
 
-    /// Assumes that every kind has namespaces; with `--connect` it is known which have.
+    /// Assumes that every kind is namespaced; only `--connect` finds out.
     fn check(&self, whole: &Whole<'_>, faults: &mut Vec<Fault>) {
         check_former_names(self.placed(), whole, faults);
         faults.extend(conflicts(&self.placed().collect::<Vec<_>>(), whole.clusters, |_| Scope::Namespaced));
@@ -143,8 +143,7 @@ impl SyncSections {
     }
 }
 
-/// A former name must not be the name of another section, nor a former one of it: the marks of that section would count as
-/// this one's.
+/// A former name must not be the name or a former name of another section, whose marks would count as this one's.
 fn check_former_names<'s>(
     sync: impl Iterator<Item = (usize, &'s SyncConfig)>,
     whole: &Whole<'_>,
@@ -159,7 +158,7 @@ fn check_former_names<'s>(
                 let allowed = format!("any other name: this one is kept for `[{key}]`");
                 faults.push(Fault::new(path.clone(), Problem::Value { found, allowed, suggestion: None }));
             } else if let Some(holder) = whole.names.get(former.as_str()) {
-                let allowed = format!("a name that no section has ({holder} is called so)");
+                let allowed = format!("a name that no section has ({holder} has this one)");
                 faults.push(Fault::new(path.clone(), Problem::Value { found, allowed, suggestion: None }));
             } else if let Some(first) = seen.get(former.as_str()) {
                 faults.push(Fault::new(path.clone(), Problem::Duplicate { found, first: first.clone() }));

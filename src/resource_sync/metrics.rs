@@ -9,26 +9,26 @@ use crate::telemetry::{self, Metric, ObjectState};
 
 /// Objects, by `section` and `state`.
 const SYNC_OBJECTS: &str = "towline_sync_objects";
-/// From a remote change's arrival to the acknowledged local write, by `section`.
+/// From the watch event of a remote change to the acknowledged local write, by `section`.
 const SYNC_SPEC_LAG_SECONDS: &str = "towline_sync_spec_lag_seconds";
-/// From a local change's arrival to the acknowledged remote write, by `section`.
+/// From the watch event of a local change to the acknowledged remote write, by `section`.
 const SYNC_STATUS_LAG_SECONDS: &str = "towline_sync_status_lag_seconds";
-/// Age of the oldest change that is not written yet, by `section` and `direction`.
+/// Age of the oldest change that has not been written yet, by `section` and `direction`.
 const SYNC_OLDEST_PENDING_SECONDS: &str = "towline_sync_oldest_pending_seconds";
 /// Fields that were taken back from another manager, by `section`.
 const SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_sync_contended_fields_total";
-/// Whether a section only plans, by `section`.
+/// Whether a section is a dry run, by `section`.
 const SYNC_DRY_RUN: &str = "towline_sync_dry_run";
 /// Fields that an API server does not keep as they were written, by `section` and `direction`.
 const SYNC_UNKEPT_FIELDS: &str = "towline_sync_unkept_fields";
-/// Objects that were taken over, by `section`.
+/// Strangers that were adopted, by `section`.
 const SYNC_ADOPTED_OBJECTS_TOTAL: &str = "towline_sync_adopted_objects_total";
 /// Objects that the guard against mass changes holds, by `section` and `kind`.
 const SYNC_HELD_OBJECTS: &str = "towline_sync_held_objects";
-/// Objects with finalizers or marks of ours that no section owns, by `section`.
+/// Objects with finalizers or marks of earlier settings that no section owns, by `section`.
 const SYNC_LEFT_BEHIND_OBJECTS: &str = "towline_sync_left_behind_objects";
 
-/// Every one of them, as it is described to Prometheus.
+/// All metrics of this job, with their descriptions.
 pub(super) const ALL: &[Metric] = &[
     Metric::gauge(SYNC_OBJECTS, "Objects by section and state"),
     Metric::gauge(SYNC_LEFT_BEHIND_OBJECTS, "Objects with marks of earlier settings that no section owns"),
@@ -51,7 +51,7 @@ pub(super) const ALL: &[Metric] = &[
     ),
 ];
 
-/// Which way a change goes.
+/// The direction in which a change is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the remote to the local cluster.
@@ -60,7 +60,7 @@ pub enum Direction {
     Status,
 }
 
-/// A resource sync section: `towline_sync_*`.
+/// The metrics of one section.
 #[derive(Debug)]
 pub struct SyncMetrics {
     objects: [(ObjectState, Gauge); ObjectState::ALL.len()],
@@ -77,11 +77,11 @@ pub struct SyncMetrics {
     left_behind: Gauge,
 }
 
-/// What the guard against mass changes holds objects from, as a label.
+/// The kinds of harm for which the guard against mass changes holds objects, as label values.
 pub const HELD_KINDS: [&str; 4] = ["delete", "let_go", "overwrite", "clear_status"];
 
 impl SyncMetrics {
-    /// Makes the series of a section. All of them exist from here on, with the value 0.
+    /// Registers the series of a section, all with the value 0.
     pub fn new(section: &SectionName) -> Self {
         let name = section.to_string();
         let labels = [("section", name.clone())];
@@ -105,24 +105,24 @@ impl SyncMetrics {
         }
     }
 
-    /// Whether the section only plans.
+    /// Sets whether the section is a dry run.
     pub fn set_dry_run(&self, dry_run: bool) {
         self.dry_run.set(if dry_run { 1.0 } else { 0.0 });
     }
 
-    /// How many objects are in each state, at the time of a scrape.
+    /// Sets how many objects are in each state, at the time of a scrape.
     pub fn set_objects(&self, objects_in: impl Fn(ObjectState) -> usize) {
         for (state, gauge) in &self.objects {
             gauge.set(telemetry::count(objects_in(*state)));
         }
     }
 
-    /// How many objects bear marks that no section owns, at the time of a scrape.
+    /// Sets how many objects have marks that no section owns, at the time of a scrape.
     pub fn set_left_behind(&self, objects: usize) {
         self.left_behind.set(telemetry::count(objects));
     }
 
-    /// Age of the oldest change that is not written yet; zero where there is none. At the time of a scrape.
+    /// Sets the age of the oldest change that has not been written yet, zero without one, at the time of a scrape.
     pub fn set_oldest_pending(&self, direction: Direction, age: Duration) {
         match direction {
             Direction::Spec => self.oldest_pending_spec.set(age),
@@ -130,7 +130,7 @@ impl SyncMetrics {
         }
     }
 
-    /// How many fields an API server does not keep as they were written, at the time of a scrape.
+    /// Sets how many fields an API server does not keep as they were written, at the time of a scrape.
     pub fn set_unkept(&self, direction: Direction, fields: usize) {
         match direction {
             Direction::Spec => self.unkept_spec.set(telemetry::count(fields)),
@@ -138,7 +138,7 @@ impl SyncMetrics {
         }
     }
 
-    /// A change was acknowledged by the other side, this long after it arrived in the watch.
+    /// Records the time from the watch event of a change to the acknowledged write on the other side.
     pub fn written(&self, direction: Direction, lag: Duration) {
         match direction {
             Direction::Spec => self.spec_lag.record(lag),
@@ -146,17 +146,17 @@ impl SyncMetrics {
         }
     }
 
-    /// A field was taken back from another manager.
+    /// Counts a field that was taken back from another field manager.
     pub fn contended_field(&self) {
         self.contended_fields.increment(1);
     }
 
-    /// The write that takes an object over was acknowledged.
+    /// Counts an adoption that was acknowledged.
     pub fn adopted(&self) {
         self.adopted.increment(1);
     }
 
-    /// How many objects the guard against mass changes holds of each of [`HELD_KINDS`], at the time of a scrape.
+    /// Sets how many objects the guard against mass changes holds for each of [`HELD_KINDS`], at the time of a scrape.
     pub fn set_held(&self, held_of: impl Fn(&str) -> usize) {
         for (kind, gauge) in &self.held {
             gauge.set(telemetry::count(held_of(kind)));

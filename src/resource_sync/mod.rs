@@ -1,14 +1,16 @@
-//! Resource sync: one kind's spec goes from a remote cluster to a local one, its status and named secrets go back.
+//! Resource sync: copies the specs of one kind from a remote cluster to a local one, and writes status and named secrets back.
 //!
-//! - [`rules`] is pure: what was observed of a pair in, the next step out. Every rule of the specification is there.
-//! - `index` is pure, too: everything that a section knows of its pairs, its guard and its clusters, under one owner.
-//! - [`section`] is that owner. It follows the watches and translates what they tell into pairs to be reconciled; its attendant
-//!   wakes what waits, its operators' commands are there, and what they and earlier settings leave behind.
-//! - [`reconcile`] is the actor of one pair, which observes, plans and does: the only one that writes.
-//! - [`report`] tells people (Events) and operators (`/status`, metrics).
+//! - [`rules`] is pure: it takes what was observed of a pair and returns the next step. Every rule of the specification is
+//!   there.
+//! - `index` is pure, too. It holds everything that a section knows about its pairs, its guard and its clusters.
+//! - [`section`] owns the index. It follows the watches, translates their events into pairs to reconcile, requeues pairs that
+//!   wait, carries out the operators' commands, and finds what earlier settings have left behind.
+//! - [`reconcile`] is the actor of one pair, which observes, plans and acts. It alone writes objects.
+//! - [`report`] writes Events, and shows a section in `/status` and the metrics.
 //!
-//! `wiring` makes actors of them, [`config`] is what is configured, `check` and `release` are what the command line does
-//! without a daemon. What a section has to know after its process ended is in [`crate::state`].
+//! `wiring` makes actors of them, [`config`] is the configuration, `permissions` lists what a section may have to do on each
+//! cluster, and `check` and `release` are the commands that need no daemon. What a section remembers beyond its process is in
+//! [`crate::state`].
 
 mod check;
 pub mod config;

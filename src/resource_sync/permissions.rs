@@ -4,7 +4,7 @@ use super::config::SyncConfig;
 use crate::cluster::{Kind, Verb};
 use crate::job::permission::{EVENTS, Kinds, Permission, Place, READ};
 
-/// Those of a section, on the clusters of which it is known how they serve its kind.
+/// The permissions that a section needs, on those of its clusters that are known to serve its kind.
 pub(super) fn of_section(section: &SyncConfig, kinds: &Kinds) -> Vec<Permission> {
     let remote = kinds.get(&section.remote, &section.resource).map(|kind| on_the_remote(section, kind));
     let local = kinds.get(&section.local, &section.resource).map(|kind| on_the_local(section, kind));
@@ -41,7 +41,7 @@ fn on_the_local(section: &SyncConfig, kind: &Kind) -> Vec<Permission> {
     permissions.extend(needs(&write, &resource, ""));
     if kind.namespaced {
         permissions.extend(needs(&READ, "namespaces", ""));
-        // Patch: to take our marks off when the section is detached or an object leaves the selector.
+        // `patch` removes our marks when the section is detached or an object leaves the selector.
         permissions.extend(needs(&write, "namespaces", ""));
     }
     if section.write_back {

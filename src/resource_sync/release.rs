@@ -1,10 +1,10 @@
 //! `towline release`: removes a finalizer that no section owns any more, for example a renamed one, or that of a removed
 //! section.
 //!
-//! It works from the configuration and the clusters, and asks no running daemon. A finalizer delays the deletion of an object
-//! for a reason, so it stays unless three things hold: no section of the configuration owns it there; towline put it on, as the
-//! object's record of field managers says (a mistyped name may be another controller's finalizer); and the object does not say
-//! that another local cluster holds it, one that the configuration does not have.
+//! It works from the configuration and the clusters, without a running daemon. A finalizer delays the deletion of an object
+//! for a reason, so the command removes it only if three conditions hold: no section of the configuration owns it there;
+//! towline added it, according to the object's managed fields (a mistyped name may be another controller's finalizer); and no
+//! annotation of the object says that a local cluster holds it that the configuration does not have.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::resource_sync::rules::patch::{escape, replace_version};
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 #[command(group = clap::ArgGroup::new("action").required(true).args(["list", "yes"]))]
 pub(super) struct ReleaseCommand {
-    /// What says which sections and clusters there are.
+    /// The configuration with the sections and clusters.
     #[command(flatten)]
     pub file: ConfigFile,
     /// The finalizer in full, such as cloud.teleport.dev/sync-local
@@ -47,7 +47,7 @@ pub(super) struct ReleaseCommand {
     /// Also release what this local cluster holds (UID of its namespace kube-system), since it is gone
     #[arg(long, value_name = "UID")]
     pub held_for: Option<String>,
-    /// Also release what this field manager put on, such as that of the controller that was there before
+    /// Also release what this field manager added, such as that of a previous controller
     #[arg(long, value_name = "FIELD MANAGER")]
     pub put_on_by: Option<String>,
     /// Show what would be released
@@ -67,7 +67,7 @@ pub(super) fn command() -> JobCommand {
     JobCommand::new("release", "Take a finalizer off that no section of a configuration owns any more", execute)
 }
 
-/// As often an object may have changed since it was read.
+/// A write is tried this often on an object that keeps changing.
 const ATTEMPTS: usize = 5;
 
 /// A kind in a cluster.
@@ -77,7 +77,7 @@ struct Place {
     resource: ResourceId,
 }
 
-/// Lists or releases.
+/// Lists the finalizers that may be released, or releases them.
 async fn release(config: &Config, command: &ReleaseCommand) -> Exit {
     let finalizer = command.finalizer.as_str();
     let places = match places(config, command) {
@@ -127,7 +127,7 @@ fn owns(section: &SyncConfig, finalizer: &str) -> bool {
     section.finalizer_key() == finalizer || section.former_finalizer_keys().iter().any(|former| former == finalizer)
 }
 
-/// Where it is looked: the remote of every section, or what the command names.
+/// The kinds and clusters to search: the remote ones of every section, or those that the command names.
 fn places(config: &Config, command: &ReleaseCommand) -> Result<Vec<Place>, String> {
     if !command.finalizer.contains('/') {
         return Err(format!(
@@ -235,24 +235,24 @@ async fn in_place(
     Ok(counts)
 }
 
-/// What became of one object.
+/// The result for one object.
 enum Outcome {
-    /// The finalizer is off, or would be.
+    /// The finalizer was removed, or with `--list` would be.
     Released,
-    /// It stays, for this reason.
+    /// The finalizer stays, for this reason.
     Kept(String),
     /// The object or its finalizer was gone already.
     Gone,
 }
 
-/// What the object says about the local cluster that holds it by finalizers of this domain, and in which annotation.
+/// The annotation that names the local cluster that holds the object by finalizers of this domain, and its key.
 fn holder_note<'o>(object: &'o Object, finalizer: &str) -> Option<(String, elsewhere::Note<'o>)> {
     let mark = local_cluster_mark(finalizer.split_once('/')?.0);
     let note = object.annotation(&mark).and_then(elsewhere::Note::parse)?;
     Some((mark, note))
 }
 
-/// Why the finalizer stays; `None`: it may go.
+/// Why the finalizer stays; `None`: it may be removed.
 fn kept_because(
     object: &Object,
     managers: &[ManagedFieldsEntry],
@@ -286,7 +286,7 @@ fn kept_because(
     })
 }
 
-/// Takes the finalizer off, and no other, from the object as it is; without `--yes` it only finds out whether it would.
+/// Removes this one finalizer from the object; without `--yes` it only finds out whether it may.
 async fn take_off(
     cluster: &Cluster,
     kind: &Kind,

@@ -41,34 +41,34 @@ pub struct SyncConfig {
     pub namespace_prefix: String,
     /// Label selector on the remote objects; empty by default. An object that leaves it is let go, not deleted.
     pub selector: LabelSelector,
-    /// Names of local secrets to take to the remote; none by default. Each costs a watch of its own.
+    /// Names of local secrets to copy to the remote; none by default. Each costs a watch of its own.
     pub secret_names: Vec<String>,
     /// How the local object is deleted.
     pub propagation_policy: PropagationPolicy,
     /// What happens to labels and annotations.
     pub metadata: Metadata,
-    /// Labels and annotations that are not taken down with [`Metadata::Merge`]; by default those of tools that track
-    /// what they applied, and would take the local object for theirs.
+    /// Labels and annotations that [`Metadata::Merge`] does not copy to the local object; by default those of tools that track
+    /// what they applied, and would treat the local object as theirs.
     pub metadata_exclude: Vec<KeyPattern>,
-    /// What happens to a matching local object without a remote one that was never ours.
+    /// What happens to a local object in the section's namespaces that has no remote object and was never ours.
     pub unclaimed: Unclaimed,
-    /// What happens to a *stranger*: a local object of the remote one's name that was there before, and that nothing proves
-    /// to be ours. `always` by default: the remote is the truth.
+    /// What happens to a *stranger*: a local object that existed before the remote object of its name, and that nothing
+    /// proves to be ours. `always` by default: the remote is the source of truth.
     pub adopt: Adopt,
     /// Whether an adopted stranger is deleted with its remote object; `false` by default: it is released.
     pub delete_adopted: bool,
-    /// Names of objects that clusters make by themselves and that are synced all the same (`kube-root-ca.crt`, service
+    /// Names of objects that clusters create by themselves and that are synced all the same (`kube-root-ca.crt`, service
     /// account `default`, namespaces `default` and `kube-*`); none by default.
     pub system_objects: Vec<String>,
-    /// Fields that belong to the local side: set when the object is made, then left alone. None by default.
+    /// Fields that belong to the local side: set when the object is created, then left alone. None by default.
     pub local_fields: Vec<SpecPointer>,
-    /// Whether status, secrets, generations and what the local cluster rejects are written to the remote; `true` by
-    /// default. Of several followers of the same remote objects only one may.
+    /// Whether status, secrets, generations and rejections by the local cluster are written to the remote; `true` by default.
+    /// Of several daemons that follow the same remote objects only one may.
     pub write_back: bool,
     /// Domain of all annotations and the finalizer; `cloud.teleport.dev` by default, for objects that Teleport's
     /// sync-controller manages already.
     pub annotation_domain: String,
-    /// Name part of the finalizer; `sync-local` by default. Each follower of the same remote objects needs its own.
+    /// Name part of the finalizer; `sync-local` by default. Each daemon that follows the same remote objects needs its own.
     pub finalizer: String,
     /// Former names of the section; none by default. Marks with these names count as its own and are replaced.
     pub former_names: Vec<SectionName>,
@@ -77,11 +77,11 @@ pub struct SyncConfig {
     /// Domains of annotations and finalizers that it used before; none by default. Marks of them count as its own and are
     /// replaced.
     pub former_annotation_domains: Vec<String>,
-    /// Most reconciles at the same time in this section; 64 by default. More than the clusters take in flight only
-    /// wait for those.
+    /// Most reconciles at the same time in this section; 64 by default. More than the clusters' limits of requests in flight
+    /// only wait for those limits.
     pub max_in_flight: NonZeroUsize,
-    /// An unchanged secret is written to the remote again after this, where the remote can't be watched; `1h` by
-    /// default. None (`"0s"`): never, so that what someone else changes there stays.
+    /// An unchanged secret is written to the remote again after this, if the secrets of the remote can't be watched; `1h` by
+    /// default. None (`"0s"`): never, so changes by others stay there.
     pub secret_refresh: Option<Duration>,
     /// Plans are made and reported, nothing is written; `false` by default.
     pub dry_run: bool,
@@ -94,7 +94,7 @@ impl From<&SyncConfig> for Owner {
 }
 
 impl SyncConfig {
-    /// A section with the default of everything that has one.
+    /// A section with the default of every optional key.
     pub fn new(name: SectionName, remote: ClusterName, local: ClusterName, resource: ResourceId) -> Self {
         Self {
             name,
@@ -129,19 +129,19 @@ impl SyncConfig {
         }
     }
 
-    /// What to think of before a section of this kind runs; `None` for most kinds.
+    /// A warning about syncing this kind; `None` for most kinds.
     pub fn warning(&self) -> Option<&'static str> {
         let is_everything = self.namespace_prefix.is_empty() && self.remote_resource_suffix.is_empty();
         match self.resource.plural.as_str() {
             _ if !self.resource.group.is_empty() => None,
-            "namespaces" => Some("a namespace that is deleted takes everything in it along"),
+            "namespaces" => Some("deleting a namespace deletes everything in it"),
             "secrets" => Some(
-                "the remote's secrets take the place of the local cluster's, and everyone who reads them sees them",
+                "secrets of the remote replace those of the local cluster, and everyone who may read them there sees them",
             ),
-            "pods" => Some("controllers make and delete pods by themselves"),
-            "configmaps" | "serviceaccounts" if is_everything => {
-                Some("without a prefix, what clusters and their programs have made for themselves is concerned, too")
-            }
+            "pods" => Some("controllers create and delete pods by themselves"),
+            "configmaps" | "serviceaccounts" if is_everything => Some(
+                "without a prefix, this includes objects that the clusters and their add-ons create for themselves",
+            ),
             _ => None,
         }
     }
@@ -159,7 +159,7 @@ impl SyncConfig {
         keys.filter(|key| *key != self.finalizer_key()).collect()
     }
 
-    /// None where a required key has a fault; faults of other keys leave their default in place.
+    /// None if a required key has a fault. A fault of another key leaves its default in place.
     pub fn read(mut fields: Fields<'_>) -> Option<Self> {
         let name = fields.required("name");
         let remote = fields.required("remote");
@@ -212,16 +212,16 @@ impl SyncConfig {
 /// How a local object is deleted; what Kubernetes calls the propagation policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropagationPolicy {
-    /// What it owns goes first. The default.
+    /// Its dependents are deleted first. The default.
     Foreground,
-    /// It goes first, and what it owns is collected afterwards.
+    /// It is deleted first, its dependents afterwards.
     Background,
-    /// What it owns stays.
+    /// Its dependents stay.
     Orphan,
 }
 
 impl PropagationPolicy {
-    /// The word of the Kubernetes API.
+    /// The value in the Kubernetes API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Foreground => "Foreground",
@@ -242,10 +242,10 @@ impl Setting for PropagationPolicy {
 /// What happens to labels and annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metadata {
-    /// The remote's are asserted on the local object, what others put there stays, what the remote drops goes. The
+    /// Those of the remote object are set on the local one, those that it drops are removed, and those of others stay. The
     /// default.
     Merge,
-    /// The local maps equal the remote's.
+    /// The local object has those of the remote object and no others.
     Mirror,
 }
 
@@ -257,7 +257,7 @@ impl Setting for Metadata {
     }
 }
 
-/// What happens to a matching local object without a remote one that was never ours.
+/// What happens to a local object that has no remote object and was never ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unclaimed {
     /// It is left alone. The default.
@@ -274,19 +274,19 @@ impl Setting for Unclaimed {
     }
 }
 
-/// What happens to a stranger of the remote object's name.
+/// What happens to a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adopt {
-    /// It is taken over. The default.
+    /// It is adopted. The default.
     Always,
-    /// It is taken over where its content is the remote object's already.
+    /// It is adopted if its content equals that of the remote object.
     Equal,
     /// The pair is left alone.
     Never,
 }
 
 impl Adopt {
-    /// The word of the configuration.
+    /// The value in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Always => "always",

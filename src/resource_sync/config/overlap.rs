@@ -1,4 +1,4 @@
-//! Checks sections against each other: whether two of them can meet on one object.
+//! Checks sections against each other: whether two of them can sync the same object.
 //!
 //! A section maps the remote object `n`·`S` in namespace `R` to the local object `n` in `R`·`L`, where `S` is its
 //! `remote_resource_suffix`, `L` its `local_namespace_suffix`, and `R` begins with its `namespace_prefix` `P`. So
@@ -6,10 +6,10 @@
 //! - its local namespaces are the `P`·`x`·`L`, and its remote ones the `P`·`x` that leave room for `L`;
 //! - its remote names are those that end with `S`.
 //!
-//! Whether two such sets of namespaces meet is decided exactly, by building a namespace that is in both; it is shown
-//! as the example. Three things are not known here and taken for the worse: the selector (labels change, so two
-//! sections with disjoint selectors still meet over time), how long names of the kind may be, and whether two clusters
-//! with different kubeconfigs are one; the last can't be told from a file, so such sections count as apart.
+//! Whether two such sets of namespaces overlap is decided exactly, by building a namespace that is in both; the fault shows it
+//! as an example. Selectors and the longest names of a kind are ignored, so the check assumes an overlap: labels change, and
+//! two sections with disjoint selectors may still meet over time. Whether two clusters with different kubeconfigs are the same
+//! can't be told from a file, so they count as different.
 
 use std::collections::BTreeMap;
 
@@ -21,19 +21,19 @@ use crate::config::{ClusterConfig, ClusterName, same_cluster};
 /// Whether a kind's objects have namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// They have.
+    /// They do.
     Namespaced,
-    /// They have none: prefixes and suffixes of namespaces mean nothing.
+    /// They don't, so prefixes and suffixes of namespaces mean nothing.
     Cluster,
 }
 
-/// Where two sections meet.
-struct Meeting {
+/// Two sections overlap.
+struct Overlap {
     /// A namespace that is in both; none for a cluster-scoped kind.
     namespace: Option<String>,
 }
 
-/// All conflicts within and between sections, each told at the later section of the file.
+/// All conflicts within and between sections, each reported at the later section of the file.
 pub fn conflicts(
     sections: &[(usize, &SyncConfig)],
     clusters: &BTreeMap<ClusterName, ClusterConfig>,
@@ -58,8 +58,8 @@ pub fn conflicts(
     faults
 }
 
-/// Sections of one kind that lead in a circle: what one makes, the next takes for its remote object, and in the end the
-/// first one's remote objects are made from themselves. Told at the last of them in the file.
+/// Sections of one kind that form a circle: each takes the local objects of the one before for its remote objects, so that
+/// objects would be created from themselves. Reported at the last of them in the file.
 fn circles(
     sections: &[(usize, &SyncConfig)],
     clusters: &BTreeMap<ClusterName, ClusterConfig>,
@@ -100,8 +100,8 @@ fn circles(
     faults
 }
 
-/// Whether a local object of the first section may be a remote one of the second: the second's remote names may be any that
-/// end with its suffix, as may the first's local ones.
+/// Whether a local object of the first section may be a remote one of the second. That depends on the namespaces alone: local
+/// names may be any, so some end with the suffix that the second requires.
 fn passes_on(from: &SyncConfig, to: &SyncConfig, scope: Scope) -> bool {
     if scope == Scope::Cluster {
         return true;
@@ -111,7 +111,7 @@ fn passes_on(from: &SyncConfig, to: &SyncConfig, scope: Scope) -> bool {
         .any(|namespace| is_local_namespace(from, &namespace) && is_remote_namespace(to, &namespace))
 }
 
-/// What is wrong between two sections of one kind.
+/// The conflicts between two sections of one kind.
 fn between(
     earlier: &SyncConfig,
     later: &SyncConfig,
@@ -121,59 +121,59 @@ fn between(
     let other = || earlier.name.clone();
     let mut problems = Vec::new();
     if same_cluster(&earlier.local, &later.local, clusters)
-        && let Some(meeting) = local_meeting(earlier, later, scope)
+        && let Some(overlap) = local_overlap(earlier, later, scope)
     {
-        problems.push(Problem::LocalOverlap { other: other(), example: meeting.namespace });
+        problems.push(Problem::LocalOverlap { other: other(), example: overlap.namespace });
     }
     if same_cluster(&earlier.remote, &later.remote, clusters)
-        && let Some(meeting) = remote_meeting(earlier, later, scope)
+        && let Some(overlap) = remote_overlap(earlier, later, scope)
     {
-        // One that was a section's before is taken off by it.
+        // Former finalizers count, too: a section removes them.
         let (ours, theirs) = (finalizers(later), finalizers(earlier));
         if let Some(finalizer) = ours.into_iter().find(|finalizer| theirs.contains(finalizer)) {
-            problems.push(Problem::SharedFinalizer { other: other(), example: meeting.namespace.clone(), finalizer });
+            problems.push(Problem::SharedFinalizer { other: other(), example: overlap.namespace.clone(), finalizer });
         }
         if earlier.write_back && later.write_back {
-            problems.push(Problem::SecondWriter { other: other(), example: meeting.namespace });
+            problems.push(Problem::SecondWriter { other: other(), example: overlap.namespace });
         }
     }
     problems
 }
 
-/// The finalizers of a section, those that it used before included.
+/// The present and the former finalizers of a section.
 fn finalizers(section: &SyncConfig) -> Vec<String> {
     std::iter::once(section.finalizer_key()).chain(section.former_finalizer_keys()).collect()
 }
 
-/// Whether it can be told from a name on which side of the pair an object is.
+/// Whether an object's key tells on which side of the pair it is.
 fn is_invertible(section: &SyncConfig, clusters: &BTreeMap<ClusterName, ClusterConfig>, scope: Scope) -> bool {
     let namespaces_differ = scope == Scope::Namespaced && !section.local_namespace_suffix.is_empty();
     let names_differ = !section.remote_resource_suffix.is_empty();
     names_differ || namespaces_differ || !same_cluster(&section.remote, &section.local, clusters)
 }
 
-/// Where both sections have local objects. Their names always meet.
-fn local_meeting(left: &SyncConfig, right: &SyncConfig, scope: Scope) -> Option<Meeting> {
+/// Where both sections have local objects. Their local names always overlap.
+fn local_overlap(left: &SyncConfig, right: &SyncConfig, scope: Scope) -> Option<Overlap> {
     if scope == Scope::Cluster {
-        return Some(Meeting { namespace: None });
+        return Some(Overlap { namespace: None });
     }
     let prefix = longer(&left.namespace_prefix, &right.namespace_prefix, str::starts_with)?;
     let suffix = longer(&left.local_namespace_suffix, &right.local_namespace_suffix, str::ends_with)?;
     let namespace = namespaces(prefix, suffix)
         .find(|namespace| [left, right].into_iter().all(|section| is_local_namespace(section, namespace)))?;
-    Some(Meeting { namespace: Some(namespace) })
+    Some(Overlap { namespace: Some(namespace) })
 }
 
 /// Where both sections have remote objects.
-fn remote_meeting(left: &SyncConfig, right: &SyncConfig, scope: Scope) -> Option<Meeting> {
+fn remote_overlap(left: &SyncConfig, right: &SyncConfig, scope: Scope) -> Option<Overlap> {
     longer(&left.remote_resource_suffix, &right.remote_resource_suffix, str::ends_with)?;
     if scope == Scope::Cluster {
-        return Some(Meeting { namespace: None });
+        return Some(Overlap { namespace: None });
     }
     let prefix = longer(&left.namespace_prefix, &right.namespace_prefix, str::starts_with)?;
     let namespace = namespaces(prefix, "")
         .find(|namespace| [left, right].into_iter().all(|section| is_remote_namespace(section, namespace)))?;
-    Some(Meeting { namespace: Some(namespace) })
+    Some(Overlap { namespace: Some(namespace) })
 }
 
 /// Whether a section has local objects in a namespace.
@@ -184,12 +184,12 @@ fn is_local_namespace(section: &SyncConfig, namespace: &str) -> bool {
             .is_some_and(|remote| is_label(remote) && remote.starts_with(&section.namespace_prefix))
 }
 
-/// Whether a section has remote objects in a namespace: also, whether its local namespace is a legal one.
+/// Whether a section has remote objects in a namespace, which requires that the local namespace has a legal name.
 fn is_remote_namespace(section: &SyncConfig, namespace: &str) -> bool {
     is_local_namespace(section, &format!("{namespace}{}", section.local_namespace_suffix))
 }
 
-/// The longer of two texts where one contains the other in the way of `contains`; none where no text has both.
+/// The longer of two texts, if it contains the shorter one in the way of `contains`; otherwise no text has both.
 fn longer<'t>(left: &'t str, right: &'t str, contains: fn(&'t str, &'t str) -> bool) -> Option<&'t str> {
     let (long, short) = if left.len() >= right.len() { (left, right) } else { (right, left) };
     contains(long, short).then_some(long)
@@ -198,7 +198,7 @@ fn longer<'t>(left: &'t str, right: &'t str, contains: fn(&'t str, &'t str) -> b
 /// One text of each length up to a namespace's that begins with `prefix` and ends with `suffix`, which share letters
 /// where there is no room for both.
 ///
-/// One a length is enough: what lies between is free, and a letter there is never worse than any other character.
+/// One of each length is enough: the characters between prefix and suffix are free, and a letter is legal at every place.
 fn namespaces(prefix: &str, suffix: &str) -> impl Iterator<Item = String> {
     let shortest = prefix.len().max(suffix.len()).max(1);
     (shortest..=LONGEST_LABEL).filter_map(move |length| {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     fn local_example(left: &SyncConfig, right: &SyncConfig) -> Option<String> {
-        local_meeting(left, right, Scope::Namespaced).and_then(|meeting| meeting.namespace)
+        local_overlap(left, right, Scope::Namespaced).and_then(|overlap| overlap.namespace)
     }
 
     #[test]
@@ -378,7 +378,7 @@ mod tests {
             let texts = all_texts(7);
             let shared = |is: fn(&SyncConfig, &str) -> bool| texts.iter().any(|text| is(&left, text) && is(&right, text));
             prop_assert_eq!(local_example(&left, &right).is_some(), shared(is_local_namespace));
-            let remote = remote_meeting(&left, &right, Scope::Namespaced);
+            let remote = remote_overlap(&left, &right, Scope::Namespaced);
             prop_assert_eq!(remote.is_some(), shared(is_remote_namespace));
             if let Some(example) = local_example(&left, &right) {
                 prop_assert!(is_local_namespace(&left, &example) && is_local_namespace(&right, &example));

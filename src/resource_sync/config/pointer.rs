@@ -1,10 +1,10 @@
-//! Which parts of an object a section treats specially: fields by JSON pointer, labels and annotations by key pattern.
+//! Parts of an object that a section treats specially: fields by JSON pointer, labels and annotations by key pattern.
 
 use std::fmt;
 
 use crate::config::setting::{Setting, Unfit};
 
-/// A JSON pointer (RFC 6901) to something within `/spec`.
+/// A JSON pointer (RFC 6901) to a field within `/spec`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecPointer {
     text: String,
@@ -51,7 +51,7 @@ impl Setting for SpecPointer {
     }
 }
 
-/// Undoes RFC 6901's escapes; none where a `~` stands for nothing.
+/// Undoes RFC 6901's escapes; none if a `~` is not followed by 0 or 1.
 fn unescape(segment: &str) -> Option<String> {
     let mut plain = String::with_capacity(segment.len());
     let mut characters = segment.chars();
@@ -68,12 +68,12 @@ fn unescape(segment: &str) -> Option<String> {
     Some(plain)
 }
 
-/// A key of a label or annotation, or with a `*` at its end all keys that begin so.
+/// The key of a label or annotation; with a `*` at its end, all keys with this prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPattern(String);
 
 impl KeyPattern {
-    /// Whether a key is meant.
+    /// Whether a key matches.
     pub fn matches(&self, key: &str) -> bool {
         match self.0.strip_suffix('*') {
             Some(beginning) => key.starts_with(beginning),

@@ -125,7 +125,7 @@ fn requirements(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// What follows a word that is an operator; the word ends at a space or a parenthesis.
+/// The rest of the text after the operator `word`, which ends at a space or a parenthesis.
 fn operator<'t>(text: &'t str, word: &str) -> Option<&'t str> {
     let rest = text.strip_prefix(word)?;
     rest.starts_with(|next: char| next.is_whitespace() || next == '(').then(|| rest.trim_start())
