@@ -1,4 +1,4 @@
-//! From configuration to actors: first all mailboxes, watches and sections, then the children that run them.
+//! Builds the actors from the configuration: first all mailboxes, watches and sections, then the children that run them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +18,21 @@ use crate::resource_sync::section::attendant::attend;
 use crate::resource_sync::section::{Section, Watches};
 use crate::state::{Keeping, keep};
 
-/// Keys that wait for the mailbox's reader. While it is full the watch is not read, and so does not show our own writes, which
-/// are then asked for one by one (with 1,024 keys: 0.7 reads an object while 9,000 or more are made at once). A key is small
-/// beside the object that the cache holds for it.
+/// Capacity of the dispatcher's mailbox. While it is full the watch is not read, so the cache does not show our own writes,
+/// and each of them costs a live GET (with a capacity of 1,024: 0.7 GETs for each object when 9,000 or more are created at
+/// once). A key is small beside the object in the cache.
 const REQUEST_CAPACITY: usize = 32_768;
-/// Keys that wait in the dispatcher itself.
+/// At most this many keys wait in the dispatcher itself.
 const READY: usize = 1024;
-/// A reconciler is kept so long after its last run: longer than a cache may take to catch up with a write.
+/// A reconciler is dropped this long after its last run: longer than a cache takes to catch up with a write.
 const IDLE: Duration = Duration::from_secs(30);
 /// The specification's back-off of failed reconciles: first retry under 100 ms, cap 5 minutes.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_mins(5));
-/// A reconcile makes a handful of requests, each with its deadline (30 s by default); one that is silent for longer than
-/// this is frozen.
+/// A reconcile makes a few requests, each with a deadline (30 s by default); one without progress for longer than this is
+/// stuck.
 const FROZEN_AFTER: Duration = Duration::from_mins(15);
 
-/// A section that is wired and not started.
+/// A section that is wired and has not been started.
 pub struct WiredSection {
     section: Arc<Section>,
     dispatcher: SyncDispatcher,
@@ -41,7 +41,7 @@ pub struct WiredSection {
     report: Arc<SyncReport>,
 }
 
-/// Wires all sections: they share watches, and know each other. `keeping` says where their states are, `fence_of` gives the fence of a section that is elected.
+/// Wires all sections, which share watches and know each other.
 pub fn wire(configs: &[SyncConfig], wiring: &mut Wiring<'_>) -> Vec<WiredSection> {
     let wired: Vec<WiredSection> = configs
         .iter()
@@ -106,23 +106,24 @@ impl WiredSection {
         self.section.name()
     }
 
-    /// What the admin server shows of it.
+    /// Its report, for the admin server.
     pub fn report(&self) -> Arc<SyncReport> {
         Arc::clone(&self.report)
     }
 
-    /// The section's branch of the tree. The watches it follows belong to their clusters, and run as long as it does.
+    /// The section's branch of the actor tree. Its watches belong to the branches of their clusters.
     pub fn into_child(self) -> ChildSpec {
         let Self { section, dispatcher, inbox, events, report: _ } = self;
         ChildSpec::supervisor(format!("sync {}", section.name()), RestartPolicy::ACTOR, move || {
             let running = section.begin();
             let dispatcher = dispatcher.clone();
             let dispatch_inbox = inbox.clone();
-            let restarted = Arc::clone(&section);
+            let for_dispatcher = Arc::clone(&section);
             let dispatch = ChildSpec::new("dispatcher", move |scope| {
-                let (dispatcher, inbox, section) = (dispatcher.clone(), dispatch_inbox.clone(), Arc::clone(&restarted));
+                let (dispatcher, inbox, section) =
+                    (dispatcher.clone(), dispatch_inbox.clone(), Arc::clone(&for_dispatcher));
                 async move {
-                    // A dispatcher that was restarted may have lost what it had taken: everything is looked at again.
+                    // A restarted dispatcher may have lost keys that it had taken from the mailbox.
                     if section.is_listed() {
                         scope.spawn(async move { section.request_all().await });
                     }
@@ -131,20 +132,20 @@ impl WiredSection {
             })
             .gauge(inbox.gauge())
             .stall_after(FROZEN_AFTER);
-            let attended = Arc::clone(&section);
-            let attendant = ChildSpec::new("attendant", move |scope| attend(Arc::clone(&attended), scope));
-            let (told, event_inbox) = (Arc::clone(&section), events.clone());
+            let for_attendant = Arc::clone(&section);
+            let attendant = ChildSpec::new("attendant", move |scope| attend(Arc::clone(&for_attendant), scope));
+            let (for_events, event_inbox) = (Arc::clone(&section), events.clone());
             let events = ChildSpec::new("events", move |scope| {
-                // Started first, drained last: as long as this child is kept, the section runs.
+                // The first child is drained last, so the section runs until all others have ended.
                 let _running = &running;
-                write_events(Arc::clone(&told), event_inbox.clone(), scope)
+                write_events(Arc::clone(&for_events), event_inbox.clone(), scope)
             })
             .gauge(events.gauge());
-            let kept = Arc::clone(&section);
-            // Drained after whoever changes the state.
+            let for_state = Arc::clone(&section);
+            // Before the dispatcher, so that it is drained after it: runs change the state.
             let state = ChildSpec::new("state", move |scope| {
-                let section = Arc::clone(&kept);
-                keep(Arc::clone(section.state()), scope, async move || section.state_may_be_known().await)
+                let section = Arc::clone(&for_state);
+                keep(Arc::clone(section.state()), scope, async move || section.on_state_read().await)
             });
             vec![events, state, dispatch, attendant]
         })

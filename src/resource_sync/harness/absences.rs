@@ -1,4 +1,4 @@
-//! Remote objects that are missing without having been seen terminating.
+//! Remote objects that are missing and were not observed terminating.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("o{number}")).collect()
 }
 
-/// A section whose last list did not have the remote objects of these.
+/// A section with these local objects, whose remote objects were not in the last list.
 async fn without_remotes(names: &[String]) -> Harness {
     let harness = Harness::new("");
     let locals: Vec<Value> = names.iter().map(|name| local(name, 7)).collect();
@@ -70,7 +70,7 @@ async fn an_answer_from_before_a_list_confirms_nothing_after_it() {
     let harness = without_remotes(&names(1)).await;
     let section = Arc::clone(&harness.section);
     harness.hub.answer(move |line| {
-        // New credentials, and a list with them, while the question is on its way.
+        // New credentials, and a list with them, while the GET is under way.
         section.watches().remote.list(&[]).now_or_never().expect("room in the mailbox");
         not_found(line)
     });
@@ -91,7 +91,7 @@ async fn every_section_knows_its_suspects_before_any_is_told_of_the_list() {
         }
         object
     };
-    // More than the first section's mailbox holds.
+    // More than the mailbox of the first section holds.
     let (ones, twos) = (names(100), names(11));
     let of_both = |side: fn(&str, u64) -> Value| {
         let ones = ones.iter().map(|name| within("one-a", side(name, 5)));
@@ -104,6 +104,6 @@ async fn every_section_knows_its_suspects_before_any_is_told_of_the_list() {
     assert!(dispatcher.await.is_err_and(|error| error.is_cancelled()));
     assert!(first.section.is_listed() && second.section.is_listed());
     first.watches().remote.begin(&[]).await;
-    assert!(first.watches().remote.end().now_or_never().is_none(), "the first section has no room for the news");
+    assert!(first.watches().remote.end().now_or_never().is_none(), "the first section has no room for the event");
     assert_eq!(second.section.index(|index| index.guard.waiting().len()), twos.len());
 }

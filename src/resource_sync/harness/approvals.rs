@@ -1,4 +1,4 @@
-//! What an operator approves, and the guard behind it.
+//! Approvals of an operator, and the guard that follows them.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::telemetry::ObjectState;
 
 const SOURCE: &str = "cloud.teleport.dev/sync-remote-cluster";
 
-/// The local object of a pair of another remote cluster's, by a section of the same name.
+/// The local object of a pair of another remote cluster, written by a section of the same name.
 fn from_elsewhere(name: &str) -> Value {
     let mut local = local(name, 7);
     local["metadata"]["annotations"][SOURCE] = json!(format!("another/remote-{name}"));

@@ -1,4 +1,4 @@
-//! Fields that were taken out of `local_fields`, from one run of a section to the next.
+//! Fields that are removed from `local_fields` between two runs of a section.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ async fn a_field_that_left_the_settings_is_written_once_and_remembered_until_the
         state.settings.get_or_insert_default().local_fields = vec!["/spec/replicas".into(), "/spec/other".into()];
     });
     let remembered = || harness.section.state().look(|state| state.settings.clone().unwrap_or_default().left_fields);
-    harness.section.decide_anew().await;
+    harness.section.reevaluate().await;
     assert_eq!(remembered(), ["/spec/other", "/spec/replicas"]);
     let others = || json!({"metadata": {"name": "team", "uid": "theirs", "resourceVersion": "1"}});
     let [plain_remote, plain_local] = [remote("b", 6), local("b", 8)];
@@ -37,7 +37,7 @@ async fn a_field_that_left_the_settings_is_written_once_and_remembered_until_the
     assert_eq!(harness.edge.asked(), [format!("PATCH {OBJECTS}/a")]);
     harness.section.forget_left_fields();
     assert_eq!(remembered(), Vec::<String>::new());
-    // A server that defaults the field puts it there again: that is the server's result now.
+    // A server that sets a default for the field adds it again, which counts as the server's result now.
     harness.watches().local.show(&scaled(9, Some(1))).await;
     let mut noted = remote("a", 9);
     noted["metadata"]["annotations"]["cloud.teleport.dev/sync-local-generation"] = json!("2");

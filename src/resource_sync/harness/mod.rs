@@ -1,6 +1,6 @@
-//! Sections on scripted clusters: what the actors around the plan send, and when they wait.
+//! Tests of sections on scripted clusters: which requests the actors around the plan send, and when they wait.
 //!
-//! The caches show what a test lets them show, an API server answers what it is told to, and every request is counted.
+//! A test says what the caches show and what an API server answers, and every request is recorded.
 
 mod absences;
 mod approvals;
@@ -43,7 +43,7 @@ struct Harness {
     edge: Script,
     inbox: KeyInbox<PairKey>,
     _events: Inbox<PairEvent>,
-    /// That the section runs.
+    /// Keeps the section running.
     running: Option<Running>,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn config(name: &str, plural: &str, keys: &str) -> SyncConfig {
 }
 
 impl Harness {
-    /// A section with these keys; nothing is listed.
+    /// A section with these keys, before its first list.
     fn new(keys: &str) -> Self {
         let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
         let mut harness = Self::between("databases", &hub, &edge, keys);
@@ -107,7 +107,7 @@ impl Harness {
         Self::over(config, watches, self.hub.clone(), edge.1.clone())
     }
 
-    /// A section of its own kind between clusters that others may share; it follows nothing yet.
+    /// A section of its own kind between clusters that others may share. It does not follow its watches yet.
     fn between(plural: &str, hub: &(Cluster, Script), edge: &(Cluster, Script), keys: &str) -> Self {
         let config = config(plural, plural, keys);
         let watch = |cluster: &Cluster, resource: ResourceId| {
@@ -136,7 +136,7 @@ impl Harness {
         self.section.watches()
     }
 
-    /// Every list ends: these remote and local objects, these namespaces.
+    /// Ends every list with these remote and local objects and these namespaces.
     async fn list(&self, remotes: &[Value], locals: &[Value], namespaces: &[Value]) {
         self.watches().namespaces.list(namespaces).await;
         self.watches().local.list(locals).await;
@@ -148,7 +148,7 @@ impl Harness {
         PairReconcilers::new(Arc::clone(&self.section), metrics).create(&pair(name))
     }
 
-    /// One run by a reconciler that was not there before.
+    /// One run by a new reconciler.
     async fn reconcile(&self, name: &str) -> Outcome {
         self.reconciler(name).reconcile().await
     }
@@ -168,7 +168,7 @@ fn pair(name: &str) -> PairKey {
     PairKey::alike("team", name)
 }
 
-/// What says that the section of this name wrote the mark that names an object.
+/// The managed fields that prove that the section of this name wrote the mark that names an object.
 fn managed(section: &str) -> Value {
     json!([{"manager": format!("towline-{section}"), "operation": "Update", "fieldsV1": {"f:metadata": {"f:annotations": {
         format!("f:{LOCAL_NAME}"): {},
@@ -187,7 +187,7 @@ fn remote(name: &str, version: u64) -> Value {
     })
 }
 
-/// The local object of that one, in step with it.
+/// The local object of that remote one, in step with it.
 fn local(name: &str, version: u64) -> Value {
     json!({
         "metadata": {
@@ -203,7 +203,7 @@ fn local(name: &str, version: u64) -> Value {
     })
 }
 
-/// The local namespace, made for an object by the section of that name.
+/// The local namespace, created for an object by the section of that name.
 fn namespace(version: u64, owner: &str, section: &str) -> Value {
     json!({"metadata": {"name": "team", "uid": "namespace", "resourceVersion": version.to_string(),
         "managedFields": managed(section), "annotations": {

@@ -1,5 +1,4 @@
-//! The index of what keeps a namespace: it says what a look at every object would say, at a cost that does not grow with
-//! the namespace.
+//! The index of what keeps a namespace: it gives the answer of a full scan, at a cost that does not grow with the namespace.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::cluster::{Cluster, ObjectKey, Watch};
 use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::section::Section;
 
-/// What a look at every object says: whether a pair's local namespace is in use.
+/// Whether a pair's local namespace is in use, by a full scan of the caches.
 fn in_use_by_full_scan(asking: &Section, pair: &PairKey) -> bool {
     let is_known = |watch: &Arc<Watch>| asking.knows(watch) && watch.is_of_session();
     let is_used_by = |owner: &Section, except: Option<&PairKey>| {
@@ -36,8 +35,8 @@ fn in_use_by_full_scan(asking: &Section, pair: &PairKey) -> bool {
     is_used_by(asking, Some(pair)) || asking.others_here().any(|peer| is_used_by(&peer, None))
 }
 
-/// Sections whose objects meet in local namespaces: one kind plain and once more beside it over the same watches, another
-/// kind with a suffix, and a kind that is synced within one cluster, so that one cache is both sides.
+/// Sections whose objects share local namespaces: two of one kind over the same watches, one of another kind with a suffix,
+/// and one that syncs a kind within one cluster, so that one cache serves both sides.
 struct World {
     harnesses: Vec<Harness>,
     clusters: Vec<(Cluster, crate::cluster::watch::scripted::Script)>,
@@ -137,7 +136,7 @@ impl World {
     }
 }
 
-/// What an object is like, as far as it decides about its namespace.
+/// The properties of an object that decide about its namespace.
 #[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
 #[derive(Debug, Clone)]
 struct Thing {
@@ -234,7 +233,7 @@ fn events() -> impl Strategy<Value = Event> {
 
 proptest! {
     #[test]
-    fn the_index_says_what_a_look_at_every_object_says(
+    fn the_index_gives_the_answer_of_a_full_scan(
         listed in prop::collection::vec((0usize..4, any::<bool>(), prop::collection::vec(things(), 0..3)), 8),
         events in prop::collection::vec(events(), 1..80),
     ) {
@@ -262,9 +261,9 @@ proptest! {
     }
 }
 
-/// Deletes all of so many objects in one namespace of ours, one after the other, with an observation after each event;
-/// returns how many objects the index looked at.
-async fn looked_at_while_deleting(count: usize) -> usize {
+/// Deletes `count` objects in one namespace of ours, one after the other, with an observation after each event. Returns how
+/// many objects the index has evaluated or listed.
+async fn examined_while_deleting(count: usize) -> usize {
     let mut harness = Harness::new("");
     let section = Arc::clone(&harness.section);
     let names: Vec<String> = (0..count).map(|number| format!("o{number}")).collect();
@@ -283,7 +282,7 @@ async fn looked_at_while_deleting(count: usize) -> usize {
         () = watches.remote.list(&remotes) => {}
         () = taken => {}
     }
-    section.namespace_use.looked_at();
+    section.namespace_use.examined();
     let observe = |name: &str| section.observe(&super::pair(name)).namespace_in_use;
     let mut version = 1_000;
     for (number, name) in names.iter().enumerate() {
@@ -297,23 +296,23 @@ async fn looked_at_while_deleting(count: usize) -> usize {
         assert_eq!(observe(name), !is_last);
         harness.requested();
     }
-    section.namespace_use.looked_at()
+    section.namespace_use.examined()
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_many_objects_an_observation_looks_at_does_not_grow_with_the_namespace() {
-    // Three observations an object, each after a change; and one listing.
+async fn how_many_objects_an_observation_evaluates_does_not_grow_with_the_namespace() {
+    // Three observations for each object, each after a change, and one listing.
     for count in [50, 1_000] {
-        let looked_at = looked_at_while_deleting(count).await;
-        assert!(looked_at <= 8 * count, "{looked_at} for {count} objects");
+        let examined = examined_while_deleting(count).await;
+        assert!(examined <= 8 * count, "{examined} for {count} objects");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_looked_at_while_no_pair_ends() {
+async fn nothing_is_indexed_while_no_pair_ends() {
     let harness = Harness::new("");
     harness.list(&[remote("a", 5)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;
     harness.section.observe(&super::pair("a"));
     harness.watches().remote.show(&remote("a", 9)).await;
-    assert_eq!(harness.section.namespace_use.looked_at(), 0);
+    assert_eq!(harness.section.namespace_use.examined(), 0);
 }

@@ -1,4 +1,4 @@
-//! Namespaces of ours: who deletes them, and who keeps them.
+//! Namespaces of ours: which pair deletes one, and what keeps it.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ async fn of_all_pairs_that_end_at_once_one_deletes_the_namespace() {
         assert!(matches!(harness.reconcile(name).await, Outcome::RetryAfter(_)), "{name} waits");
     }
     assert_eq!(harness.edge.asked(), [format!("DELETE {NAMESPACE}")]);
-    // One of the same name that comes later is another one.
+    // A later namespace of the same name is another one.
     let mut second = namespace(20, "o7", "databases");
     second["metadata"]["uid"] = json!("second");
     harness.watches().namespaces.show(&second).await;
@@ -62,7 +62,7 @@ async fn a_run_that_is_under_way_deletes_the_namespace_once_the_last_other_objec
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_deleted_a_namespace_waits_for_its_end_and_the_others_for_their_objects() {
+async fn the_pair_that_deleted_a_namespace_waits_for_its_end_and_the_others_for_their_objects() {
     let harness = Harness::new("");
     let names = ["a", "b", "c"];
     let remotes = names.map(|name| terminating(remote(name, 5), 6));
@@ -100,10 +100,13 @@ async fn where_a_pair_without_a_remote_object_deletes_the_namespace_the_others_w
     harness.reconcile("b").await;
     harness.watches().local.gone(&local("b", 1002)).await;
     harness.reconcile("b").await;
-    assert!(harness.hub.asked().is_empty() && harness.edge.asked().is_empty(), "somebody holds on until it is gone");
+    assert!(
+        harness.hub.asked().is_empty() && harness.edge.asked().is_empty(),
+        "a finalizer stays until the namespace is gone"
+    );
 }
 
-/// A section that made the namespace for an object that is going, and another one of which nothing is listed.
+/// A section that created the namespace for an object that is being deleted, and a peer whose caches have not been listed.
 async fn owner_and_peer(keys: &str) -> (Harness, Harness) {
     let (hub, edge) = (Cluster::scripted("hub"), Cluster::scripted("edge"));
     let mut owner = Harness::between("databases", &hub, &edge, "");
@@ -123,7 +126,7 @@ async fn what_is_not_known_of_other_namespaces_keeps_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_made_a_namespace_is_told_when_the_others_in_it_become_known() {
+async fn the_owner_of_a_namespace_is_requeued_when_a_list_shows_the_others_in_it() {
     let (mut owner, peer) = owner_and_peer("").await;
     owner.reconcile("a").await;
     assert_eq!(owner.edge.asked(), [format!("DELETE {OBJECTS}/a")], "the object goes, the namespace stays");
@@ -132,13 +135,13 @@ async fn whoever_made_a_namespace_is_told_when_the_others_in_it_become_known() {
     assert_eq!(owner.hub.asked(), [format!("PATCH {OBJECTS}/a")], "our finalizer");
     owner.watches().remote.gone(&terminating(remote("a", 5), 1002)).await;
     peer.watches().local.list(&[]).await;
-    owner.section.request_asked().await.expect("nothing to be found out");
+    owner.section.process_requests().await.expect("nothing to be found out");
     owner.requested();
     owner.reconcile("a").await;
     assert!(owner.edge.asked().is_empty(), "the remote of the other is not known yet");
     peer.watches().remote.list(&[]).await;
-    owner.section.asked().await;
-    owner.section.request_asked().await.expect("nothing to be found out");
+    owner.section.attendant_woken().await;
+    owner.section.process_requests().await.expect("nothing to be found out");
     assert_eq!(owner.requested(), ["team/a"]);
     owner.reconcile("a").await;
     assert_eq!(owner.edge.asked(), [format!("DELETE {NAMESPACE}")]);
@@ -150,7 +153,7 @@ async fn what_goes_while_its_finalizer_is_taken_off_has_gone_the_regular_way() {
     harness.list(&[terminating(remote("a", 5), 6), remote("b", 5)], &[], &[namespace(8, "first", "databases")]).await;
     let section = Arc::clone(&harness.section);
     harness.hub.answer(move |_| {
-        // The watch is quicker than the reply.
+        // The watch event arrives before the reply.
         let gone = terminating(remote("a", 5), 9);
         section.watches().remote.gone(&gone).now_or_never().expect("room in the mailbox");
         (200, gone)
@@ -182,7 +185,7 @@ async fn what_lives_in_a_namespace_is_not_known_between_new_credentials_and_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_section_has_dealt_with_another_still_knows() {
+async fn an_object_that_one_section_has_dealt_with_is_remembered_for_the_other() {
     let (hub, edge, other) = (Cluster::scripted("hub"), Cluster::scripted("edge"), Cluster::scripted("other"));
     let mut owner = Harness::between("databases", &hub, &edge, "");
     let mut follower = owner.following_the_same(&other);
@@ -199,11 +202,11 @@ async fn what_one_section_has_dealt_with_another_still_knows() {
     assert_eq!(owner.edge.asked(), [format!("DELETE {NAMESPACE}")]);
     let key = key("a");
     owner.watches().namespaces.gone(&namespace(1001, "a", "databases")).await;
-    assert!(!owner.watches().remote.store().absence(&key).seen_terminating, "nobody needs it any more");
+    assert!(!owner.watches().remote.store().absence(&key).seen_terminating, "no section needs it any more");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_namespace_of_a_paused_object_is_nobodys_to_delete() {
+async fn no_pair_deletes_the_namespace_of_a_paused_object() {
     let harness = Harness::new("");
     let mut paused = terminating(remote("a", 5), 6);
     paused["metadata"]["annotations"]["cloud.teleport.dev/paused"] = json!("true");
@@ -211,7 +214,7 @@ async fn the_namespace_of_a_paused_object_is_nobodys_to_delete() {
     theirs["metadata"]["annotations"] = json!({});
     harness.list(&[paused.clone()], &[theirs], &[namespace(8, "a", "databases")]).await;
     harness.reconcile("b").await;
-    assert!(harness.edge.asked().is_empty(), "nothing is done for a pair that is paused, by nobody");
+    assert!(harness.edge.asked().is_empty(), "no pair acts for one that is paused");
     harness.watches().remote.show(&terminating(remote("a", 5), 9)).await;
     harness.reconcile("a").await;
     assert_eq!(harness.edge.asked(), [format!("DELETE {NAMESPACE}")]);

@@ -1,4 +1,4 @@
-//! What the local cluster rejects, and what it only fails to do.
+//! Rejections by the local cluster, and failures that are no rejections.
 
 use serde_json::json;
 

@@ -14,7 +14,7 @@ fn theirs() -> serde_json::Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_written_by_a_cache_of_other_credentials() {
+async fn nothing_is_written_from_a_cache_of_earlier_credentials() {
     let mut changed = remote("a", 8);
     (changed["spec"], changed["metadata"]["generation"]) = (json!({"size": 2}), json!(2));
     for is_hub in [true, false] {

@@ -1,4 +1,4 @@
-//! What waits for a permission or a cluster, and who wakes it.
+//! Pairs that wait for a permission or a cluster, and what requeues them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ async fn a_permission_that_is_given_while_its_denial_arrives_is_not_waited_for()
     }
 }
 
-/// Runs the attendant until everything has been waited for.
+/// Runs the attendant until it waits.
 async fn attended(harness: &Harness) {
     let (scope, _stop) = Scope::standalone("attendant");
     let attending = attend(Arc::clone(&harness.section), scope);
@@ -50,7 +50,7 @@ async fn what_waits_for_a_cluster_is_not_woken_by_anything_else() {
     assert!(attending.as_mut().now_or_never().is_none());
     harness.section.park(pair("parked"));
     harness.section.index(|index| index.requests.asked.insert(pair("asked")));
-    harness.section.suspects_may_go();
+    harness.section.requeue_suspects();
     assert!(attending.as_mut().now_or_never().is_none());
     assert_eq!(harness.requested(), ["team/asked"]);
 }
@@ -73,7 +73,7 @@ async fn an_attendant_that_is_stopped_while_it_waits_for_room_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_left_the_selector_unseen_is_looked_for_once() {
+async fn objects_that_left_the_selector_unobserved_are_searched_for_once() {
     for detaching in [false, true] {
         let mut harness = Harness::new("selector = \"place=west\"");
         let (left, bare) = (remote("left", 5), json!({"metadata": {"name": "bare", "namespace": "team"}}));

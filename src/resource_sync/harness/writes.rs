@@ -1,4 +1,4 @@
-//! Our own writes, until the caches show them.
+//! Expectations: our own writes, until the caches show them.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) fn theirs() -> Value {
     json!({"metadata": {"name": "team", "uid": "theirs", "resourceVersion": "1"}})
 }
 
-/// The remote spec is new.
+/// The remote object with a new spec.
 fn resized(version: u64, size: u64) -> Value {
     let mut remote = remote("a", version);
     (remote["spec"], remote["metadata"]["generation"]) = (json!({"size": size}), json!(version));
@@ -26,7 +26,7 @@ async fn the_last_finalizer_is_taken_off_once() {
     let harness = Harness::new("");
     let going = terminating(remote("a", 5), 6);
     harness.list(std::slice::from_ref(&going), &[], &[namespace(8, "b", "others")]).await;
-    // An API server answers with the version before the object went.
+    // An API server answers with the version that the object had before the last finalizer was removed.
     harness.hub.answer({
         let going = going.clone();
         move |_| (200, going.clone())

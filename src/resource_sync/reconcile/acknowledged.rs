@@ -1,4 +1,5 @@
-//! What the reply of a step says: what the caches have yet to show, and what a server may make of a write.
+//! The reply to a step: sets the expectations that the caches have yet to meet, and records what the server may make of the
+//! write.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::resource_sync::rules::plan::{Namespace, Observed, Remote, Step};
 use crate::resource_sync::section::Section;
 
 impl PairReconciler {
-    /// Folds the reply of a step into what is known; an end: nothing more can be decided now.
+    /// Folds the reply to a step into the observation. With an end nothing more can be decided in this run.
     pub(crate) async fn acknowledged(
         &mut self,
         section: &Section,
@@ -29,17 +30,17 @@ impl PairReconciler {
         if *step == Step::RemoveFinalizer {
             self.conflicts.took_back(&Contended::Finalizer);
         }
-        self.note(section, step, written, &observed);
+        self.record(section, step, written, &observed);
         let end = if *step == Step::WriteRemoteStatus { self.confirm_status(section).await } else { None };
         (end, observed.after(step, written, section.policy()))
     }
 
-    /// Notes what the caches have yet to show, and what a server may make of it.
-    pub(crate) fn note(&self, section: &Section, step: &Step, written: &Written, observed: &Observed) {
+    /// Records what the caches have yet to show, and what the server may make of the write.
+    pub(crate) fn record(&self, section: &Section, step: &Step, written: &Written, observed: &Observed) {
         let watches = section.watches();
         let (remotes, locals, namespaces) = (watches.remote.store(), watches.local.store(), watches.namespaces.store());
         match step {
-            // What is not selected the watch does not show.
+            // The watch does not show an object outside of the selector.
             Step::NoteError(_) if !matches!(observed.remote, Remote::Present(_)) => {}
             Step::AddFinalizer | Step::NoteGenerations { .. } | Step::NoteError(_) => {
                 self.wrote(section, |expected| &mut expected.remote, written, remotes);
@@ -59,7 +60,8 @@ impl PairReconciler {
                 self.wrote(section, |expected| &mut expected.remote, written, remotes);
                 if let Some(local) = &observed.local {
                     let lag = section.index(|index| {
-                        // Read under the index's lock: the watch event of this write comes before or after it as a whole.
+                        // Read under the lock of the index, so that the watch event of this write is recorded either before
+                        // this or after it.
                         let shown = remotes.get(&observed.pair.remote);
                         let now = Instant::now();
                         let lag = index.table.status_written(&self.key, now);
@@ -96,7 +98,7 @@ impl PairReconciler {
             Step::AdoptLocal(_) => {
                 self.wrote(section, |expected| &mut expected.local, written, locals);
                 self.metrics.adopted();
-                section.tell_adopted(observed);
+                section.report_adoption(observed);
             }
             Step::RenewMarks(renewal) => match renewal.place {
                 Place::Remote => self.wrote(section, |expected| &mut expected.remote, written, remotes),
@@ -107,7 +109,7 @@ impl PairReconciler {
                 self.wrote(section, |expected| &mut expected.local, written, locals);
                 if let Some(local) = &observed.local {
                     self.expect(section, |expected| expected.local.expect_end(&local.uid));
-                    section.tell_deleted(local, observed);
+                    section.log_deletion(local, observed);
                 }
             }
             Step::CreateNamespace | Step::ReleaseNamespace => {
@@ -117,7 +119,7 @@ impl PairReconciler {
                 self.wrote(section, |expected| &mut expected.namespace, written, namespaces);
                 if let Namespace::Present { object, .. } = &observed.namespace {
                     self.expect(section, |expected| expected.namespace.expect_end(&object.uid));
-                    section.tell_deleted(object, observed);
+                    section.log_deletion(object, observed);
                 }
             }
             Step::UploadSecret(name) => {
@@ -135,12 +137,12 @@ impl PairReconciler {
         }
     }
 
-    /// Changes what the caches have yet to show of the pair.
+    /// Changes the expectations of the pair.
     pub(crate) fn expect(&self, section: &Section, change: impl FnOnce(&mut PairExpectations)) {
         section.index(|index| index.expectations.change(&self.key, change));
     }
 
-    /// The cache of an object of the pair has yet to show what was written.
+    /// Expects a cache to show what was written.
     fn wrote(
         &self,
         section: &Section,

@@ -1,15 +1,16 @@
-//! A status whose write changed nothing: whether the kind is served as it was written to.
+//! A status write that changed nothing, confirmed by discovery.
 
 use tokio::time::Instant;
 
-use super::missing::LISTING_LOOK;
+use super::missing::LISTING_RECHECK;
 use super::{End, PairReconciler};
 use crate::resource_sync::section::Section;
 use crate::telemetry::ObjectState as PairState;
 
 impl PairReconciler {
-    /// A status whose write changed nothing, though it differs, has a result only where the kind is found to be served as it
-    /// was written to: otherwise nothing that is written in that way arrives.
+    /// A status write was taken and changed nothing, although the statuses differ. The server's result counts only if
+    /// discovery shows the kind served as before: the kind may have a status subresource by now, and then a write without it
+    /// has no effect.
     pub(crate) async fn confirm_status(&self, section: &Section) -> Option<End> {
         let is_unconfirmed = |section: &Section| {
             section.index(|index| {
@@ -27,7 +28,7 @@ impl PairReconciler {
             }
             Ok(_) => {
                 section.index(|index| index.table.pair(&self.key, Instant::now()).server_result.forget_status());
-                Some(End::Later(PairState::Pending, Some(LISTING_LOOK)))
+                Some(End::Later(PairState::Pending, Some(LISTING_RECHECK)))
             }
             Err(error) => Some(End::Failed("confirm_kind", error)),
         }

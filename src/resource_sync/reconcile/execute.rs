@@ -1,4 +1,4 @@
-//! Steps as requests: which cluster, which verb, which body. Nothing is decided here.
+//! Sends the request of a step. The plan has decided which; this module knows the cluster, the verb and the body.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::resource_sync::rules::plan::{Namespace, Observed, Step};
 use crate::resource_sync::rules::secrets;
 use crate::resource_sync::section::Section;
 
-/// Carries out a step; the reply tells the object's new version.
+/// Carries out a step. The reply has the object's new version.
 pub(crate) async fn execute(section: &Section, step: &Step, observed: &Observed) -> Result<Written, Error> {
     let act = Act { section, observed };
     match step {
@@ -47,7 +47,7 @@ pub(crate) async fn execute(section: &Section, step: &Step, observed: &Observed)
             {
                 annotations.insert(marks.local_cluster.to_string(), json!(&*uid));
             }
-            // The UID: generations of one object must not be noted on another of the same name.
+            // With the UID, so that the generations are not written to a later object of the same name.
             let metadata = json!({"uid": &*act.remote()?.uid, "annotations": annotations});
             act.patch_remote("", Payload::merge_patch(&json!({"metadata": metadata}))).await
         }
@@ -86,7 +86,7 @@ struct Act<'a> {
 }
 
 impl Act<'_> {
-    /// A plan only names what it observed; this is the answer should that ever not hold.
+    /// The error for a step about an object that was not observed. The plan makes no such step.
     fn vanished(&self, what: &str) -> Error {
         Error::Conflict { message: format!("no {what} of {} was observed", self.observed.pair.local), exists: false }
     }
@@ -126,7 +126,7 @@ impl Act<'_> {
         self.section.local_cluster().write(request.by(&self.section.policy().manager())).await
     }
 
-    /// Guarded: the record of field managers is read first, and must be that of the object as it was observed.
+    /// Reads the managed fields first. The write goes through only if they belong to the observed version of the object.
     async fn renew_marks(&self, renewal: &Renewal) -> Result<Written, Error> {
         let policy = self.section.policy();
         let (cluster, kind, object) = match (renewal.place, &self.observed.namespace) {
@@ -167,13 +167,13 @@ impl Act<'_> {
         let marks = &policy.marks;
         let ours = remote.finalizers.iter().enumerate().filter(|(_, held)| marks.is_finalizer_on(remote, held));
         let mut operations = vec![replace_version(remote)];
-        // From the end: the places of those before stay what they are.
+        // From the last to the first, so that removing one does not change the index of the next.
         let take_off = ours.map(|(index, _)| json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")}));
         operations.extend(take_off.collect::<Vec<_>>().into_iter().rev());
         if operations.len() == 1 {
             return Err(self.vanished("finalizer"));
         }
-        // Nobody is left to take it off later.
+        // Nothing removes these annotations after the finalizer is gone.
         if policy.write_back {
             for mark in marks.gone_with_finalizer(remote) {
                 operations.push(json!({"op": "remove", "path": format!("/metadata/annotations/{}", escape(&mark))}));
@@ -183,7 +183,7 @@ impl Act<'_> {
             operations.push(annotate(remote, &marks.local_cluster, &note));
         }
         match self.patch_remote("", Payload::json_patch(&Value::Array(operations))).await {
-            // Somebody else took it off, and the object went.
+            // Another writer has removed the finalizer, and the object is gone.
             Err(Error::NotFound { .. }) => Ok(Written::default()),
             result => result,
         }
@@ -279,7 +279,7 @@ fn annotate(object: &Object, key: &str, value: &str) -> Value {
     json!({"op": "add", "path": format!("/metadata/annotations/{}", escape(key)), "value": value})
 }
 
-/// Labels or annotations as a request has them.
+/// Labels or annotations as a JSON object.
 fn map(keys: BTreeMap<Arc<str>, Arc<str>>) -> Map<String, Value> {
     keys.into_iter().map(|(key, value)| (key.to_string(), json!(&*value))).collect()
 }

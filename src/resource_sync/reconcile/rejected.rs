@@ -1,8 +1,8 @@
-//! What the local cluster rejects is told where it was ordered: on the remote object.
+//! Reports on the remote object what the local cluster rejects, since whoever ordered it looks there.
 //!
-//! By an annotation, written once for a reason, and an Event where those are granted. Neither decides anything: where the
-//! annotation can't be written, the failure is told on the local side and in the report all the same. The plan takes it off
-//! again.
+//! The report is an annotation, written once for each reason, and an Event where those are permitted. No decision depends on
+//! them: if the annotation can't be written, the failure still shows in the log, in an Event on the local cluster and in
+//! `/status`. The plan removes the annotation later.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -21,29 +21,30 @@ use crate::resource_sync::rules::waits::brief;
 use crate::resource_sync::section::Section;
 
 impl PairReconciler {
-    /// A step was rejected: by a schema, an admission policy or a quota. What may pass by itself, and a permission that is
-    /// missing, are other errors.
-    pub(crate) async fn tell_rejection(&mut self, section: &Section, step: &Step, error: &Error, observed: &Observed) {
+    /// Reports a step that a schema, an admission policy or a quota has rejected. Other errors, such as a missing permission
+    /// or one that passes by itself, are not reported here.
+    pub(crate) async fn note_rejection(&mut self, section: &Section, step: &Step, error: &Error, observed: &Observed) {
         let Error::Rejected { code, message, .. } = error else { return };
         let Remote::Present(remote) = &observed.remote else { return };
         if !step.is_order() {
             return;
         }
-        // Not by the text: some webhooks say something else each time, and each write of ours tries the step again at once.
+        // The text does not count: some webhooks word every refusal differently, and each write of the annotation triggers
+        // another reconcile, which tries the step again.
         let reason = (order(section, observed), step.name(), *code);
-        let told = |index: &mut Index| index.table.pair(&self.key, Instant::now()).told_rejection = Some(reason);
-        let is_told =
+        let set_noted = |index: &mut Index| index.table.pair(&self.key, Instant::now()).told_rejection = Some(reason);
+        let is_noted =
             section.index(|index| index.table.get(&self.key).is_some_and(|pair| pair.told_rejection == Some(reason)));
-        if is_told || section.mode() != Mode::Syncing {
+        if is_noted || section.mode() != Mode::Syncing {
             return;
         }
         let message = brief(message);
         let Some(note) = plan::rejected(observed, section.policy(), step, message) else {
-            section.index(told);
+            section.index(set_noted);
             return;
         };
         // Credentials may have changed since the last step.
-        if !section.is_of_sessions() {
+        if !section.caches_match_sessions() {
             return;
         }
         self.expect(section, |expected| expected.set_unknown(&note, true));
@@ -52,13 +53,13 @@ impl PairReconciler {
         self.expect(section, |expected| expected.set_unknown(&note, is_unknown));
         match result {
             Ok(written) => {
-                self.note(section, &note, &written, observed);
-                // When this error is over, taking it off is no rewrite.
+                self.record(section, &note, &written, observed);
+                // Removing the annotation after the error is no rewrite.
                 self.conflicts.took_back(&Contended::SyncError);
-                section.index(told);
-                section.tell(PairEvent::rejected(remote, &section.config().local, step.name(), message));
+                section.index(set_noted);
+                section.emit_event(PairEvent::rejected(remote, &section.config().local, step.name(), message));
             }
-            // The next attempt tells it.
+            // The next attempt of the step repeats this.
             Err(error) => {
                 tracing::debug!(section = %section.name(), key = %self.key, %error, "failed to note the rejection on the remote object");
             }
@@ -66,7 +67,7 @@ impl PairReconciler {
     }
 }
 
-/// A hash of what the remote object orders.
+/// A hash of what the remote object asks for.
 fn order(section: &Section, observed: &Observed) -> u64 {
     let mut hasher = DefaultHasher::new();
     if let Some(remote) = observed.remote_object() {

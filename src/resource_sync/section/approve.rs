@@ -1,7 +1,7 @@
-//! What an operator approves: one thing at a time, the greatest first.
+//! `towline approve`: one command approves one thing, the one of the largest scope first.
 //!
-//! It is stored before the pairs are asked for again, so that a restart does not ask the operator again. Where it can't be
-//! stored it counts all the same, and the answer says so.
+//! The approval is stored before the pairs are requested again, so that it survives a restart. If it can't be stored it counts
+//! all the same, and the answer says so.
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -12,11 +12,11 @@ use crate::state::{NotDurable, remembered};
 use crate::telemetry::Refused;
 
 impl Section {
-    /// Approves what is held: the clusters as they are, then what the guard holds, then that the clusters are in the place of
-    /// others.
+    /// Approves the first of these that applies: the clusters as they are; what the guard holds; that the section's clusters
+    /// take the place of others that objects still name.
     pub(crate) async fn approve(&self) -> Result<Value, Refused> {
         if let Some(objection) = self.change_suspects(|| self.accept_clusters()) {
-            tracing::info!(section = %self.name(), overruled = %objection, "the clusters are approved");
+            tracing::info!(section = %self.name(), overruled = %objection, "clusters approved");
             let stored = self.wait_until_stored("the approval").await;
             let is_known = !matches!(objection, Objection::LocalObjectsMissing { .. })
                 || self.local_cluster().identity().uid().is_some();
@@ -28,13 +28,17 @@ impl Section {
         let bounds = self.bounds();
         if self.index(|index| index.guard.held(bounds, Instant::now())).is_empty() {
             if let Some(taken_over) = self.change_suspects(|| self.take_over()) {
-                tracing::info!(section = %self.name(), objects = taken_over, "its clusters take the place of others");
+                tracing::info!(section = %self.name(), objects = taken_over, "objects of other clusters taken over");
                 let stored = self.wait_until_stored("the approval").await;
                 self.request_all().await;
                 return Ok(remembered(json!({"approved": taken_over}), stored));
             }
             let is_held = matches!(self.standing(), Standing::Held(_));
-            let reason = if is_held { "it has changed meanwhile, look again" } else { "nothing is held" };
+            let reason = if is_held {
+                "the clusters have changed in the meantime: list what is held again"
+            } else {
+                "nothing is held"
+            };
             return Err(Refused::Conflict { reason: reason.into() });
         }
         let freed = self.index(|index| index.guard.approve());
@@ -48,7 +52,7 @@ impl Section {
         Ok(remembered(json!({"approved": count}), stored))
     }
 
-    /// Waits until what was changed is stored; an error where it can't be.
+    /// Waits until the changes of the state are stored; an error if they can't be.
     pub(crate) async fn wait_until_stored(&self, what: &str) -> Result<(), NotDurable> {
         let ended = self.run.read().ended();
         tokio::select! {
@@ -59,5 +63,5 @@ impl Section {
     }
 }
 
-/// Why an approval of a cluster lasts only as long as the process.
+/// Why an approval of the clusters is lost when the process ends.
 const UNKNOWN: &str = "the UID of the local cluster's namespace kube-system can't be read";

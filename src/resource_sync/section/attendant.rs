@@ -1,9 +1,9 @@
-//! The attendant of a section: wakes pairs that wait for something no watch of theirs tells.
+//! The attendant of a section: requeues pairs that wait for something that their watches don't report.
 //!
-//! It also sends what a run may not send itself: a run that waited for room in its own dispatcher's mailbox would wait for
-//! itself. It follows the availability of both clusters and the permissions that were given, and asks for everything that was
-//! parked; it also looks now and then for secrets that are due to be written again. It owns nothing, and what it requests is
-//! taken out only afterwards, so a restart loses nothing.
+//! It follows the availability and the identity of both clusters and the permissions that were granted, and then requests the
+//! pairs that were parked. It requests the pairs that runs and watches left to it (`requests`), and periodically those with
+//! secrets or fields that are due to be written again. It has no state of its own, and takes a key out of the index only after
+//! requesting it, so a restart loses nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::Section;
 use crate::actor::{BoxError, Scope};
 
-/// How often due secrets are looked for: a fraction of the refresh interval, within these bounds.
+/// How often it searches for secrets whose refresh is due: a tenth of the refresh interval, within these bounds.
 const LOOK_FOR_SECRETS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-/// How often pairs are looked for whose fields that a server did not keep are due to be written again.
+/// How often it searches for pairs with fields that an API server did not keep and that are due to be written again.
 const LOOK_FOR_UNKEPT: Duration = Duration::from_mins(1);
 
-/// What an API server could not tell is asked for again after this.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// A search that failed is repeated after this.
+const RETRY_SEARCH: Duration = Duration::from_secs(10);
 
-/// While something is left behind, the section looks for it again after this, to see when it is gone.
+/// While something is left behind, the search for it is repeated after this, to find out when it is gone.
 const LOOK_FOR_LEFT: Duration = Duration::from_hours(1);
 
-/// Returns whether something is still to be asked for.
-async fn request_asked(section: &Section) -> bool {
-    match section.request_asked().await {
+/// Returns whether a search failed and is to be repeated.
+async fn process_requests(section: &Section) -> bool {
+    match section.process_requests().await {
         Ok(()) => false,
         Err(error) => {
-            tracing::debug!(section = %section.name(), %error, "failed to look for what the section does not see, retrying");
+            tracing::debug!(section = %section.name(), %error, "failed to search for objects outside of the caches, retrying");
             true
         }
     }
@@ -53,28 +53,28 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
     look_for_unkept.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut look_for_left = tokio::time::interval_at(Instant::now() + LOOK_FOR_LEFT, LOOK_FOR_LEFT);
     look_for_left.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // What was asked for and parked before this looked, or while it was away.
-    let mut unanswered = request_asked(&section).await;
-    let mut may_go_on = true;
+    // Requests from before this actor started, or between two starts.
+    let mut search_failed = process_requests(&section).await;
+    let mut may_unpark = true;
     loop {
-        if std::mem::take(&mut may_go_on) && section.is_available() {
+        if std::mem::take(&mut may_unpark) && section.is_available() {
             section.unpark().await;
         }
         tokio::select! {
             () = scope.draining() => return Ok(()),
-            Ok(()) = remote_availability.changed() => may_go_on = true,
-            Ok(()) = local_availability.changed() => may_go_on = true,
-            Ok(()) = remote_identity.changed() => may_go_on = true,
-            Ok(()) = local_identity.changed() => may_go_on = true,
-            Ok(()) = remote_permissions.changed() => may_go_on = true,
-            Ok(()) = local_permissions.changed() => may_go_on = true,
-            () = section.asked() => unanswered = request_asked(&section).await,
-            () = tokio::time::sleep(ASK_AGAIN), if unanswered => unanswered = request_asked(&section).await,
+            Ok(()) = remote_availability.changed() => may_unpark = true,
+            Ok(()) = local_availability.changed() => may_unpark = true,
+            Ok(()) = remote_identity.changed() => may_unpark = true,
+            Ok(()) = local_identity.changed() => may_unpark = true,
+            Ok(()) = remote_permissions.changed() => may_unpark = true,
+            Ok(()) = local_permissions.changed() => may_unpark = true,
+            () = section.attendant_woken() => search_failed = process_requests(&section).await,
+            () = tokio::time::sleep(RETRY_SEARCH), if search_failed => search_failed = process_requests(&section).await,
             _ = look_for_unkept.tick() => {
                 section.forget_left_fields();
                 section.request_due_again().await;
             }
-            _ = look_for_left.tick(), if section.may_look_for_left_again() => section.look_for_left_again(),
+            _ = look_for_left.tick(), if section.must_recheck_left_behind() => section.recheck_left_behind(),
             _ = look.tick(), if refresh.is_some() => section.request_due_secrets().await,
         }
     }

@@ -1,8 +1,8 @@
-//! Ending a section for good, and taking it back.
+//! `towline detach` and `towline attach`: removes a section's marks from both clusters for good, or resumes syncing.
 //!
-//! Both are remembered in the section's state *before* anything is done, so that neither a restart nor a hand-over undoes
-//! them. Where the state can't be stored they are done all the same, and the answer says so: with `--local-gone` the
-//! cluster that the state is in is the one that does not answer.
+//! Both commands are stored in the section's state *before* anything is written, so that they survive a restart and a
+//! handover. If the state can't be stored they are carried out all the same, and the answer says so: with `--local-gone` the
+//! cluster that holds the state is the one that does not answer.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::state::{Detached, remembered};
 use crate::telemetry::{NotReady, Refused};
 
 impl Section {
-    /// Releases the remote, and unless the local cluster is gone for ever takes our marks off there, too.
+    /// Begins to release the remote objects and, unless the local cluster is gone, to remove our marks there, too.
     pub(crate) async fn detach(&self, local_gone: bool) -> Result<Value, Refused> {
         if self.config().dry_run {
             let reason =
@@ -34,7 +34,7 @@ impl Section {
         Ok(remembered(json!({"detaching": left}), stored))
     }
 
-    /// Takes a section back that was detached: its pairs are kept in step again.
+    /// Resumes syncing of a detached section.
     pub(crate) async fn attach(&self) -> Result<Value, Refused> {
         if self.state().look(|state| state.detached.is_none()) {
             return Err(Refused::Conflict { reason: "the section is not detached".into() });
@@ -42,7 +42,40 @@ impl Section {
         self.state().change(|state| state.detached = None);
         let stored = self.wait_until_stored("that the section is attached").await;
         tracing::info!(section = %self.name(), "section is attached again");
-        self.decide_anew().await;
+        self.reevaluate().await;
         Ok(remembered(json!({"attached": self.all_pairs().len()}), stored))
+    }
+
+    /// How many objects still have a mark that detaching removes.
+    pub(crate) fn left_to_detach(&self) -> usize {
+        let marks = &self.policy.marks;
+        let watches = &self.watches;
+        let unselected = usize::from(self.index(|index| index.requests.unselected)) + self.unselected_and_held();
+        let remotes = watches.remote.store().objects();
+        let held = remotes.iter().filter(|remote| {
+            marks.holds(remote) && !self.is_held_elsewhere(remote) && self.mapping.covers_remote(&remote.key)
+        });
+        if self.mode() == Mode::DetachingLocalGone {
+            return unselected + held.count();
+        }
+        let locals = watches.local.store().objects();
+        let marked = locals.iter().filter(|local| {
+            let is_marked = [&marks.remote_uid, &marks.adopted, &marks.released]
+                .iter()
+                .any(|mark| marks.value_of(local, mark).is_some());
+            is_marked && self.mapping.covers_local(&local.key) && !self.is_from_elsewhere(local)
+        });
+        let namespaces = watches.namespaces.store().objects();
+        let owned = namespaces.iter().filter(|namespace| self.owner_in(namespace).is_some());
+        unselected + held.count() + marked.count() + owned.count()
+    }
+
+    /// How many remote objects outside of the selector are known to have our finalizer.
+    fn unselected_and_held(&self) -> usize {
+        if self.config.selector.is_empty() {
+            return 0;
+        }
+        let holding = self.index(|index| index.table.holding());
+        holding.iter().filter(|key| self.watches.remote.store().get(&key.remote).is_none()).count()
     }
 }

@@ -1,33 +1,34 @@
-//! One `[[sync]]` section: the caches it decides from, the index of what it knows, and who wakes whom.
+//! One `[[sync]]` section: its caches, the index of what it knows about its pairs, and what requeues them.
 //!
-//! The watches tell the section keys of objects ([`Role`] says what kind of key); it translates them to pairs, notes what they
-//! show in its [`Index`] and asks the dispatcher for a reconcile (`watch_events`; `peer_watch` for watches of other sections).
-//! Nothing is asked for before every cache the section decides from has finished its first list; when the last one has, every
-//! pair is asked for once (`run` is a section's time at work). What waits for a cluster or a permission is requested again by
-//! the `attendant`, together with what runs asked for (`requests`) and what is due to be written again (`write_again`).
+//! A watch event carries an object's key ([`Role`] says of which kind). `watch_events` translates it to the keys of pairs,
+//! records in the [`Index`] what the caches show, and requests a reconcile from the dispatcher; `peer_watch` does so for the
+//! watches of other sections. The section requests nothing before every cache that it decides from has finished its first
+//! list, and then requests every pair once (`run` begins and ends that). The `attendant` requeues pairs that wait for a
+//! cluster or a permission, those that runs and watches request (`requests`), and those with something to write again
+//! (`rewrites`). `observe` collects what the plan needs to know about one pair.
 //!
-//! `standing` says whether these are the clusters of before, `protection` stands between a mistake and many objects,
-//! `namespaces` says whose a local namespace is and whether it may go, from the index `namespace_use`. `approve` and `detach`
-//! are operators' commands, `obstacles` is why a section can't decide, `twin` finds another daemon that runs it; `left_behind`,
-//! `left_fields` and `left_secrets` find what earlier settings have left.
+//! - `standing` checks that the section talks to the same two clusters as before, `protection` limits how many objects one
+//!   mistake can delete or overwrite.
+//! - `namespaces` decides whether a local namespace is ours and may be deleted, with the help of the index `namespace_use`.
+//! - `approve` and `detach` are operators' commands, `obstacles` reports why the section can't decide, `other_daemon` detects
+//!   another daemon that runs the same section, and `left_behind` finds what earlier settings have left in the clusters.
 
 mod approve;
 pub mod attendant;
 mod detach;
 pub(crate) mod left_behind;
-mod left_fields;
-mod left_secrets;
 mod namespace_use;
 mod namespaces;
+mod observe;
 mod obstacles;
+mod other_daemon;
 mod peer_watch;
 pub(crate) mod protection;
 mod requests;
+mod rewrites;
 pub(crate) mod run;
 pub mod standing;
-mod twin;
 mod watch_events;
-mod write_again;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -43,7 +44,7 @@ use self::protection::Sources;
 use self::run::Run;
 use self::watch_events::{Role, SectionFollower};
 use crate::actor::KeyMailbox;
-use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, ObjectKey, Store, Watch, WatchSpec};
+use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, Store, Watch, WatchSpec};
 use crate::config::SectionName;
 use crate::resource_sync::config::SyncConfig;
 use crate::resource_sync::index::Index;
@@ -51,12 +52,10 @@ use crate::resource_sync::index::expectations::Caches;
 use crate::resource_sync::index::phase::Mode;
 use crate::resource_sync::report::events::{EventMailbox, PairEvent};
 use crate::resource_sync::rules::names::{Mapping, PairKey};
-use crate::resource_sync::rules::ownership;
-use crate::resource_sync::rules::plan::{Absence, Namespace, Observed, Policy, Remote};
-use crate::resource_sync::rules::secrets::{self, RemoteSecret, SecretView};
+use crate::resource_sync::rules::plan::Policy;
 use crate::state::{Keeper, Keeping};
 
-/// The configuration's default: one daemon alone follows the remote objects.
+/// The default of `finalizer`, which suits a daemon that is the only one to follow the remote objects.
 const DEFAULT_FINALIZER: &str = "sync-local";
 
 /// The watches that a section follows.
@@ -82,13 +81,16 @@ pub struct Section {
     pub(crate) watches: Watches,
     requests: KeyMailbox<PairKey>,
     events: EventMailbox,
-    /// Everything that it knows, for one synchronous call at a time ([`Section::index`]).
+    /// Everything that the section knows. A lock and not an actor: watches, runs, the attendant and the report need the answer
+    /// before they continue. It is held for one synchronous call ([`Section::index`]).
     index: Mutex<Index>,
-    /// Wakes the attendant: the index has something for it.
+    /// Wakes the attendant when the index has work for it.
     attendant: Notify,
-    /// What of this section may keep a local namespace. It has locks of its own, since the trackers of the caches write it.
+    /// Which objects of this section may keep a local namespace. It has locks of its own because the trackers of the caches
+    /// write it under the locks of the caches, which are taken after that of the index.
     pub(crate) namespace_use: Arc<NamespaceUse>,
-    /// Held while the remote is asked, so that it is asked once.
+    /// The UIDs of all remote objects. An async lock of its own, held during the request for them, so that of many runs that
+    /// need them one makes the request; no other lock is held then.
     pub(crate) sources: tokio::sync::Mutex<Sources>,
     /// All sections of the process, this one included.
     peers: OnceLock<Vec<Arc<Section>>>,
@@ -96,15 +98,16 @@ pub struct Section {
     remote_cluster: Cluster,
     local_cluster: Cluster,
     pub(crate) fence: Option<Fence>,
-    /// What it holds while it runs: handles, which are not dropped under the lock of the index.
+    /// What the section holds while it runs. A lock of its own because dropping one of these handles notifies a watch, which
+    /// must not happen under the lock of the index.
     pub(crate) run: RwLock<Run>,
-    /// What it has to know after its process ended.
+    /// What it remembers beyond the process.
     state: Arc<Keeper>,
 }
 
 impl Section {
-    /// A section over its watches; [`Section::follow`] makes it follow them. Under a fence it sends nothing while that is
-    /// closed.
+    /// A section over its watches; [`Section::follow`] makes it follow them. With a fence it sends no request while the fence
+    /// is closed.
     pub fn new(
         config: SyncConfig,
         watches: Watches,
@@ -117,11 +120,11 @@ impl Section {
         let (remote_cluster, local_cluster) = (fenced(watches.remote.cluster()), fenced(watches.local.cluster()));
         remote_cluster.want_identity();
         local_cluster.want_identity();
-        // Several daemons may follow the same remote objects; each has a finalizer, and so a field manager, of its own.
+        // Several daemons may follow the same remote objects, each with a finalizer and a field manager of its own.
         let remote_manager = if config.finalizer == DEFAULT_FINALIZER {
             FIELD_MANAGER.to_owned()
         } else {
-            // A section's name has no dot: this is no section's manager of local objects.
+            // A section's name has no dot, so this can't be a section's field manager on the local cluster.
             format!("{FIELD_MANAGER}-{}.remote", config.name)
         };
         let state = Keeper::new(&config, local_cluster.clone(), keeping);
@@ -148,10 +151,10 @@ impl Section {
         })
     }
 
-    /// Makes its peers known to the section. Returns what it requires of its watches. Before any actor starts.
+    /// Sets the peers of the section, and returns what it requires of its watches. To be called before any actor starts.
     #[must_use]
     pub fn follow(self: &Arc<Self>, peers: &[Arc<Section>]) -> Vec<(Arc<Watch>, WatchSpec)> {
-        // Once: all sections are there before any of them follows.
+        // Called once: the wiring makes all sections before any of them follows.
         let _ = self.peers.set(peers.to_vec());
         let watches = &self.watches;
         let follow = |watch: &Arc<Watch>, role: Role| {
@@ -159,7 +162,8 @@ impl Section {
             (Arc::clone(watch), WatchSpec::followed_by(Arc::new(follower)))
         };
         let (remote, spec) = follow(&watches.remote, Role::Remote);
-        // A local object that the remote list does not have yet must not look as if its remote one were missing.
+        // The remote list has to be the newer one: otherwise a pair that was created between the two lists would look like a
+        // local object whose remote object is missing.
         let list_after = vec![Arc::clone(&watches.local)];
         let spec = WatchSpec { remember_terminated: true, index_uids: true, list_after, ..spec };
         let mut specs = vec![(remote, spec), follow(&watches.local, Role::Local)];
@@ -167,7 +171,7 @@ impl Section {
         specs.extend(watches.secrets.iter().map(|watch| follow(watch, Role::Secrets)));
         specs.extend(watches.remote_secrets.iter().map(|watch| follow(watch, Role::RemoteSecrets)));
         if self.fence.is_some() {
-            // What happens to a peer's pairs, its own process tells it alone.
+            // A peer may run in another replica, and then its reconciler can't tell this process that a pair has ended.
             for peer in self.others_here() {
                 for (watch, side) in [(&peer.watches.remote, Side::Remote), (&peer.watches.local, Side::Local)] {
                     let follower = PeerFollower { section: Arc::clone(self), peer: Arc::clone(&peer), side };
@@ -178,18 +182,18 @@ impl Section {
         specs
     }
 
-    /// What it knows, for a call that neither waits nor asks the section for anything: it would wait for itself.
+    /// Calls `call` with the index locked. The closure must not call methods of the section, which would deadlock.
     pub(crate) fn index<R>(&self, call: impl FnOnce(&mut Index) -> R) -> R {
         call(&mut self.index.lock())
     }
 
-    /// Wakes the attendant, with something in the index that it is to do.
+    /// Wakes the attendant; the index says what it has to do.
     pub(crate) fn wake_attendant(&self) {
         self.attendant.notify_one();
     }
 
-    /// Waits until the index has something for the attendant.
-    pub(crate) async fn asked(&self) {
+    /// Waits until [`Section::wake_attendant`] is called.
+    pub(crate) async fn attendant_woken(&self) {
         self.attendant.notified().await;
     }
 
@@ -208,12 +212,12 @@ impl Section {
         &self.config
     }
 
-    /// What the rules depend on.
+    /// The settings that the rules depend on.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The rule between names.
+    /// The mapping between remote and local names.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }
@@ -243,7 +247,7 @@ impl Section {
         self.watches.local.kind()
     }
 
-    /// What it is about.
+    /// Whether it syncs or is being detached.
     pub(crate) fn mode(&self) -> Mode {
         self.index(|index| index.phase.mode)
     }
@@ -265,17 +269,17 @@ impl Section {
         needed
     }
 
-    /// What it has to know after its process ended.
+    /// What it remembers beyond the process.
     pub fn state(&self) -> &Arc<Keeper> {
         &self.state
     }
 
-    /// Whether the state is known, or not needed: without the local cluster it can't be read.
+    /// Whether the stored state has been read, or is not needed because the local cluster, which holds it, is gone.
     pub(crate) fn state_is_known(&self) -> bool {
         self.state.is_known() || self.mode() == Mode::DetachingLocalGone
     }
 
-    /// Whether it can decide.
+    /// Whether it can decide: its state and all caches that it decides from have been read.
     pub fn is_listed(&self) -> bool {
         if !self.state_is_known() {
             return false;
@@ -284,17 +288,17 @@ impl Section {
         self.needed().iter().all(|watch| run.knows(watch))
     }
 
-    /// Whether the caches are of the clusters that requests now go to: new credentials may lead to other ones, until the
-    /// next lists have ended.
-    pub(crate) fn is_of_sessions(&self) -> bool {
+    /// Whether the caches were listed with the credentials now in use. New credentials may lead to another cluster, so the
+    /// caches count again only after the next lists.
+    pub(crate) fn caches_match_sessions(&self) -> bool {
         let listed_before = |watch: &&Arc<Watch>| watch.store().is_listed() && !watch.is_of_session();
         let secrets = self.watches.secrets.iter().chain(&self.watches.remote_secrets);
         !self.needed().iter().any(listed_before)
             && (self.mode() == Mode::DetachingLocalGone || !secrets.into_iter().any(|watch| listed_before(&watch)))
     }
 
-    /// Whether a list has just ended of which the guard does not know the suspects yet.
-    pub(crate) fn is_noting(&self) -> bool {
+    /// Whether the guard does not know all suspects yet, for example because a list has just ended.
+    pub(crate) fn suspects_incomplete(&self) -> bool {
         self.index(|index| index.phase.is_noting()) || self.needed().iter().any(|watch| watch.is_noting())
     }
 
@@ -304,14 +308,14 @@ impl Section {
             && (self.mode() == Mode::DetachingLocalGone || self.local_cluster().is_available())
     }
 
-    /// How long a run of the pair has to wait until the caches show our own writes; `None`: it may go on.
+    /// How long a run of the pair has to wait for the caches to show our own writes; `None`: they show them.
     pub(crate) fn wait_for_caches(&self, key: &PairKey) -> Option<Duration> {
         fn stores(watches: &[Arc<Watch>]) -> Vec<&Store> {
             watches.iter().map(|watch| watch.store()).collect()
         }
         let watches = &self.watches;
         self.index(|index| {
-            // Most have nothing outstanding.
+            // Most pairs have no outstanding expectation.
             index.expectations.of(key)?;
             let caches = Caches {
                 remote: watches.remote.store(),
@@ -323,12 +327,12 @@ impl Section {
         })
     }
 
-    /// Asks for a reconcile; waits while the dispatcher has no room for another key.
+    /// Requests a reconcile; waits while the dispatcher has no room for another key.
     pub async fn request(&self, key: PairKey) {
         let ended = self.run.read().ended();
         tokio::select! {
             biased;
-            // Nobody would ever make room, and whoever tells of the key would wait with all it has to tell others.
+            // A stopped dispatcher never makes room, and the waiting watch would hold up the other sections that follow it.
             () = ended.cancelled() => {}
             // Closed only when the process ends.
             _ = self.requests.request(key) => {}
@@ -340,14 +344,14 @@ impl Section {
         self.requests.gauge().read().depth
     }
 
-    /// Asks for every pair that either side knows.
+    /// Requests a reconcile of every pair.
     pub async fn request_all(&self) {
         for key in self.all_pairs() {
             self.request(key).await;
         }
     }
 
-    /// The local keys of all pairs, and of owned namespaces whose objects are gone.
+    /// All pairs of which either cache or the index knows something, and those that a namespace names as its owner.
     pub(crate) fn all_pairs(&self) -> BTreeSet<PairKey> {
         let watches = &self.watches;
         let mut keys: BTreeSet<PairKey> =
@@ -357,17 +361,17 @@ impl Section {
             keys.extend(self.owner_in(&namespace));
             keys.extend(self.claimed_in(&namespace));
         }
-        // Of what went unseen, too, something may be left to be told.
+        // An object may have gone unobserved, and its pair still has a state to report.
         self.index(|index| keys.extend(index.table.keys().cloned()));
         keys
     }
 
-    /// Waits for the cluster or a permission: asked for again by the attendant.
+    /// Sets a pair aside that waits for a cluster or a permission; the attendant requeues it.
     pub(crate) fn park(&self, key: PairKey) {
         self.index(|index| index.requests.parked.insert(key));
     }
 
-    /// Asks for everything that was parked.
+    /// Requeues everything that was parked.
     pub(crate) async fn unpark(&self) {
         let parked = self.index(|index| index.requests.parked.seen());
         for (key, added) in parked {
@@ -376,149 +380,16 @@ impl Section {
         }
     }
 
-    /// How often a denied permission was given, on either side.
+    /// How many permissions that were denied have been granted since, on both sides.
     pub(crate) fn permissions(&self) -> u64 {
         self.remote_cluster().permissions() + self.local_cluster().permissions()
     }
 
-    /// Tells an Event; dropped and counted when there is no room.
-    pub(crate) fn tell(&self, event: PairEvent) {
+    /// Emits an Event. A full mailbox drops and counts it.
+    pub(crate) fn emit_event(&self, event: PairEvent) {
         if self.config.dry_run {
             return;
         }
-        // A dropped hint is counted by the mailbox.
         let _ = self.events.offer(event);
-    }
-
-    /// Everything that a decision about the pair depends on, as the caches show it.
-    pub(crate) fn observe(&self, key: &PairKey) -> Observed {
-        let PairKey { local: local_key, remote: remote_key } = key;
-        let watches = &self.watches;
-        let remote = match watches.remote.store().get(remote_key) {
-            Some(object) => Remote::Present(object),
-            None if watches.remote.store().absence(remote_key).seen_terminating => {
-                Remote::Absent(Absence::SeenTerminating)
-            }
-            None => Remote::Absent(Absence::Unexplained),
-        };
-        let local = watches.local.store().get(local_key);
-        let namespace = if local_key.namespace.is_empty() {
-            Namespace::None
-        } else {
-            match watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&local_key.namespace))) {
-                Some(object) => Namespace::Present { ours: self.owns(&object), object },
-                None => Namespace::Missing,
-            }
-        };
-        let ending = !matches!(&remote, Remote::Present(remote) if !remote.deleting);
-        let namespace_in_use =
-            ending && matches!(namespace, Namespace::Present { ours: true, .. }) && self.is_in_use(key);
-        let namespace_end_is_awaited = matches!(&namespace, Namespace::Present { object, ours: true }
-            if ownership::namespace_proof(object, &self.policy).is_ok() && self.another_awaits_end_of(object, key));
-        let source_lives_at =
-            local.as_ref().filter(|_| ending).and_then(|local| self.source_lives_at(local, remote_key));
-        let present = match &remote {
-            Remote::Present(remote) => Some(&**remote),
-            Remote::Absent(_) => None,
-        };
-        let (server_result, local_was_there) =
-            self.index(|index| index.observe(key, present, local.as_deref(), &self.policy, Instant::now()));
-        let secrets = self.secrets_of(key, &remote);
-        Observed {
-            pair: key.clone(),
-            remote,
-            local,
-            local_status_unknown: false,
-            remote_generation_unknown: false,
-            namespace,
-            namespace_in_use,
-            namespace_end_is_awaited,
-            local_was_there,
-            source_lives_at,
-            clusters: self.clusters_view(),
-            permitted: None,
-            secrets,
-            server_result,
-            contended: Vec::new(),
-        }
-    }
-
-    fn secrets_of(&self, pair: &PairKey, remote: &Remote) -> Vec<SecretView> {
-        if self.watches.secrets.is_empty() || !self.policy.write_back {
-            return Vec::new();
-        }
-        let owner = match remote {
-            Remote::Present(remote) => Some(Arc::clone(&remote.uid)),
-            Remote::Absent(_) => None,
-        };
-        let now = Instant::now();
-        let mut views = Vec::new();
-        for (index, watch) in self.watches.secrets.iter().enumerate() {
-            let Some(name) = self.config.secret_names.get(index) else { continue };
-            let key = ObjectKey::new(Arc::clone(&pair.local.namespace), name.as_str());
-            // From a cache that is void nothing is taken up.
-            let Some(secret) = watch.store().get(&key).filter(|_| self.knows(watch)) else { continue };
-            let on_remote = match self.watches.remote_secrets.get(index).filter(|watch| self.knows(watch)) {
-                Some(watch) => {
-                    let key = ObjectKey::new(Arc::clone(&pair.remote.namespace), self.mapping.remote_secret_name(name));
-                    RemoteSecret::Watched(watch.store().get(&key).map(|secret| {
-                        let hash = secrets::hash(&secret, &self.policy.marks);
-                        (hash, secret.controller.as_ref().map(|owner| Arc::clone(&owner.uid)))
-                    }))
-                }
-                None => RemoteSecret::Unwatched { due: self.refresh_is_due(pair, &secret.key.name, now) },
-            };
-            views.push(SecretView::new(secret, &self.policy.marks, on_remote, owner.clone()));
-        }
-        views
-    }
-
-    /// Whether an unchanged secret is to be written again: counted from its last upload, or from when it was first seen.
-    fn refresh_is_due(&self, key: &PairKey, name: &Arc<str>, now: Instant) -> bool {
-        let Some(interval) = self.config.secret_refresh else { return false };
-        let uploaded = self.index(|index| *index.table.pair(key, now).uploads.entry(Arc::clone(name)).or_insert(now));
-        now.saturating_duration_since(uploaded) >= interval
-    }
-
-    /// Asks for the pairs with a secret that is due to be written again.
-    pub(crate) async fn request_due_secrets(&self) {
-        let Some(interval) = self.config.secret_refresh else { return };
-        let due = self.index(|index| index.table.with_uploads_before(Instant::now(), interval));
-        for key in due {
-            self.request(key).await;
-        }
-    }
-
-    /// How many objects still bear a mark that detaching takes off.
-    pub(crate) fn left_to_detach(&self) -> usize {
-        let marks = &self.policy.marks;
-        let watches = &self.watches;
-        let unselected = usize::from(self.index(|index| index.requests.unselected)) + self.unselected_and_held();
-        let remotes = watches.remote.store().objects();
-        let held = remotes.iter().filter(|remote| {
-            marks.holds(remote) && !self.is_held_elsewhere(remote) && self.mapping.covers_remote(&remote.key)
-        });
-        if self.mode() == Mode::DetachingLocalGone {
-            return unselected + held.count();
-        }
-        let locals = watches.local.store().objects();
-        let marked = locals.iter().filter(|local| {
-            let is_marked = [&marks.remote_uid, &marks.adopted, &marks.released]
-                .iter()
-                .any(|mark| marks.value_of(local, mark).is_some());
-            is_marked && self.mapping.covers_local(&local.key) && !self.is_from_elsewhere(local)
-        });
-        let namespaces = watches.namespaces.store().objects();
-        let owned = namespaces.iter().filter(|namespace| self.owner_in(namespace).is_some());
-        unselected + held.count() + marked.count() + owned.count()
-    }
-
-    /// How many remote objects that are not selected are known to bear our finalizer.
-    fn unselected_and_held(&self) -> usize {
-        if self.config.selector.is_empty() {
-            return 0;
-        }
-        let holding = self.index(|index| index.table.holding());
-        holding.iter().filter(|key| self.watches.remote.store().get(&key.remote).is_none()).count()
     }
 }

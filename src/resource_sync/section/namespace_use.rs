@@ -1,15 +1,14 @@
-//! An index of the pairs that may keep a local namespace, so that nobody has to look at all objects of a namespace to
-//! learn whether it is in use.
+//! An index of the pairs that may keep a local namespace, so that a query whether the namespace is in use does not have to
+//! evaluate all its objects.
 //!
 //! It holds *candidates*: every name that could satisfy a condition is among the candidates of its namespace, and a name is
-//! dropped only after it was evaluated and did not. The trackers of the stores add a name again with every change that the
-//! condition may depend on, under the store's lock, so that no change is missed, whether the section runs or not. The
-//! condition itself is always evaluated against the stores: a name too many costs one evaluation, and nothing else.
+//! dropped only after it was evaluated and did not satisfy it. The trackers of the stores add a name again with every change
+//! that the condition may depend on, under the store's lock, so that no change is missed, whether the section runs or not.
+//! The condition itself is always evaluated against the stores, so a superfluous name costs one evaluation and does no harm.
 //!
-//! Nothing is indexed before somebody asks. The first question about a namespace lists its names once; from then on a
-//! question costs one evaluation for each change since the last one, and one for the name that satisfies the condition.
-//! After a list, and when more names were added than are worth keeping, the namespace is forgotten, and listed again with
-//! the next question.
+//! Nothing is indexed before the first query. The first query about a namespace lists its names once; each later one costs one
+//! evaluation for each change since the last, and one for the name that satisfies the condition. After a list, and when a
+//! namespace has too many candidates, it is dropped from the index, and the next query lists it again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,30 +19,32 @@ use parking_lot::Mutex;
 use crate::cluster::{ObjectKey, Store, Tracker};
 use crate::resource_sync::rules::names::Mapping;
 
-/// So many candidates are kept for a namespace in any case.
+/// A namespace may have at least this many candidates before it is dropped from the index.
 const FEWEST_KEPT: usize = 64;
 
 /// The candidates of one namespace.
 struct Tracked {
     names: Vec<Arc<str>>,
-    /// With more names than this it is cheaper to list again.
+    /// With more names than this it is cheaper to list the namespace again.
     most: usize,
     /// Which listing this is.
     listing: u64,
 }
 
-/// The candidates of all namespaces that somebody has asked about.
+/// The candidates of all namespaces that were queried.
 #[derive(Default)]
 pub(crate) struct Candidates {
+    /// The number of the last listing, and the candidates. The trackers add names under the lock of a store, so this lock must
+    /// not be held while a condition, which reads the stores, is evaluated.
     tracked: Mutex<(u64, HashMap<Arc<str>, Tracked>)>,
-    /// Held while candidates are evaluated: while one asker evaluates a name, no other may miss it.
+    /// Held during a whole query: a second query must not miss the name that the first one is evaluating and may drop.
     asking: Mutex<()>,
-    /// How many names were evaluated or listed; tests hold that to a number.
-    looked_at: AtomicUsize,
+    /// How many names were evaluated or listed, for the tests of the cost.
+    examined: AtomicUsize,
 }
 
 impl Candidates {
-    /// Whether a name of the namespace, other than `except`, satisfies the condition. `list` has all names that may.
+    /// Whether a name of the namespace, other than `except`, satisfies the condition. `list` returns all names that may.
     pub(crate) fn any(
         &self,
         namespace: &str,
@@ -59,7 +60,7 @@ impl Candidates {
                 let name = match self.tracked.lock().1.get(namespace) {
                     Some(tracked) if tracked.listing == listing => match tracked.names.get(index) {
                         Some(name) => Arc::clone(name),
-                        // What was added meanwhile was added at the end, and has been evaluated too.
+                        // Names that were added in the meantime are at the end, so they have been evaluated, too.
                         None => return false,
                     },
                     _ => continue 'listed,
@@ -70,12 +71,12 @@ impl Candidates {
                         continue;
                     }
                 } else {
-                    self.look_at(1);
+                    self.count_examined(1);
                     if condition(&name) {
                         return true;
                     }
                 }
-                // A change since it was evaluated has added it once more.
+                // If the object has changed since the evaluation, a tracker has added the name once more.
                 match self.tracked.lock().1.get_mut(namespace) {
                     Some(tracked) if tracked.listing == listing => {
                         tracked.names.swap_remove(index);
@@ -86,7 +87,7 @@ impl Candidates {
         }
     }
 
-    /// Makes sure that the namespace is tracked; returns since which listing.
+    /// Makes sure that the namespace is indexed; returns the number of its listing.
     fn listed(&self, namespace: &str, all_names: impl Fn() -> Vec<Arc<str>>) -> u64 {
         let listing = {
             let (last, tracked) = &mut *self.tracked.lock();
@@ -94,12 +95,12 @@ impl Candidates {
                 return tracked.listing;
             }
             *last += 1;
-            // Before the names are listed: what changes from now on is added.
+            // Inserted before the names are listed, so that the trackers add what changes from now on.
             tracked.insert(namespace.into(), Tracked { names: Vec::new(), most: usize::MAX, listing: *last });
             *last
         };
         let names = all_names();
-        self.look_at(names.len());
+        self.count_examined(names.len());
         if let Some(tracked) = self.tracked.lock().1.get_mut(namespace)
             && tracked.listing == listing
         {
@@ -125,7 +126,7 @@ impl Candidates {
         self.tracked.lock().1.is_empty()
     }
 
-    /// The namespace is listed again with the next question.
+    /// Drops a namespace; the next query lists it again.
     fn forget(&self, namespace: &str) {
         self.tracked.lock().1.remove(namespace);
     }
@@ -134,8 +135,8 @@ impl Candidates {
         self.tracked.lock().1.clear();
     }
 
-    fn look_at(&self, names: usize) {
-        self.looked_at.fetch_add(names, Ordering::Relaxed);
+    fn count_examined(&self, names: usize) {
+        self.examined.fetch_add(names, Ordering::Relaxed);
     }
 }
 
@@ -146,8 +147,9 @@ pub(crate) struct NamespaceUse {
     pub(crate) living: Candidates,
     /// Local objects that may have to be kept, by local namespace.
     pub(crate) kept: Candidates,
-    /// Local objects whose source lives nowhere, by its UID: they would have to be kept where it appears.
-    sourceless: Mutex<HashMap<Arc<str>, Vec<ObjectKey>>>,
+    /// Local objects whose source was not found, by the UID of the source: they would have to be kept if it appeared. A lock
+    /// of its own because both the trackers and the evaluation of a condition write it.
+    waiting_for_source: Mutex<HashMap<Arc<str>, Vec<ObjectKey>>>,
 }
 
 impl NamespaceUse {
@@ -159,10 +161,11 @@ impl NamespaceUse {
         index
     }
 
-    /// A local object names a source that may live nowhere. Before that is looked up: else it could appear in between.
+    /// Records that a local object names this source. To be called before the source is looked up: otherwise the source could
+    /// appear in between.
     pub(crate) fn await_source(&self, source: &str, local: &ObjectKey) {
-        let mut sourceless = self.sourceless.lock();
-        let waiting = sourceless.entry(source.into()).or_default();
+        let mut waiting_for_source = self.waiting_for_source.lock();
+        let waiting = waiting_for_source.entry(source.into()).or_default();
         if !waiting.contains(local) {
             waiting.push(local.clone());
         }
@@ -170,7 +173,7 @@ impl NamespaceUse {
 
     /// A namespace is gone.
     pub(crate) fn forget(&self, local: &str, remote: &str) {
-        self.sourceless.lock().retain(|_, waiting| {
+        self.waiting_for_source.lock().retain(|_, waiting| {
             waiting.retain(|key| &*key.namespace != local);
             !waiting.is_empty()
         });
@@ -178,15 +181,15 @@ impl NamespaceUse {
         self.kept.forget(local);
     }
 
-    /// How many names were evaluated or listed since the last time.
+    /// How many names were evaluated or listed since the last call.
     #[cfg(test)]
-    pub(crate) fn looked_at(&self) -> usize {
-        let of = |candidates: &Candidates| candidates.looked_at.swap(0, Ordering::Relaxed);
+    pub(crate) fn examined(&self) -> usize {
+        let of = |candidates: &Candidates| candidates.examined.swap(0, Ordering::Relaxed);
         of(&self.living) + of(&self.kept)
     }
 }
 
-/// What changes on the remote side.
+/// Follows the changes of the remote cache.
 struct OfRemotes {
     index: Arc<NamespaceUse>,
     mapping: Mapping,
@@ -212,21 +215,21 @@ impl Tracker for OfRemotes {
         if let Some(before) = before {
             self.add_local(before);
         }
-        let waiting = self.index.sourceless.lock().remove(uid);
+        let waiting = self.index.waiting_for_source.lock().remove(uid);
         for local in waiting.into_iter().flatten() {
             self.index.kept.add(&local.namespace, &local.name);
         }
     }
 
     fn reset(&self) {
-        // First: what is noted from here on is evaluated once more after the others.
-        self.index.sourceless.lock().clear();
+        // Cleared first: cleared last, it could lose an entry of an evaluation that began after the other two were reset.
+        self.index.waiting_for_source.lock().clear();
         self.index.living.reset();
         self.index.kept.reset();
     }
 }
 
-/// What changes on the local side.
+/// Follows the changes of the local cache.
 struct OfLocals {
     index: Arc<NamespaceUse>,
 }

@@ -1,4 +1,4 @@
-//! Local namespaces: whose they are, whether they may go, and that one of many makes them.
+//! Local namespaces: which section owns one, whether it may be deleted, and which of many pairs creates or deletes it.
 
 use std::sync::Arc;
 
@@ -13,37 +13,37 @@ use crate::resource_sync::rules::ownership;
 use crate::resource_sync::rules::plan::{Namespace, Observed, Remote};
 
 impl Section {
-    /// Whether this pair is to make the namespace; of many that need it at once only one does, the others are asked for
-    /// when the watch shows it.
+    /// Whether this pair is to create the namespace. Of many pairs that need it at once only one does; the others are
+    /// requested when the watch shows it.
     pub(crate) fn may_create_namespace(&self, namespace: &Arc<str>) -> bool {
         self.index(|index| index.namespaces.may_create(namespace, Instant::now()))
     }
 
-    /// It could not be made: another pair may try.
+    /// Creating it failed: another pair may try.
     pub(crate) fn namespace_was_not_made(&self, namespace: &Arc<str>) {
         self.index(|index| index.namespaces.was_not_made(namespace));
     }
 
-    /// Whether this pair is to delete the namespace; of many that end at once only one does, the others are asked for
-    /// when the watch shows it.
+    /// Whether this pair is to delete the namespace. Of many pairs that end at once only one does; the others are requested
+    /// when the watch shows the deletion.
     pub(crate) fn may_delete_namespace(&self, namespace: &Object, observed: &Observed) -> bool {
         let holds = |remote: &Arc<Object>| remote.has_finalizer(&self.policy.marks.finalizer);
         let waits = observed.remote_object().is_some_and(holds).then_some(&observed.pair);
         self.index(|index| index.namespaces.may_delete(namespace, waits, Instant::now()))
     }
 
-    /// It could not be deleted, or that is not known: another pair may try.
+    /// Deleting it failed, or its outcome is unknown: another pair may try.
     pub(crate) fn namespace_was_not_deleted(&self, namespace: &Object) {
         self.index(|index| index.namespaces.forget_deletion(&namespace.key.name));
     }
 
-    /// Whether another pair of this run has deleted the namespace, and waits for its end.
+    /// Whether another pair has deleted the namespace in this run and waits until it is gone.
     pub(crate) fn another_awaits_end_of(&self, namespace: &Object, pair: &PairKey) -> bool {
         self.index(|index| index.namespaces.another_awaits_end_of(namespace, pair))
     }
 
-    /// What other pairs do may have changed what an ending pair was found to be able to do: a namespace that was in use is
-    /// no more, or one that was not is again.
+    /// Observes the namespace of an ending pair again between two steps, since other pairs may have begun or stopped to use it
+    /// in the meantime.
     pub(crate) fn look_at_namespace_again(&self, observed: &mut Observed) {
         let is_ending = !matches!(&observed.remote, Remote::Present(remote) if !remote.deleting);
         let Namespace::Present { object, ours: true } = &observed.namespace else { return };
@@ -58,15 +58,15 @@ impl Section {
         observed.namespace_in_use = self.is_in_use(&observed.pair);
     }
 
-    /// The pair that an owned namespace was made for.
+    /// The pair for which this section created a namespace, if it owns the namespace.
     pub(crate) fn owner_in(&self, namespace: &Object) -> Option<PairKey> {
         let owner = self.policy.marks.value_of(namespace, &self.policy.marks.owner)?;
         let key = ObjectKey::new(Arc::clone(&namespace.key.name), owner);
         self.mapping.pair_of_local(&key).filter(|_| self.owns(namespace))
     }
 
-    /// A pair ended: whoever made the namespace may have been waiting for it.
-    pub(crate) fn last_one_went(&self, pair: &PairKey) {
+    /// Requeues the pairs that own the namespace of a pair that has ended: they may have waited for it.
+    pub(crate) fn requeue_namespace_owners(&self, pair: &PairKey) {
         let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&pair.local.namespace)));
         let Some(namespace) = namespace.filter(|namespace| !namespace.deleting) else { return };
         for section in self.sections_here() {
@@ -74,26 +74,26 @@ impl Section {
                 && !(section.config.name == self.config.name && owner == *pair)
                 && section.is_running()
             {
-                section.ask_for([owner]);
+                section.request_later([owner]);
             }
         }
     }
 
-    /// What lives in namespaces is known now: other sections whose namespaces it may have kept can go on.
-    pub(crate) fn became_known(&self) {
+    /// Requeues the pairs of peers that own namespaces in which this section may have objects: a list has shown which it has.
+    pub(crate) fn requeue_namespace_owners_of_peers(&self) {
         for peer in self.others_here().filter(|peer| peer.is_running()) {
             for namespace in peer.watches.namespaces.store().objects() {
                 if self.mapping.remote_namespace_of(&namespace.key.name).is_some()
                     && let Some(owner) = peer.owner_in(&namespace)
                 {
-                    peer.ask_for([owner]);
+                    peer.request_later([owner]);
                 }
             }
         }
     }
 
-    /// That a remote object went the regular way is dealt with here. The cache of it may be another section's too, which
-    /// has yet to delete the namespace that it made for its own local object.
+    /// Makes the cache forget that a remote object was observed terminating, unless another section that shares the cache
+    /// still has to delete the namespace that it created for its own pair.
     pub(crate) fn forget_terminated(&self, remote_key: &ObjectKey) {
         let is_needed = |peer: &Arc<Self>| {
             let namespace = peer.mapping.pair_of_remote(remote_key).and_then(|pair| {
@@ -110,8 +110,9 @@ impl Section {
         }
     }
 
-    /// Whether this section made the namespace: its marks say so, and either prove it, or the remote object that they name
-    /// bears our finalizer. So a namespace that another program made for the pair is deleted with it, and a copy never is.
+    /// Whether this section owns the namespace: the marks say so, and either they prove it, or the remote object that they
+    /// name has our finalizer. So a namespace that another program created for the pair is deleted with it, and a copied one
+    /// never is.
     pub(crate) fn owns(&self, namespace: &Object) -> bool {
         if self.is_namespace_from_elsewhere(namespace) {
             return false;
@@ -129,8 +130,8 @@ impl Section {
         }
     }
 
-    /// Whether our finalizer is on the remote object that a namespace's mark names. A mark that names another namespace was
-    /// copied, whatever it says.
+    /// Whether the remote object that a namespace's mark names has our finalizer. A mark that names another namespace was
+    /// copied and does not count.
     fn holds_source_of(&self, namespace: &Object) -> bool {
         let marks = &self.policy.marks;
         let is_copy = marks.value_of(namespace, &marks.local_name).is_some() && !marks.names_itself(namespace);
@@ -141,7 +142,7 @@ impl Section {
             .is_some_and(|remote| marks.holds(&remote))
     }
 
-    /// The pair that a namespace's marks name as the one that it was made for by this section, where nothing proves it.
+    /// The pair that a namespace's marks name as its owner, if nothing proves that this section wrote them.
     pub(crate) fn claimed_in(&self, namespace: &Object) -> Option<PairKey> {
         let marks = &self.policy.marks;
         if marks.namespace_owner(namespace) != NamespaceOwner::Us || self.owns(namespace) {
@@ -151,7 +152,7 @@ impl Section {
         self.mapping.pair_of_local(&key)
     }
 
-    /// Where the remote object that a local one records as its source lives, if not under the pair's key.
+    /// The key of the remote object that a local one records as its source, if that is not the pair's.
     pub(crate) fn source_lives_at(&self, local: &Object, remote_key: &ObjectKey) -> Option<ObjectKey> {
         let source = self.policy.marks.value_of(local, &self.policy.marks.remote_uid)?;
         self.watches.remote.store().key_of(source).filter(|key| key != remote_key)
@@ -162,7 +163,7 @@ impl Section {
         self.peers().iter().filter(|peer| peer.config.local == self.config.local).cloned().collect()
     }
 
-    /// The other sections whose objects may be in a local namespace of this one's.
+    /// The other sections that may have objects in the same local namespaces as this one.
     pub(crate) fn others_here(&self) -> impl Iterator<Item = Arc<Section>> {
         let name = self.config.name.clone();
         let mapping = self.mapping.clone();
@@ -170,7 +171,8 @@ impl Section {
         self.sections_here().into_iter().filter(shares)
     }
 
-    /// Whether the local namespace of an ending pair has to stay: something of any section's lives in it, or is kept there.
+    /// Whether the local namespace of an ending pair has to stay: another pair of any section lives in it, or a local object
+    /// in it must be kept.
     pub(crate) fn is_in_use(&self, pair: &PairKey) -> bool {
         let namespace = &pair.local.namespace;
         self.lives_in(self, namespace, Some(&pair.remote))
@@ -180,7 +182,7 @@ impl Section {
                 .any(|peer| self.lives_in(&peer, namespace, None) || self.keeps(&peer, namespace, None))
     }
 
-    /// A namespace is gone: what was noted of it is dropped, of its use also for sections that do not run here.
+    /// A namespace is gone: drops what is recorded about it, also in the indexes of sections that do not run here.
     pub(crate) fn forget_namespace(&self, namespace: &str) {
         self.index(|index| index.namespaces.forget_deletion(namespace));
         for section in self.sections_here() {
@@ -190,8 +192,8 @@ impl Section {
         }
     }
 
-    /// Whether a local object of `owner`'s in the namespace, other than `except`, must not go with it. What this section
-    /// does not know counts as kept.
+    /// Whether a local object of `owner` in the namespace, other than `except`, must not be deleted with it. Yes while the
+    /// cache of `owner` is not up to date.
     fn keeps(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
         if owner.mapping.remote_namespace_of(namespace).is_none() {
             return false;
@@ -206,7 +208,8 @@ impl Section {
             )
     }
 
-    /// Whether a local object must not go with its namespace, by rule 3, or since its source lives elsewhere.
+    /// Whether a local object must not be deleted with its namespace: by rule 3, because its source has another key, or
+    /// because it came from another remote cluster.
     pub(crate) fn must_be_kept(&self, local_key: &ObjectKey) -> bool {
         let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);
         let Some(PairKey { remote: remote_key, .. }) = self.mapping.pair_of_local(local_key) else { return false };
@@ -225,8 +228,8 @@ impl Section {
             || self.is_from_elsewhere(&local)
     }
 
-    /// Whether a living remote object of `owner`'s, other than that of `except`, maps to the local namespace. What this
-    /// section does not know counts as living.
+    /// Whether a living remote object of `owner`, other than `except`, maps to the local namespace. Yes while the cache of
+    /// `owner` is not up to date.
     fn lives_in(&self, owner: &Self, namespace: &str, except: Option<&ObjectKey>) -> bool {
         let Some(remote_namespace) = owner.mapping.remote_namespace_of(namespace) else { return false };
         !self.knows(&owner.watches.remote)
@@ -239,7 +242,7 @@ impl Section {
             )
     }
 
-    /// Whether a remote object is this section's and keeps its local namespace.
+    /// Whether a remote object belongs to this section and keeps its local namespace.
     pub(crate) fn counts_as_living(&self, remote_key: &ObjectKey) -> bool {
         let remote = self.watches.remote.store().get(remote_key);
         remote.is_some_and(|remote| ending::lives(&remote, &self.policy)) && self.mapping.covers_remote(remote_key)

@@ -1,4 +1,4 @@
-//! Why a section can't decide, or decides from caches that may be behind.
+//! Why a section can't decide yet, or decides from caches that may be outdated.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ impl Section {
         unlisted.or_else(|| (!self.state_is_known()).then(|| self.state().waits_because()))
     }
 
-    /// A watch that it decides from fails again and again though its cluster answers: for how long, and why.
+    /// A watch that the section decides from and that keeps failing although its cluster answers: for how long, and why.
     pub(crate) fn broken_watch(&self) -> Option<(Duration, String)> {
         self.needed().into_iter().find_map(|watch| {
             let (since, reason) = watch.broken()?;

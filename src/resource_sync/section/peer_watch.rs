@@ -1,8 +1,8 @@
-//! What the watches of a section's peers tell it: that a namespace it made may go now.
+//! The watches of a section's peers, which show when a namespace that the section made may be deleted.
 //!
-//! An owned namespace stays while another section's object is in it. Where that section runs in this process it says when
-//! it is done; where it runs in another replica, its watches do. What a list makes known, a peer says itself, wherever it
-//! runs (`Section::became_known`).
+//! An owned namespace stays while an object of another section is in it. A peer that runs in this process requeues the owner
+//! when its pair has ended. For one that runs in another replica, the events of the peer's watches do, which this process
+//! follows. After a list the peer requeues the owners in either case (`Section::requeue_namespace_owners_of_peers`).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) enum Side {
     Local,
 }
 
-/// A section's ear at a watch of a peer's.
+/// Passes the events of a peer's watch to a section.
 pub(crate) struct PeerFollower {
     pub(crate) section: Arc<Section>,
     pub(crate) peer: Arc<Section>,
@@ -34,7 +34,7 @@ impl PeerFollower {
         }
     }
 
-    /// The pair that made the namespace of a peer's object, where it is ending: while it lives the namespace stays anyway.
+    /// The pair that made the namespace of a peer's object, if it is ending: a living pair keeps its namespace anyway.
     fn ending_owner_beside(&self, key: &ObjectKey) -> Option<PairKey> {
         let namespace = ObjectKey::new("", self.pair_of(key)?.local.namespace);
         let namespace = self.section.watches.namespaces.store().get(&namespace)?;

@@ -1,5 +1,5 @@
-//! What stands between a mistake and many objects: which pairs are the section's own, how many may go, where a missing
-//! object's source lives, and what is told when something is held.
+//! Protection against mistakes that would harm many objects: which pairs are the section's own, how many of them may be
+//! deleted, whether a missing remote object exists under another key, and what is reported when the guard holds something.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +17,11 @@ use crate::resource_sync::rules::ownership;
 use crate::resource_sync::rules::plan::{Absence, Harm, Namespace, Observed, Remote, Step};
 use crate::state::NotDurable;
 
-/// So many keys are named in a log line and in the report.
+/// A log line and the report name at most this many keys.
 pub(crate) const NAMED: usize = 20;
 
-/// The keys of remote objects by their UIDs, selected or not, and the list of the cache that they were found after.
+/// The keys of all remote objects by UID, those outside of the selector included, and the number of the cache's list that
+/// preceded the request for them.
 #[derive(Default)]
 pub(crate) struct Sources {
     list: u64,
@@ -28,8 +29,8 @@ pub(crate) struct Sources {
 }
 
 impl Section {
-    /// Whether a local object is of one of the section's own pairs: proved to be, marked by an earlier release, or in step
-    /// with its remote one before; and not from another remote cluster.
+    /// Whether a local object belongs to one of the section's own pairs: its marks prove it, an earlier release marked it, or
+    /// it was in step with its remote object. One that came from another remote cluster does not.
     pub(crate) fn is_own(&self, local: &Object, remote: Option<&Object>) -> bool {
         !self.is_from_elsewhere(local) && ownership::is_own(local, remote, &self.policy)
     }
@@ -40,7 +41,8 @@ impl Section {
         observed.local.as_deref().is_none_or(|local| self.is_own(local, remote))
     }
 
-    /// How many pairs of its own the section has. Watches are shared, so they are counted, at most once a second.
+    /// How many pairs of its own the section has. The caches are shared with other sections, so the pairs have to be counted;
+    /// that is done at most once a second.
     pub(crate) fn own_pairs(&self) -> usize {
         let now = Instant::now();
         if let Some(count) = self.index(|index| index.own_pairs(now)) {
@@ -56,13 +58,13 @@ impl Section {
         count
     }
 
-    /// What the guard's limit depends on.
+    /// The inputs of the guard's limit.
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds { own: self.own_pairs(), blocked: self.is_blocked() }
     }
 
-    /// Where the remote object lives that a local one records as its source, if not under the pair's key; also where a
-    /// selector leaves it out: then the remote is asked for the names of all its objects, once after each list.
+    /// The key of the remote object that a local one records as its source, if that is not the pair's. With a selector the
+    /// cache does not hold all objects, so the UIDs of all remote objects are requested, once after each list.
     pub(crate) async fn find_source(&self, observed: &Observed, list: u64) -> Result<Option<ObjectKey>, Error> {
         let marks = &self.policy.marks;
         let Some(source) = observed.local.as_ref().and_then(|local| marks.value_of(local, &marks.remote_uid)) else {
@@ -77,14 +79,14 @@ impl Section {
         Ok(found.filter(|key| **key != observed.pair.remote).cloned())
     }
 
-    /// What a step would do that the guard counts, and to how many objects.
+    /// The harm of a step that the guard counts, and how many objects suffer it.
     pub(crate) fn harm_of(&self, step: &Step, observed: &Observed) -> Option<(Harm, usize)> {
         let locals = self.watches.local.store();
         ending::harm_of(step, observed, &self.policy, |namespace| locals.count_in_namespace(namespace))
     }
 
-    /// Counts what is about to be sent, so that it counts whatever becomes of the answer and of this process. An error: it
-    /// can't be remembered, must not be sent, and is not counted.
+    /// Counts a harmful request before it is sent, so that it counts even if its answer is lost or the process ends. An error:
+    /// the count can't be stored, so the request must not be sent and is not counted.
     pub(crate) async fn count_harm(
         &self,
         key: &PairKey,
@@ -92,13 +94,13 @@ impl Section {
         observed: &Observed,
     ) -> Result<Sending, NotDurable> {
         let namespace = match &observed.namespace {
-            // They go with their namespace.
+            // All objects of a namespace are deleted with it.
             Namespace::Present { object, .. } if count > 1 => Some(&*object.key.name),
             _ => None,
         };
         let sending = self.index(|index| index.guard.send(key, count, namespace, Instant::now()));
         self.remember_guard();
-        // Where nothing is remembered, the window has passed without anything of this kind.
+        // Where the state can't be stored, `is_blocked` has let nothing through for one window since the run began.
         if !self.state().is_durable() {
             return Ok(sending);
         }
@@ -111,18 +113,18 @@ impl Section {
         }
     }
 
-    /// What was counted was not sent, or was refused for certain.
+    /// Takes a count back: the request was not sent, or was certainly refused.
     pub(crate) fn not_sent(&self, sending: Option<Sending>) {
         let Some(sending) = sending else { return };
         let keys = self.index(|index| index.guard.not_sent(sending));
         for key in keys {
-            // What has been seen meanwhile may have cleared it.
-            self.look_for_suspect(&key);
+            // A watch event may have cleared the suspect in the meantime.
+            self.update_suspect(&key);
         }
         self.remember_guard();
     }
 
-    /// What the guard counts is to outlive the process.
+    /// Stores what the guard has counted in the section's state.
     pub(crate) fn remember_guard(&self) {
         let remembered = self.index(|index| index.guard.remembered(Instant::now(), SystemTime::now()));
         self.state().change(|state| state.guard = remembered);
@@ -134,7 +136,7 @@ impl Section {
         self.index(|index| index.guard.held(bounds, Instant::now()))
     }
 
-    /// What the guard holds, as a phrase.
+    /// What the guard holds, in words; `None`: nothing.
     pub(crate) fn what_is_held(&self) -> Option<String> {
         let held = self.held_objects();
         if held.is_empty() {
@@ -144,24 +146,24 @@ impl Section {
         Some(format!("{} wait for `towline approve {}`", what.join(", "), self.name()))
     }
 
-    /// Tells that a stranger was taken over.
-    pub(crate) fn tell_adopted(&self, observed: &Observed) {
+    /// Reports that a stranger was adopted, in the log and an Event.
+    pub(crate) fn report_adoption(&self, observed: &Observed) {
         let Some(local) = &observed.local else { return };
         let overwritten = observed.permitted == Some(Harm::Overwrite);
         tracing::info!(
             section = %self.name(), key = %local.key, uid = %local.uid, overwritten,
-            "an object that was there before its remote one is taken over"
+            "adopted a local object that existed before its remote object"
         );
-        let content = if overwritten { "differs and is overwritten" } else { "is the same" };
+        let content = if overwritten { "differed and is overwritten" } else { "is the same" };
         let note = format!(
-            "was there before {} on the remote and is synced from it now; the content {content}",
+            "existed before {} on the remote cluster and is now synced from it; its content {content}",
             observed.pair.remote
         );
-        self.tell(PairEvent::adopted(local, note));
+        self.emit_event(PairEvent::adopted(local, note));
     }
 
-    /// Tells of every deletion.
-    pub(crate) fn tell_deleted(&self, object: &Object, observed: &Observed) {
+    /// Logs a deletion with its cause.
+    pub(crate) fn log_deletion(&self, object: &Object, observed: &Observed) {
         let cause = match &observed.remote {
             Remote::Present(_) | Remote::Absent(Absence::LeftSelector(_)) => "the remote object is being deleted",
             Remote::Absent(Absence::SeenTerminating) => "the remote object was deleted",
@@ -175,8 +177,9 @@ impl Section {
         tracing::info!(section = %self.name(), key = %object.key, uid = %object.uid, kind, cause, "deleted");
     }
 
-    /// Tells that the guard has begun to hold: in the log with the first keys, and in an Event on the first local object.
-    pub(crate) fn tell_held(&self) {
+    /// Reports that the guard has begun to hold objects: in the log with the first keys, and in an Event on the first local
+    /// object.
+    pub(crate) fn report_held(&self) {
         let bounds = self.bounds();
         let (held, first) = self.index(|index| (index.guard.held(bounds, Instant::now()), index.guard.first(NAMED)));
         let count: usize = held.values().sum();
@@ -193,7 +196,7 @@ impl Section {
                 self.name(),
                 what.join(", ")
             );
-            self.tell(PairEvent::held(&local, note));
+            self.emit_event(PairEvent::held(&local, note));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What runs and watches ask of a section beside them: the attendant does it, since a run that waited for room in its own
-//! dispatcher's mailbox would wait for itself.
+//! Work that runs and watches leave to the attendant. They can't request other pairs themselves: a run that waits for room in
+//! the mailbox of its own dispatcher would wait for itself.
 
 use tokio::time::Instant;
 
@@ -8,39 +8,41 @@ use crate::cluster::Error;
 use crate::resource_sync::rules::names::PairKey;
 
 impl Section {
-    /// A suspect was cleared, or was one too many: there is another verdict for those that wait.
-    pub(crate) fn suspects_may_go(&self) {
+    /// Requeues the pairs that wait for the guard, whose verdict may have changed: a suspect was cleared, or exceeds the
+    /// limit.
+    pub(crate) fn requeue_suspects(&self) {
         self.index(|index| index.requests.suspects_may_go());
         self.wake_attendant();
     }
 
-    /// These pairs are to be asked for by the attendant: whoever says so can't wait for room.
-    pub(crate) fn ask_for(&self, keys: impl IntoIterator<Item = PairKey>) {
+    /// Leaves it to the attendant to request these pairs, for a caller that can't wait for room in the mailbox.
+    pub(crate) fn request_later(&self, keys: impl IntoIterator<Item = PairKey>) {
         self.index(|index| keys.into_iter().for_each(|key| index.requests.asked.insert(key)));
         self.wake_attendant();
     }
 
-    /// The section begins to decide: what its settings and its selector may have left unseen is to be looked for.
-    pub(crate) fn look_for_unseen(&self) {
-        if self.may_have_left_something() {
+    /// Schedules the searches for objects that the caches do not hold: those that earlier settings have left behind, and those
+    /// that have left the selector.
+    pub(crate) fn look_for_uncached(&self) {
+        if self.must_look_for_left_behind() {
             self.index(|index| index.requests.look_for_left());
         }
         self.wake_attendant();
         self.look_for_unselected();
     }
 
-    /// Whether it is to be looked again for what was left behind: something was, or nobody could find out.
-    pub(crate) fn may_look_for_left_again(&self) -> bool {
-        self.has_left_something() || self.index(|index| index.requests.left_is_unknown())
+    /// Whether the search for what was left behind is to be repeated: it has found something, or has failed.
+    pub(crate) fn must_recheck_left_behind(&self) -> bool {
+        self.has_left_behind() || self.index(|index| index.requests.left_is_unknown())
     }
 
-    /// Something was left behind, and may be gone by now.
-    pub(crate) fn look_for_left_again(&self) {
+    /// Schedules another search for what was left behind, which may be gone by now.
+    pub(crate) fn recheck_left_behind(&self) {
         self.index(|index| index.requests.look_for_left());
         self.wake_attendant();
     }
 
-    /// What left the selector unseen may still bear our finalizer: it is to be looked for.
+    /// Schedules the search for objects that have left the selector unobserved and may still have our finalizer.
     pub(crate) fn look_for_unselected(&self) {
         if !self.config.selector.is_empty() {
             self.index(|index| index.requests.unselected = true);
@@ -48,7 +50,7 @@ impl Section {
         }
     }
 
-    /// Requests what bears our finalizer and is not selected.
+    /// Requests the pairs of remote objects that have our finalizer and are not in the cache.
     async fn request_unselected(&self) -> Result<(), Error> {
         let Some(kind) = self.remote_kind() else { return Ok(()) };
         let held =
@@ -65,8 +67,8 @@ impl Section {
         Ok(())
     }
 
-    /// Requests what runs have asked for; an error: something could not be found out, and is still to be.
-    pub(crate) async fn request_asked(&self) -> Result<(), Error> {
+    /// Does the work that was left to the attendant. An error: one of the searches failed and is to be repeated.
+    pub(crate) async fn process_requests(&self) -> Result<(), Error> {
         let (keys, suspects) = self.index(|index| index.requests.due());
         for (key, added) in keys {
             self.request(key.clone()).await;
@@ -87,7 +89,7 @@ impl Section {
                 if self.index(|index| index.requests.left_failed()) {
                     return Err(error);
                 }
-                tracing::warn!(section = %self.name(), %error, "failed to look for what earlier settings have left");
+                tracing::warn!(section = %self.name(), %error, "failed to search for marks of earlier settings");
             } else {
                 self.index(|index| index.requests.left_is_known());
             }

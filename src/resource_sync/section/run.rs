@@ -1,8 +1,8 @@
-//! A section's time at work: from when it may begin until it has to stop.
+//! One run of a section: from when this process may run it until it has to stop.
 //!
-//! Where replicas share the sections out, a section comes and goes. It begins each time with nothing but what is written
-//! in the clusters: what it remembered was true before somebody else had it. While it runs it demands the watches that it
-//! decides from, its peers' among them; when it stops, the watches that nobody else needs stop too.
+//! With leader election a section may run in another replica and come back. What this process knew about it is outdated
+//! then, so every run starts with an empty index and reads everything from the clusters again. While it runs it demands the
+//! watches that it decides from, those of its peers included; when it stops, a watch without another demand stops too.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,21 +16,21 @@ use crate::resource_sync::index::Index;
 use crate::resource_sync::index::phase::Mode;
 use crate::state::Detached;
 
-/// What a section has while it runs; by default it does not.
+/// What a section holds while it runs; the default is a section that does not run.
 #[derive(Default)]
 pub(crate) struct Run {
     demands: Vec<Demand>,
-    /// Cancelled when it stops; `None` while it does not run.
+    /// Cancelled when the run ends; `None` while the section does not run.
     ended: Option<CancellationToken>,
 }
 
 impl Run {
-    /// Whether a watch shows all that was there when the section began, and what came since.
+    /// Whether a watch has finished the list that the run demanded.
     pub(crate) fn knows(&self, watch: &Arc<Watch>) -> bool {
         self.demands.iter().any(|demand| Arc::ptr_eq(demand.watch(), watch) && demand.is_met())
     }
 
-    /// Done when the section stops, at once where it does not run.
+    /// A token that is cancelled when the run ends; already cancelled while the section does not run.
     pub(crate) fn ended(&self) -> CancellationToken {
         self.ended.clone().unwrap_or_else(|| {
             let ended = CancellationToken::new();
@@ -40,7 +40,7 @@ impl Run {
     }
 }
 
-/// That a section runs; dropped, it stops.
+/// Keeps a section running; the run ends when this is dropped.
 pub struct Running {
     section: Arc<Section>,
     ended: CancellationToken,
@@ -50,7 +50,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.ended.cancel();
         let mut run = self.section.run.write();
-        // A successor may have begun.
+        // The next run may have begun already.
         if run.ended.as_ref().is_some_and(CancellationToken::is_cancelled) {
             *run = Run::default();
             self.section.index(|index| index.phase.end());
@@ -59,24 +59,24 @@ impl Drop for Running {
 }
 
 impl Section {
-    /// Begins to run, with nothing but what the watches are going to show.
+    /// Begins a run with an empty index.
     pub fn begin(self: &Arc<Self>) -> Running {
         self.index(Index::begin);
-        // Where there is no election nobody else had the section meanwhile.
+        // Without election no other replica can have changed the state in the meantime.
         self.state().forget(self.fence.is_none());
-        self.take_mode_from_state();
-        self.take_memory_from_state();
+        self.restore_mode();
+        self.restore_memory();
         let ended = CancellationToken::new();
         let demands = self.demanded().iter().map(|watch| watch.demand(self.fence.as_ref())).collect();
-        let is_noting = !self.state().is_known();
+        let suspects_incomplete = !self.state().is_known();
         let mut run = self.run.write();
         *run = Run { demands, ended: Some(ended.clone()) };
-        self.index(|index| index.phase.begin(is_noting, Instant::now()));
+        self.index(|index| index.phase.begin(suspects_incomplete, Instant::now()));
         drop(run);
         Running { section: Arc::clone(self), ended }
     }
 
-    /// The watches that decisions are made from: the section's own, and those of peers that it may meet in a namespace. In
+    /// The watches that the section decides from: its own, and those of peers whose objects may be in the same namespaces. In
     /// the order in which they should list.
     fn demanded(&self) -> Vec<Arc<Watch>> {
         let own = self.watches();
@@ -94,8 +94,8 @@ impl Section {
         distinct
     }
 
-    /// What the state says of detaching counts.
-    pub(crate) fn take_mode_from_state(&self) {
+    /// Takes over from the stored state whether the section is being detached.
+    pub(crate) fn restore_mode(&self) {
         self.set_mode(match self.state().look(|state| state.detached) {
             None => Mode::Syncing,
             Some(Detached { local_gone: false }) => Mode::Detaching,
@@ -103,66 +103,66 @@ impl Section {
         });
     }
 
-    /// What the state says of the clusters, and of what the guard counts.
-    fn take_memory_from_state(&self) {
+    /// Takes over from the stored state which clusters these are, and what the guard has counted.
+    fn restore_memory(&self) {
         let (identities, sent) = self.state().look(|state| (state.identities.clone(), state.guard.clone()));
         self.index(|index| index.recall(identities, &sent, Instant::now(), SystemTime::now()));
     }
 
-    /// Whether this run began within the window of the guard.
-    pub(crate) fn is_young(&self, window: Duration) -> bool {
+    /// Whether this run began within this time.
+    pub(crate) fn began_within(&self, window: Duration) -> bool {
         self.index(|index| index.phase.is_younger_than(window, Instant::now()))
     }
 
-    /// The first time that the state is known in this run, the section begins to decide, if its caches have been listed.
-    pub(crate) async fn state_may_be_known(&self) {
+    /// The state may have been read: the first time in a run, the section reevaluates all pairs.
+    pub(crate) async fn on_state_read(&self) {
         if self.state().is_known() && self.index(|index| index.phase.is_noting) {
-            self.decide_anew().await;
+            self.reevaluate().await;
         }
     }
 
-    /// What the section is about may have changed: it begins to decide, if its caches have been listed, and else when they
-    /// have.
-    pub(crate) async fn decide_anew(&self) {
+    /// Decides about all pairs again, by the stored state as it is now. If the caches have not been listed yet, the end of the
+    /// last list does so.
+    pub(crate) async fn reevaluate(&self) {
         self.index(|index| index.phase.decide_anew());
-        self.take_mode_from_state();
-        self.take_memory_from_state();
+        self.restore_mode();
+        self.restore_memory();
         self.look_for_left_secrets();
         self.look_for_left_fields();
-        // As at the end of a list: the guard knows all suspects before any of them is acted upon.
+        // As at the end of a list, the guard has to know all suspects before a run acts on any of them.
         let is_listed = self.is_listed();
         if is_listed {
             if self.begins_now() {
-                self.look_for_unseen();
+                self.look_for_uncached();
                 self.write_left_fields_again();
             }
-            self.look_for_suspects();
+            self.update_suspects();
         }
         self.index(|index| index.phase.is_noting = false);
         if is_listed {
             self.request_all().await;
-            self.suspects_may_go();
+            self.requeue_suspects();
         }
     }
 
-    /// A change after which other pairs are suspicious than before: the guard looks at all of them before any is acted upon, as
-    /// at the end of a list. `None`: nothing has changed.
+    /// Makes a change that can make other pairs suspicious. The guard evaluates all pairs again before a run acts on any of
+    /// them, as at the end of a list. `None`: `change` has changed nothing.
     pub(crate) fn change_suspects<T>(&self, change: impl FnOnce() -> Option<T>) -> Option<T> {
         self.index(|index| index.phase.changes += 1);
         let changed = change();
-        // A list that has not ended yet is looked at when it ends.
+        // While a list goes on, its end does this.
         if changed.is_some() && self.is_listed() {
             self.index(Index::forget_count);
-            self.look_for_suspects();
+            self.update_suspects();
         }
         self.index(|index| index.phase.changes = index.phase.changes.saturating_sub(1));
-        self.suspects_may_go();
+        self.requeue_suspects();
         changed
     }
 
-    fn look_for_suspects(&self) {
+    fn update_suspects(&self) {
         for key in self.all_pairs() {
-            self.look_for_suspect(&key);
+            self.update_suspect(&key);
         }
     }
 
@@ -171,17 +171,17 @@ impl Section {
         self.run.read().ended.is_some()
     }
 
-    /// Whether this run knows a watch's content.
+    /// Whether a watch has finished the list that this run demanded.
     pub(crate) fn knows(&self, watch: &Arc<Watch>) -> bool {
         self.run.read().knows(watch)
     }
 
-    /// Whether the run has begun to decide.
+    /// Whether every pair has been requested once in this run.
     pub(crate) fn has_begun(&self) -> bool {
         self.index(|index| index.phase.has_begun)
     }
 
-    /// Whether this is the first time that the run can decide.
+    /// Whether this is the first call since the run began or reevaluates everything: all pairs are to be requested.
     pub(crate) fn begins_now(&self) -> bool {
         self.index(|index| index.phase.begins_now())
     }

@@ -1,8 +1,8 @@
-//! Whether a section may act on its two clusters at all: they are two, and the same two as before.
+//! The standing of a section's clusters: whether they are two clusters, and the same two as before.
 //!
-//! A cluster is known by the UID of its namespace `kube-system`. Another one behind the same name holds the whole section:
-//! nothing is made, changed or deleted on either side until an operator approves. Where the identity can't be read, or none is
-//! remembered, the pairs tell: if many that were in step have no local object, the local cluster is another one, or was
+//! A cluster is identified by the UID of its namespace `kube-system`. If another cluster answers under the same name, the
+//! whole section is held: it writes nothing to either side until an operator approves. Where the UID can't be read or none
+//! is stored, the pairs decide: if many that were in step have no local object, the local cluster is another one, or was
 //! emptied.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ pub enum Standing {
     Unread,
     /// It may not, until an operator approves or the clusters are the same again.
     Held(Objection),
-    /// It may not, whatever anybody approves: the configuration is wrong.
+    /// It may not, and an approval changes nothing: the configuration is wrong.
     Refused(Objection),
 }
 
@@ -47,7 +47,7 @@ pub enum Objection {
     },
     /// Another cluster than before answers under a name.
     AnotherCluster(Replaced),
-    /// Pairs that were in step lack their local object, and nothing says that the local cluster is the same as before.
+    /// Pairs that were in step lack their local object, and nothing proves that the local cluster is the same as before.
     LocalObjectsMissing {
         /// The local cluster's name.
         cluster: ClusterName,
@@ -88,11 +88,11 @@ impl Seen {
 }
 
 impl Section {
-    /// Whether it may act now. Not known before its caches have listed and what it remembers has been read: what is seen for
-    /// the first time is remembered from then on.
+    /// Whether the section may act now. `Unread` before its caches have been listed and its stored state has been read. The
+    /// identity of a cluster that it has never met before is accepted and stored.
     pub(crate) fn standing(&self) -> Standing {
         let without_local = self.mode() == Mode::DetachingLocalGone;
-        // Where the local cluster is gone for ever, what it remembered is, too.
+        // The state is in the local cluster: where that is gone, there is nothing to read.
         if !self.is_listed() || !(without_local || self.state().is_known()) {
             return Standing::Unread;
         }
@@ -107,7 +107,7 @@ impl Section {
         {
             let (remote, local) = (self.config.remote.clone(), self.config.local.clone());
             let objection = Objection::OneCluster { remote, local };
-            self.tell_objection(&objection);
+            self.log_objection(&objection);
             return Standing::Refused(objection);
         }
         let lists = || self.watches.remote.store().lists() + self.watches.local.store().lists();
@@ -117,10 +117,10 @@ impl Section {
             }
             let lists = lists();
             let before = self.index(|index| index.clusters.identities.clone());
-            // This looks at every pair, with the index free for others.
+            // This evaluates every pair, so the index is not locked meanwhile.
             if let Some(objection) = self.objection(&before, &seen, without_local) {
                 self.index(|index| index.clusters.object(seen, lists, objection.clone()));
-                self.tell_objection(&objection);
+                self.log_objection(&objection);
                 return Standing::Held(objection);
             }
             if let Some(identities) = self.index(|index| index.clusters.accept(&seen, &before, seconds_now())) {
@@ -130,7 +130,7 @@ impl Section {
         }
     }
 
-    /// What speaks against acting on these clusters.
+    /// Why the section must not act on these clusters, if anything says so.
     fn objection(&self, before: &Identities, seen: &[Seen; 2], without_local: bool) -> Option<Objection> {
         let [remote, local] = seen;
         for (side, before, name) in
@@ -150,13 +150,13 @@ impl Section {
         if is_same || without_local { None } else { self.missing_locals(before) }
     }
 
-    /// Whether so many local objects are missing that the local cluster must be another one.
+    /// An objection if so many local objects are missing that the local cluster must be another one.
     fn missing_locals(&self, before: &Identities) -> Option<Objection> {
         let (remotes, locals) = (self.watches.remote.store(), self.watches.local.store());
         let (clusters, mut pairs, mut missing) = (self.clusters_by(before), 0, 0);
         for remote in remotes.objects() {
             let Some(key) = self.mapping.pair_of_remote(&remote.key) else { continue };
-            // What is known to be held for another local cluster is told by itself.
+            // Objects that another local cluster holds are reported on their own.
             if remote.deleting
                 || !ownership::was_in_step(&remote, &self.policy)
                 || clusters.other_holder(&remote, &self.policy).is_some()
@@ -178,10 +178,11 @@ impl Section {
         })
     }
 
-    /// Nothing that looks like a deletion may be taken for one: the credentials have changed, and nothing says that the
-    /// cluster behind them has not; or what was done before this run is not remembered, and may have been all that may go.
+    /// Whether the guard has to hold every deletion. Either the credentials have changed and nothing proves that they lead to
+    /// the same cluster; or the state can't be stored and the run is young, so that earlier deletions, which count against the
+    /// limit, are unknown.
     pub(crate) fn is_blocked(&self) -> bool {
-        if !self.state().is_durable() && self.is_young(WINDOW) {
+        if !self.state().is_durable() && self.began_within(WINDOW) {
             return true;
         }
         let Some(epochs) = self.index(|index| index.clusters.epochs) else { return false };
@@ -191,7 +192,7 @@ impl Section {
             .any(|(cluster, epoch)| matches!(cluster.identity(), Identity::Unknown { .. }) && cluster.epoch() != epoch)
     }
 
-    /// An operator accepts the clusters as they are; the objection that this overrules, if there was one.
+    /// An operator accepts the clusters as they are. Returns the objection that this overrules, if there was one.
     pub(crate) fn accept_clusters(&self) -> Option<Objection> {
         let seen = [Seen::of(self.remote_cluster()), Seen::of(self.local_cluster())];
         let epochs = [self.remote_cluster().epoch(), self.local_cluster().epoch()];
@@ -200,7 +201,7 @@ impl Section {
         Some(objection)
     }
 
-    /// The two clusters, as far as they are known.
+    /// The identities of the two clusters, as far as they are known, and of those whose place they have taken.
     pub(crate) fn clusters_view(&self) -> Clusters {
         self.index(|index| self.clusters_by(&index.clusters.identities))
     }
@@ -228,19 +229,19 @@ impl Section {
         self.may_be_from_elsewhere(local) && self.clusters_view().other_source(local, &self.policy).is_some()
     }
 
-    /// The same of a namespace.
+    /// Whether a namespace of ours came from another remote cluster.
     pub(crate) fn is_namespace_from_elsewhere(&self, namespace: &Object) -> bool {
         self.may_be_from_elsewhere(namespace)
             && self.clusters_view().other_source_of_namespace(namespace, &self.policy).is_some()
     }
 
-    /// Most name the cluster that is there.
+    /// A quick check: most objects name the present remote cluster as their source.
     fn may_be_from_elsewhere(&self, object: &Object) -> bool {
         let Some(source) = self.policy.marks.value_of(object, &self.policy.marks.remote_cluster) else { return false };
         !self.remote_cluster().identity().uid().is_some_and(|uid| source.starts_with(&**uid))
     }
 
-    /// What is another cluster's: pairs by their local keys, and namespaces. What is paused is left to whoever paused it.
+    /// Objects that belong to another cluster: pairs by their local keys, and namespaces. Paused ones are left out.
     pub(crate) fn elsewhere(&self) -> Vec<(ObjectKey, Elsewhere)> {
         let (clusters, marks) = (self.clusters_view(), &self.policy.marks);
         let mut found = Vec::new();
@@ -267,15 +268,15 @@ impl Section {
         found
     }
 
-    /// An operator says that the section's clusters are in the place of those that this belongs to: how many objects and
-    /// namespaces that frees.
+    /// An operator approves that the section's clusters take the place of those that objects still name. Returns how many
+    /// objects and namespaces that frees; `None`: there are none.
     pub(crate) fn take_over(&self) -> Option<usize> {
         let found = self.elsewhere();
         if found.is_empty() {
             return None;
         }
-        // For as long as it takes: whoever takes the place back later is not fought. Where ours is not known, marks can't be
-        // written anew.
+        // The approval expires, so that the section does not fight with a cluster that takes its place back later. It lasts
+        // for good where the UID of our remote cluster is unknown, because then the marks can't be renewed to name it.
         let now = seconds_now();
         let of_remotes = if self.remote_cluster().identity().uid().is_some() { now } else { FOR_GOOD };
         let identities = self.index(|index| {
@@ -296,14 +297,14 @@ impl Section {
         Some(keys.len())
     }
 
-    fn tell_objection(&self, objection: &Objection) {
+    fn log_objection(&self, objection: &Objection) {
         if self.index(|index| index.clusters.is_untold()) {
-            tracing::warn!(section = %self.name(), reason = %objection, "the section is held");
+            tracing::warn!(section = %self.name(), reason = %objection, "section is held");
         }
     }
 }
 
-/// The present second, since 1970.
+/// Seconds since the Unix epoch.
 fn seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -1,4 +1,5 @@
-//! What watches tell a section: whose pair it is, whether it is suspicious, and who has to be asked for.
+//! Watch events of a section: which pairs one affects, whether it makes them suspicious to the guard, and which reconciles it
+//! requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::resource_sync::rules::ending;
 use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::plan::{self, Harm};
 
-/// What a watch is to a section.
+/// The role of a watch for a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The kind on the remote.
@@ -31,7 +32,7 @@ pub(crate) enum Role {
 
 impl Section {
     /// The pairs that a change of a watched object concerns.
-    fn concerned(&self, role: Role, watch: &Watch, key: &ObjectKey) -> Vec<PairKey> {
+    fn affected_pairs(&self, role: Role, watch: &Watch, key: &ObjectKey) -> Vec<PairKey> {
         match role {
             Role::Remote => self.mapping.pair_of_remote(key).into_iter().collect(),
             Role::Local => self.mapping.pair_of_local(key).into_iter().collect(),
@@ -63,7 +64,7 @@ impl Section {
                 owner.and_then(|key| self.mapping.pair_of_local(&key)).into_iter().collect()
             }
             Role::RemoteSecrets => {
-                // By the local secret: the one on the remote may have lost its owner, or be gone.
+                // The local secret names the pair: the remote one may have lost its owner reference, or be gone.
                 let suffix = &self.config.local_namespace_suffix;
                 let namespace = format!("{}{suffix}", key.namespace);
                 let mut keys = Vec::new();
@@ -80,16 +81,17 @@ impl Section {
         }
     }
 
-    /// Notes what would harm the pair, as far as many pairs at once may suffer it, or that nothing threatens it any more;
-    /// before anybody acts on it. Returns whether that may free others.
-    pub(crate) fn look_for_suspect(&self, key: &PairKey) -> bool {
+    /// Adds the pair to the guard's suspects, or removes it, before a run acts on it. Returns whether that may change the
+    /// verdict for other pairs.
+    pub(crate) fn update_suspect(&self, key: &PairKey) -> bool {
         let (remote, local) =
             (self.watches.remote.store().get(&key.remote), self.watches.local.store().get(&key.local));
         let threat = self.threat_to(key, remote.as_deref(), local.as_deref());
         self.index(|index| index.suspect(key, threat))
     }
 
-    /// What would harm a pair, as far as many pairs at once may suffer it, and whether it is one of the section's own.
+    /// The harm of which the guard limits how many pairs may suffer it at once, if the pair is about to suffer it, and whether
+    /// the pair is one of the section's own.
     fn threat_to(&self, key: &PairKey, remote: Option<&Object>, local: Option<&Object>) -> Option<(Harm, bool)> {
         if local.is_some_and(|local| self.is_from_elsewhere(local)) {
             return None;
@@ -102,14 +104,14 @@ impl Section {
         Some((harm, local.is_none_or(|local| self.is_own(local, remote))))
     }
 
-    /// Whether the local namespace of a pair is there to stay, and ours.
+    /// Whether the local namespace of a pair is ours and is not being deleted.
     fn owns_namespace_of(&self, key: &PairKey) -> bool {
         let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&key.local.namespace)));
         namespace.is_some_and(|namespace| !namespace.deleting && self.owns(&namespace))
     }
 
-    /// A watch shows something of a pair: it is compared with our last writes, at the very event that shows them, and the
-    /// guard knows what it threatens. Returns whether that may free others.
+    /// Compares what a watch shows of a pair with our last writes, at the very event that shows it, and updates the guard's
+    /// suspects. Returns whether that may change the verdict for other pairs.
     fn shown(&self, role: Role, key: &PairKey) -> bool {
         let direction = match role {
             Role::Remote => Direction::Spec,
@@ -120,7 +122,8 @@ impl Section {
         let (remote, local) = cached();
         let threat = self.threat_to(key, remote.as_deref(), local.as_deref());
         self.index(|index| {
-            // Read again under the index's lock: a write of ours is noted before or after this event as a whole.
+            // Read again under the lock of the index, so that a write of ours is recorded either before this event or after
+            // it.
             let (remote, local) = cached();
             let shown = Shown { remote: remote.as_deref(), local: local.as_deref(), threat, direction };
             index.shown(key, &shown, &self.policy, Instant::now())
@@ -129,18 +132,18 @@ impl Section {
 
     async fn watch_event(&self, role: Role, watch: &Watch, key: &ObjectKey) {
         let mut freed = false;
-        for pair in self.concerned(role, watch, key) {
+        for pair in self.affected_pairs(role, watch, key) {
             freed |= self.shown(role, &pair);
             self.request(pair).await;
         }
         if freed {
-            self.suspects_may_go();
+            self.requeue_suspects();
         }
     }
 
-    /// The cache of a watch that runs for other sections remembers what went, until it is dealt with: not for sections
-    /// that don't run here.
-    fn forget_unattended(&self, watch: &Watch, remote_key: &ObjectKey) {
+    /// The cache of a shared watch remembers terminated objects until the sections that follow it have dealt with them.
+    /// Forgets one that no section running here covers.
+    fn forget_unless_attended(&self, watch: &Watch, remote_key: &ObjectKey) {
         let is_attended = |section: &Self| {
             section.is_running()
                 && std::ptr::eq(Arc::as_ptr(&section.watches.remote), watch)
@@ -152,7 +155,7 @@ impl Section {
     }
 }
 
-/// A section's ear at one watch.
+/// Passes the events of one watch to a section.
 pub(crate) struct SectionFollower {
     pub(crate) section: Arc<Section>,
     pub(crate) role: Role,
@@ -175,7 +178,7 @@ impl Follower for SectionFollower {
             if self.section.is_listed() {
                 self.section.watch_event(self.role, watch, key).await;
             } else if self.role == Role::Remote {
-                self.section.forget_unattended(watch, key);
+                self.section.forget_unless_attended(watch, key);
             }
         })
     }
@@ -189,19 +192,19 @@ impl Follower for SectionFollower {
     fn note(&self, watch: &Watch, first: bool, vanished: Vec<ObjectKey>) -> Vec<ObjectKey> {
         let section = &self.section;
         if matches!(self.role, Role::Remote | Role::Local) {
-            section.became_known();
+            section.requeue_namespace_owners_of_peers();
         }
         if !section.is_listed() {
             if self.role == Role::Remote {
                 for key in &vanished {
-                    section.forget_unattended(watch, key);
+                    section.forget_unless_attended(watch, key);
                 }
             }
             return Vec::new();
         }
         let begins = section.begins_now();
         if begins || (first && self.role == Role::Remote) {
-            section.look_for_unseen();
+            section.look_for_uncached();
         }
         if begins {
             section.write_left_fields_again();
@@ -209,13 +212,13 @@ impl Follower for SectionFollower {
         let keys: BTreeSet<PairKey> = if first || begins {
             section.all_pairs()
         } else {
-            vanished.iter().flat_map(|key| section.concerned(self.role, watch, key)).collect()
+            vanished.iter().flat_map(|key| section.affected_pairs(self.role, watch, key)).collect()
         };
-        // All suspects are known to the guard before the first of them is acted upon.
+        // The guard has to know all suspects before a run acts on the first of them.
         for key in &keys {
-            section.look_for_suspect(key);
+            section.update_suspect(key);
         }
-        // A watch carries keys of objects through the end of a list.
+        // A watch passes keys of objects from here to `listed`, and no keys of pairs.
         keys.into_iter().map(|key| key.local).collect()
     }
 
@@ -228,9 +231,9 @@ impl Follower for SectionFollower {
             for key in noted.iter().filter_map(|key| section.mapping.pair_of_local(key)) {
                 section.request(key).await;
             }
-            // Nobody gets a verdict while a list is going on.
+            // During the list the guard gave no verdicts.
             if self.role == Role::Remote {
-                section.suspects_may_go();
+                section.requeue_suspects();
             }
         })
     }

@@ -1,11 +1,12 @@
-//! What is written once more although the server's result is known: the definition of a kind may have changed, or an hour has passed.
+//! Fields that an API server did not keep are written once more after a while, and when the definition of the kind may have
+//! changed.
 
 use tokio::time::Instant;
 
 use super::Section;
 
 impl Section {
-    /// Asks for the pairs whose fields that a server did not keep are to be written again.
+    /// Requests the pairs with fields that are due to be written again.
     pub(crate) async fn request_due_again(&self) {
         let due = self.index(|index| index.table.due_again(Instant::now()));
         for key in due {
@@ -13,15 +14,15 @@ impl Section {
         }
     }
 
-    /// The definition of the kind may have changed: what a server did not keep is written once more. Where it is served in
-    /// another way, all statuses are compared anew.
+    /// The definition of the kind may have changed, so fields that the server did not keep are written once more. Where
+    /// discovery shows the kind served differently, all statuses are compared again.
     pub(crate) fn definition_changed(&self, another_way: bool) {
         let again = self.index(|index| index.table.all_again());
         if another_way {
             self.index(|index| index.table.forget_statuses());
-            self.ask_for(self.all_pairs());
+            self.request_later(self.all_pairs());
         } else if !again.is_empty() {
-            self.ask_for(again);
+            self.request_later(again);
         }
     }
 }

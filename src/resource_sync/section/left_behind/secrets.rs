@@ -1,12 +1,12 @@
-//! Names that were taken out of `secret_names`: their copies on the remote stay, and nobody keeps them in step any more.
+//! Names that were removed from `secret_names`: the copies of these secrets stay on the remote and are no longer updated.
 //!
-//! Nothing in the clusters that may be read tells of them: secrets are granted by name. The section's state does, which
-//! says the names of the last run.
+//! Access to secrets is granted by name, so the section can't list them in the clusters. Its state records the names of the
+//! last run.
 
-use super::Section;
+use crate::resource_sync::section::Section;
 
 impl Section {
-    /// The state is known: compares the names of the last run with those of now, and remembers these.
+    /// The state was read: compares `secret_names` with that of the last run, warns of removed names, and records it.
     pub(crate) fn look_for_left_secrets(&self) {
         let now = if self.policy.write_back { self.config.secret_names.clone() } else { Vec::new() };
         let before = self

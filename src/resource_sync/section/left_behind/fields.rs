@@ -1,17 +1,17 @@
-//! Fields that were taken out of `local_fields`.
+//! Fields that were removed from `local_fields`.
 //!
-//! After a restart, what a local object has beyond its remote one counts as the API server's own doing where the generation
-//! annotations agree. A field that was the local side's until then looks the same, and would stay until either side changes.
-//! The section's state tells such fields: their objects are written once more. They are remembered until that is done.
+//! After a restart, a field that only the local object has counts as added by the API server if the generation annotations
+//! agree. A field that belonged to the local side until then looks the same, and would stay until either side changes. So the
+//! section's state records the removed fields until the objects that have them were written once more.
 
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::Section;
 use crate::cluster::Object;
+use crate::resource_sync::section::Section;
 
 impl Section {
-    /// The state is known: compares the fields of the last run with those of now, and remembers both.
+    /// The state was read: compares `local_fields` with that of the last run, and records it and the removed fields.
     pub(crate) fn look_for_left_fields(&self) {
         let now: Vec<String> = self.policy.local_fields.iter().map(ToString::to_string).collect();
         let (before, remembered) = self.state().look(|state| {
@@ -31,7 +31,7 @@ impl Section {
         }
     }
 
-    /// The section begins to decide: what such a field was left to is written once more.
+    /// The section begins to decide: objects that have a removed field are written once more.
     pub(crate) fn write_left_fields_again(&self) {
         let left = self.index(|index| index.left.fields.clone());
         if left.is_empty() {
@@ -47,7 +47,7 @@ impl Section {
         }
     }
 
-    /// When all of them have been written, nothing has to be remembered any more.
+    /// Forgets the removed fields after all objects that had them were written.
     pub(crate) fn forget_left_fields(&self) {
         if !self.has_begun() {
             return;

@@ -1,0 +1,157 @@
+//! The end of a run: the pair's state, what it waits for, and when the dispatcher runs it again.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::missing::GUARD_RECHECK;
+use super::{End, PairReconciler};
+use crate::actor::Outcome;
+use crate::cluster::{Error, Retry};
+use crate::resource_sync::index::phase::Mode;
+use crate::resource_sync::index::table::Failure;
+use crate::resource_sync::report::events::PairEvent;
+use crate::resource_sync::rules::ownership::Unproven;
+use crate::resource_sync::rules::plan::{Namespace, Observed, Remote, Rest, UPLOAD_SECRET};
+use crate::resource_sync::rules::waits::Waits;
+use crate::resource_sync::section::Section;
+use crate::telemetry::ObjectState as PairState;
+
+/// A pair that waits for the end of a terminating namespace checks again after this, should its watch not show it before.
+const NAMESPACE_RECHECK: Duration = Duration::from_secs(5);
+
+impl PairReconciler {
+    /// Records how the run ended, and says when the pair runs again.
+    pub(crate) fn finish(&mut self, section: &Section, observed: &Observed, end: End) -> Outcome {
+        let now = Instant::now();
+        let mut waits = None;
+        let (state, outcome) = match end {
+            End::Rest(rest) => return self.rested(section, observed, rest),
+            End::Held => {
+                let harm = section.index(|index| index.guard.harm_to(&self.key));
+                waits = Some(Waits::held(harm, section.config()));
+                (PairState::Held, Outcome::RetryAfter(GUARD_RECHECK))
+            }
+            End::Later(state, after) => (state, after.map_or(Outcome::Wait, Outcome::RetryAfter)),
+            End::Circles => {
+                let reason = "the two sides do not settle".to_owned();
+                waits = Some(Waits::circles(&reason));
+                self.record_failure(
+                    section,
+                    observed,
+                    Failure { key: self.key.local.clone(), step: "plan", kind: "circles", reason },
+                    now,
+                );
+                (PairState::Failing, Outcome::Retry)
+            }
+            // Not a failure: the next holder of the section begins with a list.
+            End::Failed(_, Error::LeaseExpired(_)) => (PairState::Pending, Outcome::Wait),
+            // Not a failure: the pair waits until the namespace is gone.
+            End::Failed(_, Error::NamespaceTerminating { .. }) => {
+                (PairState::Pending, Outcome::RetryAfter(NAMESPACE_RECHECK))
+            }
+            End::Failed(step, error) => match error.retry() {
+                // The cache is behind and will catch up, which is no failure.
+                Retry::Reread if !is_missing_secret(step, &error) => (PairState::Pending, Outcome::Retry),
+                Retry::WhenAvailable => {
+                    section.park(self.key.clone());
+                    (PairState::Pending, if section.is_available() { Outcome::Retry } else { Outcome::Wait })
+                }
+                retry => {
+                    waits = Some(Waits::failing(step, &error, section.config()));
+                    let failure =
+                        Failure { key: self.key.local.clone(), step, kind: error.kind(), reason: error.to_string() };
+                    self.record_failure(section, observed, failure, now);
+                    let outcome = match retry {
+                        Retry::WhenAllowed => {
+                            section.park(self.key.clone());
+                            // The permission may have been granted after the refusal and before the pair was parked.
+                            if section.permissions() == self.permissions { Outcome::Wait } else { Outcome::Retry }
+                        }
+                        Retry::After(delay) => Outcome::RetryAfter(delay),
+                        Retry::WhenElected => Outcome::Wait,
+                        Retry::Backoff | Retry::Reread | Retry::WhenAvailable => Outcome::Retry,
+                    };
+                    (PairState::Failing, outcome)
+                }
+            },
+        };
+        section.index(|index| index.table.ended(&self.key, state, self.observed_at, waits, now));
+        outcome
+    }
+
+    fn rested(&mut self, section: &Section, observed: &Observed, rest: Rest) -> Outcome {
+        let now = Instant::now();
+        let state = match rest {
+            Rest::InStep => PairState::InStep,
+            Rest::Paused => PairState::Paused,
+            Rest::Contended => PairState::Pending,
+            Rest::LocalTerminating | Rest::NamespaceTerminating => PairState::Deleting,
+            Rest::Stranger => PairState::Stranger,
+            Rest::MappingChanged => PairState::MappingChanged,
+            Rest::Circle => PairState::Circle,
+            Rest::OtherCluster => PairState::OtherCluster,
+            Rest::Unclaimed(unproven) if unproven != Unproven::Unmarked => PairState::Unclaimed,
+            Rest::Unclaimed(_) | Rest::Gone => {
+                // The section has nothing left to do, but finalizers of others keep the remote object.
+                let is_held =
+                    rest == Rest::Gone && section.mode() == Mode::Syncing && Waits::is_held_by_others(observed);
+                let waits = is_held.then(|| Waits::deleting(rest, observed, section.config()));
+                section.index(|index| match waits {
+                    Some(waits) => {
+                        index.table.ended(&self.key, PairState::Deleting, self.observed_at, Some(waits), now)
+                    }
+                    None => index.table.forget(&self.key),
+                });
+                if matches!(observed.namespace, Namespace::Present { .. }) {
+                    section.requeue_namespace_owners(&self.key);
+                }
+                // The namespace that was created for this pair may have to be deleted later, when no other pair lives in it.
+                // Until then the cache has to remember that the object was observed terminating.
+                let is_owner = matches!(&observed.namespace, Namespace::Present { object, ours: true }
+                    if section.policy().marks.value_of(object, &section.policy().marks.owner) == Some(&*self.key.local.name));
+                // If the object was present when this run began, the next run deals with what was observed since.
+                let is_known = matches!(observed.remote, Remote::Absent(_));
+                if !is_owner && is_known && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {
+                    section.forget_terminated(&observed.pair.remote);
+                }
+                section.index(|index| index.guard.clear(&self.key));
+                return Outcome::Done;
+            }
+        };
+        if let Some(waits) = Waits::left_alone(rest, observed, section.config(), section.policy()) {
+            if section.index(|index| index.table.pair(&self.key, now).state) != state {
+                let (section, cause) = (section.name(), &waits.cause);
+                tracing::warn!(%section, key = %self.key, cause, "the object is left alone");
+            }
+            let freed = section.index(|index| {
+                index.table.ended(&self.key, state, self.observed_at, Some(waits), now);
+                index.guard.clear(&self.key)
+            });
+            if freed {
+                section.requeue_suspects();
+            }
+            return Outcome::Done;
+        }
+        let waits = (state == PairState::Deleting).then(|| Waits::deleting(rest, observed, section.config()));
+        let before = section.index(|index| index.rested(&self.key, state, self.observed_at, waits, now));
+        if let Some(local) = observed.local.as_deref().filter(|_| before.local_was_there) {
+            section.object_made_by_other_daemon(local);
+        }
+        if let (PairState::InStep, true, Some(local)) = (state, before.had_failed, &observed.local) {
+            section.emit_event(PairEvent::synced(local));
+        }
+        if state == PairState::InStep {
+            self.report_unkept_fields(section, observed);
+        }
+        if state == PairState::Paused && before.state != PairState::Paused {
+            self.report_pause(section, observed);
+        }
+        Outcome::Done
+    }
+}
+
+/// The remote secret is updated and never created, so a missing one is a failure, not a cache that is behind.
+fn is_missing_secret(step: &str, error: &Error) -> bool {
+    step == UPLOAD_SECRET && matches!(error, Error::NotFound { .. })
+}
