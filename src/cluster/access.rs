@@ -1,11 +1,9 @@
 //! Whether something is allowed: `SelfSubjectAccessReview`.
 
-use std::time::Duration;
-
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Cluster, Connection, Error, Kind, Verb};
+use super::{Cluster, Error, Kind, Verb};
 
 /// A question about a permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,12 +118,5 @@ impl Cluster {
     pub async fn try_create(&self, kind: &Kind, namespace: &str, object: &Value) -> Result<(), Error> {
         let path = format!("{}?dryRun=All", kind.collection_path(namespace));
         self.ask::<Value>(&path, object).await.map(drop)
-    }
-}
-
-impl Connection {
-    /// Asks the API server whether these credentials may do that.
-    pub async fn review_access(&self, request: &AccessRequest, deadline: Duration) -> Result<Decision, Error> {
-        self.ask::<Review>(REVIEWS, &request.review(), deadline).await.map(Decision::from)
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT, RETRY_AFTER};
 use http_body_util::{BodyExt, LengthLimitError};
 use kube::client::Body;
 use kube::core::Status;
@@ -55,15 +55,10 @@ fn address(url: &http::Uri) -> String {
 }
 
 impl Connection {
-    /// A client for a configuration whose credentials are all in it. Nothing is sent yet. `headers_within` bounds the
-    /// beginning of every answer, also of a watch's.
+    /// A client for a configuration whose credentials are all in it, except for a token that can be replaced, if there is
+    /// one. Nothing is sent yet. `headers_within` bounds the beginning of every answer, also of a watch's.
     ///
     /// Fails where the credentials themselves can't be used: keys and certificates that can't be read.
-    pub fn connect(name: ClusterName, config: Config, headers_within: Duration) -> Result<Self, kube::Error> {
-        Self::bearing(name, config, headers_within, None)
-    }
-
-    /// The same with a token that can be replaced, where the configuration has none.
     pub(super) fn bearing(
         name: ClusterName,
         config: Config,
@@ -90,6 +85,11 @@ impl Connection {
     #[cfg(test)]
     pub(super) fn over(name: ClusterName, client: Client) -> Self {
         Self { name, transport: stack::through(client.clone()), client, guard: Guard::None, address: "test".into() }
+    }
+
+    /// The cluster's name, for errors.
+    pub(super) fn name(&self) -> &ClusterName {
+        &self.name
     }
 
     /// Host and port of the API server.
@@ -138,21 +138,6 @@ impl Connection {
             request.extensions_mut().insert(token.clone());
         }
         self.exchange::<Value>(request, &asked, deadline, None).await.map(drop)
-    }
-
-    /// Posts a question (an access review) and returns the answer.
-    pub(super) async fn ask<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        body: &Value,
-        deadline: Duration,
-    ) -> Result<T, Error> {
-        let asked = Asked { cluster: &self.name, verb: Verb::Create, resource: path, name: None };
-        let request = http::Request::post(path)
-            .header(ACCEPT, "application/json")
-            .header(CONTENT_TYPE, "application/json")
-            .body(Body::from(body.to_string().into_bytes()));
-        self.exchange(request, &asked, deadline, self.guard.claim()?).await
     }
 
     /// Sends one request, while the claim holds, and sorts what comes of it. An answer that is complete only after the deadline is none, also

@@ -1,4 +1,4 @@
-//! All clusters and watches of a process: equal watches are one.
+//! The configured clusters of a process and its watches: equal watches are one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,37 +7,38 @@ use super::client::Cluster;
 use super::session;
 use super::watch::{Watch, WatchId, WatchSpec};
 use crate::actor::{ChildSpec, RestartPolicy};
-use crate::config::{ClusterConfig, ClusterName};
+use crate::config::{ClusterAccess, ClusterConfig, ClusterName};
 
-/// The clusters, and what is watched in each.
+/// The clusters of the configuration, and what is watched in each.
 pub struct WatchRegistry {
-    clusters: BTreeMap<ClusterName, Cluster>,
+    clusters: BTreeMap<ClusterName, (Cluster, ClusterConfig)>,
     watches: BTreeMap<WatchId, Arc<Watch>>,
 }
 
 impl WatchRegistry {
-    /// The configured clusters, nothing watched yet.
+    /// The configured clusters; nothing is watched yet.
     pub fn new(clusters: &BTreeMap<ClusterName, ClusterConfig>) -> Self {
-        let clusters =
-            clusters.iter().map(|(name, config)| (name.clone(), Cluster::new(name.clone(), config.clone()))).collect();
+        let cluster = |name: &ClusterName, config: &ClusterConfig| (Cluster::new(name.clone(), config), config.clone());
+        let clusters = clusters.iter().map(|(name, config)| (name.clone(), cluster(name, config))).collect();
         Self { clusters, watches: BTreeMap::new() }
     }
 
     /// A cluster. One that is not configured never becomes available; the configuration's check refuses that.
     pub fn cluster(&mut self, name: &ClusterName) -> Cluster {
         let unknown = || {
-            let nowhere = crate::config::ClusterAccess::Kubeconfig { path: "/nonexistent".into(), context: None };
-            Cluster::new(name.clone(), ClusterConfig::new(nowhere))
+            let nowhere = ClusterAccess::Kubeconfig { path: "/nonexistent".into(), context: None };
+            let config = ClusterConfig::new(nowhere);
+            (Cluster::new(name.clone(), &config), config)
         };
-        self.clusters.entry(name.clone()).or_insert_with(unknown).clone()
+        self.clusters.entry(name.clone()).or_insert_with(unknown).0.clone()
     }
 
     /// The first configured cluster with the same access: two names of one cluster must not be taken for two clusters.
     pub fn canonical(&self, name: &ClusterName) -> ClusterName {
-        let Some(cluster) = self.clusters.get(name) else { return name.clone() };
+        let Some((_, config)) = self.clusters.get(name) else { return name.clone() };
         self.clusters
             .iter()
-            .find(|(_, other)| other.config().access == cluster.config().access)
+            .find(|(_, (_, other))| other.access == config.access)
             .map_or_else(|| name.clone(), |(first, _)| first.clone())
     }
 
@@ -59,20 +60,21 @@ impl WatchRegistry {
 
     /// Every cluster, in the order of the names.
     pub fn clusters(&self) -> Vec<Cluster> {
-        self.clusters.values().cloned().collect()
+        self.clusters.values().map(|(cluster, _)| cluster.clone()).collect()
     }
 
-    /// The branches of the tree that belong to the clusters: each its session and its watches.
+    /// The branches of the tree that belong to the clusters: each with its session and its watches.
     pub fn into_children(self) -> Vec<ChildSpec> {
         let Self { clusters, watches } = self;
         clusters
             .into_iter()
-            .map(|(name, cluster)| {
+            .map(|(name, (cluster, config))| {
                 let watches: Vec<Arc<Watch>> =
                     watches.values().filter(|watch| watch.id().cluster == name).cloned().collect();
                 ChildSpec::supervisor(format!("cluster {name}"), RestartPolicy::ACTOR, move || {
-                    let own = cluster.clone();
-                    let session = ChildSpec::new("session", move |scope| session::run(own.clone(), scope));
+                    let (own, config) = (cluster.clone(), config.clone());
+                    let session =
+                        ChildSpec::new("session", move |scope| session::run(own.clone(), config.clone(), scope));
                     let followers = watches.iter().map(|watch| {
                         let watch = Arc::clone(watch);
                         ChildSpec::new(format!("watcher {}", watch.id().label()), move |scope| {

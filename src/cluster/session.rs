@@ -8,11 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::client::{Availability, Cluster};
+use super::client::Cluster;
 use super::credentials::{Change, Keeper, PROBE_DEADLINE, accepted};
 use super::error::Error;
 use super::identity;
+use super::standing::Availability;
 use crate::actor::{Backoff, BoxError, Scope};
+use crate::config::ClusterConfig;
 use crate::telemetry::ClusterState;
 
 /// How often the credentials' files are looked at (a few `stat` calls).
@@ -24,9 +26,9 @@ const PERMISSION_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Dur
 /// The longest of them while the cluster is settling: an API server denies whatever it does not know the roles for yet.
 const LONGEST_WHILE_SETTLING: Duration = Duration::from_secs(1);
 
-/// Runs the actor of a cluster until it drains.
-pub async fn run(cluster: Cluster, scope: Scope) -> Result<(), BoxError> {
-    let mut keeper = Keeper::new(&cluster);
+/// Runs the actor of a configured cluster until it drains.
+pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Result<(), BoxError> {
+    let mut keeper = Keeper::new(&cluster, config);
     let mut state = State { doubt: false, probes: 0, next_probe: Instant::now(), asks: 0, next_ask: None };
     let mut look = tokio::time::interval(LOOK_AT_FILES);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -107,7 +109,7 @@ fn take_up(cluster: &Cluster, change: Change, state: &mut State) {
 
 async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
     let Some(session) = cluster.sessions().borrow().clone() else { return };
-    cluster.looks_into_suspicion();
+    cluster.clear_suspicion();
     let down = match accepted(session.connection.probe_as(None, PROBE_DEADLINE).await) {
         Ok(()) => {
             keeper.accepted();

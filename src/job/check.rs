@@ -31,11 +31,10 @@ impl Surroundings<'_> {
 
 /// Connects to a cluster. Returns it once it answers, or the reason why it does not.
 pub async fn reach(name: &ClusterName, config: &ClusterConfig) -> Result<Cluster, String> {
-    let cluster = Cluster::new(name.clone(), config.clone());
+    let cluster = Cluster::new(name.clone(), config);
     cluster.want_identity();
     let (scope, _stop) = Scope::standalone("check");
-    let running = cluster.clone();
-    tokio::spawn(async move { session::run(running, scope).await });
+    tokio::spawn(session::run(cluster.clone(), config.clone(), scope));
     let mut availability = cluster.availability();
     let answer = tokio::time::timeout(
         ANSWER_WITHIN,

@@ -3,10 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 use super::check::say;
-use crate::cluster::{AccessRequest, Cluster, Connection, Decision, Error, Kind, Verb};
+use crate::cluster::{AccessRequest, Cluster, Decision, Error, Kind, Verb};
 use crate::config::{ClusterName, ResourceId};
 
 /// The verbs that reading objects and following their changes need.
@@ -125,15 +124,14 @@ impl Kinds {
 pub enum Reviewer<'c> {
     /// A cluster of the configuration.
     Cluster(&'c Cluster),
-    /// A connection with other credentials, the name of its cluster, and the deadline of each answer.
-    Connection(&'c Connection, &'static str, Duration),
+    /// The hub that a Secret of the section leads to.
+    Hub(&'c Cluster),
 }
 
 impl Reviewer<'_> {
     async fn review(&self, request: &AccessRequest) -> Result<Decision, Error> {
         match self {
-            Self::Cluster(cluster) => cluster.review_access(request).await,
-            Self::Connection(connection, _, deadline) => connection.review_access(request, *deadline).await,
+            Self::Cluster(cluster) | Self::Hub(cluster) => cluster.review_access(request).await,
         }
     }
 
@@ -179,7 +177,7 @@ impl fmt::Display for Reviewer<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cluster(cluster) => write!(formatter, "cluster {}", cluster.name()),
-            Self::Connection(_, name, _) => formatter.write_str(name),
+            Self::Hub(_) => formatter.write_str("hub"),
         }
     }
 }

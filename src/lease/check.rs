@@ -1,15 +1,12 @@
 //! `towline check --connect`: what a lease needs of both clusters, and whether it is there.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use super::config::LeaseConfig;
 use super::{credentials, permissions};
-use crate::cluster::{Cluster, Connection, Kind, ObjectKey};
+use crate::cluster::{Cluster, DynamicCluster, DynamicClusters, Kind, ObjectKey};
 use crate::job::check::say;
 use crate::job::permission::Reviewer;
-
-/// An answer of the hub that has not come by then does not come.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Says what is missing for a section whose managed cluster answers. Returns the number of faults.
 pub(super) async fn check_section(config: &LeaseConfig, cluster: &Cluster) -> usize {
@@ -19,9 +16,7 @@ pub(super) async fn check_section(config: &LeaseConfig, cluster: &Cluster) -> us
         return faults;
     }
     match hub(config, cluster).await {
-        Ok(connection) => {
-            Reviewer::Connection(&connection, "hub", ANSWER_WITHIN).check(&who, &permissions::on_the_hub(config)).await
-        }
+        Ok(hub) => Reviewer::Hub(&hub).check(&who, &permissions::on_the_hub(config)).await,
         Err(fault) => {
             say(&format!("{who}: {fault}"));
             1
@@ -29,13 +24,12 @@ pub(super) async fn check_section(config: &LeaseConfig, cluster: &Cluster) -> us
     }
 }
 
-/// The hub by the Secret's credentials.
-async fn hub(config: &LeaseConfig, cluster: &Cluster) -> Result<Connection, String> {
+/// The hub, with the Secret's credentials.
+async fn hub(config: &LeaseConfig, cluster: &Cluster) -> Result<Arc<DynamicCluster>, String> {
     let key = ObjectKey::new(config.secret_namespace.as_str(), config.secret_name.as_str());
     let fault = |text: &dyn std::fmt::Display| format!("secret {key}: {text}");
     let secret = cluster.get(&Kind::core("Secret", "secrets", true), &key).await.map_err(|error| fault(&error))?;
     let secret = secret.ok_or_else(|| fault(&"there is no such secret"))?;
     let credentials = credentials::read(secret.content.as_str()).map_err(|error| fault(&error))?;
-    let name = super::hub::hub_name();
-    Connection::connect(name, credentials.config, ANSWER_WITHIN).map_err(|_| fault(&credentials::Error::Unusable))
+    credentials.connect(&DynamicClusters::default()).map_err(|error| fault(&error))
 }

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Component, Path};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use k8s_openapi::ByteString;
@@ -18,7 +19,8 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::cluster::{Unusable, configured};
+use crate::cluster::{DynamicCluster, DynamicClusters, Fingerprint, Unusable, configured};
+use crate::config::ClusterName;
 
 /// The required key of the Secret.
 const KUBECONFIG: &str = "kubeconfig";
@@ -72,25 +74,6 @@ pub(super) enum Error {
     Unusable,
 }
 
-/// A hash that distinguishes credentials without revealing anything about them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Fingerprint([u8; 32]);
-
-#[cfg(test)]
-impl Fingerprint {
-    /// A fingerprint that consists of one repeated byte.
-    pub(super) const fn of_test(digit: u8) -> Self {
-        Self([digit; 32])
-    }
-}
-
-/// Prints a few digits, which are enough to distinguish two fingerprints in a log.
-impl fmt::Debug for Fingerprint {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().take(4).try_for_each(|byte| write!(formatter, "{byte:02x}"))
-    }
-}
-
 /// Credentials, from which a client can be built.
 #[derive(Clone)]
 pub(super) struct Credentials {
@@ -98,6 +81,15 @@ pub(super) struct Credentials {
     pub(super) config: Config,
     /// The fingerprint of everything in it.
     pub(super) fingerprint: Fingerprint,
+}
+
+impl Credentials {
+    /// The hub with these credentials. Equal credentials share it in `hubs`.
+    #[expect(clippy::expect_used, reason = "a constant DNS label")]
+    pub(super) fn connect(self, hubs: &DynamicClusters) -> Result<Arc<DynamicCluster>, Error> {
+        let name: ClusterName = "hub".parse().expect("a DNS label");
+        hubs.cluster(&name, self.config, self.fingerprint).map_err(|_| Error::Unusable)
+    }
 }
 
 impl fmt::Debug for Credentials {

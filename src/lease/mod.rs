@@ -3,15 +3,14 @@
 //! One renewer actor runs for each section (`renewer`). It owns the credentials in use and the requests under way.
 //! `plan` decides when it renews and with which credentials, and `steps` decides which requests one renewal takes; both
 //! are pure. `renewal` sends these requests. `readiness` publishes the state of the Secret and the pod on the managed
-//! cluster as latest values. `credentials` turns a Secret's data into the configuration of a client, and `hub` is such
-//! a client with its reachability, shared by all leases with equal credentials. `wiring` builds the actors, and
-//! `report` shows their state to operators.
+//! cluster as latest values. `credentials` turns a Secret's data into the configuration of a client, from which
+//! [`DynamicClusters`](crate::cluster::DynamicClusters) makes one cluster for all leases with equal credentials. `wiring`
+//! builds the actors, and `report` shows their state to operators.
 
 mod check;
 mod command;
 pub mod config;
 mod credentials;
-mod hub;
 mod job;
 mod metrics;
 mod permissions;

@@ -17,8 +17,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::config::LeaseConfig;
-use super::credentials::Fingerprint;
 use crate::actor::Backoff;
+use crate::cluster::Fingerprint;
 
 /// Least time between two renewals of a pod whose readiness keeps changing.
 const LEAST_SPACING: Duration = Duration::from_millis(500);

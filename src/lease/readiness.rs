@@ -10,8 +10,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::credentials;
-use super::hub::{Hub, Hubs};
-use crate::cluster::{Follower, Object, ObjectKey, Watch};
+use crate::cluster::{DynamicCluster, DynamicClusters, Follower, Object, ObjectKey, Watch};
 
 /// The state of the Secret.
 #[derive(Clone, Debug, Default)]
@@ -24,15 +23,15 @@ pub(super) enum SecretState {
     /// It exists and cannot be used.
     Invalid(credentials::Error),
     /// It has credentials that a client can be built from. The hub may still refuse them.
-    Valid(Arc<Hub>),
+    Valid(Arc<DynamicCluster>),
 }
 
 impl SecretState {
     /// The state that a Secret shows. Equal credentials share a client in `hubs`.
-    pub(super) fn of(secret: Option<&Object>, hubs: &Arc<Hubs>) -> Self {
+    pub(super) fn of(secret: Option<&Object>, hubs: &DynamicClusters) -> Self {
         let Some(secret) = secret else { return Self::Missing };
         let read = credentials::read(secret.content.as_str());
-        match read.and_then(|credentials| hubs.hub(credentials)) {
+        match read.and_then(|credentials| credentials.connect(hubs)) {
             Ok(hub) => Self::Valid(hub),
             Err(fault) => Self::Invalid(fault),
         }
@@ -175,7 +174,7 @@ mod tests {
             )
         };
         let watch = Watch::new(id, cluster);
-        let hubs = Arc::default();
+        let hubs = DynamicClusters::default();
         let follower = ObjectFollower::new(ObjectKey::new("n", "hub"), move |secret| SecretState::of(secret, &hubs));
         let follower = Arc::new(follower);
         let kind = Some(Kind::core("Secret", "secrets", true));

@@ -8,10 +8,12 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::config::LeaseConfig;
-use super::hub::{Exchange, Hub, Urgency};
 use super::plan::Failure;
 use super::steps::{self, After, Answer, MOST_STEPS, Method, Stamp, Step};
-use crate::cluster::{Error, FIELD_MANAGER, Fence, Kind, ObjectKey, PARTIAL_METADATA, Request, Verb};
+use crate::cluster::{
+    Cluster, DynamicCluster, Error, Exchange, FIELD_MANAGER, Fence, Kind, ObjectKey, PARTIAL_METADATA, Request,
+    Urgency, Verb,
+};
 
 /// The Lease on the hub, and its holder.
 pub(super) struct Target {
@@ -42,10 +44,16 @@ pub(super) type Verified = Result<bool, Error>;
 
 /// Verifies credentials by reading the lease. They work if the hub returns the lease, and also if it answers that there
 /// is none.
-pub(super) async fn verify(target: Arc<Target>, hub: Arc<Hub>, deadline: Duration, urgency: Urgency) -> Verified {
+pub(super) async fn verify(
+    target: Arc<Target>,
+    hub: Arc<DynamicCluster>,
+    deadline: Duration,
+    urgency: Urgency,
+) -> Verified {
     let request = || Request::get(&target.kind, &target.key);
-    match hub.send::<IgnoredAny>(request, PARTIAL_METADATA, deadline, urgency, target.fence.as_ref()).await.answer {
-        Ok(IgnoredAny) => Ok(true),
+    let exchange = target.on(&hub).exchange_in_turn(request, PARTIAL_METADATA, deadline, urgency).await;
+    match exchange.answer {
+        Ok::<IgnoredAny, _>(_) => Ok(true),
         Err(Error::NotFound { .. }) => Ok(false),
         Err(error) => Err(error),
     }
@@ -54,7 +62,7 @@ pub(super) async fn verify(target: Arc<Target>, hub: Arc<Hub>, deadline: Duratio
 /// The parameters of a renewal.
 pub(super) struct Order {
     /// The hub, with the credentials to use.
-    pub(super) hub: Arc<Hub>,
+    pub(super) hub: Arc<DynamicCluster>,
     /// How to renew an existing lease.
     pub(super) method: Method,
     /// The hub has just answered that the lease does not exist.
@@ -132,7 +140,12 @@ impl Target {
         Self { config, key, holder, kind: Kind::lease(), fence }
     }
 
-    async fn send(&self, hub: &Hub, step: &Step, take: bool, updates: bool, deadline: Duration) -> Exchange<Value> {
+    /// The hub, for requests that are sent only under the section's fence.
+    fn on(&self, hub: &Cluster) -> Cluster {
+        self.fence.as_ref().map_or_else(|| hub.clone(), |fence| hub.under(fence))
+    }
+
+    async fn send(&self, hub: &Cluster, step: &Step, take: bool, updates: bool, deadline: Duration) -> Exchange<Value> {
         let verb = match step {
             Step::Patch => Verb::Patch,
             Step::Create => Verb::Create,
@@ -145,7 +158,7 @@ impl Target {
             let stamp = Stamp { config: &self.config, holder: &self.holder, at: SystemTime::now(), take };
             Request::new(verb, &self.kind, &self.key, stamp.payload(step)).by(FIELD_MANAGER)
         };
-        hub.send(request, accept, deadline, Urgency::InTurn, self.fence.as_ref()).await
+        self.on(hub).exchange_in_turn(request, accept, deadline, Urgency::InTurn).await
     }
 }
 

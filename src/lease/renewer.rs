@@ -14,14 +14,13 @@ use rand::Rng;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::hub::{Hub, Urgency};
 use super::plan::{Action, Observed, Plan, Secret, Timing};
 use super::readiness::{PodState, SecretState};
 use super::renewal::{Order, Renewed, Target, Verified, failure, renew, verify};
 use super::report::{Obstacle, Shown};
 use super::steps::Method;
 use crate::actor::{BoxError, Scope};
-use crate::cluster::{Demand, Error, Watch};
+use crate::cluster::{Demand, DynamicCluster, Error, Urgency, Watch};
 
 /// A renewer: what all its runs have in common.
 pub(super) struct Renewer {
@@ -49,7 +48,7 @@ struct RenewerState {
     pod: Option<watch::Receiver<PodState>>,
     plan: Plan,
     /// The credentials in use.
-    current: Option<Arc<Hub>>,
+    current: Option<Arc<DynamicCluster>>,
     method: Method,
     /// The hub has just answered that the lease does not exist.
     is_missing: bool,
@@ -63,7 +62,7 @@ struct RenewerState {
 
 /// A request, or several in a row, with the credentials that it is sent with.
 struct UnderWay<T> {
-    hub: Arc<Hub>,
+    hub: Arc<DynamicCluster>,
     outcome: BoxFuture<'static, T>,
 }
 
@@ -196,7 +195,7 @@ impl RenewerState {
         }
     }
 
-    fn verified(&mut self, hub: Arc<Hub>, verified: Verified) {
+    fn verified(&mut self, hub: Arc<DynamicCluster>, verified: Verified) {
         let outcome = verified.as_ref().map(|_| ()).map_err(failure);
         let takes_over = self.plan.verified(outcome, self.current.is_some(), Instant::now());
         match verified {
@@ -234,7 +233,7 @@ impl Drop for RenewerState {
 }
 
 /// Waits for the outcome, and takes it out of its place. Never ends where nothing is under way.
-async fn end_of<T>(place: &mut Option<UnderWay<T>>) -> (Arc<Hub>, T) {
+async fn end_of<T>(place: &mut Option<UnderWay<T>>) -> (Arc<DynamicCluster>, T) {
     let Some(under_way) = place else { return std::future::pending().await };
     let outcome = (&mut under_way.outcome).await;
     let hub = Arc::clone(&under_way.hub);
@@ -265,8 +264,8 @@ mod tests {
 
     use super::super::config::LeaseConfig;
     use super::*;
+    use crate::cluster::DynamicClusters;
     use crate::lease::credentials::Error as Fault;
-    use crate::lease::hub::Hubs;
     use crate::lease::report::LeaseReport;
     use crate::telemetry::Section;
 
@@ -316,14 +315,14 @@ mod tests {
     }
 
     /// Credentials that differ from others by the name of their server.
-    fn hub(server: &str) -> Arc<Hub> {
+    fn hub(server: &str) -> Arc<DynamicCluster> {
         let kubeconfig = format!(
             r#"{{"clusters":[{{"name":"hub","cluster":{{"server":"https://{server}"}}}}],"current-context":"hub",
             "contexts":[{{"name":"hub","context":{{"cluster":"hub"}}}}]}}"#
         );
         let data = serde_json::json!({"kubeconfig": k8s_openapi::ByteString(kubeconfig.into_bytes())});
         let content = serde_json::json!({ "data": data }).to_string();
-        Hubs::default().hub(crate::lease::credentials::read(&content).unwrap()).unwrap()
+        crate::lease::credentials::read(&content).unwrap().connect(&DynamicClusters::default()).unwrap()
     }
 
     #[tokio::test(start_paused = true)]

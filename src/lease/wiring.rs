@@ -7,13 +7,12 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::config::LeaseConfig;
-use super::hub::Hubs;
 use super::readiness::{ObjectFollower, PodState, SecretState};
 use super::renewal::Target;
 use super::renewer::Renewer;
 use super::report::{LeaseReport, Shown};
 use crate::actor::{ChildSpec, RestartPolicy};
-use crate::cluster::{Fence, Kind, ObjectKey, Watch, WatchId, WatchRegistry, WatchSpec};
+use crate::cluster::{DynamicClusters, Fence, Kind, ObjectKey, Watch, WatchId, WatchRegistry, WatchSpec};
 use crate::config::{ClusterName, ResourceId};
 use crate::job;
 
@@ -38,7 +37,7 @@ pub(super) fn wire(configs: &[LeaseConfig], with: &mut job::Wiring<'_>) -> Vec<W
 
 struct Wiring {
     started: Instant,
-    hubs: Arc<Hubs>,
+    hubs: Arc<DynamicClusters>,
     secrets: BTreeMap<WatchId, Arc<ObjectFollower<SecretState>>>,
     pods: BTreeMap<WatchId, Arc<ObjectFollower<PodState>>>,
 }

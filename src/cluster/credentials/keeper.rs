@@ -17,6 +17,7 @@ use crate::actor::Backoff;
 use crate::cluster::certificate::Validity;
 use crate::cluster::client::Cluster;
 use crate::cluster::connection::Connection;
+use crate::config::ClusterConfig;
 use crate::http::Files;
 
 /// Back-off of another try at credentials. A change of a file does not wait for it. The cap bounds how late a plugin that
@@ -68,8 +69,7 @@ pub(in crate::cluster) struct Keeper {
 }
 
 impl Keeper {
-    pub(in crate::cluster) fn new(cluster: &Cluster) -> Self {
-        let config = cluster.config().clone();
+    pub(in crate::cluster) fn new(cluster: &Cluster, config: ClusterConfig) -> Self {
         let files = files_of(&config);
         let workshop = Workshop { name: cluster.name().clone(), config, thread: Arc::new(Semaphore::new(1)) };
         let due = Some((Search::Load, Instant::now()));

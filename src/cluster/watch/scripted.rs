@@ -15,11 +15,12 @@ use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 
 use super::{Watch, WatchSpec};
-use crate::cluster::client::{Availability, Cluster};
+use crate::cluster::client::Cluster;
 use crate::cluster::connection::Connection;
 use crate::cluster::identity::Identity;
 use crate::cluster::kind::Kind;
 use crate::cluster::object::Decoded;
+use crate::cluster::standing::Availability;
 use crate::config::{ClusterAccess, ClusterConfig};
 
 type Answer = dyn FnMut(&str) -> (u16, Value) + Send;
@@ -82,7 +83,7 @@ impl Cluster {
     /// A cluster that is available, and the script of its API server, by which every request succeeds.
     pub(crate) fn scripted(name: &str) -> (Self, Script) {
         let nowhere = ClusterAccess::Kubeconfig { path: "/nonexistent".into(), context: None };
-        let cluster = Self::new(name.parse().expect("a name"), ClusterConfig::new(nowhere));
+        let cluster = Self::new(name.parse().expect("a name"), &ClusterConfig::new(nowhere));
         let done = json!({"metadata": {"uid": "written", "resourceVersion": "1000", "generation": 1}});
         let answer: Box<Answer> = Box::new(move |_| (200, done.clone()));
         let script = Script { asked: Arc::default(), answer: Arc::new(Mutex::new(answer)), takes: Arc::default() };

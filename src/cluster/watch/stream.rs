@@ -31,7 +31,7 @@ impl Watch {
         let watch = Arc::clone(self);
         let client = guarded(session.connection.client(), move || watch.demands.claim());
         let client = self.definition.observing(client);
-        let timeout = self.cluster.config().watch_timeout.as_secs();
+        let timeout = self.cluster.watch_timeout().as_secs();
         let mut config = watcher::Config::default().timeout(u32::try_from(timeout).unwrap_or(u32::MAX));
         if !self.id.labels.is_empty() {
             config = config.labels(&self.id.labels);

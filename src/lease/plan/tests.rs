@@ -4,11 +4,10 @@ use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::super::credentials;
 use super::*;
 
-const FIRST: Secret = Secret::Valid(credentials::Fingerprint::of_test(1));
-const SECOND: Secret = Secret::Valid(credentials::Fingerprint::of_test(2));
+const FIRST: Secret = Secret::Valid(Fingerprint([1; 32]));
+const SECOND: Secret = Secret::Valid(Fingerprint([2; 32]));
 
 fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -1,0 +1,245 @@
+//! The requests of a cluster: each is checked, waits for room, gets a deadline, and its outcome is classified.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ACCEPT, CONTENT_TYPE};
+use kube::client::Body;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::Verb;
+use super::access::AccessRequest;
+use super::client::Cluster;
+use super::connection::{Connection, PARTIAL_METADATA};
+use super::error::{Asked, Error};
+use super::fence::Claim;
+use super::kind::Kind;
+use super::limiter::Answer;
+use super::object::{Decoded, Object, ObjectKey};
+use super::request::{JSON, Payload, Request};
+use super::standing::Availability;
+
+/// Propagation of a delete to dependents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    /// Dependents first.
+    Foreground,
+    /// Dependents afterwards.
+    Background,
+    /// Dependents stay.
+    Orphan,
+}
+
+/// The result of a write, by the server's reply.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Written {
+    /// UID.
+    pub uid: Arc<str>,
+    /// Version of the object after the write.
+    pub resource_version: Arc<str>,
+    /// Generation after the write; 0 for kinds that have none.
+    pub generation: i64,
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    #[serde(default)]
+    metadata: ReplyMetadata,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ReplyMetadata {
+    uid: Arc<str>,
+    resource_version: Arc<str>,
+    generation: i64,
+}
+
+impl Cluster {
+    /// The UID of `kube-system`, whatever the availability. A denial is not recorded.
+    pub(super) async fn read_identity(&self, connection: &Connection, deadline: Duration) -> Result<Arc<str>, Error> {
+        const PATH: &str = "/api/v1/namespaces/kube-system";
+        let asked =
+            Asked { cluster: &self.shared.name, verb: Verb::Get, resource: "namespaces", name: Some("kube-system") };
+        let request = http::Request::get(PATH).header(ACCEPT, PARTIAL_METADATA).body(Body::empty());
+        let reply: Reply = connection.exchange(request, &asked, deadline, None).await?;
+        Ok(reply.metadata.uid)
+    }
+
+    pub(super) fn ready_connection(&self) -> Result<Connection, Error> {
+        match &*self.shared.availability.borrow() {
+            _ if self.urgent.is_some() => {}
+            Availability::Available => {}
+            Availability::Starting => return Err(self.unavailable("not connected yet")),
+            Availability::Unavailable { reason } => return Err(self.unavailable(reason)),
+        }
+        match &*self.shared.session.borrow() {
+            Some(session) => Ok(session.connection.clone()),
+            None => Err(self.unavailable("no credentials")),
+        }
+    }
+
+    fn unavailable(&self, reason: &str) -> Error {
+        Error::Unavailable { cluster: self.shared.name.clone(), reason: reason.into() }
+    }
+
+    /// Reads the current state of one object; `None` if the API server answers that there is no such object.
+    pub async fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Option<Object>, Error> {
+        match self.send::<Decoded>(Request::get(kind, key), JSON).await {
+            Ok(decoded) => Ok(Some(decoded.into_object())),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a write and returns identity and version by the reply.
+    pub async fn write(&self, request: Request<'_>) -> Result<Written, Error> {
+        let reply: Reply = self.send(request, PARTIAL_METADATA).await?;
+        Ok(Written {
+            uid: reply.metadata.uid,
+            resource_version: reply.metadata.resource_version,
+            generation: reply.metadata.generation,
+        })
+    }
+
+    /// Deletes exactly this UID and version of an object. An object that does not exist counts as deleted. The version is
+    /// empty if the object is gone at once.
+    pub async fn delete(&self, kind: &Kind, object: &Object, propagation: Propagation) -> Result<Written, Error> {
+        let policy = match propagation {
+            Propagation::Foreground => "Foreground",
+            Propagation::Background => "Background",
+            Propagation::Orphan => "Orphan",
+        };
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": policy,
+            "preconditions": {"uid": &*object.uid, "resourceVersion": &*object.resource_version},
+        });
+        match self.write(Request::new(Verb::Delete, kind, &object.key, Payload::json(&body))).await {
+            Err(Error::NotFound { .. }) => Ok(Written::default()),
+            result => result,
+        }
+    }
+
+    /// Reads a path that names no object (discovery, version).
+    pub(super) async fn fetch<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        self.fetch_as(path, JSON).await
+    }
+
+    /// Reads a path that names no object, as this media type.
+    pub(super) async fn fetch_as<T: DeserializeOwned>(&self, path: &str, accept: &str) -> Result<T, Error> {
+        let request = http::Request::get(path).header(ACCEPT, accept).body(Body::empty());
+        self.ask_at(path, Verb::Get, request).await
+    }
+
+    /// Posts a question (an access review) and returns the answer.
+    pub(super) async fn ask<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, Error> {
+        let request = http::Request::post(path)
+            .header(ACCEPT, JSON)
+            .header(CONTENT_TYPE, JSON)
+            .body(Body::from(body.to_string().into_bytes()));
+        self.ask_at(path, Verb::Create, request).await
+    }
+
+    async fn ask_at<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        verb: Verb,
+        request: Result<http::Request<Body>, http::Error>,
+    ) -> Result<T, Error> {
+        let connection = self.ready_connection()?;
+        let asked = Asked { cluster: &self.shared.name, verb, resource: path, name: None };
+        self.exchange(&connection, request, &asked, self.shared.limits.request_timeout, self.guard.claim()?).await
+    }
+
+    async fn send<T: DeserializeOwned>(&self, request: Request<'_>, accept: &'static str) -> Result<T, Error> {
+        // The claim first: a request that waits below is not sent under the claim of the next term.
+        let claim = self.guard.claim()?;
+        let connection = self.ready_connection()?;
+        let full = request.full_resource();
+        let (verb, key) = (request.verb, request.key);
+        // Built only if something was denied: every request passes here.
+        let access = || AccessRequest::new(verb, &full, &key.namespace, &key.name);
+        let asked = Asked { cluster: &self.shared.name, verb, resource: &full, name: Some(&key.name) };
+        let denied = &self.shared.denied;
+        if self.urgent.is_none() && denied.any() && denied.is_denied(&access()) {
+            return Err(Error::Forbidden {
+                cluster: self.shared.name.clone(),
+                verb,
+                resource: full.clone(),
+                message: "denied before; access is reviewed again with back-off".into(),
+            });
+        }
+        let message = request.into_message(accept);
+        if let Some(deadline) = self.urgent {
+            return self.exchange(&connection, message, &asked, deadline, claim).await;
+        }
+        // As with the claim: a request that waits for room is not sent if another cluster answers by then.
+        let identity = self.identity();
+        let Some(permit) = self.shared.limiter.acquire().await else { return Err(self.unavailable("shutting down")) };
+        if let Some(uid) = identity.uid()
+            && self.identity().uid() != Some(uid)
+        {
+            self.shared.limiter.done(permit, Answer::Other);
+            return Err(self.unavailable("another cluster may answer now"));
+        }
+        let result = self.exchange(&connection, message, &asked, self.shared.limits.request_timeout, claim).await;
+        let answer = match &result {
+            Err(Error::Throttled { retry_after, .. }) => Answer::Throttled(*retry_after),
+            _ => Answer::Other,
+        };
+        self.shared.limiter.done(permit, answer);
+        match result {
+            Err(Error::Forbidden { message, .. }) if denied.is_granted(&access()) => {
+                Err(Error::Rejected { code: 403, reason: "Forbidden".into(), message })
+            }
+            Err(Error::Forbidden { .. }) => {
+                if denied.deny(&access()) {
+                    tracing::warn!(
+                        cluster = %self.shared.name, verb = %verb, resource = %full, "permission is missing"
+                    );
+                    // The actor asks for denied permissions.
+                    self.wake();
+                }
+                result
+            }
+            Ok(_) => {
+                if denied.any_unproven() {
+                    denied.prove(&access());
+                }
+                result
+            }
+            Err(_) => result,
+        }
+    }
+
+    /// Sends one request, and records what its outcome says about the cluster.
+    async fn exchange<T: DeserializeOwned>(
+        &self,
+        connection: &Connection,
+        request: Result<http::Request<Body>, http::Error>,
+        asked: &Asked<'_>,
+        deadline: Duration,
+        claim: Option<Claim>,
+    ) -> Result<T, Error> {
+        let sent = Instant::now();
+        let result = connection.exchange(request, asked, deadline, claim).await;
+        self.answered(result.as_ref().err(), sent);
+        result
+    }
+
+    /// Records what the outcome of a request that was sent at this moment says about the cluster.
+    pub(super) fn answered(&self, failure: Option<&Error>, sent: Instant) {
+        match (&self.shared.reach, failure) {
+            (Some(reach), _) => reach.answered(failure, sent),
+            (None, Some(error)) if error.is_unreachable() => self.suspect(),
+            // It answers, but not as it should: the actor probes, and requests do not wait for that.
+            (None, Some(Error::Unauthorized { .. } | Error::Server { .. } | Error::Decode { .. })) => self.doubt(),
+            (None, _) => {}
+        }
+    }
+}

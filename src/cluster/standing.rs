@@ -1,0 +1,180 @@
+//! What is known about a cluster: whether it answers, which cluster it is, and whether somebody doubts that.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::client::Cluster;
+use super::identity::Identity;
+use crate::telemetry::{ClusterStanding, ClusterState};
+
+/// For so long after it became available again a cluster counts as settling.
+const SETTLING: Duration = Duration::from_mins(1);
+
+/// Whether requests can be sent to a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Availability {
+    /// Its actor has not found out yet.
+    Starting,
+    /// It answers.
+    Available,
+    /// It does not answer, or there are no usable credentials.
+    Unavailable {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The state that operators see, and since when.
+pub(super) struct Seen {
+    pub(super) state: ClusterState,
+    pub(super) since: Instant,
+}
+
+/// Sets a value; returns whether it has changed.
+fn replace<T: PartialEq>(sender: &watch::Sender<T>, next: T) -> bool {
+    sender.send_if_modified(|current| {
+        let changed = *current != next;
+        *current = next;
+        changed
+    })
+}
+
+impl Cluster {
+    /// Follows whether requests can be sent.
+    pub fn availability(&self) -> watch::Receiver<Availability> {
+        self.shared.availability.subscribe()
+    }
+
+    /// Whether requests can be sent now.
+    pub fn is_available(&self) -> bool {
+        *self.shared.availability.borrow() == Availability::Available
+    }
+
+    /// Sets the availability; returns whether it has changed.
+    pub(super) fn set_availability(&self, next: Availability) -> bool {
+        if next == Availability::Available {
+            self.see(ClusterState::Available);
+        }
+        replace(&self.shared.availability, next)
+    }
+
+    /// Marks the cluster as unavailable for this reason; returns whether that has changed.
+    pub(super) fn set_unavailable(&self, state: ClusterState, reason: String) -> bool {
+        self.see(state);
+        self.set_availability(Availability::Unavailable { reason })
+    }
+
+    fn see(&self, state: ClusterState) {
+        let mut seen = self.shared.seen.lock();
+        if seen.state != state {
+            *seen = Seen { state, since: Instant::now() };
+        }
+    }
+
+    /// Its state for operators, since when, and why.
+    pub fn standing(&self) -> ClusterStanding {
+        let reason = match &*self.shared.availability.borrow() {
+            Availability::Unavailable { reason } => Some(reason.clone()),
+            // The old credentials still work; operators have to know before they expire.
+            Availability::Starting | Availability::Available => {
+                let fault = self.shared.credentials_fault.borrow();
+                fault.as_ref().map(|fault| format!("new credentials do not work: {fault}"))
+            }
+        };
+        let seen = self.shared.seen.lock();
+        ClusterStanding { name: self.shared.name.clone(), state: seen.state, since: seen.since.elapsed(), reason }
+    }
+
+    /// Whether it has just become available again. An API server answers before it is ready: kinds are not served yet,
+    /// roles are not known, caches are empty. Failures of that time are retried soon, however many there were before.
+    pub(super) fn is_settling(&self) -> bool {
+        let seen = self.shared.seen.lock();
+        seen.state == ClusterState::Available && seen.since.elapsed() < SETTLING
+    }
+
+    /// Follows why the newest credentials are not in use, while older ones are.
+    pub fn credentials_fault(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.shared.credentials_fault.subscribe()
+    }
+
+    /// Sets the fault of the newest credentials; returns whether it has changed.
+    pub(super) fn set_credentials_fault(&self, next: Option<&str>) -> bool {
+        replace(&self.shared.credentials_fault, next.map(Arc::from))
+    }
+
+    /// Reports that a request or a watch got no answer. The actor probes; until then another cluster may answer.
+    pub fn suspect(&self) {
+        self.forget_identity();
+        self.doubt();
+    }
+
+    /// Reports an answer that is an error of the server: the actor probes.
+    pub(super) fn doubt(&self) {
+        self.shared.is_suspected.store(true, Ordering::Release);
+        self.shared.suspicion.notify_one();
+    }
+
+    /// Wakes the actor, because a permission was denied.
+    pub(super) fn wake(&self) {
+        self.shared.suspicion.notify_one();
+    }
+
+    /// Waits until somebody suspects the cluster or a permission was denied; returns whether it is suspected.
+    pub(super) async fn suspected(&self) -> bool {
+        self.shared.suspicion.notified().await;
+        self.shared.is_suspected.swap(false, Ordering::AcqRel)
+    }
+
+    /// The probe that starts now answers all suspicions so far.
+    pub(super) fn clear_suspicion(&self) {
+        self.shared.is_suspected.store(false, Ordering::Release);
+    }
+
+    /// A permission was granted that had been denied: the identity may be readable now.
+    pub(super) fn permission_was_given(&self) {
+        if matches!(self.identity(), Identity::Unknown { .. }) {
+            self.suspect();
+        }
+    }
+
+    /// Has its identity read from now on. Before its actor starts.
+    pub fn want_identity(&self) {
+        self.shared.is_identity_wanted.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_identity_wanted(&self) -> bool {
+        self.shared.is_identity_wanted.load(Ordering::Acquire)
+    }
+
+    /// Which cluster it is, as far as that is known.
+    pub fn identity(&self) -> Identity {
+        self.shared.identity.borrow().clone()
+    }
+
+    /// Follows which cluster it is.
+    pub fn identities(&self) -> watch::Receiver<Identity> {
+        self.shared.identity.subscribe()
+    }
+
+    /// How often the identity was read: once more after each doubt. If it is unknown, only this shows that there was one.
+    pub fn identity_readings(&self) -> u64 {
+        self.shared.identity_readings.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_identity(&self, identity: Identity) {
+        if identity != Identity::Unread {
+            self.shared.identity_readings.fetch_add(1, Ordering::AcqRel);
+        }
+        replace(&self.shared.identity, identity);
+    }
+
+    pub(super) fn forget_identity(&self) {
+        if self.is_identity_wanted() {
+            self.set_identity(Identity::Unread);
+        }
+    }
+}
