@@ -1,137 +1,42 @@
-//! The cache behind one watch: written by its watcher alone, read by whoever follows it.
+//! The cache behind one watch. Its watcher is the only writer; followers and sections read it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+mod contents;
+
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use self::contents::{Contents, UidIndex};
 use super::object::{Object, ObjectKey, is_at_least};
 
-/// Whether the cache can be decided from.
+/// Whether decisions can be based on the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// No list has ended yet, or the last one is void (the kind is no longer served).
+    /// No list has ended yet, or the last one is void because the kind is no longer served.
     No {
-        /// What stands in the way, once something does.
+        /// What prevents it, if anything does.
         reason: Option<String>,
-        /// Whether it is the cluster that does not answer (as opposed to a missing kind or permission).
+        /// Whether the cluster does not answer, as opposed to a missing kind or permission.
         unreachable: bool,
     },
     /// The first list has ended; the cache follows the watch.
     Yes,
 }
 
-/// What the cache knows of a key that it does not hold.
+/// What the cache knows about a key that it does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Absence {
-    /// The object was being deleted when it was last seen.
+    /// The object was terminating when it was last seen.
     pub seen_terminating: bool,
 }
 
-/// Objects by namespace and name. Hashed, not sorted: every event looks some up, and each comparison on the way down a tree
-/// of text keys is one more miss of the processor's caches.
-#[derive(Default)]
-struct Objects(HashMap<Arc<str>, HashMap<Arc<str>, Arc<Object>>>);
-
-impl Objects {
-    fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
-        self.0.get(&key.namespace)?.get(&key.name)
-    }
-
-    fn get_mut(&mut self, key: &ObjectKey) -> Option<&mut Arc<Object>> {
-        self.0.get_mut(&key.namespace)?.get_mut(&key.name)
-    }
-
-    fn insert(&mut self, object: Object) {
-        let ObjectKey { namespace, name } = object.key.clone();
-        self.0.entry(namespace).or_default().insert(name, Arc::new(object));
-    }
-
-    fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
-        let namespace = self.0.get_mut(&key.namespace)?;
-        let removed = namespace.remove(&key.name);
-        if namespace.is_empty() {
-            self.0.remove(&key.namespace);
-        }
-        removed
-    }
-
-    fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
-        self.0.get(namespace).into_iter().flat_map(HashMap::values)
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Arc<Object>> {
-        self.0.values().flat_map(HashMap::values)
-    }
-}
-
-/// The keys of all objects by their UIDs.
-#[derive(Default)]
-struct UidIndex {
-    keys: HashMap<Arc<str>, ObjectKey>,
-    /// What the list that is going on has shown, which takes the place of the other when it ends.
-    listing: Option<HashMap<Arc<str>, ObjectKey>>,
-}
-
-#[derive(Default)]
-struct Contents {
-    objects: Objects,
-    /// Who is told of every change, while the contents are locked.
-    trackers: Vec<Arc<dyn Tracker>>,
-    /// Objects that disappeared while they were terminating, by namespace, if `remember_terminated` is set;
-    /// [`Store::forget`] drops them.
-    terminated: HashMap<Arc<str>, HashSet<ObjectKey>>,
-    remember_terminated: bool,
-    /// The key of every object by its UID, if the watch indexes UIDs: also of objects that no follower wants, of which
-    /// nothing else is kept.
-    keys_by_uid: Option<UidIndex>,
-    /// Keys seen by the list that is going on.
-    listing: Option<BTreeSet<ObjectKey>>,
-    /// How many lists have ended.
-    lists: u64,
-    /// How often a list may have been asked for: none was on its way when this was raised.
-    asked: u64,
-    /// The same, when the list that is going on began, and when the last one that has ended did.
-    listing_asked: u64,
-    listed_asked: u64,
-    /// All events up to this version have been taken in. Events of one watch come in the order of their versions.
-    high_water: u64,
-}
-
-impl Contents {
-    fn note_terminated(&mut self, key: &ObjectKey) {
-        self.terminated.entry(Arc::clone(&key.namespace)).or_default().insert(key.clone());
-    }
-
-    fn forget_terminated(&mut self, key: &ObjectKey) -> bool {
-        let Some(keys) = self.terminated.get_mut(&key.namespace) else { return false };
-        let was_there = keys.remove(key);
-        if keys.is_empty() {
-            self.terminated.remove(&key.namespace);
-        }
-        was_there
-    }
-
-    fn tell(&self, what: impl Fn(&dyn Tracker)) {
-        self.trackers.iter().for_each(|tracker| what(&**tracker));
-    }
-
-    fn raise(&mut self, version: &str) {
-        // In the middle of a list nothing is complete up to any version.
-        if self.listing.is_none()
-            && let Ok(version) = version.parse::<u64>()
-        {
-            self.high_water = self.high_water.max(version);
-        }
-    }
-}
-
-/// Learns of every change of a store as it happens, under the store's lock: it must not call the store.
+/// Is told of every change of a store as it happens, under the store's lock: it must not call the store.
 pub trait Tracker: Send + Sync {
-    /// What the store says of a key may have changed.
+    /// What the store holds or knows of a key may have changed.
     fn changed(&self, key: &ObjectKey);
-    /// The object of this UID lives under another key than before, or was not known before.
+    /// The object with this UID has another key than before, or was not known before.
     fn moved(&self, uid: &str, before: Option<&ObjectKey>);
     /// Anything may have changed: a list has ended, or the store was emptied.
     fn reset(&self);
@@ -157,7 +62,7 @@ impl Default for Store {
 }
 
 impl Store {
-    /// Tells a tracker of every change from now on.
+    /// Tells this tracker of every change from now on.
     pub fn track(&self, tracker: Arc<dyn Tracker>) {
         self.contents.write().trackers.push(tracker);
     }
@@ -167,7 +72,7 @@ impl Store {
         self.contents.read().objects.get(key).cloned()
     }
 
-    /// What is known of a key that is not held.
+    /// What is known about a key that is not held.
     pub fn absence(&self, key: &ObjectKey) -> Absence {
         let contents = self.contents.read();
         let in_namespace = contents.terminated.get(&key.namespace);
@@ -181,18 +86,18 @@ impl Store {
             || contents.objects.get(key).is_some_and(|held| is_at_least(&held.resource_version, written))
     }
 
-    /// The present moment, in terms of lists.
+    /// The present, in terms of lists.
     pub fn moment(&self) -> ListMoment {
         ListMoment(self.contents.read().asked)
     }
 
-    /// Whether a list that was asked for after that moment has ended: it shows all that had been written by then.
+    /// Whether a list that was requested after that moment has ended: it shows all writes before that moment.
     pub fn has_listed_since(&self, moment: ListMoment) -> bool {
         self.contents.read().listed_asked > moment.0
     }
 
-    /// The next list has not been asked for yet, and none is on its way: the watcher is about to begin, or has just been
-    /// told of an error.
+    /// No list is in progress, and the next one has not been requested: the watcher is about to start, or has just received
+    /// an error.
     pub(super) fn may_list(&self) {
         self.contents.write().asked += 1;
     }
@@ -212,7 +117,7 @@ impl Store {
         self.contents.read().keys_by_uid.as_ref()?.keys.get(uid).cloned()
     }
 
-    /// An object that was seen, wanted or not.
+    /// An object was seen, wanted or not.
     pub(super) fn saw(&self, object: &Object) {
         let mut contents = self.contents.write();
         let Some(UidIndex { keys, listing }) = &mut contents.keys_by_uid else { return };
@@ -225,7 +130,7 @@ impl Store {
         }
     }
 
-    /// An object that is gone, wanted or not.
+    /// An object was deleted, wanted or not.
     pub(super) fn lost(&self, object: &Object) {
         if let Some(keys) = &mut self.contents.write().keys_by_uid {
             for keys in keys.listing.iter_mut().chain([&mut keys.keys]) {
@@ -234,7 +139,7 @@ impl Store {
         }
     }
 
-    /// Drops what is remembered of a key that is gone.
+    /// Forgets that the object with this key was terminating.
     pub fn forget(&self, key: &ObjectKey) {
         let mut contents = self.contents.write();
         if contents.forget_terminated(key) {
@@ -242,7 +147,7 @@ impl Store {
         }
     }
 
-    /// The keys of a namespace that are remembered as gone.
+    /// The keys in a namespace whose objects disappeared while they were terminating.
     pub fn terminated_in(&self, namespace: &str) -> Vec<ObjectKey> {
         self.contents.read().terminated.get(namespace).into_iter().flatten().cloned().collect()
     }
@@ -282,12 +187,12 @@ impl Store {
         self.len() == 0
     }
 
-    /// Whether it can be decided from, now.
+    /// Whether decisions can be based on it now.
     pub fn is_listed(&self) -> bool {
         *self.listed.borrow() == Listed::Yes
     }
 
-    /// Whether a list is going on: what it has not mentioned yet may be there all the same.
+    /// Whether a list is in progress: objects that it has not shown yet may exist nevertheless.
     pub fn is_listing(&self) -> bool {
         self.contents.read().listing.is_some()
     }
@@ -297,12 +202,12 @@ impl Store {
         self.contents.read().lists
     }
 
-    /// Follows whether it can be decided from.
+    /// Follows whether decisions can be based on it.
     pub fn listed(&self) -> watch::Receiver<Listed> {
         self.listed.subscribe()
     }
 
-    /// Says that the cache can't be decided from, and why.
+    /// Marks the cache as void, for this reason.
     pub(super) fn set_unlisted(&self, reason: String, unreachable: bool) {
         self.listed.send_if_modified(|listed| {
             let next = Listed::No { reason: Some(reason), unreachable };
@@ -312,11 +217,11 @@ impl Store {
         });
     }
 
-    /// Nobody needs it any more: nothing is kept, and nothing can be decided from it.
+    /// Empties the cache and marks it as void, because nobody needs it any more.
     pub(super) fn clear(&self) {
         {
             let mut contents = self.contents.write();
-            // Whoever counts lists goes on counting.
+            // The counters of lists keep their values.
             let Contents { remember_terminated, lists, asked, .. } = *contents;
             let keys_by_uid = contents.keys_by_uid.is_some().then(UidIndex::default);
             let trackers = std::mem::take(&mut contents.trackers);
@@ -344,7 +249,7 @@ impl Store {
         true
     }
 
-    /// A watch event of an object that is gone.
+    /// A watch event of a deleted object.
     pub(super) fn delete(&self, last: &Object) {
         let mut contents = self.contents.write();
         contents.raise(&last.resource_version);
@@ -355,7 +260,7 @@ impl Store {
         contents.tell(|tracker| tracker.changed(&last.key));
     }
 
-    /// A list begins: what it does not mention is gone when it ends.
+    /// A list begins: objects that it does not show are removed when it ends.
     pub(super) fn begin_list(&self) {
         let mut contents = self.contents.write();
         contents.listing = Some(BTreeSet::new());
@@ -377,8 +282,8 @@ impl Store {
             }
             contents.lists += 1;
             contents.listed_asked = contents.listing_asked;
-            // A list is one consistent state, at least as new as its newest object. Not the maximum with what was
-            // before: a restored cluster counts from lower versions.
+            // A list is one consistent state, at least as new as its newest object. Not the maximum with the old value:
+            // a restored cluster counts from lower versions.
             contents.high_water = seen
                 .iter()
                 .filter_map(|key| contents.objects.get(key)?.resource_version.parse().ok())
@@ -387,7 +292,7 @@ impl Store {
             let keys = contents.objects.all().map(|object| &object.key);
             let vanished: Vec<ObjectKey> = keys.filter(|key| !seen.contains(*key)).cloned().collect();
             for key in &vanished {
-                // Seen terminating before the gap, gone after it: it went the regular way.
+                // Seen terminating before the gap and gone after it: a regular deletion.
                 let was_terminating = contents.objects.remove(key).is_some_and(|held| held.deleting);
                 if was_terminating && contents.remember_terminated {
                     contents.note_terminated(key);
@@ -447,7 +352,7 @@ mod tests {
         store.apply(object("a", 5, false));
         let key = ObjectKey::new("n", "a");
         assert!(store.has_caught_up(&key, "5") && !store.has_caught_up(&key, "6"));
-        assert!(!store.has_caught_up(&ObjectKey::new("n", "b"), "3"), "a list that is going on proves nothing");
+        assert!(!store.has_caught_up(&ObjectKey::new("n", "b"), "3"), "a list in progress proves nothing");
         store.end_list();
         assert!(store.has_caught_up(&ObjectKey::new("n", "b"), "3"));
         store.apply(object("c", 9, false));
@@ -459,10 +364,10 @@ mod tests {
     }
 
     #[test]
-    fn only_a_list_that_was_asked_for_later_shows_what_was_written_before() {
+    fn only_a_list_that_was_requested_later_shows_what_was_written_before() {
         let store = Store::default();
         store.may_list();
-        // A list that is on its way, in which a write may or may not show.
+        // A list in progress, in which a write may or may not show.
         let before = store.moment();
         store.begin_list();
         let meanwhile = store.moment();
@@ -477,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_went_without_terminating_is_told_apart() {
+    fn an_object_that_disappeared_without_terminating_is_told_apart() {
         let store = Store::default();
         store.keep(true, false);
         store.apply(object("a", 1, false));

@@ -1,0 +1,271 @@
+//! Which error a failed request or an answer that is not a success is, and what is safe to print of it.
+
+use std::time::Duration;
+
+use kube::client::AuthError;
+use kube::config::KubeconfigError;
+use kube::core::Status;
+
+use super::Error;
+use crate::cluster::Verb;
+use crate::cluster::fence::Expired;
+use crate::config::ClusterName;
+
+/// The request, for the errors that name it.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cluster) struct Asked<'a> {
+    /// The cluster.
+    pub cluster: &'a ClusterName,
+    /// The verb.
+    pub verb: Verb,
+    /// `plural.group`, with `/subresource`.
+    pub resource: &'a str,
+    /// The object's name, if the request names one.
+    pub name: Option<&'a str>,
+}
+
+impl Asked<'_> {
+    /// Classifies an error of the HTTP stack.
+    pub(in crate::cluster) fn failed(&self, error: &kube::Error) -> Error {
+        match error {
+            kube::Error::Api(status) => self.refused(status, asked_delay(status)),
+            kube::Error::SerdeError(source) => Error::Decode { reason: source.to_string() },
+            kube::Error::FromUtf8(source) => Error::Decode { reason: source.to_string() },
+            other => {
+                if let Some(expired) = cause::<Expired>(other) {
+                    return Error::LeaseExpired(expired.clone());
+                }
+                let reason = plain_reason(other).map_or_else(|| full_text(other), str::to_owned);
+                let cluster = self.cluster.clone();
+                if is_connect(other) { Error::Connect { cluster, reason } } else { Error::NoAnswer { cluster, reason } }
+            }
+        }
+    }
+
+    /// Classifies an answer that is not a success.
+    pub(in crate::cluster) fn refused(&self, status: &Status, retry_after: Option<Duration>) -> Error {
+        let message = message_of(status);
+        let cause = |reason: &str| {
+            status.details.as_ref().is_some_and(|details| details.causes.iter().any(|cause| cause.reason == reason))
+        };
+        match status.code {
+            401 => Error::Unauthorized { cluster: self.cluster.clone(), message },
+            403 if cause("NamespaceTerminating") => Error::NamespaceTerminating { message },
+            403 => Error::Forbidden {
+                cluster: self.cluster.clone(),
+                verb: self.verb,
+                resource: self.resource.to_owned(),
+                message,
+            },
+            404 => {
+                // Only a Status that names this very object is about the object.
+                let names_it = status.reason == "NotFound"
+                    && status
+                        .details
+                        .as_ref()
+                        .is_some_and(|details| !details.name.is_empty() && Some(details.name.as_str()) == self.name);
+                if names_it { Error::NotFound { message } } else { Error::NotServed { message } }
+            }
+            409 => Error::Conflict { message, exists: status.reason == "AlreadyExists" },
+            code @ 429 => Error::Throttled { code, message, retry_after },
+            code @ 500..=599 if retry_after.is_some() => Error::Throttled { code, message, retry_after },
+            code @ 500..=599 => Error::Server { code, message },
+            code => Error::Rejected { code, reason: status.reason.clone(), message },
+        }
+    }
+}
+
+/// The message of an answer that is no `Status`.
+pub(in crate::cluster) const NO_STATUS: &str = "the answer has no Status of Kubernetes";
+/// The length up to which a server's message is repeated, in characters. It lists all faults of a rejected object.
+const LONGEST_MESSAGE: usize = 2048;
+/// kube's reason for a status whose message is the whole body.
+const KUBE_DECODED_NOTHING: &str = "Failed to parse error data";
+
+/// The part of a refusal that is repeated: the beginning of the server's own message, and nothing of any other body.
+fn message_of(status: &Status) -> String {
+    if status.reason == KUBE_DECODED_NOTHING {
+        return NO_STATUS.to_owned();
+    }
+    match status.message.char_indices().nth(LONGEST_MESSAGE) {
+        Some((end, _)) => format!("{}…", status.message.get(..end).unwrap_or_default()),
+        None => status.message.clone(),
+    }
+}
+
+/// The delay that a status asks for, if the header is not available.
+fn asked_delay(status: &Status) -> Option<Duration> {
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    (seconds > 0).then(|| Duration::from_secs(u64::from(seconds).min(60)))
+}
+
+/// An error with its sources, joined by `: `, without repetitions. If a source quotes credentials, only what is safe to
+/// print of it: the errors around it repeat its text.
+pub fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(text) = without_credentials(error) {
+        return text;
+    }
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let part = inner.to_string();
+        if !text.contains(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+        source = inner.source();
+    }
+    text
+}
+
+/// What may be printed of an error that quotes credentials: a parser quotes the text around the fault, a credential plugin
+/// has printed them, and its command line has its environment in it.
+fn without_credentials(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(inner) = next {
+        if let Some(KubeconfigError::Parse(source)) = inner.downcast_ref() {
+            return Some(match source.location() {
+                Some(at) => format!("not a kubeconfig (line {}, column {})", at.line(), at.column()),
+                None => "not a kubeconfig".into(),
+            });
+        }
+        match inner.downcast_ref() {
+            Some(AuthError::AuthExecRun { out, .. }) => {
+                return Some(format!("the kubeconfig's command for credentials failed ({})", out.status));
+            }
+            Some(AuthError::AuthExecParse(source)) => {
+                let at = source.location().map(|at| format!(" (line {}, column {})", at.line(), at.column()));
+                let at = at.unwrap_or_default();
+                return Some(format!("the kubeconfig's command for credentials printed something else{at}"));
+            }
+            _ => {}
+        }
+        next = inner.source();
+    }
+    None
+}
+
+/// The operating system's error in plain words, if it is one of the usual ones.
+fn plain_reason(error: &kube::Error) -> Option<&'static str> {
+    use std::io::ErrorKind;
+    Some(match cause::<std::io::Error>(error)?.kind() {
+        ErrorKind::ConnectionRefused => "connection refused",
+        ErrorKind::ConnectionReset => "connection reset",
+        ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => "connection broken",
+        ErrorKind::TimedOut => "connection timed out",
+        ErrorKind::HostUnreachable => "host unreachable",
+        ErrorKind::NetworkUnreachable => "network unreachable",
+        _ => return None,
+    })
+}
+
+/// The first error of a type among an error and its sources.
+fn cause<E: std::error::Error + 'static>(error: &kube::Error) -> Option<&E> {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(inner) = source {
+        if let Some(found) = inner.downcast_ref::<E>() {
+            return Some(found);
+        }
+        source = inner.source();
+    }
+    None
+}
+
+fn is_connect(error: &kube::Error) -> bool {
+    cause::<hyper_util::client::legacy::Error>(error).is_some_and(hyper_util::client::legacy::Error::is_connect)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Retry;
+    use super::*;
+
+    fn refused(code: u16, reason: &str, name: &str, cause: &str) -> Error {
+        let cluster: ClusterName = "edge".parse().unwrap();
+        let asked = Asked {
+            cluster: &cluster,
+            verb: Verb::Create,
+            resource: "databases.demo.towline.dev",
+            name: Some("orders"),
+        };
+        let status: Status = serde_json::from_value(serde_json::json!({
+            "code": code, "reason": reason, "message": "said",
+            "details": {"name": name, "causes": [{"reason": cause}]},
+        }))
+        .unwrap();
+        asked.refused(&status, None)
+    }
+
+    #[test]
+    fn only_a_not_found_that_names_the_object_is_about_the_object() {
+        assert!(matches!(refused(404, "NotFound", "orders", ""), Error::NotFound { .. }));
+        assert!(matches!(refused(404, "NotFound", "other", ""), Error::NotServed { .. }));
+        assert!(matches!(refused(404, "NotFound", "", ""), Error::NotServed { .. }));
+        assert!(matches!(refused(404, "", "orders", ""), Error::NotServed { .. }));
+    }
+
+    #[test]
+    fn only_the_beginning_of_a_servers_message_is_repeated_and_nothing_of_another_body() {
+        let cluster: ClusterName = "edge".parse().unwrap();
+        let asked = Asked { cluster: &cluster, verb: Verb::List, resource: "databases.demo.towline.dev", name: None };
+        let long = Status { code: 422, message: "ä".repeat(5000), ..Status::default() };
+        let Error::Rejected { message, .. } = asked.refused(&long, None) else { panic!("not rejected") };
+        assert_eq!(message.chars().count(), LONGEST_MESSAGE + 1);
+        let page = Status::failure("canary", KUBE_DECODED_NOTHING).with_code(502).boxed();
+        let text = asked.failed(&kube::Error::Api(page)).to_string();
+        assert_eq!(text, format!("server error (502): {NO_STATUS}"));
+    }
+
+    #[test]
+    fn a_terminating_namespace_is_not_a_missing_permission() {
+        assert!(matches!(
+            refused(403, "Forbidden", "orders", "NamespaceTerminating"),
+            Error::NamespaceTerminating { .. }
+        ));
+        let forbidden = refused(403, "Forbidden", "orders", "");
+        assert_eq!(forbidden.retry(), Retry::WhenAllowed);
+        assert_eq!(forbidden.to_string(), "not allowed to create databases.demo.towline.dev in cluster edge: said");
+    }
+
+    #[test]
+    fn connection_errors_are_printed_in_plain_words() {
+        let broken = |kind| kube::Error::Service(Box::new(std::io::Error::from(kind)));
+        for (kind, expected) in [
+            (std::io::ErrorKind::ConnectionRefused, Some("connection refused")),
+            (std::io::ErrorKind::TimedOut, Some("connection timed out")),
+            (std::io::ErrorKind::Other, None),
+        ] {
+            assert_eq!(plain_reason(&broken(kind)), expected, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn the_output_of_a_credential_plugin_is_not_printed() {
+        let printed = "canary";
+        let out =
+            std::process::Command::new("sh").args(["-c", "echo canary; echo canary >&2; exit 3"]).output().unwrap();
+        assert!(
+            String::from_utf8_lossy(&out.stdout).contains(printed)
+                && String::from_utf8_lossy(&out.stderr).contains(printed)
+        );
+        let failed = AuthError::AuthExecRun { cmd: "TOKEN=canary sh".into(), out: Box::new(out) };
+        let wrong = serde_saphyr::from_str::<u64>(printed).unwrap_err();
+        for error in [failed, AuthError::AuthExecParse(Box::new(wrong))] {
+            assert!(error.to_string().contains(printed), "{error}");
+            let asked_for = kube::Error::Auth(error);
+            let text = full_text(&asked_for);
+            assert!(text.contains("command for credentials") && !text.contains(printed), "{text}");
+            let on_the_way = kube::Error::Service(Box::new(asked_for));
+            let text = full_text(&on_the_way);
+            assert!(text.contains("command for credentials") && !text.contains(printed), "{text}");
+        }
+    }
+
+    #[test]
+    fn conflicts_are_read_again_and_server_errors_leave_the_outcome_unknown() {
+        assert_eq!(refused(409, "Conflict", "orders", "").retry(), Retry::Reread);
+        assert!(matches!(refused(409, "AlreadyExists", "orders", ""), Error::Conflict { exists: true, .. }));
+        assert!(refused(500, "InternalError", "", "").outcome_is_unknown());
+        assert!(!refused(422, "Invalid", "", "").outcome_is_unknown());
+    }
+}
