@@ -1,4 +1,4 @@
-//! Whether something is allowed: `SelfSubjectAccessReview`.
+//! Access reviews (`SelfSubjectAccessReview`).
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ pub struct Decision {
 }
 
 impl AccessRequest {
-    /// A question; `resource` is `plural.group/subresource`, the latter two where there are any.
+    /// A question; `resource` is `plural.group/subresource`, without the parts that it does not have.
     pub fn new(verb: Verb, resource: &str, namespace: &str, name: &str) -> Self {
         let (whole, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let (plural, group) = whole.split_once('.').unwrap_or((whole, ""));
@@ -46,7 +46,7 @@ impl AccessRequest {
         }
     }
 
-    /// What a refusal comes to, for people; `reason` is the authorizer's, or empty.
+    /// The text of a denial, for people; `reason` is the authorizer's, or empty.
     pub fn denied(&self, reason: &str) -> String {
         let which = if self.name.is_empty() { String::new() } else { format!(" {}", self.name) };
         let place = if self.namespace.is_empty() { String::new() } else { format!(" in namespace {}", self.namespace) };
@@ -80,11 +80,11 @@ struct ReviewStatus {
     reason: String,
 }
 
-/// Where questions are posted.
+/// The path that reviews are posted to.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 impl AccessRequest {
-    /// The question as the API server takes it.
+    /// The body of the review.
     fn review(&self) -> Value {
         json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -114,7 +114,7 @@ impl Cluster {
         self.ask::<Review>(REVIEWS, &request.review()).await.map(Decision::from)
     }
 
-    /// Asks the API server whether it would take this new object, which it does not store.
+    /// Asks the API server whether it would accept this new object, without storing it (dry run).
     pub async fn try_create(&self, kind: &Kind, namespace: &str, object: &Value) -> Result<(), Error> {
         let path = format!("{}?dryRun=All", kind.collection_path(namespace));
         self.ask::<Value>(&path, object).await.map(drop)

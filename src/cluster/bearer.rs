@@ -1,5 +1,5 @@
-//! The token that a connection's requests carry. It is replaced while the connection stays, so that a rotated token costs
-//! no list; a candidate is tried with one request of its own beside the current one.
+//! The bearer token of a connection. It is replaced without a new connection, so that a rotated token causes no list. A
+//! candidate is first tried with a request of its own, while all other requests carry the current token.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ impl Bearer {
         Self(Arc::new(RwLock::new(token)))
     }
 
-    /// Requests carry this token from now on, those of watches that go on at their next one.
+    /// All requests carry this token from now on. A running watch carries it in its next request.
     pub(super) fn replace(&self, token: BearerToken) {
         *self.0.write() = token;
     }
 
-    /// Puts the request's own candidate on it, or the current token.
+    /// Adds the request's own candidate, or else the current token.
     pub(super) fn authorize<B>(&self, mut request: Request<B>) -> Request<B> {
         let token = request.extensions_mut().remove::<BearerToken>().unwrap_or_else(|| self.0.read().clone());
         request.headers_mut().insert(AUTHORIZATION, token.into_header());

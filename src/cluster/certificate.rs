@@ -1,7 +1,7 @@
-//! Since when and until when a client certificate is good.
+//! The validity of a client certificate.
 //!
-//! An API server answers a certificate that has expired like one that it has never heard of: 401, and no word about the
-//! cause. Whoever holds the certificate can tell.
+//! An API server answers an expired certificate like an unknown one: with 401, and without the cause. The certificate
+//! itself shows the cause.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
-/// The span in which a client certificate is good.
+/// The period in which a client certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Validity {
     not_before: SystemTime,
@@ -20,7 +20,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Of the certificate that a user of a kubeconfig shows; `None` where that is none that can be read.
+    /// The validity of a kubeconfig user's certificate; `None` if there is none that can be parsed.
     pub(super) fn of(user: &AuthInfo) -> Option<Self> {
         let pem = match (&user.client_certificate_data, &user.client_certificate) {
             (Some(data), _) => serde_json::from_value::<ByteString>(Value::String(data.clone())).ok()?.0,
@@ -30,7 +30,7 @@ impl Validity {
         Self::of_pem(&pem)
     }
 
-    /// Of the first certificate, which is the user's own; authorities may follow.
+    /// The validity of the first certificate, which is the user's own; those of authorities may follow.
     fn of_pem(pem: &[u8]) -> Option<Self> {
         let der = CertificateDer::from_pem_slice(pem).ok()?;
         let (_, certificate) = X509Certificate::from_der(&der).ok()?;
@@ -38,7 +38,7 @@ impl Validity {
         Some(Self { not_before: time(validity.not_before)?, not_after: time(validity.not_after)? })
     }
 
-    /// Why the certificate is not good at this time; `None` where it is.
+    /// Why the certificate is not valid at this time; `None` if it is.
     pub(super) fn fault(&self, now: SystemTime) -> Option<String> {
         if now > self.not_after {
             return Some(format!(
@@ -51,7 +51,7 @@ impl Validity {
     }
 }
 
-/// `None` where it is out of the range of RFC 3339 as humantime writes it: before 1970.
+/// `None` if the time is out of the range that humantime can print: before 1970.
 fn time(time: ASN1Time) -> Option<SystemTime> {
     let seconds = u64::try_from(time.timestamp()).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// Good in 2020.
+    /// Valid in 2020.
     fn pem() -> String {
         let key = KeyPair::generate().unwrap();
         let mut certificate = CertificateParams::new(Vec::new()).unwrap();
@@ -96,7 +96,7 @@ mod tests {
         std::fs::write(&path, pem()).unwrap();
         let data = serde_json::to_value(ByteString(pem().into_bytes())).unwrap().as_str().unwrap().to_owned();
         let in_a_file = AuthInfo { client_certificate: Some(path.display().to_string()), ..AuthInfo::default() };
-        // As kube reads it: what is in the kubeconfig goes over the file.
+        // As in kube: data in the kubeconfig takes precedence over a file.
         let nowhere = Some("/nonexistent".to_owned());
         let in_place =
             AuthInfo { client_certificate: nowhere, client_certificate_data: Some(data), ..AuthInfo::default() };

@@ -1,14 +1,14 @@
-//! The clock of claims: it runs on while the machine sleeps and while the process is stopped.
+//! The clock of claims: it advances while the machine is suspended and while the process is stopped.
 
 use std::time::Duration;
 
 #[cfg(test)]
 use tokio::time::Instant;
 
-/// A clock that only goes forward, and whose zero means nothing.
+/// A monotonic clock with an arbitrary zero.
 #[derive(Clone, Copy, Debug)]
 pub enum Clock {
-    /// `CLOCK_BOOTTIME`. The monotonic clock stops while the machine is suspended; a claim does not.
+    /// `CLOCK_BOOTTIME`. `CLOCK_MONOTONIC` stops while the machine is suspended; a claim expires nevertheless.
     Boot,
     /// The runtime's clock, which a test can pause; counted from this instant.
     #[cfg(test)]
@@ -16,12 +16,12 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// The time now.
+    /// The current time.
     pub fn now(self) -> Duration {
         match self {
             Self::Boot => {
                 let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-                // Neither is ever negative on this clock.
+                // Neither part is ever negative on this clock.
                 Duration::new(
                     u64::try_from(now.tv_sec).unwrap_or_default(),
                     u32::try_from(now.tv_nsec).unwrap_or_default(),

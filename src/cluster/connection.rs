@@ -1,7 +1,6 @@
-//! One client with one set of credentials: a request goes out, and its outcome comes back sorted.
+//! One client with one set of credentials: it sends a request and classifies the outcome.
 //!
-//! A [`Cluster`](super::Cluster) puts availability, denied permissions and a limit of requests in flight on top. A job
-//! that has credentials of its own uses a [`Connection`] as it is.
+//! A [`Cluster`](super::Cluster) adds availability, denied permissions and a limit of requests in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,18 +25,18 @@ use super::stack::{self, Answer, LARGEST_REFUSAL, Settings, Transport};
 use crate::config::ClusterName;
 use crate::http::BearerToken;
 
-/// A reply without the body of the object: identity, version and generation are enough to go on after a write.
+/// The media type of a reply without the body of the object: after a write, identity, version and generation are enough.
 pub const PARTIAL_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// A `Retry-After` is never taken for longer than this: a proxy's wrong one must not stop an object for a day.
+/// The longest `Retry-After` that is honoured: a wrong one, of a proxy, must not stop an object for a day.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(1);
 
-/// Bytes of a reply with one object. etcd takes 1.5 MiB, and managed fields add to what is counted there.
+/// The most bytes of a reply with one object. etcd accepts 1.5 MiB, and managed fields add to that.
 const LARGEST_OBJECT: usize = 16 << 20;
-/// Bytes of any other reply: discovery, a page of metadata.
+/// The most bytes of any other reply: discovery, a page of metadata.
 const LARGEST_LIST: usize = 64 << 20;
 
-/// A client and the name that its errors give. Clones share the client's connections, and the fence.
+/// A client, and the cluster's name for its errors. Clones share the client's connections, and the fence.
 #[derive(Clone)]
 pub struct Connection {
     name: ClusterName,
@@ -48,7 +47,7 @@ pub struct Connection {
     address: Arc<str>,
 }
 
-/// Host and port, which a URL may leave to its scheme.
+/// Host and port of a URL; the scheme has a default port.
 fn address(url: &http::Uri) -> String {
     let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
     format!("{}:{port}", url.host().unwrap_or_default())
@@ -58,7 +57,7 @@ impl Connection {
     /// A client for a configuration whose credentials are all in it, except for a token that can be replaced, if there is
     /// one. Nothing is sent yet. `headers_within` bounds the beginning of every answer, also of a watch's.
     ///
-    /// Fails where the credentials themselves can't be used: keys and certificates that can't be read.
+    /// Fails if the keys and certificates can't be used.
     pub(super) fn bearing(
         name: ClusterName,
         config: Config,
@@ -68,8 +67,8 @@ impl Connection {
         Self::keeping(name, config, Settings { headers_within, pool_idle: stack::POOL_IDLE, bearer })
     }
 
-    /// The same for one request now and then: a connection is kept from one to the next, so that not every one of them
-    /// costs both sides a handshake.
+    /// The same for periodic requests: the TCP connection is kept from one to the next, so that not each of them costs a
+    /// handshake.
     pub fn steady(name: ClusterName, config: Config, headers_within: Duration) -> Result<Self, kube::Error> {
         let pool_idle = stack::STEADY_POOL_IDLE;
         Self::keeping(name, config, Settings { headers_within, pool_idle, bearer: None })
@@ -81,7 +80,7 @@ impl Connection {
         Ok(Self { name, transport, client, guard: Guard::None, address })
     }
 
-    /// Over a client that a test has made.
+    /// A connection over the client of a test.
     #[cfg(test)]
     pub(super) fn over(name: ClusterName, client: Client) -> Self {
         Self { name, transport: stack::through(client.clone()), client, guard: Guard::None, address: "test".into() }
@@ -97,7 +96,7 @@ impl Connection {
         &self.address
     }
 
-    /// The same connection, for requests that are only sent while this claim holds, where there is one.
+    /// The same connection, for requests that are only sent while this claim holds, if there is one.
     #[must_use]
     pub fn holding(&self, claim: Option<Claim>) -> Self {
         self.guarded(claim.map_or(Guard::None, Guard::Claim))
@@ -107,7 +106,7 @@ impl Connection {
         Self { guard, ..self.clone() }
     }
 
-    /// Kube's client; its requests, too, are only sent while the fence is open.
+    /// Kube's client. Its requests are only sent while the fence is open, too.
     pub fn client(&self) -> Client {
         match self.guard.clone() {
             Guard::None => self.client.clone(),
@@ -115,7 +114,7 @@ impl Connection {
         }
     }
 
-    /// Sends one request for an object and reads the reply, which is asked for as `accept`.
+    /// Sends one request for an object and reads the reply, with the media type `accept`.
     pub async fn send<T: DeserializeOwned>(
         &self,
         request: Request<'_>,
@@ -129,8 +128,8 @@ impl Connection {
         self.exchange(request.into_message(accept), &asked, deadline, claim).await
     }
 
-    /// Asks for the API server's version, which every server has and nearly everybody may read; with this token in the
-    /// place of the current one, where one is given.
+    /// Requests the API server's version, which every server has and nearly every user may read; with this token instead of
+    /// the current one, if it is given.
     pub(super) async fn probe_as(&self, token: Option<&BearerToken>, deadline: Duration) -> Result<(), Error> {
         let asked = Asked { cluster: &self.name, verb: Verb::Get, resource: "/version", name: None };
         let mut request = http::Request::get("/version").header(ACCEPT, "application/json").body(Body::empty());
@@ -140,8 +139,8 @@ impl Connection {
         self.exchange::<Value>(request, &asked, deadline, None).await.map(drop)
     }
 
-    /// Sends one request, while the claim holds, and sorts what comes of it. An answer that is complete only after the deadline is none, also
-    /// when this process was stopped in between and both are there when it goes on.
+    /// Sends one request while the claim holds, and classifies the outcome. An answer that is complete only after the
+    /// deadline does not count, also if the process was stopped meanwhile and finds both when it continues.
     pub(super) async fn exchange<T: DeserializeOwned>(
         &self,
         request: Result<http::Request<Body>, http::Error>,
@@ -169,7 +168,7 @@ impl Connection {
             };
             let bytes = match read_up_to(limit, body).await.map_err(|source| asked.failed(&of_kube(source)))? {
                 Some(bytes) => bytes,
-                // Whatever it is, it is no Status.
+                // Such a large body is no Status.
                 None if !parts.status.is_success() => Vec::new(),
                 None => return Err(Error::Decode { reason: format!("the answer has more than {} MiB", limit >> 20) }),
             };
@@ -187,8 +186,8 @@ impl Connection {
         };
         let timely = tokio::select! {
             biased;
-            // Looked at before every step of the exchange: what waited for a connection when the claim ran out goes no
-            // further, however many things happened at once.
+            // Checked before every step of the exchange: a request that waited for a connection when the claim expired is not
+            // sent, whatever else happened at the same time.
             expired = ended(claim) => Some(Err(expired.into())),
             () = tokio::time::sleep(deadline) => None,
             answer = answer => (begun.elapsed() < deadline).then_some(answer),
@@ -202,12 +201,12 @@ impl Connection {
     }
 }
 
-/// The whole body; `None` where it is larger.
+/// The whole body; `None` if it is larger.
 async fn read_up_to(limit: usize, mut body: Answer) -> Result<Option<Vec<u8>>, BoxError> {
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = match frame {
-            // The transport has a limit of its own for refusals.
+            // The transport has its own limit for refusals.
             Err(source) if source.is::<LengthLimitError>() => return Ok(None),
             frame => frame?,
         };
@@ -220,8 +219,7 @@ async fn read_up_to(limit: usize, mut body: Answer) -> Result<Option<Vec<u8>>, B
     Ok(Some(whole))
 }
 
-/// What an API server says of a refusal. Anything else, a proxy's page as well as any other JSON, says nothing that may be
-/// repeated.
+/// The API server's status of a refusal. Anything else, like a proxy's page or other JSON, is not repeated.
 fn decoded_status(body: &[u8]) -> Status {
     #[derive(Deserialize)]
     struct Decoded {
@@ -235,12 +233,12 @@ fn decoded_status(body: &[u8]) -> Status {
     }
 }
 
-/// An error of the transport, as kube's client gives it.
+/// An error of the transport, as kube's client returns it.
 fn of_kube(error: BoxError) -> kube::Error {
     error.downcast::<kube::Error>().map_or_else(kube::Error::Service, |error| *error)
 }
 
-/// Done when nothing is left of the claim; never where none is needed.
+/// Ends when the claim expires; never if there is none.
 async fn ended(claim: Option<Claim>) -> Expired {
     match claim {
         Some(claim) => claim.expired().await,
@@ -248,7 +246,7 @@ async fn ended(claim: Option<Claim>) -> Expired {
     }
 }
 
-/// A client whose requests are only sent under a claim, which is taken when each is begun.
+/// A client whose requests are only sent under a claim. Each request takes its claim when it begins.
 pub(super) fn guarded<F>(client: Client, claim: F) -> Client
 where
     F: Fn() -> Result<Option<Claim>, Expired> + Clone + Send + Sync + 'static,
@@ -276,7 +274,7 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(10);
 
-    /// What comes of a write that is answered so.
+    /// The outcome of a write with this answer.
     async fn answered(code: u16, body: Value) -> Result<Value, Error> {
         let (cluster, script) = Cluster::scripted("edge");
         script.answer(move |_| (code, body.clone()));

@@ -1,10 +1,10 @@
-//! Who needs a watch: it lists and follows only while somebody does, and then under the claims of those who do.
+//! Demands on a watch: it lists and follows only while there is one, and sends requests under the claims of the demands.
 //!
-//! Streams are numbered. Whoever demands a watch trusts only a list that was begun after the demand: the watch may have
-//! run for somebody else through a time in which this process was stopped, and what was decided elsewhere until a moment
-//! ago may not have reached its cache. So a demand on a running watch makes it list again; those who use it already go on
-//! with the cache as it is. Many that come one after the other share lists: one that is going on is not cut short for
-//! those who came too late for it, and the next one begins a moment after the first of them came.
+//! Streams are numbered. A demand trusts only a list that began after it: the watch may have run for another section while
+//! this process was stopped, and its cache may not show yet what another replica did a moment ago. So a demand on a running
+//! watch makes it list again; those who use the watch already continue with the cache as it is. Demands that arrive one
+//! after the other share lists: a list in progress is not cut short for a demand that came too late for it, and the next
+//! list begins a moment after the first such demand.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use super::fence::{Claim, Expired, Fence};
 use super::store::Listed;
 use super::watch::Watch;
 
-/// Who comes within this after the first who needs a new list shares it. Sections that were just taken come a few
-/// milliseconds apart, and a list costs about as much.
+/// Demands within this time after the first one that needs a new list share it. Sections that were just acquired make theirs
+/// a few milliseconds apart, and a list takes about as long.
 const SHARED_WITHIN: Duration = Duration::from_millis(50);
 
-/// How far a watch is.
+/// The progress of a watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Progress {
-    /// How many demand it.
+    /// How many demands there are.
     wanted: usize,
-    /// The first stream that is new enough for all of them.
+    /// The first stream that is new enough for all demands.
     needed: u64,
-    /// The stream that was begun last.
+    /// The stream that began last.
     begun: u64,
     /// The last stream whose list has ended.
     listed: u64,
-    /// When the first came who needs a stream that has not been begun.
+    /// When the first demand was made that needs a stream which has not begun.
     waiting_since: Option<Instant>,
 }
 
@@ -51,7 +51,7 @@ struct Fences {
 }
 
 impl Demands {
-    /// Waits until those who need a new list have had the time to come.
+    /// Waits until other demands that need a new list have had time to arrive.
     pub(super) async fn gathered(&self) {
         let since = self.progress.borrow().waiting_since;
         if let Some(since) = since {
@@ -66,7 +66,7 @@ impl Demands {
             progress.begun += 1;
             progress.waiting_since = None;
             begun = progress.begun;
-            // Nobody waits for this.
+            // No task waits for this.
             false
         });
         begun
@@ -78,7 +78,7 @@ impl Demands {
         self.progress.borrow().begun
     }
 
-    /// The list of a stream has ended. Who waits for it is [told](Self::tell) when all followers have noted that.
+    /// The list of a stream has ended. Tasks that wait for it are [woken](Self::tell) when all followers have noted that.
     pub(super) fn listed(&self, stream: u64) {
         self.progress.send_if_modified(|progress| {
             progress.listed = progress.listed.max(stream);
@@ -86,32 +86,32 @@ impl Demands {
         });
     }
 
-    /// Tells those who wait for a list.
+    /// Wakes the tasks that wait for a list.
     pub(super) fn tell(&self) {
         self.progress.send_modify(|_| {});
     }
 
-    /// Waits until somebody needs the watch.
+    /// Waits until there is a demand.
     pub(super) async fn somebody(&self) {
         self.until(|progress| progress.wanted > 0).await;
     }
 
-    /// Waits until nobody needs the watch.
+    /// Waits until there is no demand.
     pub(super) async fn nobody(&self) {
         self.until(|progress| progress.wanted == 0).await;
     }
 
-    /// Waits until somebody needs a newer list than this stream's.
+    /// Waits until a demand needs a newer list than this stream's.
     pub(super) async fn newer_than(&self, stream: u64) {
         self.until(|progress| progress.needed > stream).await;
     }
 
     async fn until(&self, condition: impl Fn(&Progress) -> bool) {
-        // The sender is right here, so it is never gone.
+        // This holds the sender, so it is never closed.
         let _ = self.progress.subscribe().wait_for(|progress| condition(progress)).await;
     }
 
-    /// Under which claim a request may be sent: the one that lasts longest. `None` where somebody needs none.
+    /// The claim to send a request under: the one that lasts longest. `None` if a demand has no fence.
     pub(super) fn claim(&self) -> Result<Option<Claim>, Expired> {
         let fences = self.fences.lock();
         if fences.by_number.values().any(Option::is_none) {
@@ -126,7 +126,7 @@ impl Demands {
 }
 
 impl Watch {
-    /// Makes the watch run, and list anew, until the demand is dropped; under a claim, where it is made under a fence.
+    /// Makes the watch list again and run until the demand is dropped; under the fence's claims, if there is one.
     pub fn demand(self: &Arc<Self>, fence: Option<&Fence>) -> Demand {
         let number = {
             let mut fences = self.demands.fences.lock();
@@ -142,22 +142,22 @@ impl Watch {
             progress.wanted += 1;
             progress.needed = needs;
             progress.waiting_since.get_or_insert_with(Instant::now);
-            // Of many that come together only the first makes a difference to anybody.
+            // Of many simultaneous demands only the first makes a difference.
             before.wanted == 0 || before.needed != needs
         });
         Demand { watch: Arc::clone(self), number, needs }
     }
 
-    /// Whether nobody needs the watch.
+    /// Whether there is no demand.
     pub fn is_idle(&self) -> bool {
         self.demands.progress.borrow().wanted == 0
     }
 
-    /// Waits until the cache shows what everybody needs who demands the watch now; not where it can't, or nobody does.
+    /// Waits until the cache is new enough for all current demands; not if it can't be listed, or if there is no demand.
     pub(super) async fn settled(&self) {
         let mut progress = self.demands.progress.subscribe();
         let mut listed = self.store().listed();
-        // Who comes later needs a newer list, and would be waited for for as long as others come.
+        // Later demands need newer lists: waiting for them would last as long as new ones arrive.
         let needed = progress.borrow().needed;
         loop {
             let Progress { wanted, listed: last, .. } = *progress.borrow_and_update();
@@ -176,7 +176,7 @@ impl Watch {
     }
 }
 
-/// That somebody needs a watch.
+/// A demand on a watch, until it is dropped.
 pub struct Demand {
     watch: Arc<Watch>,
     number: u64,
@@ -189,12 +189,12 @@ impl Demand {
         &self.watch
     }
 
-    /// Whether the cache is whole, and of a list that was begun after this demand was made.
+    /// Whether the cache is complete, by a list that began after this demand was made.
     pub fn is_met(&self) -> bool {
         self.watch.store().is_listed() && self.watch.demands.progress.borrow().listed >= self.needs
     }
 
-    /// Waits until it is met, and what the list means has been noted.
+    /// Waits until it is met, and all followers have noted the list.
     pub async fn met(&self) {
         let mut progress = self.watch.demands.progress.subscribe();
         let mut listed = self.watch.store().listed();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_demand_is_met_by_a_list_that_was_begun_after_it_and_by_no_other() {
+    async fn a_demand_is_met_only_by_a_list_that_began_after_it() {
         let (watch, _script) = watch();
         let first = watch.demand(None);
         watch.list(&[]).await;
@@ -243,7 +243,7 @@ mod tests {
         let second = watch.demand(None);
         assert!(
             first.is_met() && !second.is_met(),
-            "who came later trusts an older list, or who came earlier no longer"
+            "the later demand trusts an older list, or the earlier one no longer does"
         );
         watch.begin(&[]).await;
         let third = watch.demand(None);
@@ -254,15 +254,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_nobody_needs_sends_nothing_and_keeps_nothing() {
+    async fn a_watch_without_demands_sends_nothing_and_keeps_nothing() {
         let (watch, script) = watch();
         let (scope, _drain) = Scope::standalone("watcher");
         tokio::spawn(Arc::clone(&watch).run(scope));
         sleep(Duration::from_mins(10)).await;
-        assert_eq!(script.asked(), Vec::<String>::new(), "requests that nobody needs");
+        assert_eq!(script.asked(), Vec::<String>::new(), "requests without a demand");
         let demand = watch.demand(None);
         sleep(Duration::from_secs(1)).await;
-        assert!(!script.asked().is_empty(), "it does not begin");
+        assert!(!script.asked().is_empty(), "it does not start");
         let object =
             serde_json::json!({"metadata": {"namespace": "n", "name": "a", "uid": "u", "resourceVersion": "1"}});
         watch.store().apply(decoded(&object).into_object());
@@ -270,12 +270,12 @@ mod tests {
         sleep(Duration::from_millis(1)).await;
         script.asked();
         sleep(Duration::from_mins(10)).await;
-        assert_eq!(script.asked(), Vec::<String>::new(), "it goes on");
+        assert_eq!(script.asked(), Vec::<String>::new(), "it does not stop");
         assert!(watch.store().get(&ObjectKey::new("n", "a")).is_none() && watch.is_idle());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_sends_under_the_claims_of_those_who_need_it() {
+    async fn a_watch_sends_requests_under_the_claims_of_its_demands() {
         let (watch, script) = watch();
         let (scope, _drain) = Scope::standalone("watcher");
         tokio::spawn(Arc::clone(&watch).run(scope));
@@ -285,6 +285,6 @@ mod tests {
         assert_eq!(script.asked(), Vec::<String>::new(), "requests without a claim");
         fence.open(fence.now() + Duration::from_secs(15));
         sleep(Duration::from_secs(1)).await;
-        assert!(!script.asked().is_empty(), "it does not begin");
+        assert!(!script.asked().is_empty(), "it does not start");
     }
 }

@@ -1,10 +1,10 @@
 //! Claims: what allows a section to send requests, for how long, and since which term.
 //!
-//! A [`Fence`] is a section's for as long as the process lives; the election opens it for a term, extends it with every
-//! renewal that was acknowledged (by a time counted from when the renewal was *sent*), and closes it. Whoever begins a
-//! request takes a [`Claim`], which is good for the term that it was taken in and no other: a request that was decided
-//! upon in one term is never sent in the next. The claim is checked where nothing can come between the check and the
-//! connection (`stack`), and its end is the request's deadline, less [`MARGIN`].
+//! A section has one [`Fence`] for as long as the process lives. The election opens it for a term, extends it with every
+//! acknowledged renewal (by a time that counts from when the renewal was *sent*), and closes it. Every request takes a
+//! [`Claim`] when it begins, which is valid only in that term: a request that was decided on in one term is never sent in
+//! the next. The claim is checked directly above the connection (`stack`), and its end, less [`MARGIN`], is the request's
+//! deadline.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -17,14 +17,14 @@ use tokio::time::{Instant, sleep};
 
 use super::clock::Clock;
 
-/// A request ends so long before the claim that it was sent under: the time that its last packet may be under way.
+/// A request ends this long before its claim: the time that its last packet may take.
 pub(super) const MARGIN: Duration = Duration::from_secs(1);
 
-/// No claim, or one that has run out.
+/// The section's lease is not held, or has expired.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the claim of section {section} has ended")]
+#[error("the lease of section {section} has expired")]
 pub struct Expired {
-    /// Whose claim.
+    /// The section.
     pub section: Arc<str>,
 }
 
@@ -37,7 +37,7 @@ struct Shared {
     clock: Clock,
     /// Counts the terms.
     term: AtomicU64,
-    /// When the claim ends, in nanoseconds of the clock; 0 while there is none.
+    /// When the term ends, in nanoseconds of the clock; 0 while there is none.
     ends: AtomicU64,
 }
 
@@ -47,42 +47,42 @@ impl Fence {
         Self(Arc::new(Shared { section: section.into(), clock, term: AtomicU64::new(0), ends: AtomicU64::new(0) }))
     }
 
-    /// The clock that its claims end by.
+    /// The time on the clock by which its claims end.
     pub fn now(&self) -> Duration {
         self.0.clock.now()
     }
 
-    /// A new term begins; it ends at `end` of [`Fence::now`]'s clock unless it is extended.
+    /// Begins a new term, which ends at `end` of [`Fence::now`]'s clock unless it is extended.
     pub fn open(&self, end: Duration) {
-        // In this order no claim of an earlier term can meet the end of the new one.
+        // In this order no claim of an earlier term sees the end of the new one.
         self.0.ends.store(0, Ordering::SeqCst);
         self.0.term.fetch_add(1, Ordering::SeqCst);
         self.0.ends.store(nanos(end), Ordering::SeqCst);
     }
 
-    /// The term goes on until `end`. One that has ended is over for good; returns whether it goes on.
+    /// Extends the term until `end`, unless it has ended; returns whether it continues.
     pub fn extend(&self, end: Duration) -> bool {
         let now = nanos(self.now());
         let held = |ends: u64| (ends > now).then(|| ends.max(nanos(end)));
         self.0.ends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, held).is_ok()
     }
 
-    /// The term ends now.
+    /// Ends the term now.
     pub fn close(&self) {
         self.0.ends.store(0, Ordering::SeqCst);
     }
 
-    /// Whether there is a claim that has not run out.
+    /// Whether a term is in progress.
     pub fn is_held(&self) -> bool {
         self.0.ends.load(Ordering::SeqCst) > nanos(self.now())
     }
 
-    /// What is left of the claim.
+    /// The remaining time of the term.
     pub fn remaining(&self) -> Duration {
         Duration::from_nanos(self.0.ends.load(Ordering::SeqCst)).saturating_sub(self.now())
     }
 
-    /// The claim of the term that is on.
+    /// A claim of the current term.
     pub fn claim(&self) -> Result<Claim, Expired> {
         let claim = Claim { fence: self.clone(), term: self.0.term.load(Ordering::SeqCst) };
         claim.check().map(|_| claim)
@@ -97,7 +97,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// What is left of the claim; an error when nothing is. A few nanoseconds, so that it can be asked anywhere.
+    /// The remaining time of the claim; an error if it has expired. It takes nanoseconds, so it can be called anywhere.
     pub fn check(&self) -> Result<Duration, Expired> {
         let shared = &self.fence.0;
         let ends = shared.ends.load(Ordering::SeqCst);
@@ -106,21 +106,21 @@ impl Claim {
         if is_this_term && !left.is_zero() { Ok(left) } else { Err(Expired { section: Arc::clone(&shared.section) }) }
     }
 
-    /// What is left for a request that is sent now: the claim's rest less [`MARGIN`].
+    /// The time that a request sent now may take: the remaining time less [`MARGIN`].
     pub fn left_for_a_request(&self) -> Result<Duration, Expired> {
         let left = self.check()?.saturating_sub(MARGIN);
         if left.is_zero() { Err(Expired { section: Arc::clone(&self.fence.0.section) }) } else { Ok(left) }
     }
 
-    /// Done when nothing is left for a request, and at every poll after that: whatever woke the task, it learns of it
-    /// before it does anything else.
+    /// Ends when no time is left for a request. Every poll checks that, so a task that something else woke learns of it before
+    /// it continues.
     pub async fn expired(&self) -> Expired {
         let mut timer = pin!(sleep(Duration::ZERO));
         poll_fn(|context| {
             loop {
                 match self.left_for_a_request() {
                     Err(expired) => return Poll::Ready(expired),
-                    // Renewed meanwhile, or the timer's clock has stood still.
+                    // Renewed meanwhile, or the timer's clock was stopped.
                     Ok(left) if timer.is_elapsed() => timer.as_mut().reset(Instant::now() + left),
                     Ok(_) => {}
                 }
@@ -133,19 +133,19 @@ impl Claim {
     }
 }
 
-/// What must hold for a request to be sent.
+/// The condition under which a request is sent.
 #[derive(Clone)]
 pub(super) enum Guard {
-    /// Nothing.
+    /// None.
     None,
-    /// The fence is open when the request is begun, and that term lasts until it is sent.
+    /// The fence is open when the request begins, and that term lasts until it is sent.
     Fence(Fence),
     /// This claim holds.
     Claim(Claim),
 }
 
 impl Guard {
-    /// The claim that a request is to be sent under, where it needs one.
+    /// The claim to send a request under, if it needs one.
     pub(super) fn claim(&self) -> Result<Option<Claim>, Expired> {
         match self {
             Self::None => Ok(None),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_claim_ends_with_its_time_and_a_renewal_that_comes_too_late_does_not_bring_it_back() {
+    async fn an_expired_claim_is_not_revived_by_a_late_renewal() {
         let fence = fence();
         assert!(fence.claim().is_err() && !fence.is_held());
         fence.open(fence.now() + seconds(15));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_claim_of_one_term_is_none_in_the_next() {
+    async fn a_claim_of_one_term_is_not_valid_in_the_next() {
         let fence = fence();
         fence.open(fence.now() + seconds(15));
         let old = fence.claim().unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_the_end_of_a_claim_follows_its_renewals() {
+    async fn waiting_for_the_end_of_a_claim_follows_its_renewals() {
         let fence = fence();
         let start = Instant::now();
         fence.open(fence.now() + seconds(15));

@@ -1,9 +1,9 @@
-//! The last look at a claim, below every queue and right above the connection.
+//! The last check of a claim, below every queue and directly above the connection.
 //!
-//! A request carries its [`Claim`] as an extension. It is looked at when the request is handed to the HTTP client, which
-//! may still wait for a connection, and once more when the connection takes the body up: hyper asks for the body after it
-//! has put the head into its buffer and before it writes any of it, so that a claim that has ended meanwhile fails the
-//! request with nothing on the wire. What has no body (a read) is looked at once.
+//! A request carries its [`Claim`] as an extension. The claim is checked when the request is passed to the HTTP client,
+//! which may still wait for a connection, and again when the connection starts with the body: hyper polls the body after
+//! it has put the head into its buffer and before it writes any of it, so a claim that has expired meanwhile fails the
+//! request before anything is sent. A request without a body (a read) is checked once.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tower::{BoxError, Layer, Service};
 
 use super::fence::Claim;
 
-/// Sends what carries a claim only while it holds.
+/// Sends a request with a claim only while that holds.
 pub(super) struct FenceLayer;
 
 impl<S> Layer<S> for FenceLayer {
@@ -54,7 +54,7 @@ where
         // hyper's client does nothing before it is polled.
         let exchange = self.inner.call(request);
         Box::pin(async move {
-            // In here, so that it is looked at when somebody goes on with the request and not when it was put aside.
+            // Inside the future, so that it is checked when the request is polled and not when it was created.
             if let Some(claim) = claim {
                 claim.left_for_a_request()?;
             }
@@ -63,7 +63,7 @@ where
     }
 }
 
-/// A body that fails when its claim has ended.
+/// A body that fails once its claim has expired.
 pub(super) struct FencedBody {
     inner: Body,
     claim: Option<Claim>,
@@ -110,8 +110,8 @@ mod tests {
     use crate::cluster::clock::Clock;
     use crate::cluster::fence::{Expired, Fence};
 
-    /// A request under a claim whose connection is made when the semaphore has a permit, and what arrives at the server:
-    /// all up to the blank line behind the head, or up to the end of the connection.
+    /// Sends a request under a claim, whose connection is opened when the semaphore has a permit. Returns what the server
+    /// receives: everything up to the blank line after the head, or to the end of the connection.
     async fn request(
         fence: &Fence,
         connect: Arc<Semaphore>,
@@ -145,7 +145,7 @@ mod tests {
         let fence = Fence::new("databases", Clock::Boot);
         fence.open(fence.now() + std::time::Duration::from_hours(1));
         let (sent, arrived) = request(&fence, Arc::clone(&connect)).await;
-        // The connector holds a clone of its own when it waits.
+        // The connector has its own clone while it waits.
         while Arc::strong_count(&connect) < 3 {
             tokio::task::yield_now().await;
         }

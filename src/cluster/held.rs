@@ -1,4 +1,4 @@
-//! What all objects of a kind say of themselves, whatever their labels: lists of metadata, in pages.
+//! The metadata of all objects of a kind, whatever their labels: paged lists.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ struct ItemManager {
     manager: String,
 }
 
-/// The marks of an object: what is neither its content nor its identity.
+/// The metadata of an object that is neither its content nor its identity.
 #[derive(Debug, Clone)]
 pub struct Marked {
     /// Namespace and name.
@@ -68,7 +68,7 @@ pub struct Marked {
 }
 
 impl Cluster {
-    /// Looks at the marks of all objects of a kind: one list of metadata, in pages.
+    /// Calls `look` with each object of a kind: one paged list of metadata.
     pub async fn each_marked(&self, kind: &Kind, mut look: impl FnMut(Marked)) -> Result<(), Error> {
         self.metadata(
             kind,
@@ -87,7 +87,7 @@ impl Cluster {
         .await
     }
 
-    /// The objects of a kind that bear such a finalizer: one list of metadata, in pages.
+    /// The objects of a kind with such a finalizer: one paged list of metadata.
     pub async fn held_by(&self, kind: &Kind, is_such: impl Fn(&str) -> bool) -> Result<Vec<ObjectKey>, Error> {
         let mut held = Vec::new();
         self.metadata(kind, |item| {
@@ -99,7 +99,7 @@ impl Cluster {
         Ok(held)
     }
 
-    /// The keys of all objects of a kind by their UIDs: one list of metadata, in pages.
+    /// The keys of all objects of a kind by their UIDs: one paged list of metadata.
     pub async fn uids(&self, kind: &Kind) -> Result<HashMap<Arc<str>, ObjectKey>, Error> {
         let mut keys = HashMap::new();
         self.metadata(kind, |item| {
@@ -118,7 +118,7 @@ impl Cluster {
             if page.metadata.next.is_empty() {
                 return Ok(());
             }
-            // A token is URL-safe as it is.
+            // A continue token is URL-safe.
             path = format!("{collection}?limit={PAGE_SIZE}&continue={}", page.metadata.next);
         }
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_list_of_a_custom_kind_has_no_items_at_all() {
+    fn an_empty_list_of_a_custom_kind_may_have_null_items() {
         for text in [r#"{"metadata":{"resourceVersion":"7"},"items":null}"#, r#"{"metadata":{},"items":[]}"#] {
             let page: Page = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!(page.items.into_iter().flatten().count(), 0);

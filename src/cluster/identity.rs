@@ -1,9 +1,9 @@
-//! Which cluster answers under a name: the UID of its namespace `kube-system`, which lives as long as the cluster does.
+//! Which cluster answers under a name: the UID of its namespace `kube-system`, which exists as long as the cluster does.
 //!
-//! A kubeconfig that is replaced, a tunnel that ends elsewhere, an etcd that was restored: the name in the configuration stays
-//! and the cluster behind it is another one. So the identity is read with every new set of credentials and after every doubt,
-//! before the cluster counts as available, and whoever decides by it waits until it has been read. It costs one request then,
-//! and none in the steady state.
+//! After a kubeconfig was replaced, a tunnel redirected or an etcd restored, another cluster answers under the same
+//! configured name. So the identity is read with every new set of credentials and after every lost connection, before the
+//! cluster counts as available, and decisions that depend on it wait until it has been read. That costs one request each
+//! time, and none in the steady state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::connection::Connection;
 use super::error::Error;
 use crate::config::ClusterName;
 
-/// What is known of a cluster's identity.
+/// What is known about a cluster's identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Identity {
-    /// It has not been read since there was a doubt.
+    /// It has not been read since the last doubt.
     Unread,
     /// The UID of `kube-system`.
     Known(Arc<str>),
@@ -29,7 +29,7 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// The UID, where it is known.
+    /// The UID, if it is known.
     pub fn uid(&self) -> Option<&Arc<str>> {
         match self {
             Self::Known(uid) => Some(uid),
@@ -43,9 +43,9 @@ impl Identity {
 pub struct Replaced {
     /// The name.
     pub cluster: ClusterName,
-    /// The identity that is remembered.
+    /// The remembered identity.
     pub before: Arc<str>,
-    /// The identity that is found.
+    /// The current identity.
     pub now: Arc<str>,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for Replaced {
     }
 }
 
-/// Reads the identity, where somebody wants to know it. An error: the cluster did not answer.
+/// Reads the identity, if a section needs it. An error means that the cluster did not answer.
 pub(super) async fn read(cluster: &Cluster, connection: &Connection, deadline: Duration) -> Result<(), Error> {
     if !cluster.is_identity_wanted() {
         return Ok(());

@@ -15,7 +15,7 @@ pub struct Kind {
     pub resource: ApiResource,
     /// Whether its objects live in namespaces.
     pub namespaced: bool,
-    /// Whether `/status` is a subresource of its own.
+    /// Whether it has the subresource `/status`.
     pub status_subresource: bool,
 }
 
@@ -38,7 +38,7 @@ struct ServedResource {
 }
 
 impl Kind {
-    /// A kind of the core group whose shape is known.
+    /// A kind of the core group that is known without discovery.
     pub fn core(kind: &str, plural: &str, namespaced: bool) -> Self {
         Self {
             resource: ApiResource {
@@ -90,7 +90,7 @@ impl Kind {
         format!("{}/{}", self.collection_path(&key.namespace), key.name)
     }
 
-    /// Asks the cluster how it serves a kind; [`Error::NotServed`] where it does not.
+    /// Asks the cluster how it serves a kind; [`Error::NotServed`] if it does not.
     pub async fn discover(cluster: &Cluster, id: &ResourceId) -> Result<Self, Error> {
         let list: ResourceList = cluster.fetch(&Self::root(&id.group, &id.version)).await?;
         let status_name = format!("{}/status", id.plural);

@@ -1,7 +1,7 @@
-//! How many requests may be in flight to one cluster, adapted to what it says.
+//! How many requests may be in flight to one cluster, adapted to its answers.
 //!
-//! Additive increase, multiplicative decrease: a 429 halves the limit and, where the server named a time, holds all
-//! requests back until then; every [`RAISE_AFTER`] answers without one raise it by one, up to the configured bound.
+//! Additive increase, multiplicative decrease: a 429 halves the limit and, if the server names a time, holds all requests
+//! back until then; every [`RAISE_AFTER`] answers without one raise it by one, up to the configured bound.
 //! Requests that were sent before the limit was halved say nothing about the limit since: however many of them are
 //! refused, it is halved once in a round trip.
 
@@ -12,15 +12,15 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// As many good answers raise the limit by one: at 64 in flight the bound is back after a few thousand answers.
+/// So many answers without a 429 raise the limit by one: with 64 in flight it is back after a few thousand answers.
 const RAISE_AFTER: usize = 50;
 
-/// A hold is never longer than this, whatever the server says: a wrong `Retry-After` must not stop a section for hours.
+/// The longest hold, whatever the server asks for: a wrong `Retry-After` must not stop a section for hours.
 const LONGEST_HOLD: Duration = Duration::from_mins(1);
 
 struct State {
     limit: usize,
-    /// Permits that the limit no longer allows and that are still in use.
+    /// Permits in use beyond the current limit.
     surplus: usize,
     good: usize,
     /// How often the limit was halved.
@@ -35,12 +35,12 @@ pub(super) struct Permit {
     halvings: u64,
 }
 
-/// How the server took a request.
+/// How the server answered a request.
 #[derive(Clone, Copy)]
 pub(super) enum Answer {
-    /// It asked for less, and perhaps for how long.
+    /// With 429, and perhaps with a time to wait.
     Throttled(Option<Duration>),
-    /// Anything else.
+    /// In any other way.
     Other,
 }
 
@@ -72,14 +72,14 @@ impl Limiter {
             // The semaphore is never closed.
             let place = Arc::clone(&self.semaphore).acquire_owned().await.ok()?;
             let state = self.state.lock();
-            // A hold may have begun while this waited for room.
+            // A hold may have begun while this waited.
             if state.hold_until.is_none_or(|until| until <= Instant::now()) {
                 return Some(Permit { place, halvings: state.halvings });
             }
         }
     }
 
-    /// A request is done; `answer` tells how the server took it.
+    /// Ends a request; `answer` is how the server answered it.
     pub(super) fn done(&self, permit: Permit, answer: Answer) {
         let mut state = self.state.lock();
         if let Answer::Throttled(retry_after) = answer {

@@ -1,4 +1,4 @@
-//! Who else writes an object.
+//! Other field managers of an object.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ struct RecordedMetadata {
 }
 
 impl Cluster {
-    /// The record of field managers of an object, which must still be as it was read: else a conflict.
+    /// The managed fields of an object. It is a conflict if the object has changed since it was read.
     pub async fn managed_fields(&self, kind: &Kind, object: &Object) -> Result<Vec<ManagedFieldsEntry>, Error> {
         let found: Recorded = self.fetch_as(&kind.object_path(&object.key), PARTIAL_METADATA).await?;
         if found.metadata.resource_version != object.resource_version {
@@ -36,9 +36,8 @@ impl Cluster {
     }
 }
 
-/// Which other managers have fields of an object, by way of the subresource or of the object itself (`""`), newest first;
-/// `None` where it can't be read. The caches drop `managedFields`, so this is a request: for the one time that a contest
-/// is told.
+/// Which other managers own fields of an object, through the subresource or the object itself (`""`), newest first; `None` if
+/// it can't be read. The caches drop `managedFields`, so this sends a request, once for each conflict that is reported.
 pub async fn other_managers(
     client: &Client,
     resource: &ApiResource,

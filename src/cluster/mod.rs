@@ -1,16 +1,17 @@
 //! Access to Kubernetes clusters.
 //!
-//! A [`Cluster`] is the one way to a cluster: it holds the current credentials' client, refuses requests at once while
-//! the cluster does not answer (a probe with back-off finds out when it does again), bounds the requests in flight,
-//! gives every request a deadline and sorts every error once ([`Error`]). Its actor ([`session::run`]) loads and reloads
-//! credentials, probes, and looks whether denied permissions have been given.
+//! Every request to a cluster goes through a [`Cluster`]: it has the client with the current credentials, bounds the
+//! requests in flight, gives every request a deadline and classifies every error once ([`Error`]). A cluster of the
+//! configuration has an actor ([`session::run`]), which loads and reloads credentials, probes with back-off while the
+//! cluster does not answer (requests are refused meanwhile), and asks again for denied permissions. A [`DynamicCluster`]
+//! has fixed credentials and no actor: its own requests are the probes. Sections and the election use both through the same
+//! handle.
 //!
-//! Under it is a [`Connection`]: one client with one set of credentials.
+//! A [`Watch`] keeps a [`Store`] of one kind's objects, reduced to [`Object`]s, and tells its followers the keys that
+//! changed. It is shared by cluster, kind and selector, does what the [`WatchSpec`]s of its users require, and runs while
+//! there is a [`Demand`].
 //!
-//! A [`Watch`] keeps a [`Store`] of one kind's objects, cut down to [`Object`]s, and tells its followers the keys that
-//! changed. It is shared by cluster, kind and selector, and runs while somebody [demands](Demand) it.
-//!
-//! Requests under a [`Fence`] are sent only while the election has it open, which is looked at right above the connection.
+//! Requests under a [`Fence`] are sent only while the election has it open, which is checked directly above the connection.
 
 mod access;
 mod bearer;
@@ -64,28 +65,28 @@ pub use standing::Availability;
 pub use store::{Absence, ListMoment, Listed, Store, Tracker};
 pub use watch::{Follower, Projection, Watch, WatchId, WatchSpec};
 
-/// What a request does, in the words of RBAC.
+/// The verb of a request, as in RBAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verb {
     /// Read one object.
     Get,
-    /// Read many.
+    /// Read many objects.
     List,
     /// Follow changes.
     Watch,
-    /// Make.
+    /// Create an object.
     Create,
-    /// Replace.
+    /// Replace an object.
     Update,
-    /// Change parts.
+    /// Change parts of an object.
     Patch,
-    /// Delete one.
+    /// Delete one object.
     Delete,
 }
 
 impl Verb {
-    /// RBAC's word.
+    /// The name of the verb.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",

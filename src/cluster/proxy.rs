@@ -1,10 +1,9 @@
 //! The proxy between this process and a cluster, chosen as kubectl does.
 //!
-//! A kubeconfig's `proxy-url` counts for its cluster whatever the environment says; without one the environment does
-//! (`http::proxy`). kube, as it is built here, reads `HTTPS_PROXY` and knows no `NO_PROXY`, and with its own support for
-//! proxies it would hold `NO_PROXY` against the proxy's name in the place of the server's. So what it found counts only where
-//! the kubeconfig itself names a proxy. A proxy that is spoken to through TLS proves who it is by the cluster's certificate
-//! authority.
+//! A kubeconfig's `proxy-url` takes precedence over the environment (`http::proxy`). kube, as it is built here, reads
+//! `HTTPS_PROXY` and ignores `NO_PROXY`; with its own support for proxies it would compare `NO_PROXY` with the name of the
+//! proxy instead of the server's. So the proxy that kube finds is used only if the kubeconfig itself names one. A proxy
+//! that is reached through TLS is verified by the cluster's certificate authority.
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 

@@ -1,8 +1,8 @@
 //! The actor of a cluster: credentials, probes, denied permissions.
 //!
-//! It owns the cluster's client and what is known of its availability, and is woken by requests that got no answer and
-//! by the clock. Credentials are looked for beside that ([`Keeper`]): a plugin that hangs holds nothing up. Restarted, it
-//! loads the credentials again. It costs nothing in the steady state: no probe is sent while nobody has a doubt.
+//! It owns the cluster's client and its availability, and is woken by requests that got no answer and by the clock.
+//! Credentials are loaded concurrently ([`Keeper`]), so a plugin that hangs delays nothing else. After a restart it loads
+//! the credentials again. In the steady state it sends no requests: it probes only after a doubt.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,13 +17,13 @@ use crate::actor::{Backoff, BoxError, Scope};
 use crate::config::ClusterConfig;
 use crate::telemetry::ClusterState;
 
-/// How often the credentials' files are looked at (a few `stat` calls).
+/// How often the credentials' files are checked for changes (a few `stat` calls).
 const LOOK_AT_FILES: Duration = Duration::from_secs(1);
-/// Back-off of probes: quick at first, since most outages are restarts; the cap bounds how late a return is noticed.
+/// Back-off of probes: short at first, because most outages are restarts; the cap bounds how late their end is noticed.
 const PROBE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 /// Back-off of the access reviews of denied permissions.
 const PERMISSION_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
-/// The longest of them while the cluster is settling: an API server denies whatever it does not know the roles for yet.
+/// Its cap while the cluster is settling: an API server that has not loaded the roles yet denies everything.
 const LONGEST_WHILE_SETTLING: Duration = Duration::from_secs(1);
 
 /// Runs the actor of a configured cluster until it drains.
@@ -59,7 +59,7 @@ pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Resul
 }
 
 struct State {
-    /// A request got no answer, or nothing is known yet of the credentials in use.
+    /// A request got no answer, or the credentials in use have not been tried yet.
     doubt: bool,
     probes: u32,
     next_probe: Instant,
@@ -82,7 +82,7 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// There are other credentials, or there are none.
+/// Takes over other credentials, or the fact that there are none.
 fn take_up(cluster: &Cluster, change: Change, state: &mut State) {
     match change {
         Change::Connection { connection, proven } => {
@@ -93,7 +93,7 @@ fn take_up(cluster: &Cluster, change: Change, state: &mut State) {
         }
         Change::Token { proven } => {
             cluster.set_credentials_fault(None);
-            tracing::debug!(cluster = %cluster.name(), proven, "credentials are renewed");
+            tracing::debug!(cluster = %cluster.name(), proven, "credentials renewed");
             if !proven {
                 state.doubt();
             }
@@ -115,7 +115,7 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
             keeper.accepted();
             None
         }
-        // The server does not say what it has against them.
+        // The server does not name the cause.
         Err(error @ Error::Unauthorized { .. }) => {
             keeper.refused();
             let fault = keeper.certificate_fault(SystemTime::now());
@@ -127,7 +127,7 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
         }
         Err(error) => Some((ClusterState::Unreachable, error.to_string())),
     };
-    // Who answers may be another cluster than before.
+    // Another cluster than before may answer.
     let down = match down {
         None => identity::read(cluster, &session.connection, PROBE_DEADLINE)
             .await
@@ -145,7 +145,7 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
         state.doubt = false;
         state.probes = 0;
         if cluster.set_availability(Availability::Available) {
-            // What was denied by a server that was just starting is asked for anew.
+            // A server that was just starting may have denied what it grants now.
             state.next_ask = cluster.denied_permissions().any().then(Instant::now);
             state.asks = 0;
             tracing::info!(cluster = %cluster.name(), "cluster is available");
@@ -164,13 +164,13 @@ async fn ask_for_permissions(cluster: &Cluster, state: &mut State) {
     let round = usize::try_from(state.asks).unwrap_or_default();
     for (everywhere, single) in cluster.denied_permissions().reviews(round) {
         for review in std::iter::once(everywhere).chain(single) {
-            // Where the review itself is not granted, the next request finds out.
+            // If the review itself is not granted, the next request finds out.
             let given = match cluster.review_access(&review).await {
                 Ok(decision) => decision.allowed,
                 Err(error) => matches!(error, Error::Forbidden { .. } | Error::NotServed { .. }),
             };
             if given {
-                tracing::info!(cluster = %cluster.name(), verb = %review.verb, resource = review.full_resource(), "permission is given");
+                tracing::info!(cluster = %cluster.name(), verb = %review.verb, resource = review.full_resource(), "permission granted");
                 cluster.denied_permissions().grant(&review);
                 cluster.permission_was_given();
                 if review.namespace.is_empty() {

@@ -1,9 +1,9 @@
 //! The HTTP stack under a cluster's client.
 //!
-//! Not kube's default one, for three reasons: no retries below us (a retried write would hide an unknown outcome), dead
-//! peers are noticed (by the connections of `http::connector`, and behind what stays up on the way by [`Alive`]), and every
-//! request is counted by the names that controller-runtime uses. Through a proxy it is the same stack, on a tunnel: what was
-//! given up is dropped there, too, and the claim is looked at when the tunnel is there.
+//! It replaces kube's default stack for three reasons. It does not retry, because a retried write would hide an unknown
+//! outcome. It notices dead peers, by the connections of `http::connector`, and behind a proxy that stays up by [`Alive`].
+//! It counts every request under the names that controller-runtime uses. Through a proxy the same stack runs in a tunnel:
+//! cancelled requests are dropped there, too, and the claim is checked once the tunnel is open.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -27,19 +27,19 @@ use super::fenced::{FenceLayer, FencedBody};
 use crate::http::{Alive, Answers, Proxy, direct};
 use crate::telemetry::RestClientMetrics;
 
-/// Idle connections are closed after this: a burst opens up to `max_in_flight` of them, each with its TLS buffers.
+/// Idle connections are closed after this time: a burst opens up to `max_in_flight` of them, each with its TLS buffers.
 pub(super) const POOL_IDLE: Duration = Duration::from_secs(20);
-/// The same for requests that are few and come again and again: longer than their usual period, as long as Go's clients.
+/// The same for periodic requests: longer than their usual period, and as long as in Go's clients.
 pub(super) const STEADY_POOL_IDLE: Duration = Duration::from_secs(90);
 
-/// Bytes of an answer that is not a success. A `Status` has a few kilobytes.
+/// The most bytes of an answer that is not a success. A `Status` has a few kilobytes.
 pub(super) const LARGEST_REFUSAL: usize = 256 << 10;
 
-/// What a request goes through on its way to the API server. A clone of it is cheap, and sends at once, where kube's client
-/// hands every request to a task of its own.
+/// The layers between a request and the API server. A clone of it is cheap, and sends at once, while kube's client passes
+/// every request to another task.
 pub(super) type Transport = BoxCloneSyncService<Request<Body>, Response<Answer>, BoxError>;
 
-/// The body of an answer, of whichever client.
+/// The body of an answer, of any client.
 pub(super) type Answer = UnsyncBoxBody<Bytes, BoxError>;
 
 fn answer<B>(response: Response<B>) -> Response<Answer>
@@ -49,7 +49,7 @@ where
     let is_refusal = !response.status().is_success();
     response.map(|body| {
         if is_refusal {
-            // kube's client reads it whole.
+            // kube's client reads all of it.
             Limited::new(body, LARGEST_REFUSAL).boxed_unsync()
         } else {
             body.map_err(Into::into).boxed_unsync()
@@ -57,7 +57,7 @@ where
     })
 }
 
-/// A transport through a client that a test has made.
+/// A transport over the client of a test.
 #[cfg(test)]
 pub(super) fn through(client: Client) -> Transport {
     let send = move |request| {
@@ -67,17 +67,17 @@ pub(super) fn through(client: Client) -> Transport {
     BoxCloneSyncService::new(tower::service_fn(send))
 }
 
-/// How a transport behaves, apart from where it leads.
+/// The settings of a transport, apart from its destination.
 pub(super) struct Settings {
-    /// The beginning of every answer comes within this, also of a watch's.
+    /// Every answer has to begin within this time, also that of a watch.
     pub(super) headers_within: Duration,
-    /// A connection without a request is closed after this.
+    /// An idle connection is closed after this time.
     pub(super) pool_idle: Duration,
-    /// The token that requests carry, where the configuration has none.
+    /// The token of the requests, if the configuration has none.
     pub(super) bearer: Option<Bearer>,
 }
 
-/// A transport for one set of credentials, and a client over it for what kube does itself.
+/// A transport for one set of credentials, and a kube client over it.
 pub(super) fn connect(
     config: Config,
     Settings { headers_within, pool_idle, bearer }: Settings,
@@ -86,7 +86,7 @@ pub(super) fn connect(
         None => direct(),
         Some(url) => match Proxy::of_url(url) {
             Some(proxy) => proxy.connector(|tcp| config.rustls_https_connector_with_connector(tcp))?,
-            // Without its URL, which may have a password.
+            // Without the URL, which may have a password.
             None => return Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::default() }),
         },
     };
@@ -98,8 +98,8 @@ pub(super) fn connect(
     let client: HyperClient<_, FencedBody> = HyperClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(pool_idle)
-        // hyper's own retry of a request on a reused connection that was closed before it was sent stays on: it never
-        // resends what was written.
+        // hyper retries a request if a reused connection was closed before the request was sent. It never sends twice what
+        // it has written, so that stays enabled.
         .build(connector);
     let service = ServiceBuilder::new()
         .layer(count)
@@ -114,8 +114,8 @@ pub(super) fn connect(
     Ok((transport.clone(), Client::new(transport, config.default_namespace)))
 }
 
-/// kube's watcher asks for a streamed list with `resourceVersion=0`, which an API server may answer from a cache that
-/// is behind. Without a version the answer is consistent: as new as etcd when the request arrived.
+/// kube's watcher requests a streamed list with `resourceVersion=0`, which an API server may answer from an old cache.
+/// Without a version the answer is consistent: as new as etcd when the request arrived.
 #[derive(Clone)]
 struct ConsistentListLayer;
 
@@ -152,7 +152,7 @@ where
     }
 }
 
-/// The same request without `resourceVersion=0`, where it asks for a streamed list.
+/// The URI without `resourceVersion=0`, if it requests a streamed list.
 fn consistent(uri: &Uri) -> Option<Uri> {
     let query = uri.query()?;
     if !query.split('&').any(|pair| pair == "sendInitialEvents=true") {
@@ -164,8 +164,8 @@ fn consistent(uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// Counts every request and its status, and gives up on one whose answer does not begin in time (a watch's too: its
-/// headers come at once).
+/// Counts every request and its status, and cancels one whose answer does not begin in time. That includes watches, whose
+/// headers come at once.
 #[derive(Clone)]
 struct CountLayer {
     requests: Arc<RestClientMetrics>,
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_streamed_list_is_never_asked_from_an_old_cache() {
+    fn a_streamed_list_is_never_requested_from_an_old_cache() {
         let uri: Uri =
             "/apis/g/v1/things?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
                 .parse()

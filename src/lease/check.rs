@@ -1,4 +1,4 @@
-//! `towline check --connect`: what a lease needs of both clusters, and whether it is there.
+//! `towline check --connect`: whether a lease has the permissions that it needs in both clusters.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, DynamicCluster, DynamicClusters, Kind, ObjectKey};
 use crate::job::check::say;
 use crate::job::permission::Reviewer;
 
-/// Says what is missing for a section whose managed cluster answers. Returns the number of faults.
+/// Prints what a section lacks whose managed cluster answers. Returns the number of faults.
 pub(super) async fn check_section(config: &LeaseConfig, cluster: &Cluster) -> usize {
     let who = format!("lease {}", config.name);
     let faults = Reviewer::Cluster(cluster).check(&who, &permissions::on_the_managed_cluster(config)).await;

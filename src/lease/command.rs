@@ -1,8 +1,8 @@
-//! `towline lease`: the lease job alone, as a side-car, told by flags and variables instead of a file.
+//! `towline lease`: the lease job alone, as a side-car, configured by flags and variables instead of a file.
 //!
-//! It takes the command line of Open Cluster Management's add-on lease controller: flags with one dash or two, switches
-//! with or without a value, and three variables without a prefix. Values are taken as text here and checked where the
-//! configuration is, so that all faults are told at once, each by the name that the user wrote.
+//! It accepts the command line of Open Cluster Management's add-on lease controller: flags with one dash or two, switches
+//! with or without a value, and three variables without a prefix. Values are read as text here and checked with the
+//! configuration, so that all faults are reported together, each under the name that the user wrote.
 
 use clap::Args;
 
@@ -11,11 +11,11 @@ use crate::config::Error;
 use crate::job::Config;
 use crate::job::command::{JobCommand, Load, Order};
 
-/// What a switch may say, as Go's flags do.
+/// The values of a switch, as for Go's flags.
 const YES: [&str; 6] = ["1", "t", "T", "true", "TRUE", "True"];
 const NO: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 
-/// What `towline lease --help` says of what it needs.
+/// The part of `towline lease --help` about required values.
 const VARIABLES: &str = "\
 Required: --lease-name, --lease-namespace, --hub-kubeconfig-secret, and the variable WATCH_NAMESPACE.
 
@@ -72,7 +72,7 @@ fn switch(text: &str) -> Result<bool, String> {
 }
 
 impl LeaseCommand {
-    /// The configuration that it stands for, with the variables of `environment`.
+    /// The equivalent configuration, with the variables of `environment`.
     fn config(self, environment: impl Fn(&str) -> Option<String>) -> Result<Config, Error> {
         LeaseFlags {
             lease_name: self.lease_name,

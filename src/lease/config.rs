@@ -13,8 +13,8 @@ use crate::config::{ClusterName, SectionName};
 pub struct LeaseConfig {
     /// Name of the section, unique among all sections.
     pub name: SectionName,
-    /// The managed cluster, where the secret and the pod are. Where none is named: `[clusters.default]` if that is
-    /// configured, else the cluster that the daemon runs in, else what kubectl would use.
+    /// The managed cluster, where the secret and the pod are. If none is named: `[clusters.default]` if that is
+    /// configured, else the cluster that the daemon runs in, else the one that kubectl would use.
     pub cluster: ClusterName,
     /// The Lease on the hub.
     pub lease_name: String,
@@ -26,8 +26,8 @@ pub struct LeaseConfig {
     pub secret_namespace: String,
     /// The pod whose readiness gates the lease; without one it is always ready.
     pub pod: Option<PodConfig>,
-    /// `leaseDurationSeconds`: whole seconds, at least one; `60s` by default. Shorter finds a dead add-on sooner, and
-    /// takes a slow hub for one.
+    /// `leaseDurationSeconds`: whole seconds, at least one; `60s` by default. With a shorter one a dead add-on is noticed
+    /// sooner, and a slow hub makes a living one look dead.
     pub duration: Duration,
     /// How often the lease is renewed; a third of `duration` by default, and always less than it.
     pub renew_interval: Duration,
@@ -50,7 +50,7 @@ impl LeaseConfig {
     /// The default of `startup_delay`.
     pub const DEFAULT_STARTUP_DELAY: Duration = Duration::from_secs(10);
 
-    /// None where a required key has a fault; faults of other keys leave their default in place.
+    /// None if a required key has a fault. Other keys with a fault have their default.
     pub fn read(mut fields: Fields<'_>) -> Option<Self> {
         let name = fields.required("name");
         let cluster: Option<ClusterName> = fields.optional("cluster");
@@ -86,7 +86,7 @@ impl LeaseConfig {
     }
 }
 
-/// The pod: both keys or none.
+/// The pod: both keys or neither.
 fn read_pod(fields: &mut Fields<'_>) -> Option<PodConfig> {
     let given = [fields.has("pod_name"), fields.has("pod_namespace")];
     let name = fields.optional::<PodName>("pod_name");
@@ -100,7 +100,7 @@ fn read_pod(fields: &mut Fields<'_>) -> Option<PodConfig> {
     Some(PodConfig { name: name?.into(), namespace: namespace?.into() })
 }
 
-/// What `leaseDurationSeconds` can say.
+/// The range of `leaseDurationSeconds`.
 struct WholeSeconds(Duration);
 
 impl Setting for WholeSeconds {

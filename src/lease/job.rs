@@ -36,7 +36,7 @@ pub fn sections(config: &Config) -> &[LeaseConfig] {
 }
 
 impl LeaseSections {
-    /// One section, which is in no file.
+    /// One section that is not from a file.
     pub(super) fn one(section: LeaseConfig) -> Self {
         Self { sections: vec![section], indices: vec![0] }
     }
@@ -110,7 +110,7 @@ impl Sections for LeaseSections {
     }
 }
 
-/// Two sections must not renew one Lease. As far as can be seen: two Secrets may lead to one hub.
+/// Two sections must not renew one Lease. Two Secrets may lead to one hub, which can't be detected.
 fn check_leases(
     lease: &[(usize, &LeaseConfig)],
     clusters: &BTreeMap<ClusterName, ClusterConfig>,

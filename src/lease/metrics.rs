@@ -14,7 +14,7 @@ const LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS: &str = "towline_lease_last_renewal_t
 /// Renewals of a lease, by `section` and `outcome`.
 const LEASE_RENEWALS_TOTAL: &str = "towline_lease_renewals_total";
 
-/// Every one of them, as it is described to Prometheus.
+/// All of them, with their descriptions for Prometheus.
 pub(super) const ALL: &[Metric] = &[
     Metric::gauge(LEASE_HELD, "1 where the lease is held, 0 where it is not"),
     Metric::gauge(
@@ -51,11 +51,11 @@ impl LeaseMetrics {
     /// A renewal was acknowledged, just now.
     pub fn renewed(&self) {
         self.success.increment(1);
-        // A clock before 1970 is not worth more than a wrong value.
+        // With a clock before 1970 the value is wrong in any case.
         self.last_renewal.set(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
     }
 
-    /// A renewal has failed, and is tried again.
+    /// A renewal has failed and will be retried.
     pub fn failed(&self) {
         self.failure.increment(1);
     }

@@ -14,14 +14,14 @@ pub(super) fn on_the_managed_cluster(config: &LeaseConfig) -> Vec<Permission> {
     permissions
 }
 
-/// Those on the hub: to make the Lease, to read it, and to renew it in one of two ways.
+/// Those on the hub: to create the Lease, to read it, and to renew it in one of two ways.
 pub(super) fn on_the_hub(config: &LeaseConfig) -> Vec<Permission> {
     let (resource, namespace) = (Kind::lease().full_resource(), &config.lease_namespace);
     let needs = |verb, name| Permission::each(&Place::HubOfSecret, &[verb], &resource, namespace, name);
     let renew =
         [Verb::Patch, Verb::Update].map(|verb| AccessRequest::new(verb, &resource, namespace, &config.lease_name));
     let mut permissions = needs(Verb::Get, &config.lease_name);
-    // A name can't be granted for what is not there yet.
+    // RBAC can't grant the creation of an object by its name.
     permissions.extend(needs(Verb::Create, ""));
     permissions.push(Permission { place: Place::HubOfSecret, any_of: renew.into(), need: Need::Required });
     permissions

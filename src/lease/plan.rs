@@ -20,9 +20,9 @@ use super::config::LeaseConfig;
 use crate::actor::Backoff;
 use crate::cluster::Fingerprint;
 
-/// Least time between two renewals of a pod whose readiness keeps changing.
+/// The shortest time between two renewals of a pod whose readiness keeps changing.
 const LEAST_SPACING: Duration = Duration::from_millis(500);
-/// A request is given at least this long to be answered, where the duration allows it.
+/// A request has at least this deadline, if the duration allows it.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Upper bound of the first deadline: a lost request is noticed after this at the latest.
 const LONGEST_FIRST_DEADLINE: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! The configuration of a process that does one job and is told by flags and variables: no file, one section.
+//! The configuration of a process with one section, from flags and variables instead of a file.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,12 +16,12 @@ use crate::config::source::Node;
 use crate::config::{ClusterAccess, ClusterConfig, DaemonConfig, ElectionConfig, SectionName};
 use crate::job::{Config, Sections};
 
-/// The name of a side-car's only section where the lease's can't be one.
+/// The name of a side-car's only section if the lease's name can't be used.
 const SECTION: &str = "lease";
-/// What a host that is no address must be.
+/// The allowed values of a host that is no address.
 const ALLOWED_HOST: &str = "an IP address such as \"0.0.0.0\"";
 
-/// What `towline lease` was given: each value as it came, none where it was not.
+/// The flags and variables of `towline lease`, unparsed; none if not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseFlags {
     /// `--lease-name`
@@ -48,7 +48,7 @@ pub struct LeaseFlags {
     pub leader_election: bool,
 }
 
-/// Which flag or variable gives which key.
+/// The key for each flag or variable.
 const SOURCES: [(&str, &str); 8] = [
     ("lease_name", "--lease-name"),
     ("lease_namespace", "--lease-namespace"),
@@ -98,7 +98,7 @@ impl LeaseFlags {
         let section = LeaseConfig::read(Fields::of("", table, &mut named));
         faults.extend(named.into_iter().map(by_flag));
         Faults::new(faults).into_result()?;
-        // Without faults the section is there.
+        // Without faults there is a section.
         let of_section = |section: &LeaseConfig| (section.cluster.clone(), ClusterConfig::new(ClusterAccess::Inferred));
         let clusters = section.iter().map(of_section).collect();
         let elected = section.as_ref().filter(|_| flags.leader_election);
@@ -113,8 +113,8 @@ impl LeaseFlags {
     }
 }
 
-/// The section is called as the lease, so that side-cars with an election in one namespace don't meet; unless its Lease
-/// would then be called as a replica's or as that of status sync.
+/// The section has the name of the lease, so that side-cars with leader election in one namespace do not conflict; unless its
+/// own Lease would then have the name of a replica's Lease, or of status sync's.
 fn section_name(lease: &str) -> String {
     let label = lease.replace('.', "-");
     let label =
@@ -122,7 +122,7 @@ fn section_name(lease: &str) -> String {
     if label.parse::<SectionName>().is_ok() { label } else { SECTION.to_owned() }
 }
 
-/// Faults name what the user wrote, not the key that it stands for.
+/// Faults name the flag that the user wrote, not the key.
 fn by_flag(fault: Fault) -> Fault {
     let name = SOURCES.iter().find(|(key, _)| *key == fault.path).map_or(fault.path.as_str(), |(_, source)| source);
     let problem = match fault.problem {
@@ -138,7 +138,7 @@ fn wrong(source: &str, found: &str, allowed: impl Into<String>) -> Fault {
     Fault::new(source, Problem::Value { found: format!("{found:?}"), allowed: allowed.into(), suggestion: None })
 }
 
-/// A number of seconds as the file's durations are written.
+/// A number of seconds in the format of the file's durations.
 fn whole_seconds(text: &str, least: u64) -> Option<String> {
     let seconds: u64 = text.parse().ok().filter(|seconds| *seconds >= least)?;
     let written = format!("{seconds}s");

@@ -1,7 +1,7 @@
-//! From credentials as they were read to a connection, and whether it works.
+//! Builds a connection from loaded credentials, and tries whether it works.
 //!
-//! Nothing here runs on the thread that everything else runs on but waiting: files are read and certificates parsed on
-//! threads for that, one at a time for each cluster, so that a file system that hangs costs one thread and no more.
+//! Files are read and certificates parsed on blocking threads, one at a time for each cluster, so that a file system that
+//! hangs blocks one thread and nothing else.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,7 +19,7 @@ use crate::cluster::error::{Error, full_text};
 use crate::config::{ClusterConfig, ClusterName};
 use crate::http::{BearerToken, NotAToken};
 
-/// An API server that does not answer `GET /version` within this counts as away.
+/// An API server that does not answer `GET /version` within this time counts as unreachable.
 pub(in crate::cluster) const PROBE_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Why there are no new credentials.
@@ -45,16 +45,16 @@ pub(in crate::cluster) enum Refused {
     Server(Error),
 }
 
-/// Credentials that may take the place of those in use.
+/// Credentials that may replace those in use.
 pub(super) struct Candidate {
     pub(super) connection: Connection,
     pub(super) loaded: Arc<Loaded>,
-    /// Where they have a token.
+    /// Their token, if they have one.
     pub(super) bearer: Option<Bearer>,
-    /// Of the client certificate among them.
+    /// The validity of their client certificate.
     pub(super) certificate: Option<Validity>,
     pub(super) expires: Option<SystemTime>,
-    /// The API server has accepted them.
+    /// Whether the API server has accepted them.
     pub(super) proven: bool,
 }
 
@@ -62,27 +62,27 @@ pub(super) struct Candidate {
 pub(super) struct NewToken {
     pub(super) token: BearerToken,
     pub(super) expires: Option<SystemTime>,
-    /// The API server has accepted it.
+    /// Whether the API server has accepted it.
     pub(super) proven: bool,
 }
 
-/// What came of looking for new credentials.
+/// The result of loading new credentials.
 pub(super) enum Found {
     Candidate(Box<Candidate>),
     Token(NewToken),
 }
 
-/// Where credentials are made, and for which cluster.
+/// What building credentials needs.
 #[derive(Clone)]
 pub(super) struct Workshop {
     pub(super) name: ClusterName,
     pub(super) config: ClusterConfig,
-    /// One blocking piece of work at a time: those that never end must not add up.
+    /// One blocking operation at a time: those that never end must not accumulate.
     pub(super) thread: Arc<Semaphore>,
 }
 
 impl Workshop {
-    /// Reads everything anew. With `prove`, only what the API server accepts counts.
+    /// Loads everything again. With `prove`, only credentials that the API server accepts count.
     pub(super) async fn load(self, prove: bool) -> Result<Found, Refused> {
         let config = self.config.clone();
         let runtime = tokio::runtime::Handle::current();
@@ -91,7 +91,7 @@ impl Workshop {
         self.connect(Arc::new(loaded), issued, prove).await
     }
 
-    /// Asks the source of the credentials in use again.
+    /// Reads or runs the source of the credentials in use again.
     pub(super) async fn renew(self, used: Used, prove: bool) -> Result<Found, Refused> {
         let issued = self.issue(&used.loaded.source).await?;
         let (Some(_), Some(token), None) = (&used.bearer, &issued.token, &issued.certificate) else {
@@ -126,8 +126,8 @@ impl Workshop {
             config.auth_info.client_certificate_data = Some(base64(certificate.as_bytes()));
             config.auth_info.client_key_data = Some(base64(key.expose_secret().as_bytes()).into());
         }
-        // An API server takes these for anonymous, and anonymous may read its version: that proves nothing. A proxy without
-        // TLS is another matter.
+        // Such requests are anonymous for an API server, and anonymous users may read its version: that proves nothing. A
+        // proxy without TLS may add credentials.
         let user = &config.auth_info;
         let is_somebody = bearer.is_some()
             || user.password.is_some()
@@ -150,7 +150,7 @@ impl Workshop {
         Ok(Found::Candidate(Box::new(Candidate { connection, loaded, bearer, certificate, expires, proven: prove })))
     }
 
-    /// Runs this on a thread of its own, within a request's deadline.
+    /// Runs this on a blocking thread, within a request's deadline.
     async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refused> {
         let thread = Arc::clone(&self.thread);
         let done = async move {
@@ -167,7 +167,7 @@ impl Workshop {
     }
 }
 
-/// What a renewal needs to know of the credentials in use.
+/// What a renewal needs to know about the credentials in use.
 #[derive(Clone)]
 pub(super) struct Used {
     pub(super) loaded: Arc<Loaded>,
@@ -175,10 +175,10 @@ pub(super) struct Used {
     pub(super) bearer: Option<Bearer>,
 }
 
-/// Whether an API server accepts credentials, by what came of asking for its version.
+/// Whether an API server accepts credentials, by the result of requesting its version.
 pub(in crate::cluster) fn accepted(answer: Result<(), Error>) -> Result<(), Error> {
     match answer {
-        // An answer, if not a welcome one: it is up and knows us, `/version` is just not granted.
+        // It answers and knows the user; only `/version` is not granted.
         Err(Error::Forbidden { .. } | Error::NotServed { .. } | Error::NotFound { .. } | Error::Throttled { .. }) => {
             Ok(())
         }

@@ -1,8 +1,8 @@
-//! Which credentials are in use, when others are looked for, and that only what works takes their place.
+//! Which credentials are in use, when others are loaded, and that only working credentials replace them.
 //!
-//! Credentials that the API server has accepted stay in use until others were accepted beside them: a kubeconfig that can't
-//! be read any more, a plugin that hangs, a token with a typo are told and tried again, and nothing else happens. Those
-//! that were never accepted, or are refused now, have nothing to lose, and are replaced at once.
+//! Credentials that the API server has accepted stay in use until it has accepted others. An unreadable kubeconfig, a
+//! plugin that hangs or a token with a typo is reported and retried, and has no other effect. Credentials that were never
+//! accepted, or are refused now, are replaced at once.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,20 +20,20 @@ use crate::cluster::connection::Connection;
 use crate::config::ClusterConfig;
 use crate::http::Files;
 
-/// Back-off of another try at credentials. A change of a file does not wait for it. The cap bounds how late a plugin that
-/// works again is noticed, and how often one that does not is run.
+/// Back-off between attempts to load credentials. A change of a file does not wait for it. The cap bounds how late a repaired
+/// plugin is noticed, and how often a failing one is run.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 /// Credentials are renewed this long before they expire, as by other clients.
 const BEFORE_EXPIRY: Duration = Duration::from_mins(1);
-/// And no earlier than this after they came, however soon they expire.
+/// And no earlier than this after they were issued, however soon they expire.
 const SHORTEST_USE: Duration = Duration::from_secs(10);
 
-/// What is to be looked for.
+/// What is loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Search {
-    /// Everything is read anew.
+    /// Everything is loaded again.
     Load,
-    /// The source of the credentials in use is asked again.
+    /// The source of the credentials in use is read or run again.
     Renew,
 }
 
@@ -43,17 +43,17 @@ struct InUse {
     certificate: Option<Validity>,
     /// The API server has accepted them since it last refused them.
     accepted: bool,
-    /// When their source is asked again.
+    /// When their source is read or run again.
     renew_at: Option<SystemTime>,
 }
 
-/// What came of looking for credentials.
+/// The result of loading credentials.
 pub(in crate::cluster) enum Change {
-    /// There is another connection.
+    /// A new connection.
     Connection { connection: Connection, proven: bool },
-    /// The connection has another token.
+    /// The connection has a new token.
     Token { proven: bool },
-    /// There is nothing new. `kept`: those in use stay.
+    /// No new credentials. `kept`: those in use stay.
     None { reason: String, kept: bool },
 }
 
@@ -81,7 +81,7 @@ impl Keeper {
         self.in_use.as_ref()?.certificate.as_ref()?.fault(now)
     }
 
-    /// Looks at the files (a few `stat` calls) and the clock.
+    /// Checks the files (a few `stat` calls) and the clock.
     pub(in crate::cluster) fn look(&mut self) {
         if self.files.changed() {
             tracing::info!(cluster = %self.workshop.name, "credentials changed");
@@ -121,7 +121,7 @@ impl Keeper {
         self.search.is_none() && self.due.is_none()
     }
 
-    /// What was being looked for is out of date. What hangs is ended by that.
+    /// Starts over, because the attempt in progress is out of date. An attempt that hangs is cancelled.
     fn begin_anew(&mut self, search: Search) {
         let loads = |search: Search| search == Search::Load;
         let is_loading = self.search.as_ref().is_some_and(|(search, _)| loads(*search))
@@ -132,7 +132,7 @@ impl Keeper {
         self.due = Some((search, Instant::now()));
     }
 
-    /// Looks for new credentials when it is time to, and returns what came of it. Cancelled, it goes on where it was.
+    /// Loads new credentials when they are due, and returns the result. It can be cancelled without losing progress.
     pub(in crate::cluster) async fn change(&mut self) -> Change {
         loop {
             if let Some((search, work)) = &mut self.search {
@@ -151,11 +151,11 @@ impl Keeper {
 
     fn begin(&mut self) {
         let Some((search, _)) = self.due.take() else { return };
-        // What works has something to lose.
+        // Working credentials are only replaced by working ones.
         let prove = self.in_use.as_ref().is_some_and(|in_use| in_use.accepted);
         let workshop = self.workshop.clone();
         let used = self.in_use.as_ref().map(|in_use| in_use.used.clone());
-        // How the files look before they are read: a change meanwhile is seen as one.
+        // The stamps from before the files are read, so that a change meanwhile is noticed.
         self.search = Some(if let (Search::Renew, Some(used)) = (search, used) {
             self.rotated = used.loaded.source.files();
             (Search::Renew, Box::pin(workshop.renew(used, prove)))
@@ -200,7 +200,7 @@ impl Keeper {
     }
 }
 
-/// When credentials that expire then are renewed.
+/// When credentials with this expiry are renewed.
 fn renewal(expires: Option<SystemTime>) -> Option<SystemTime> {
     let earliest = SystemTime::now() + SHORTEST_USE;
     expires.map(|expires| expires.checked_sub(BEFORE_EXPIRY).unwrap_or(earliest).max(earliest))

@@ -1,8 +1,8 @@
-//! Credentials of a cluster: loaded from a kubeconfig or the pod's service account, watched for change, and taken up when
-//! they work.
+//! Credentials of a cluster: loaded from a kubeconfig or the pod's service account, reloaded when their files change, and
+//! used when they work.
 //!
-//! This file reads. [`plugin`] runs the commands that make credentials, [`candidate`] makes a connection of what was read and
-//! tries it, and [`keeper`] says when, and keeps what works in use until something else does.
+//! This file loads them. [`plugin`] runs credential plugins, [`candidate`] builds a connection and tries it, and [`keeper`]
+//! decides when, and keeps working credentials in use until others work.
 
 mod candidate;
 mod keeper;
@@ -39,21 +39,21 @@ pub(super) enum LoadError {
     NotInCluster,
 }
 
-/// Why a kubeconfig makes no configuration of a client.
+/// Why no client can be configured from a kubeconfig.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
-    /// It is incomplete, or refers to what can't be read.
+    /// It is incomplete, or refers to a file that can't be read.
     #[error("{}", full_text(.0))]
     Kubeconfig(KubeconfigError),
-    /// The server's URL has a user or a password in front of the host: it would be in every error that names the server.
+    /// The server's URL has a user or a password before the host, which every error that names the server would print.
     #[error("`server` has a user or a password in its URL, which is refused")]
     Password,
-    /// The proxy, the kubeconfig's or the environment's, is of a kind that is not known here.
+    /// The proxy, of the kubeconfig or the environment, has an unknown scheme.
     #[error("`{0}` names a proxy that is none of http://, https:// and socks5://")]
     Proxy(&'static str),
 }
 
-/// The configuration of a client, with the proxy that kubectl would take.
+/// The configuration of a client, with the proxy that kubectl would use.
 pub async fn configured(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, Unusable> {
     let is_named = proxy::is_named(&kubeconfig, options);
     let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(Unusable::Kubeconfig)?;
@@ -69,14 +69,14 @@ pub async fn configured(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> 
     Ok(config)
 }
 
-/// What a cluster's client is built from.
+/// The loaded credentials, from which a cluster's client is built.
 #[derive(Clone)]
 pub(super) struct Loaded {
-    /// All but what the source gives.
+    /// Everything but what the source provides.
     config: Config,
-    /// Where the token, or the certificate, comes from.
+    /// The source of the token or the certificate.
     source: Source,
-    /// The files it came from, without a token file.
+    /// The files that were read, without a token file.
     files: Files,
 }
 
@@ -87,22 +87,22 @@ impl Loaded {
     }
 }
 
-/// What may be replaced while the rest of the configuration stays.
+/// The part that may be replaced without the rest of the configuration.
 #[derive(Clone)]
 enum Source {
     /// Everything is in the configuration.
     Fixed,
     /// A token in the kubeconfig itself.
     Token(SecretString),
-    /// A token in a file of its own, which is rotated.
+    /// A token in its own file, which is rotated.
     TokenFile(PathBuf),
-    /// A command that is run again when its credentials expire or are refused.
+    /// A credential plugin, which is run again when its credentials expire or are refused.
     Plugin(Plugin),
 }
 
 impl Source {
-    /// Takes the source out of a user, so that nothing is left for kube to read or run. Which one counts where there are
-    /// several is kube's rule.
+    /// Takes the source out of a user, so that kube reads and runs nothing. If there are several, kube's precedence
+    /// applies.
     fn of(user: &mut AuthInfo) -> Self {
         let (token, file, exec) = (user.token.take(), user.token_file.take(), user.exec.take());
         let runs = |provider: &mut AuthProviderConfig| {
@@ -122,7 +122,7 @@ impl Source {
         }
     }
 
-    /// Whether it may have other credentials than before.
+    /// Whether it may provide other credentials later.
     fn is_renewable(&self) -> bool {
         matches!(self, Self::TokenFile(_) | Self::Plugin(_))
     }
@@ -136,7 +136,7 @@ impl Source {
     }
 }
 
-/// The files that matter even when loading fails: they are looked at for the change that mends it.
+/// The files that are checked for changes even if loading failed: a change may repair them.
 pub(super) fn files_of(config: &ClusterConfig) -> Files {
     match &config.access {
         ClusterAccess::Kubeconfig { path, .. } => Files::of(vec![path.clone()]),
@@ -148,11 +148,11 @@ pub(super) fn files_of(config: &ClusterConfig) -> Files {
     }
 }
 
-/// What is found around the process.
+/// The environment of the process.
 enum Around {
     /// It runs in a pod with a service account.
     Pod,
-    /// It does not: what kubectl would use, in kubectl's order.
+    /// It does not: the kubeconfigs that kubectl would use, in its order.
     Kubeconfig(Vec<PathBuf>),
 }
 
@@ -171,8 +171,7 @@ fn around() -> Around {
     }
 }
 
-/// The kubeconfigs of a list as one. As for kubectl, files that are not there are passed over, and of equal names the
-/// first counts.
+/// Merges a list of kubeconfigs. As in kubectl, missing files are skipped, and the first of several equal names counts.
 async fn load_merged(paths: Vec<PathBuf>) -> Result<Loaded, LoadError> {
     let told = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let failed = |reason: String| LoadError::Kubeconfig { path: told.clone(), reason };
@@ -218,7 +217,7 @@ pub(super) async fn load(config: &ClusterConfig) -> Result<Loaded, LoadError> {
             }
             let kubeconfig = Kubeconfig::read_from(path).map_err(|source| failed(full_text(&source)))?;
             let chosen = context.clone().or_else(|| kubeconfig.current_context.clone());
-            // The stamp of the kubeconfig itself is from before it was read: a change in between is seen as one.
+            // The stamp of the kubeconfig is from before it was read, so that a change in between is noticed.
             let files = before.and(referred(&kubeconfig, chosen.as_deref()));
             let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
             let configured = configured(kubeconfig, &options).await;

@@ -1,9 +1,9 @@
-//! Commands that make credentials: kubectl's credential plugins (`exec`) and the older `auth-provider` with a command.
+//! Credential plugins: those of kubectl (`exec`), and the older `auth-provider` with a command.
 //!
-//! kube would run them on the thread that asks, twice for each load, and wait for as long as they take. Here the process
-//! runs beside everything else under a deadline. Its process group is killed when the deadline has passed or nobody waits any
-//! more, so that nothing it started is left either. What it prints is read up to a limit, and never told: it is
-//! credentials. It gets no terminal and no input.
+//! kube would run them on the calling thread, twice for each load, and without a deadline. Here the process runs
+//! concurrently and has a deadline. Its process group is killed when the deadline has passed or nobody waits any more, so
+//! that no child process stays behind. Its output is read up to a limit and never printed, because it has credentials in
+//! it. It gets no terminal and no input.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, SystemTime};
@@ -17,15 +17,15 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 
-/// Credentials are a few kilobytes.
+/// The most bytes of output. Credentials have a few kilobytes.
 const MOST_PRINTED: u64 = 1 << 20;
 
-/// What makes credentials.
+/// A credential plugin.
 #[derive(Clone)]
 pub(in crate::cluster) enum Plugin {
-    /// kubectl's interface for plugins.
+    /// With kubectl's interface.
     Exec(Box<ExecConfig>),
-    /// Any command that prints a token, or JSON with one in it.
+    /// Any command that prints a token, or JSON with a token in it.
     Provider(Box<AuthProviderConfig>),
 }
 
@@ -35,11 +35,11 @@ pub(in crate::cluster) struct Issued {
     pub(in crate::cluster) token: Option<SecretString>,
     /// A client certificate and its key, as PEM.
     pub(in crate::cluster) certificate: Option<(String, SecretString)>,
-    /// Until when they are good; `None`: until they are refused.
+    /// When they expire; `None`: they are used until they are refused.
     pub(in crate::cluster) expires: Option<SystemTime>,
 }
 
-/// Why a plugin issued nothing. Neither its command line nor what it printed is repeated.
+/// Why a plugin issued nothing. Neither its command line nor its output is repeated.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cluster) enum PluginError {
     #[error("the kubeconfig names no command for credentials")]
@@ -118,12 +118,12 @@ impl Plugin {
     }
 }
 
-/// A process with a group of its own, which ends with this value.
+/// A process in its own process group, which is killed when this is dropped.
 struct Group(Child);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // None where it has been waited for: the number may be another's by now.
+        // None once it has been waited for: another process may have the id by then.
         let id = self.0.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let Some(id) = id
             && let Err(error) = kill_process_group(id, Signal::KILL)
@@ -147,7 +147,7 @@ async fn run(mut command: Command) -> Result<Vec<u8>, PluginError> {
     if status.success() { Ok(printed) } else { Err(PluginError::Failed(status)) }
 }
 
-/// What a plugin prints: <https://kubernetes.io/docs/reference/config-api/client-authentication.v1/>.
+/// The output of a plugin: <https://kubernetes.io/docs/reference/config-api/client-authentication.v1/>.
 #[derive(Deserialize)]
 struct ExecCredential {
     status: Option<ExecCredentialStatus>,
@@ -162,7 +162,7 @@ struct ExecCredentialStatus {
     client_key_data: Option<String>,
 }
 
-/// JSON, or YAML, which client-go takes too.
+/// JSON, or YAML, which client-go accepts too.
 fn of_exec(printed: &[u8]) -> Result<Issued, PluginError> {
     let printed: ExecCredential = serde_saphyr::from_slice(printed).map_err(|error| {
         let at = error.location().map(|at| format!(" (line {}, column {})", at.line(), at.column()));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_plugin_that_hangs_is_killed_with_all_that_it_started() {
+    async fn a_plugin_that_hangs_is_killed_with_its_child_processes() {
         let directory = tempfile::tempdir().unwrap();
         let pids = directory.path().join("pids");
         let script = format!("sleep 1000 & echo $! >> {0}; echo $$ >> {0}; wait", pids.display());
@@ -260,7 +260,7 @@ mod tests {
         for pid in told.lines() {
             let runs = || {
                 let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-                // The name, in parentheses, comes before the state; Z has ended and waits for its parent.
+                // The state follows the name in parentheses; Z is a zombie.
                 state.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
             };
             while runs() {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_plugin_prints_is_not_told() {
+    async fn the_output_of_a_plugin_is_not_printed() {
         for (script, told) in [
             ("echo $CANARY; echo $CANARY >&2; exit 3", "failed (exit status: 3)"),
             ("echo $CANARY", "printed something else"),

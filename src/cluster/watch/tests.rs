@@ -78,7 +78,7 @@ async fn listed(watch: &Watch) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_review_that_failed_is_no_denial() {
+async fn a_failed_review_is_no_denial() {
     let mut reviews = 0;
     let (watch, _) = secrets(move || {
         reviews += 1;
@@ -91,7 +91,7 @@ async fn a_review_that_failed_is_no_denial() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_granted_is_asked_for_again_later() {
+async fn a_watch_that_is_not_granted_is_reviewed_again_later() {
     let mut reviews = 0;
     let (watch, script) = secrets(move || {
         reviews += 1;
@@ -103,13 +103,13 @@ async fn what_is_not_granted_is_asked_for_again_later() {
     let refused = Listed::No { reason: Some("not granted".into()), unreachable: false };
     store.wait_for(|listed| *listed == refused).await.expect("the watch lives");
     let asked = script.asked();
-    assert!(!asked.iter().any(|line| line.starts_with("LIST")), "nothing is asked for in vain: {asked:?}");
+    assert!(!asked.iter().any(|line| line.starts_with("LIST")), "a list was sent that is not granted: {asked:?}");
     listed(&watch).await;
     running.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_watcher_tells_its_list_as_a_first_one() {
+async fn a_restarted_watcher_reports_its_list_as_a_first_one() {
     let (watch, _) = secrets(|| (500, false));
     let ear = Arc::new(Ear::default());
     watch.specify(WatchSpec::followed_by(Arc::clone(&ear) as _));
@@ -121,7 +121,7 @@ async fn a_restarted_watcher_tells_its_list_as_a_first_one() {
         running.abort();
         assert!(running.await.is_err_and(|error| error.is_cancelled()));
     }
-    assert_eq!(*ear.0.lock(), [true, true], "what the first had taken it may not have told");
+    assert_eq!(*ear.0.lock(), [true, true], "the first run may not have reported all that it cached");
 }
 
 /// Demands it so many times, a millisecond apart, waits until all demands are met, and returns the number of lists.
@@ -138,19 +138,19 @@ async fn lists_for(watch: &Arc<Watch>, script: &Script, demands: usize) -> usize
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_is_not_cut_short_for_those_who_come_while_it_goes_on_and_they_share_the_next_one() {
+async fn a_list_is_not_cut_short_for_later_demands_and_these_share_the_next_one() {
     let (watch, script) = secrets(|| (500, false));
     watch.specify(of_secrets());
     script.take(Duration::from_secs(10));
     let running = start(&watch);
     listed(&watch).await;
     script.asked();
-    assert_eq!(lists_for(&watch, &script, 1_000).await, 2, "those who came before the first began, and all others");
+    assert_eq!(lists_for(&watch, &script, 1_000).await, 2, "the demands before the first list began, and all others");
     running.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_come_shortly_after_each_other_share_a_list_however_quick_it_is() {
+async fn demands_shortly_after_each_other_share_a_list_however_quick_it_is() {
     let (watch, script) = secrets(|| (500, false));
     watch.specify(of_secrets());
     let running = start(&watch);
@@ -163,7 +163,7 @@ async fn those_who_come_shortly_after_each_other_share_a_list_however_quick_it_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_asked_for_after_a_lost_connection_is_made_once() {
+async fn a_list_that_is_requested_after_a_lost_connection_is_made_once() {
     let (watch, script) = secrets(|| (500, false));
     let ear = Arc::new(Ear::default());
     watch.specify(WatchSpec::followed_by(Arc::clone(&ear) as _));
@@ -186,7 +186,7 @@ async fn a_list_that_is_asked_for_after_a_lost_connection_is_made_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_came_first_waits_for_no_list_that_only_those_who_came_later_need() {
+async fn an_early_demand_waits_for_no_list_that_only_later_demands_need() {
     let ((local, local_script), (remote, remote_script)) = (secrets(|| (500, false)), secrets(|| (500, false)));
     for (watch, script) in [(&local, &local_script), (&remote, &remote_script)] {
         watch.specify(of_secrets());
@@ -207,15 +207,15 @@ async fn who_came_first_waits_for_no_list_that_only_those_who_came_later_need() 
             "the remote list that a demand trusts was begun before the local one had ended"
         );
     }
-    // A list of each, what is gathered before them, and the one that they came too late for.
-    assert!(met >= 90, "{met} of 100 were served while others came");
+    // A list of each, the time to gather demands, and the list that they came too late for.
+    assert!(met >= 90, "{met} of 100 were met while others arrived");
     for running in running {
         running.abort();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_failed_for_long_is_tried_again_every_second_when_the_cluster_has_come_back() {
+async fn a_watch_that_failed_for_long_is_retried_every_second_when_the_cluster_is_available_again() {
     let (watch, script) = secrets(|| (200, true));
     script.answer(|_| (404, json!({"kind": "Status", "code": 404, "message": "not yet"})));
     let running = start(&watch);
@@ -223,7 +223,7 @@ async fn what_failed_for_long_is_tried_again_every_second_when_the_cluster_has_c
     tokio::time::sleep(Duration::from_mins(10)).await;
     script.asked();
     tokio::time::sleep(Duration::from_secs(4)).await;
-    assert!(script.asked().len() <= 1, "a kind that is missing for long is looked for seldom");
+    assert!(script.asked().len() <= 1, "a kind that has been missing for long is requested seldom");
     for _ in 0..2 {
         watch.cluster().set_unavailable(ClusterState::Unreachable, "restarted".to_owned());
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -231,7 +231,7 @@ async fn what_failed_for_long_is_tried_again_every_second_when_the_cluster_has_c
         script.asked();
         for second in 0..50 {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            assert!(!script.asked().is_empty(), "nothing was asked in second {second}");
+            assert!(!script.asked().is_empty(), "no request in second {second}");
         }
     }
     running.abort();
