@@ -185,7 +185,7 @@ impl Cluster {
             && self.identity().uid() != Some(uid)
         {
             self.shared.limiter.done(permit, Answer::Other);
-            return Err(self.unavailable("another cluster may answer now"));
+            return Err(self.unavailable("it may be another cluster than before"));
         }
         let result = self.exchange(&connection, message, &asked, self.shared.limits.request_timeout, claim).await;
         let answer = match &result {
