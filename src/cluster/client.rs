@@ -1,6 +1,6 @@
 //! The handle through which every request to a cluster goes.
 //!
-//! This file holds what a cluster consists of and how its handles are made. `requests` sends, `standing` keeps what is known
+//! This file holds what a cluster consists of and how its handles are made. `sending` sends requests, `standing` keeps what is known
 //! about availability and identity.
 
 use std::num::NonZeroUsize;

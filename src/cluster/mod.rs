@@ -36,7 +36,7 @@ mod proxy;
 mod reach;
 mod registry;
 mod request;
-mod requests;
+mod sending;
 pub mod session;
 mod stack;
 mod standing;
@@ -60,7 +60,7 @@ pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, OwnedKeys, is_
 pub use reach::{Exchange, Urgency};
 pub use registry::WatchRegistry;
 pub use request::{Payload, Request};
-pub use requests::{Propagation, Written};
+pub use sending::{Propagation, Written};
 pub use standing::Availability;
 pub use store::{Absence, ListMoment, Listed, Store, Tracker};
 pub use watch::{Follower, Projection, Watch, WatchId, WatchSpec};

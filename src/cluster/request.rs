@@ -1,4 +1,4 @@
-//! One request for one object: what it does, to what, and with which body.
+//! One request for one object: its verb, its kind and key, and its body.
 
 use std::fmt::Display;
 
@@ -103,7 +103,7 @@ impl<'a> Request<'a> {
         if self.subresource.is_empty() { resource } else { format!("{resource}/{}", self.subresource) }
     }
 
-    /// The HTTP message, whose reply is asked for as `accept`.
+    /// The HTTP message, with `accept` as the media type of the reply.
     pub(super) fn into_message(self, accept: &'static str) -> Result<http::Request<Body>, http::Error> {
         let mut path = match self.verb {
             Verb::Create => self.kind.collection_path(&self.key.namespace),
@@ -113,8 +113,8 @@ impl<'a> Request<'a> {
             path.push('/');
             path.push_str(self.subresource);
         }
-        // With the server's default it names each unknown field in a header of its own, and with more than about 93 of them
-        // the reply has more headers than hyper takes: what was written would look like a lost connection.
+        // By default the server names each unknown field in a header of its own. With more than about 93 of them the reply has
+        // more headers than hyper accepts, and a successful write would look like a lost connection.
         if matches!(self.verb, Verb::Create | Verb::Update | Verb::Patch) {
             path.push_str("?fieldValidation=Ignore");
             if let Some(manager) = self.manager {
@@ -144,7 +144,7 @@ mod tests {
     use crate::cluster::PARTIAL_METADATA;
 
     #[test]
-    fn a_write_asks_for_no_warning_about_each_unknown_field() {
+    fn a_write_requests_no_warning_for_each_unknown_field() {
         let (kind, key) = (Kind::core("Secret", "secrets", true), ObjectKey::new("team", "orders"));
         for verb in [Verb::Create, Verb::Update, Verb::Patch] {
             let request = Request::new(verb, &kind, &key, Payload::none()).by("towline");
