@@ -294,9 +294,7 @@ impl SyncReport {
                 .collect(),
         }
     }
-}
 
-impl SyncReport {
     fn unkept_object(&self, unkept: UnkeptFields) -> UnkeptObject {
         let UnkeptFields { key, direction, fields } = unkept;
         let more = fields.count.saturating_sub(fields.named.len());

@@ -1,6 +1,6 @@
 //! Two local clusters with the same finalizer, of which one was renamed.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::elsewhere::{HOLDER, SOURCE, below, held_by, note_of, noted, on};
 use super::{FINALIZER, Scene, object, terminating};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{NAMESPACE, UNSELECTED, World};
+use super::{NAMESPACE, World};
 use crate::cluster::{Object, Written};
 use crate::resource_sync::rules::elsewhere::{Clusters, KnownCluster};
 use crate::resource_sync::rules::laws::object;
@@ -88,7 +88,7 @@ impl World {
     pub(super) fn begin(&mut self, name: &'static str) {
         let is_there = self.watches[1].cache.contains_key(name);
         self.pairs.get_mut(name).expect("a pair").local_was_there &= is_there;
-        self.settle(name);
+        self.record_results(name);
         let mut observed = self.observe(name);
         let pair = self.pairs.get_mut(name).expect("a pair");
         (pair.asked, pair.known) = (false, true);
