@@ -172,6 +172,9 @@ impl Plan {
         let sections = self.served_sections(loads);
         let is_free = |section: &str| self.holder(section, now).is_none_or(|holder| Some(holder) == leaving);
         let free = || sections.iter().enumerate().filter(|(_, section)| is_free(section));
+        if free().next().is_none() {
+            return BTreeMap::new();
+        }
         let preferred =
             |section: &str| Some((section.to_owned(), self.available_preferred_holder(section, loads, now)?));
         let mut assignments: BTreeMap<String, Arc<str>> =
