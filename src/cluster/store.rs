@@ -225,7 +225,7 @@ impl Store {
             let Contents { remember_terminated, lists, asked, .. } = *contents;
             let keys_by_uid = contents.keys_by_uid.is_some().then(UidIndex::default);
             let trackers = std::mem::take(&mut contents.trackers);
-            *contents = Contents { remember_terminated, keys_by_uid, trackers, lists, asked, ..Contents::default() };
+            *contents = Contents { trackers, remember_terminated, keys_by_uid, lists, asked, ..Contents::default() };
             contents.tell(|tracker| tracker.reset());
         }
         self.listed.send_replace(Listed::No { reason: None, unreachable: false });

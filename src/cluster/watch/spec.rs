@@ -35,6 +35,7 @@ pub trait Follower: Send + Sync {
 
 /// What the users of a watch require of it. The watch does what any of them requires: see [`WatchSpec::merge`].
 #[derive(Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent options, each set by name")]
 pub struct WatchSpec {
     /// Keep kubectl's last-applied annotation in the cache.
     pub keep_last_applied: bool,
