@@ -25,7 +25,7 @@ pub struct DaemonConfig {
     /// File with the token that authorizes changes (`approve`, `detach`, `attach`) from other hosts. None by default: then
     /// changes are only accepted from loopback. The file is read at each use, so that a rotated token counts at once.
     pub admin_token_file: Option<PathBuf>,
-    /// Namespace of the ConfigMaps with the sections' state, in each section's local cluster, for status sync on its hub. It
+    /// Namespace of the `ConfigMap`s with the sections' state, in each section's local cluster, for status sync on its hub. It
     /// must exist. None by default: then the namespace of the pod, else that of the kubeconfig's context. With `[election]`
     /// this key has no effect: the election's namespace is used, so that all replicas share the state.
     pub state_namespace: Option<String>,

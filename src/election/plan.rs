@@ -266,7 +266,7 @@ impl Plan {
     fn joined_too_late(&self, identity: &Arc<str>, section: &str, now: Instant) -> bool {
         let Some(expired) = self.sections.get(section).filter(|section| section.has_expired(now)) else { return false };
         let in_time = expired.changed + IN_TIME.min(expired.record.duration / ASSIGNED_PART);
-        self.replicas.get(identity).is_some_and(|seen| seen.first_seen > in_time)
+        self.replicas.get(identity).is_some_and(|seen| seen.appeared > in_time)
     }
 
     /// Whether the section is one of those that the replica is configured with.

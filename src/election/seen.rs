@@ -11,8 +11,8 @@ const LATE_AFTER: (u32, u32) = (2, 3);
 #[derive(Clone, Debug)]
 pub(super) struct Seen<T> {
     pub(super) record: T,
-    /// When it was first seen.
-    pub(super) first_seen: Instant,
+    /// When it appeared.
+    pub(super) appeared: Instant,
     /// When it was last seen to change.
     pub(super) changed: Instant,
     /// The record appeared or changed while the watch was live, so that its writer was alive then. A record that was only
@@ -22,7 +22,7 @@ pub(super) struct Seen<T> {
 
 impl<T> Seen<T> {
     pub(super) fn new(record: T, now: Instant) -> Self {
-        Self { record, first_seen: now, changed: now, is_confirmed: true }
+        Self { record, appeared: now, changed: now, is_confirmed: true }
     }
 
     pub(super) fn change(&mut self, record: T, now: Instant) {

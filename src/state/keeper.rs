@@ -288,7 +288,7 @@ impl Keeper {
             let version = write.version.as_deref();
             match object::write(&self.cluster, &self.owner.section, &namespace, version, &write.text).await {
                 Ok(version) => {
-                    self.update(|state| state.written(&write, version)).map_err(undecodable)?;
+                    self.update(|state| state.written(&write, version)).map_err(|error| undecodable(&error))?;
                 }
                 Err(Error::Conflict { .. } | Error::NotFound { .. }) => {
                     conflicts += 1;
@@ -313,7 +313,9 @@ impl Keeper {
             Read::State(document, version) => (*document, Some(version)),
             Read::Foreign(foreign) => return Err(self.refused(namespace, &foreign)),
         };
-        if let Some(other) = self.update(|state| state.loaded(document, version, epoch)).map_err(undecodable)? {
+        if let Some(other) =
+            self.update(|state| state.loaded(document, version, epoch)).map_err(|error| undecodable(&error))?
+        {
             tracing::warn!(
                 section = %self.owner.section, %other, this = %self.keeping.daemon,
                 "another daemon has written this section's state: does it run the section, too?"
@@ -354,7 +356,7 @@ impl Keeper {
     }
 }
 
-fn undecodable(unreadable: Unreadable) -> Error {
+fn undecodable(unreadable: &Unreadable) -> Error {
     Error::Decode { reason: unreadable.to_string() }
 }
 

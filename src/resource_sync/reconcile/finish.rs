@@ -99,7 +99,7 @@ impl PairReconciler {
                 let waits = is_held.then(|| Waits::deleting(rest, observed, section.config()));
                 section.index(|index| match waits {
                     Some(waits) => {
-                        index.table.ended(&self.key, PairState::Deleting, self.observed_at, Some(waits), now)
+                        index.table.ended(&self.key, PairState::Deleting, self.observed_at, Some(waits), now);
                     }
                     None => index.table.forget(&self.key),
                 });

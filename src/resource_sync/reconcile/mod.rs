@@ -204,12 +204,7 @@ impl PairReconciler {
             if number > 0 && section.mode() == Mode::Syncing {
                 section.look_at_namespace_again(&mut observed);
             }
-            let next = match section.mode() {
-                Mode::Syncing => plan::next(&observed, section.policy()),
-                Mode::Detaching => plan::detach(&observed, section.policy(), false),
-                Mode::DetachingLocalGone => plan::detach(&observed, section.policy(), true),
-            };
-            let step = match next {
+            let step = match next(section, &observed) {
                 Next::Rest(rest) if self.may_have_left_the_selector(section, &observed, rest) => {
                     match self.look_behind_the_selector(section, &mut observed).await {
                         Ok(None) => continue,
@@ -352,4 +347,13 @@ impl PairReconciler {
 /// Whether the run continues if the step is forbidden.
 fn is_optional(step: &Step, policy: &Policy) -> bool {
     matches!(step, Step::RenewMarks(renewal) if renewal.is_only_source(policy))
+}
+
+/// What the plan makes of the observation, in the section's mode.
+fn next(section: &Section, observed: &Observed) -> Next {
+    match section.mode() {
+        Mode::Syncing => plan::next(observed, section.policy()),
+        Mode::Detaching => plan::detach(observed, section.policy(), false),
+        Mode::DetachingLocalGone => plan::detach(observed, section.policy(), true),
+    }
 }
