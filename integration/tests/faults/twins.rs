@@ -38,7 +38,7 @@ fn two_local_clusters_with_one_finalizer_do_not_share_objects_and_one_takes_the_
 
         let second = there.towline().await;
         let told = held_elsewhere(&second, OBJECTS, "at the start").await;
-        assert!(told["not_in_step"].to_string().contains("by the same finalizer"), "{told}");
+        assert!(told["not_in_step"].to_string().contains("with the same finalizer"), "{told}");
         assert!(told["well"] == false, "{told}");
         // A new object goes to one of the two clusters. A deleted object waits for the cluster that has it.
         lane.order("team", "late", "1Gi").await;
@@ -103,7 +103,7 @@ fn two_daemons_with_one_section_name_and_different_hubs_keep_off_each_others_obj
         there.order("team", "o0", "9Gi").await;
         let second = daemon_with_own_state(&there, "state-of-two-hubs-there").await;
         let told = held_elsewhere(&second, 3, "of the first").await;
-        assert!(told["not_in_step"].to_string().contains("a section of the same name made it"), "{told}");
+        assert!(told["not_in_step"].to_string().contains("a section of the same name created it"), "{told}");
         held_elsewhere(&first, 2, "of the second").await;
         let before = here.local_uids().await;
         assert_eq!(before.len(), 5, "{before:?}");
@@ -141,7 +141,7 @@ fn two_daemons_with_one_section_name_and_different_hubs_keep_off_each_others_obj
         held_elsewhere(&second, 2, "still").await;
         let listed = Towline::command(["approve", "lane", "--list", "--admin", &second.admin_url()]).await.unwrap();
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-        assert!(listed.contains("a section of the same name made it"), "{listed}");
+        assert!(listed.contains("a section of the same name created it"), "{listed}");
         command(&second, "approve").await;
         there.in_step("when the second hub has taken the first one's place").await;
         let source = here.on_edge("team").get("o0").await.unwrap();

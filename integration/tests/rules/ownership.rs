@@ -138,7 +138,7 @@ fn a_stranger_is_adopted_as_configured_told_and_released() {
             section.local_has("a", name, |local| local.data["spec"]["storage"] == json!("1Gi")).await;
             let note = section.event("a", name, "Adopted").await;
             let overwritten = section.name == "adopt-always" && name == "other";
-            assert_eq!(note.contains("differs and is overwritten"), overwritten, "{note}");
+            assert_eq!(note.contains("differed and is overwritten"), overwritten, "{note}");
             section.delete_remote("a", name).await;
             section.remote_gone("a", name).await;
             let released = section.local_has("a", name, |local| local.annotations().is_empty()).await;
