@@ -1,7 +1,7 @@
 //! Clusters that come and go while the process runs, with credentials from a Secret or a database.
 //!
-//! Equal credentials share one cluster. It exists as long as somebody uses it: when its last user drops it, its connections
-//! are closed and nothing of it stays here. It has no actor, sends no probes of its own, and closes a connection that is
+//! Equal credentials share one cluster. It exists as long as somebody uses it: when its last user drops it, and the handles
+//! that were cloned from it, its connections are closed and nothing of it stays here. It has no actor, sends no probes of its own, and closes a connection that is
 //! not used for a while, so an idle cluster costs memory for a client and nothing else.
 
 use std::collections::BTreeMap;

@@ -149,7 +149,10 @@ impl Cluster {
             Err(expired) => return failed(expired.into()),
         };
         let _pass = match (&self.shared.reach, urgency) {
-            (Some(reach), Urgency::InTurn) => reach.admit(&self.shared.limiter).await,
+            (Some(reach), Urgency::InTurn) => match reach.admit(&self.shared.limiter).await {
+                Some(pass) => Some(pass),
+                None => return failed(self.unavailable("shutting down")),
+            },
             _ => None,
         };
         let connection = match self.ready_connection() {

@@ -82,7 +82,7 @@ impl Cluster {
         }
     }
 
-    fn unavailable(&self, reason: &str) -> Error {
+    pub(super) fn unavailable(&self, reason: &str) -> Error {
         Error::Unavailable { cluster: self.shared.name.clone(), reason: reason.into() }
     }
 

@@ -62,6 +62,8 @@ pub struct Watch {
     /// A new list was requested because of that.
     list_asked: AtomicBool,
     list_again: Notify,
+    /// The kind could not be listed because that was not granted.
+    was_denied: AtomicBool,
     /// Who needs it.
     pub(super) demands: Demands,
     /// The stream has delivered an event since it last failed.
@@ -86,6 +88,7 @@ impl Watch {
             lost: AtomicBool::new(false),
             list_asked: AtomicBool::new(false),
             list_again: Notify::new(),
+            was_denied: AtomicBool::new(false),
             demands: Demands::default(),
             is_live: AtomicBool::new(false),
             broken: watch::Sender::new(None),

@@ -29,7 +29,8 @@ const SECTIONS: &str = "towline.dev/sections";
 const PREFERRED_HOLDER: &str = "towline.dev/preferred-holder";
 /// The same as earlier releases write it. Every write that acquires or releases a Lease removes it. So where it is present
 /// on a free Lease, a replica of an earlier release was the last to release it, and a [`PREFERRED_HOLDER`], which that
-/// replica does not know and leaves in place, is out of date.
+/// replica does not know and leaves in place, is out of date. A replica of an earlier release that prefers nobody leaves no
+/// trace: then an outdated [`PREFERRED_HOLDER`] counts, which is put right by the next rebalancing.
 const FORMER_PREFERRED_HOLDER: &str = "towline.dev/heir";
 /// The name of a section's Lease is this and the section's name.
 pub(super) const SECTION_PREFIX: &str = "towline-";
@@ -329,7 +330,7 @@ mod tests {
 
     /// What the release before this one writes: it knows only [`FORMER_PREFERRED_HOLDER`].
     #[test]
-    fn replicas_of_two_releases_honour_no_preferred_holder_that_is_out_of_date() {
+    fn a_preferred_holder_of_an_earlier_release_overrides_the_one_before_it() {
         let acquisition =
             Acquisition { identity: "old_1", duration: Duration::from_secs(7), acquired: &now(), before: None };
         let mut lease = acquisition.body("towline-databases", "towline");

@@ -158,9 +158,9 @@ impl CachedState {
         }
     }
 
-    /// Sets whether nothing is to be written. Returns whether that was lifted.
+    /// Sets whether nothing is to be written. Returns whether that has changed.
     pub(super) fn hold(&mut self, is_held: bool) -> bool {
-        std::mem::replace(&mut self.is_held, is_held) && !is_held
+        std::mem::replace(&mut self.is_held, is_held) != is_held
     }
 
     pub(super) fn has_unstored(&self) -> bool {

@@ -70,7 +70,8 @@ impl Keeper {
 
     /// Sets whether nothing is to be written until further notice. The state is read all the same.
     pub fn hold(&self, is_held: bool) {
-        if self.update(|state| state.hold(is_held)) {
+        let has_changed = self.state.send_if_modified(|state| state.hold(is_held));
+        if has_changed && !is_held {
             self.write_due.notify_one();
         }
     }

@@ -251,7 +251,10 @@ fn many_that_vanish_at_once_are_held_until_approved() {
         for number in 0..11 {
             let key = format!("approve-a/orders-{number} ");
             let row = listed.lines().find(|line| line.starts_with(&key)).unwrap_or_else(|| panic!("{key}: {listed}"));
-            assert!(row.contains("   delete   ") && row.contains("although nothing shows that it was deleted"), "{row}");
+            assert!(
+                row.contains("   delete   ") && row.contains("although nothing shows that it was deleted"),
+                "{row}"
+            );
         }
         assert_eq!(listed.lines().count(), 12, "a heading and a line for each: {listed}");
         section.quiet().await;

@@ -27,14 +27,12 @@ struct Run {
     attempt: u32,
     /// Whether the server is asked for streaming lists.
     streaming: bool,
-    /// The kind could not be listed because that was not granted.
-    was_denied: bool,
 }
 
 impl Watch {
     /// The actor's body: follows the cluster while somebody demands the watch, until it drains.
     pub async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
-        let mut run = Run { attempt: 0, streaming: true, was_denied: false };
+        let mut run = Run { attempt: 0, streaming: true };
         if self.store.is_listed() {
             // The previous run may not have told its followers everything that it cached: the next list counts as a first one.
             self.store.set_unlisted("the watcher was restarted".into(), false);
@@ -68,7 +66,7 @@ impl Watch {
                     }
                 }
                 End::Void(error) => {
-                    run.was_denied |= matches!(error, Error::Forbidden { .. });
+                    self.was_denied.fetch_or(matches!(error, Error::Forbidden { .. }), Ordering::AcqRel);
                     self.store.set_unlisted(error.to_string(), error.is_unreachable());
                     scope.set_state("waiting");
                     let delay = self.retry_delay(run.attempt);
@@ -151,7 +149,7 @@ impl Watch {
                     }
                     if matches!(event, Event::InitDone) {
                         self.listed_with(epoch);
-                        if std::mem::take(&mut run.was_denied) {
+                        if self.was_denied.swap(false, Ordering::AcqRel) {
                             self.cluster.permission_was_given();
                         }
                         scope.set_state("watching");

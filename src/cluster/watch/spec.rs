@@ -66,7 +66,7 @@ impl WatchSpec {
         Self { followers: vec![follower], ..Self::default() }
     }
 
-    /// The rule by which the users of one watch share it: a flag is set if any of them sets it, lists are appended, and
+    /// The rule by which the users of one watch share it: a flag is set if any of them sets it, a restriction included, lists are appended, and
     /// the first kind and the first projection stay, because everyone who shares the watch's id states the same ones.
     pub(super) fn merge(&mut self, other: Self) {
         let Self {
