@@ -1,6 +1,6 @@
 //! The command line: the daemon's own commands, those of the jobs, and those that talk to a running daemon.
 //!
-//! `main` executes `run` and `check`, each job its own commands, and [`Remote`] calls the admin server.
+//! `process` executes `run` and `check`, each job its own commands, and [`Remote`] calls the admin server.
 
 mod client;
 mod table;
@@ -70,7 +70,7 @@ fn command_line(jobs: JobList) -> clap::Command {
     Cli::command().subcommands(jobs.commands().map(|command| command.arguments))
 }
 
-/// Parses a command line. An invalid one ends the process with code 2.
+/// Parses a command line. `--help` and `--version`, too, are errors for clap, which knows their exit codes.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>, jobs: JobList) -> Result<Given, clap::Error> {
     let arguments = arguments.into_iter().collect();
     let arguments = jobs.commands().fold(arguments, |arguments, command| command.with_two_dashes(arguments));
@@ -117,6 +117,7 @@ pub enum Remote {
     /// End a section for good: remove its finalizers on the remote and its marks on local objects, which stay
     Detach {
         /// Section of the running daemon
+        #[arg(value_parser = section_name)]
         section: SectionName,
         /// The local cluster is gone for good: release the remote objects without it
         #[arg(long)]
@@ -128,6 +129,7 @@ pub enum Remote {
     /// Resume a section that was detached
     Attach {
         /// Section of the running daemon
+        #[arg(value_parser = section_name)]
         section: SectionName,
         /// How to reach the daemon.
         #[command(flatten)]

@@ -113,6 +113,9 @@ impl Setting for Filter {
         if let Err(error) = EnvFilter::try_new(&filter) {
             return Err(Unfit::because(error.to_string()));
         }
+        if filter.split(',').all(|directive| directive.trim().is_empty()) {
+            return Err(Unfit::default());
+        }
         match filter.split(',').find(|directive| is_mistaken_level(directive)) {
             Some(word) => Err(Unfit::because(format!("`{word}` is not a level (a target is written `TARGET=LEVEL`)"))),
             None => Ok(Self(filter)),
@@ -145,6 +148,7 @@ mod tests {
         {
             assert!(Filter::from_text(right).is_ok(), "{right}");
         }
+        assert!(Filter::from_text(",").is_err(), "it lets nothing through");
         for (wrong, word) in [("verbose", "verbose"), ("info, debug", " debug"), ("warn,hyper", "hyper"), ("6", "6")] {
             let reason = Filter::from_text(wrong).err().and_then(|unfit| unfit.reason);
             let expected = format!("`{word}` is not a level (a target is written `TARGET=LEVEL`)");

@@ -37,11 +37,15 @@ pub enum Node {
 }
 
 impl Node {
-    /// The environment variable that the value comes from; of a table, the first one in it.
+    /// The environment variable that the value comes from; of a table that comes from variables alone, the first one.
     pub fn variable(&self) -> Option<&str> {
         match self {
             Self::Variable { name, .. } => Some(name),
-            Self::Table(table) => table.values().find_map(Self::variable),
+            Self::Table(table) => {
+                let mut variables = table.values().map(Self::variable);
+                let first = variables.next()?;
+                if variables.all(|variable| variable.is_some()) { first } else { None }
+            }
             Self::Bool(_) | Self::Integer(_) | Self::Float(_) | Self::Text(_) | Self::List(_) => None,
         }
     }
@@ -234,6 +238,8 @@ mod tests {
         let (root, _) = read_with("[daemon]\nlisten = \"a\"\n", &[("TOWLINE__DAEMON__LISTEN__PORT", "1")]);
         assert_eq!(at(&root, &["daemon", "listen"]).to_string(), "a table (from TOWLINE__DAEMON__LISTEN__PORT)");
         assert_eq!(Node::Table(BTreeMap::new()).to_string(), "a table");
+        let (root, _) = read_with("[daemon.listen]\nhost = \"a\"\n", &[("TOWLINE__DAEMON__LISTEN__PORT", "1")]);
+        assert_eq!(at(&root, &["daemon", "listen"]).to_string(), "a table", "the file alone has a table there");
     }
 
     #[test]

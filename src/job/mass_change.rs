@@ -9,7 +9,7 @@
 //!   small family, so that only the limit counts. The hold ends by itself when the next passes agree.
 //! - The comparisons that tell another cluster behind a known name count the objects that do not fit, as [`is_mass`] says.
 
-/// So many objects may always change.
+/// So many objects may change, however few there are, unless they are all.
 const ALWAYS: usize = 10;
 
 /// How many of `all` objects may change without an approval: a tenth, but at least ten.
@@ -34,11 +34,16 @@ mod tests {
             (1, 2, false),
             (2, 2, true),
             (10, 11, false),
+            (10, 10, true),
             (11, 50, true),
+            (11, 109, true),
+            (11, 119, false),
+            (12, 119, true),
             (100, 1000, false),
             (101, 1000, true),
         ] {
             assert_eq!(is_mass(affected, all), is_too_many, "{affected} of {all}");
         }
+        assert_eq!([0, 109, 110, 119].map(limit), [10, 10, 11, 11], "rounded down");
     }
 }

@@ -80,7 +80,8 @@ pub(super) async fn send_all(
     for Prepared { key, verb, steps } in changes {
         let mut result = Ok(Arc::from(""));
         for step in steps {
-            // Nothing waits between this check and the request, so the hub cannot become another cluster in between.
+            // Right before the request. If the request then waits for room, and the hub's identity changes meanwhile, `Cluster`
+            // refuses it.
             result = match standing.before_write(family).await {
                 Ok(()) => send(cluster, kind, &key, step).await,
                 Err(error) => Err(error),
