@@ -54,7 +54,7 @@ pub(super) struct UidIndex {
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) objects: Objects,
-    /// Who is told of every change, while the contents are locked.
+    /// They are called for every change, while the contents are locked.
     pub(super) trackers: Vec<Arc<dyn Tracker>>,
     /// Objects that disappeared while they were terminating, by namespace, if `remember_terminated` is set;
     /// [`Store::forget`] drops them.

@@ -99,7 +99,7 @@ impl Watch {
                 let first = !self.store.is_listed();
                 self.noting.store(true, Ordering::Release);
                 let vanished = self.store.end_list();
-                // What a list means depends on whether it is the one that was demanded.
+                // Before the followers note the list: they treat the list that a section demanded differently.
                 self.demands.listed(stream);
                 let mut noted = Vec::with_capacity(spec.followers.len());
                 for follower in &spec.followers {
@@ -107,8 +107,8 @@ impl Watch {
                     noted.push((follower, follower.note(self, first, theirs)));
                 }
                 self.noting.store(false, Ordering::Release);
-                // Not earlier: whoever waits for this list must not find what a follower noted of an older one. Not later:
-                // a follower may be waiting for room in the mailbox of an actor that waits for this list.
+                // Not earlier: a task that waits for this list must not find what a follower noted about an older one. Not
+                // later: a follower may wait for room in the mailbox of an actor that waits for this list.
                 self.demands.tell();
                 for (follower, theirs) in noted {
                     follower.listed(self, first, theirs).await;

@@ -13,7 +13,7 @@ use crate::telemetry::ClusterState;
 
 const WITHIN: Duration = Duration::from_hours(1);
 
-/// Counts the lists that it is told of.
+/// Counts the lists that the watch reports to it.
 #[derive(Default)]
 struct Ear(parking_lot::Mutex<Vec<bool>>);
 
