@@ -23,7 +23,7 @@
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
 //! point one way: [`jobs`] → the jobs ([`resource_sync`], [`lease`], [`status_sync`]) → [`job`], and [`process`] → [`app`], [`check`],
-//! [`cli`] → [`job`] → [`election`], [`state`] → [`cluster`], [`db`] → [`telemetry`] → [`config`], [`http`], [`actor`]. A job never
+//! [`cli`] → [`job`] → [`documents`], [`election`], [`state`] → [`cluster`], [`db`] → [`telemetry`] → [`config`], [`http`], [`actor`]. A job never
 //! imports another job, and what runs jobs is given a list of them and names none.
 
 pub mod actor;
@@ -33,6 +33,7 @@ pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod db;
+pub mod documents;
 pub mod election;
 pub mod http;
 pub mod job;

@@ -10,7 +10,7 @@ const LAYERS: [&[&str]; 7] = [
     &["actor", "config", "http"],
     &["telemetry"],
     &["cluster", "db"],
-    &["election", "state"],
+    &["documents", "election", "state"],
     &["job"],
     // What runs jobs is given a list of them, and names none.
     &["app", "check", "cli", "lease", "resource_sync", "status_sync"],

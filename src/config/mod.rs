@@ -19,6 +19,7 @@ pub mod fault;
 pub mod fields;
 pub mod names;
 mod resource;
+mod selector;
 pub mod setting;
 pub mod source;
 
@@ -30,6 +31,7 @@ pub use election::ElectionConfig;
 pub use fault::{Error, Fault, Faults, Problem};
 pub use names::{ClusterName, InvalidName, SectionName};
 pub use resource::{InvalidResource, ResourceId};
+pub use selector::{LabelSelector, Requirement, Test};
 
 /// Enough to hide the latency of a distant cluster (64 × 10 requests per second at 100 ms), and far below the 600 concurrent
 /// requests that an API server admits by default.

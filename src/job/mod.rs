@@ -6,6 +6,7 @@
 pub mod check;
 pub mod command;
 mod config;
+mod database;
 mod list;
 pub mod mass_change;
 mod not_listed;
@@ -20,6 +21,7 @@ use futures::future::BoxFuture;
 
 use self::command::JobCommand;
 pub use self::config::{Config, Reading, Whole};
+pub use self::database::database;
 pub use self::list::JobList;
 pub use self::not_listed::not_listed;
 use self::permission::{Kinds, Permission};

@@ -4,14 +4,13 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cluster::full_text;
-use crate::config::fault::{Fault, Problem};
+use crate::config::fault::Problem;
 use crate::config::fields::Fields;
 use crate::config::names::{NamespaceName, STATUS_SYNC};
 use crate::config::setting::{PositiveDuration, Setting, Unfit, one_of};
-use crate::config::source::Node;
 use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT, SectionName};
-use crate::db::{DatabaseSource, DatabaseUrl, InvalidUrl};
+use crate::db::DatabaseSource;
+use crate::job;
 use crate::state::Owner;
 
 /// The section `[status_sync]`.
@@ -120,31 +119,6 @@ impl Setting for StatusFamily {
     }
 }
 
-/// A connection string may contain a password, so faults never repeat it.
-impl Setting for DatabaseUrl {
-    const ALLOWED: &'static str = "a URL such as postgres://user:password@host:5432/database?sslmode=verify-full, \
-         or libpq's keywords such as host=db dbname=hub user=me";
-
-    fn from_text(text: &str) -> Result<Self, Unfit> {
-        text.parse().map_err(|error: InvalidUrl| Unfit::because(full_text(&error)))
-    }
-
-    fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
-        let found = match node.text().map(Self::from_text) {
-            Some(Ok(url)) => return Some(url),
-            Some(Err(unfit)) => {
-                let reason = unfit.reason.unwrap_or_default();
-                let origin = node.variable().map_or_else(String::new, |variable| format!(" (from {variable})"));
-                format!("an invalid database URL{origin}: {reason} (not shown, as it may hold a password)")
-            }
-            None => node.to_string(),
-        };
-        let problem = Problem::Value { found, allowed: Self::ALLOWED.to_owned(), suggestion: None };
-        faults.push(Fault::new(path, problem));
-        None
-    }
-}
-
 impl From<&StatusSyncConfig> for Owner {
     fn from(config: &StatusSyncConfig) -> Self {
         Self { section: config.name.clone(), former: Vec::new(), read_only: false }
@@ -172,19 +146,7 @@ impl StatusSyncConfig {
     pub fn read(mut fields: Fields<'_>) -> Option<Self> {
         let is_default = !fields.has("cluster");
         let cluster = fields.optional("cluster").or_else(|| is_default.then(ClusterName::default));
-        let given = [fields.has("database_url"), fields.has("database_url_file")];
-        let url = fields.optional::<DatabaseUrl>("database_url").map(|url| DatabaseSource::Url(Box::new(url)));
-        let file = fields.optional::<PathBuf>("database_url_file").map(DatabaseSource::File);
-        let allowed = || "exactly one of `database_url` and `database_url_file`".to_owned();
-        match given {
-            [false, false] => fields.fault(Problem::Missing { allowed: allowed() }),
-            [true, true] => {
-                let found = "`database_url` beside `database_url_file`".to_owned();
-                fields.fault(Problem::Value { found, allowed: allowed(), suggestion: None });
-            }
-            _ => {}
-        }
-        let database = url.or(file);
+        let database = job::database(&mut fields);
         let complete = cluster.is_some() && database.is_some();
         // Placeholders for invalid keys, so that the faults of the other keys are found as well.
         let no_database = DatabaseSource::File(PathBuf::new());

@@ -2,7 +2,6 @@
 
 mod overlap;
 mod pointer;
-mod selector;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -12,12 +11,11 @@ use crate::config::names::{
     Domain, FinalizerName, NamespacePrefix, NamespaceSuffix, ObjectName, ResourceSuffix, SecretName,
 };
 use crate::config::setting::{Setting, Unfit, one_of};
-use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT, ResourceId, SectionName};
+use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT, LabelSelector, ResourceId, SectionName};
 use crate::state::Owner;
 
 pub use self::overlap::{Scope, conflicts};
 pub use self::pointer::{KeyPattern, SpecPointer};
-pub use self::selector::LabelSelector;
 
 /// A kind that is kept in step between a remote and a local cluster: `[[sync]]`.
 ///

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::config::names::{is_label_key, is_qualified_name};
-use crate::config::setting::{Setting, Unfit};
+use super::names::{is_label_key, is_qualified_name};
+use super::setting::{Setting, Unfit};
 
 /// A label selector. The empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +17,11 @@ impl LabelSelector {
     /// The selector as it was written, which is how the API takes it.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// Its requirements, all of which must hold.
+    pub fn requirements(&self) -> &[Requirement] {
+        &self.requirements
     }
 
     /// Whether everything is selected.
@@ -49,20 +54,29 @@ impl Setting for LabelSelector {
     }
 }
 
+/// A requirement of a selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Requirement {
-    key: String,
-    test: Test,
+pub struct Requirement {
+    /// The label's key.
+    pub key: String,
+    /// What its value must be.
+    pub test: Test,
 }
 
+/// What a requirement asks of a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Test {
+pub enum Test {
+    /// `key`.
     Exists,
+    /// `!key`.
     Missing,
+    /// `key=value` and `key in (…)`.
     In(Vec<String>),
-    /// Holds for objects without the label too.
+    /// `key!=value` and `key notin (…)`. Holds for objects without the label too.
     NotIn(Vec<String>),
+    /// `key>number`.
     Above(i64),
+    /// `key<number`.
     Below(i64),
 }
 

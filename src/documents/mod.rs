@@ -1,0 +1,18 @@
+//! The hub's documents: their kinds, validation, decisions, writes, lists and log, on a PostgreSQL database. No HTTP.
+//!
+//! A [`Document`] is one object of one [`Kind`]; its columns are in the database as `hub`'s specification names them. A
+//! decision is pure: it takes the document as it was read, and a request, and returns what has to be written ([`Item`]). An item is
+//! written together or not at all, and only if every document in it still has the version that the decision was made from.
+//! Each write gets a version, and each version one row of the log, in the order in which they became visible.
+//!
+//! What a caller did wrong, and what it can do now, is a [`Problem`].
+
+mod document;
+mod item;
+mod kind;
+mod problem;
+
+pub use document::{Document, Key, Timestamp, UnreadableRow};
+pub use item::{Change, Expected, Item, Outcome, Row, WorkClaim};
+pub use kind::{Kind, Sealed};
+pub use problem::{Fault, Problem, ProblemKind};

@@ -1,0 +1,141 @@
+//! What is wrong with a request, as its sender is told (RFC 9457 calls it a problem).
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// Why a request has not been carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{title}")]
+pub struct Problem {
+    /// Its kind.
+    pub kind: ProblemKind,
+    /// What is wrong, in a sentence without a full stop. It never repeats a value that may be secret.
+    pub title: String,
+    /// Each single fault, where there are several.
+    pub faults: Vec<Fault>,
+    /// When another attempt may succeed.
+    pub retry_after: Option<Duration>,
+}
+
+/// A fault at one place of a document. It names a sealed field's path, and never its value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// The place: a JSON pointer.
+    pub pointer: String,
+    /// What is there, or "missing".
+    pub found: String,
+    /// What may be there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<String>,
+    /// What was probably meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suggestion: Option<String>,
+}
+
+/// The kinds of problems: a closed set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProblemKind {
+    /// The request can't be read.
+    Malformed,
+    /// A parameter is unknown, repeated or has a wrong value.
+    Parameter,
+    /// No token, or one that nobody knows.
+    Unauthenticated,
+    /// The token does not allow this.
+    Forbidden,
+    /// There is no such document or route.
+    NotFound,
+    /// The route does not have this method.
+    Method,
+    /// A document of this name exists.
+    Exists,
+    /// The document has another version than the one that the request was made from.
+    Conflict,
+    /// The document has another id.
+    Identity,
+    /// An operation `test` of a JSON patch failed.
+    TestFailed,
+    /// The version is no longer available, or not yet.
+    Gone,
+    /// The condition in `If-Match` does not hold.
+    Precondition,
+    /// The document or the request is too large.
+    TooLarge,
+    /// The body has a media type or an encoding that is not accepted.
+    MediaType,
+    /// The document is not valid.
+    Invalid,
+    /// A request that replaces a document must say which version.
+    PreconditionRequired,
+    /// Too much is under way.
+    Busy,
+    /// The database does not answer. Nothing was written.
+    Unavailable,
+    /// The answer of the database was lost, and so is whether it has written.
+    OutcomeUnknown,
+}
+
+impl Problem {
+    /// A problem without further details.
+    pub fn new(kind: ProblemKind, title: impl Into<String>) -> Self {
+        Self { kind, title: title.into(), faults: Vec::new(), retry_after: None }
+    }
+
+    /// A document with faults.
+    pub fn invalid(faults: Vec<Fault>) -> Self {
+        Self { faults, ..Self::new(ProblemKind::Invalid, "the document is not valid") }
+    }
+
+    /// The same for which another attempt may succeed after this time.
+    #[must_use]
+    pub fn retry_after(self, after: Duration) -> Self {
+        Self { retry_after: Some(after), ..self }
+    }
+}
+
+impl Fault {
+    /// A fault at this place.
+    pub fn new(pointer: impl Into<String>, found: impl Into<String>) -> Self {
+        Self { pointer: pointer.into(), found: found.into(), allowed: None, suggestion: None }
+    }
+
+    /// The same with what may be there.
+    #[must_use]
+    pub fn allowed(self, allowed: impl Into<String>) -> Self {
+        Self { allowed: Some(allowed.into()), ..self }
+    }
+
+    /// The same with what was probably meant.
+    #[must_use]
+    pub fn suggestion(self, suggestion: Option<String>) -> Self {
+        Self { suggestion, ..self }
+    }
+}
+
+impl ProblemKind {
+    /// Its name, the last part of its `type`: `urn:towline:problem:gone`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Parameter => "parameter",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
+            Self::NotFound => "not-found",
+            Self::Method => "method",
+            Self::Exists => "exists",
+            Self::Conflict => "conflict",
+            Self::Identity => "identity",
+            Self::TestFailed => "test-failed",
+            Self::Gone => "gone",
+            Self::Precondition => "precondition",
+            Self::TooLarge => "too-large",
+            Self::MediaType => "media-type",
+            Self::Invalid => "invalid",
+            Self::PreconditionRequired => "precondition-required",
+            Self::Busy => "busy",
+            Self::Unavailable => "unavailable",
+            Self::OutcomeUnknown => "outcome-unknown",
+        }
+    }
+}
