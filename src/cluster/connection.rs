@@ -159,14 +159,14 @@ impl Connection {
         let begun = Instant::now();
         let answer = async {
             let sent = self.transport.clone().oneshot(request).await;
-            let response = sent.map_err(|source| asked.failed(&of_kube(source)))?;
+            let response = sent.map_err(|source| asked.failed(of_kube(source)))?;
             let (parts, body) = response.into_parts();
             let limit = match (parts.status.is_success(), asked.name) {
                 (false, _) => LARGEST_REFUSAL,
                 (true, Some(_)) => LARGEST_OBJECT,
                 (true, None) => LARGEST_LIST,
             };
-            let bytes = match read_up_to(limit, body).await.map_err(|source| asked.failed(&of_kube(source)))? {
+            let bytes = match read_up_to(limit, body).await.map_err(|source| asked.failed(of_kube(source)))? {
                 Some(bytes) => bytes,
                 // Such a large body is no Status.
                 None if !parts.status.is_success() => Vec::new(),
@@ -270,7 +270,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::request::Payload;
-    use crate::cluster::{Cluster, Kind, ObjectKey};
+    use crate::cluster::{Cluster, Kind, ObjectKey, full_text};
 
     const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -291,6 +291,30 @@ mod tests {
         assert_eq!(answered(200, json!(body)).await.unwrap(), json!(body));
         let error = answered(500, json!("a".repeat(LARGEST_REFUSAL))).await.unwrap_err();
         assert_eq!(error.to_string(), format!("server error (500): {NO_STATUS}"));
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("failed to apply the object")]
+    struct Failed(#[source] Error);
+
+    #[tokio::test]
+    async fn a_failure_to_connect_keeps_its_source_and_prints_it_once() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        drop(listener);
+        let connection = Connection::steady("edge".parse().unwrap(), Config::new(url), DEADLINE).unwrap();
+        let error = connection.probe_as(None, DEADLINE).await.unwrap_err();
+        let text = "failed to connect to cluster edge: connection refused";
+        assert_eq!(error.to_string(), text);
+        let mut source: Option<&dyn std::error::Error> = Some(&error);
+        while let Some(inner) = source.filter(|inner| !inner.is::<std::io::Error>()) {
+            source = inner.source();
+        }
+        let cause = source.and_then(|cause| cause.downcast_ref::<std::io::Error>()).expect("the connector's error");
+        assert_eq!(cause.kind(), std::io::ErrorKind::ConnectionRefused);
+
+        assert_eq!(full_text(&error), text);
+        assert_eq!(full_text(&Failed(error)), format!("failed to apply the object: {text}"));
     }
 
     #[tokio::test]

@@ -4,8 +4,8 @@ mod classify;
 
 use std::time::Duration;
 
-pub use self::classify::full_text;
 pub(super) use self::classify::{Asked, NO_STATUS};
+pub use self::classify::{ConnectFailure, full_text};
 use super::Verb;
 use super::fence::Expired;
 use crate::config::ClusterName;
@@ -23,12 +23,12 @@ pub enum Error {
         reason: String,
     },
     /// No connection could be opened: the request was not carried out.
-    #[error("failed to connect to cluster {cluster}: {reason}")]
+    #[error("failed to connect to cluster {cluster}: {source}")]
     Connect {
         /// Which cluster.
         cluster: ClusterName,
         /// The connector's error.
-        reason: String,
+        source: ConnectFailure,
     },
     /// No complete answer within the deadline, or the connection broke: the outcome is unknown.
     #[error("no answer from cluster {cluster}: {reason}")]

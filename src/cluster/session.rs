@@ -4,11 +4,13 @@
 //! Credentials are loaded concurrently ([`Keeper`]), so a plugin that hangs delays nothing else. After a restart it loads
 //! the credentials again. In the steady state it sends no requests: it probes only after a doubt.
 
+use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::client::Cluster;
+use super::connection::Connection;
 use super::credentials::{Change, Keeper, PROBE_DEADLINE, accepted};
 use super::error::Error;
 use super::identity;
@@ -122,9 +124,8 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
             let reason = fault.map_or_else(|| error.to_string(), |fault| format!("{error}: {fault}"));
             Some((ClusterState::Unauthorized, reason))
         }
-        Err(Error::Connect { reason, .. } | Error::NoAnswer { reason, .. }) => {
-            Some((ClusterState::Unreachable, format!("{reason} ({})", session.connection.address())))
-        }
+        Err(Error::Connect { source, .. }) => Some(unreachable(&session.connection, &source)),
+        Err(Error::NoAnswer { reason, .. }) => Some(unreachable(&session.connection, &reason)),
         Err(error) => Some((ClusterState::Unreachable, error.to_string())),
     };
     // Another cluster than before may answer.
@@ -151,6 +152,11 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
             tracing::info!(cluster = %cluster.name(), "cluster is available");
         }
     }
+}
+
+/// No answer from the address of this connection, and why.
+fn unreachable(connection: &Connection, reason: &dyn Display) -> (ClusterState, String) {
+    (ClusterState::Unreachable, format!("{reason} ({})", connection.address()))
 }
 
 fn unavailable(cluster: &Cluster, state: ClusterState, reason: &str) {

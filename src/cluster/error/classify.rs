@@ -1,5 +1,7 @@
 //! Which error a failed request or an answer that is not a success is, and what is safe to print of it.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::client::AuthError;
@@ -24,20 +26,50 @@ pub(in crate::cluster) struct Asked<'a> {
     pub name: Option<&'a str>,
 }
 
+/// Why no connection could be opened. It keeps the error of the HTTP stack as its source, and its text is that of the whole
+/// chain: in plain words if it is a usual error of the operating system.
+#[derive(Clone)]
+pub struct ConnectFailure(Arc<kube::Error>);
+
+impl fmt::Display for ConnectFailure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match plain_reason(&self.0) {
+            Some(reason) => formatter.write_str(reason),
+            None => formatter.write_str(&full_text(&*self.0)),
+        }
+    }
+}
+
+/// Prints no more than the text does.
+impl fmt::Debug for ConnectFailure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:?}", self.to_string())
+    }
+}
+
+impl std::error::Error for ConnectFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
 impl Asked<'_> {
     /// Classifies an error of the HTTP stack.
-    pub(in crate::cluster) fn failed(&self, error: &kube::Error) -> Error {
+    pub(in crate::cluster) fn failed(&self, error: kube::Error) -> Error {
         match error {
-            kube::Error::Api(status) => self.refused(status, asked_delay(status)),
+            kube::Error::Api(status) => self.refused(&status, asked_delay(&status)),
             kube::Error::SerdeError(source) => Error::Decode { reason: source.to_string() },
             kube::Error::FromUtf8(source) => Error::Decode { reason: source.to_string() },
             other => {
-                if let Some(expired) = cause::<Expired>(other) {
+                if let Some(expired) = cause::<Expired>(&other) {
                     return Error::LeaseExpired(expired.clone());
                 }
-                let reason = plain_reason(other).map_or_else(|| full_text(other), str::to_owned);
                 let cluster = self.cluster.clone();
-                if is_connect(other) { Error::Connect { cluster, reason } } else { Error::NoAnswer { cluster, reason } }
+                if is_connect(&other) {
+                    return Error::Connect { cluster, source: ConnectFailure(Arc::new(other)) };
+                }
+                let reason = plain_reason(&other).map_or_else(|| full_text(&other), str::to_owned);
+                Error::NoAnswer { cluster, reason }
             }
         }
     }
@@ -113,7 +145,8 @@ pub fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
             text.push_str(": ");
             text.push_str(&part);
         }
-        source = inner.source();
+        // Its text is that of its sources, in other words.
+        source = if inner.is::<ConnectFailure>() { None } else { inner.source() };
     }
     text
 }
@@ -212,7 +245,7 @@ mod tests {
         let Error::Rejected { message, .. } = asked.refused(&long, None) else { panic!("not rejected") };
         assert_eq!(message.chars().count(), LONGEST_MESSAGE + 1);
         let page = Status::failure("canary", KUBE_DECODED_NOTHING).with_code(502).boxed();
-        let text = asked.failed(&kube::Error::Api(page)).to_string();
+        let text = asked.failed(kube::Error::Api(page)).to_string();
         assert_eq!(text, format!("server error (502): {NO_STATUS}"));
     }
 

@@ -63,7 +63,7 @@ impl Watch {
     }
 
     /// Decides what an error of the stream means; `None`: the stream recovers by itself.
-    pub(super) async fn after_error(&self, error: &watcher::Error, streaming: bool, attempt: &mut u32) -> Option<End> {
+    pub(super) async fn after_error(&self, error: watcher::Error, streaming: bool, attempt: &mut u32) -> Option<End> {
         let resource = self.id.resource.to_string();
         let asked = Asked { cluster: &self.id.cluster, verb: Verb::Watch, resource: &resource, name: None };
         let error = match error {
@@ -74,7 +74,7 @@ impl Watch {
                 self.too_old().await;
                 return Some(End::Relist);
             }
-            watcher::Error::WatchError(status) => asked.refused(status, None),
+            watcher::Error::WatchError(status) => asked.refused(&status, None),
             watcher::Error::NoResourceVersion => Error::Decode { reason: "no resourceVersion".into() },
         };
         match error {

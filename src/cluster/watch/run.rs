@@ -159,7 +159,7 @@ impl Watch {
                 Some(Err(error)) => {
                     is_listing = false;
                     self.is_live.store(false, Ordering::Release);
-                    if let Some(end) = self.after_error(&error, run.streaming, &mut run.attempt).await {
+                    if let Some(end) = self.after_error(error, run.streaming, &mut run.attempt).await {
                         return end;
                     }
                     self.store.may_list();
