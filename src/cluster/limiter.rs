@@ -12,6 +12,8 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::error::Error;
+
 /// So many answers without a 429 raise the limit by one: with 64 in flight it is back after a few thousand answers.
 const RAISE_AFTER: usize = 50;
 
@@ -35,13 +37,23 @@ pub(super) struct Permit {
     halvings: u64,
 }
 
-/// How the server answered a request.
+/// How the server answered a request, if it did.
 #[derive(Clone, Copy)]
 pub(super) enum Answer {
     /// With 429, and perhaps with a time to wait.
     Throttled(Option<Duration>),
     /// In any other way.
     Other,
+}
+
+impl Answer {
+    /// The outcome of a request that failed in this way, if it did.
+    pub(super) fn of(failure: Option<&Error>) -> Self {
+        match failure {
+            Some(Error::Throttled { retry_after, .. }) => Self::Throttled(*retry_after),
+            _ => Self::Other,
+        }
+    }
 }
 
 /// The limiter of one cluster.

@@ -3,7 +3,13 @@
 //! While the cluster does not answer, one request at a time is the probe, with back-off; the others wait for its success
 //! and are sent then. So an unreachable cluster costs one connection attempt now and then, however many requests wait, and
 //! a cluster that answers again is noticed within half a second.
+//!
+//! All requests of such a cluster go this way, except for urgent ones. Those of [`Cluster::exchange_in_turn`] wait for as long
+//! as it takes, and also while the server answers with errors of its own, so that their senders need no back-off. All others
+//! wait no longer than their deadline, and an error of the server holds back none of them.
 
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -12,7 +18,7 @@ use tokio::time::Instant;
 
 use super::client::Cluster;
 use super::error::Error;
-use super::limiter::{Limiter, Permit};
+use super::limiter::{Answer, Limiter, Permit};
 use super::request::Request;
 use crate::actor::Backoff;
 
@@ -23,13 +29,29 @@ const UNREACHABLE: Backoff = Backoff::new(Duration::from_millis(50), Duration::f
 /// credentials do not wait for this.
 const REFUSED: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
+/// The reason where nothing will ever be sent again.
+const SHUTTING_DOWN: &str = "shutting down";
+
 /// Whether requests are sent.
-#[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     /// All of them.
     Up,
-    /// One at a time, not before `next`.
-    Down { failures: u32, next: Instant },
+    /// One at a time, not before `next`. The reason is the last failure.
+    Down { failures: u32, next: Instant, reason: Arc<str> },
+}
+
+impl State {
+    fn is_up(&self) -> bool {
+        matches!(self, Self::Up)
+    }
+
+    /// When the next probe is due, and why the last one failed.
+    fn down(&self) -> Option<(Instant, Arc<str>)> {
+        match self {
+            Self::Up => None,
+            Self::Down { next, reason, .. } => Some((*next, Arc::clone(reason))),
+        }
+    }
 }
 
 /// Whether the cluster answers, and whose turn it is to find out.
@@ -38,10 +60,10 @@ pub(super) struct Reach {
     state: watch::Sender<State>,
 }
 
-/// The right to send a request, until it is dropped.
-enum Pass<'a> {
-    /// Together with others.
-    Together { _permit: Permit },
+/// The right to send a request. It ends with [`Cluster::done`], or when it is dropped because the request was cancelled.
+pub(super) enum Pass<'a> {
+    /// Together with others, as many as the limiter allows.
+    Together(Permit),
     /// As the probe.
     Probe { _turn: SemaphorePermit<'a> },
 }
@@ -70,36 +92,43 @@ impl Default for Reach {
 }
 
 impl Reach {
-    /// Waits until a request may be sent; `None` if that will never be so.
-    async fn admit<'a>(&'a self, limiter: &Limiter) -> Option<Pass<'a>> {
+    /// Waits until a request may be sent, for so long if the cluster does not answer; the error is why it doesn't.
+    async fn admit<'a>(&'a self, limiter: &Limiter, patience: Option<Duration>) -> Result<Pass<'a>, Arc<str>> {
         let mut state = self.state.subscribe();
+        let mut impatient = pin!(after(patience));
         loop {
-            if *state.borrow_and_update() == State::Up {
-                let permit = limiter.acquire().await?;
-                if *self.state.borrow() == State::Up {
-                    return Some(Pass::Together { _permit: permit });
+            let Some((_, reason)) = self.down() else {
+                let permit = limiter.acquire().await.ok_or(SHUTTING_DOWN)?;
+                if self.down().is_none() {
+                    return Ok(Pass::Together(permit));
                 }
                 continue;
-            }
+            };
             let turn = tokio::select! {
                 biased;
                 () = is_up(&mut state) => continue,
-                turn = self.turn.acquire() => turn.ok()?,
+                turn = self.turn.acquire() => turn.map_err(|_| SHUTTING_DOWN)?,
+                () = &mut impatient => return Err(reason),
             };
             // Read now: the probe before this one may have failed.
-            let State::Down { next, .. } = *self.state.borrow() else { continue };
+            let Some((next, reason)) = self.down() else { continue };
             tokio::select! {
                 biased;
                 () = is_up(&mut state) => {}
-                () = tokio::time::sleep_until(next) => return Some(Pass::Probe { _turn: turn }),
+                () = tokio::time::sleep_until(next) => return Ok(Pass::Probe { _turn: turn }),
+                () = &mut impatient => return Err(reason),
             }
         }
     }
 
+    fn down(&self) -> Option<(Instant, Arc<str>)> {
+        self.state.borrow().down()
+    }
+
     /// Records the outcome of a request that was sent at this moment.
     pub(super) fn answered(&self, failure: Option<&Error>, sent: Instant) {
-        if let Some(Error::LeaseExpired(_)) = failure {
-            // It says nothing about the cluster.
+        // It says nothing about the cluster: the fence ended the request, or it could not even be built.
+        if let Some(Error::LeaseExpired(_) | Error::Rejected { code: 0, .. }) = failure {
             return;
         }
         let pause = |failures: u32| -> Option<Duration> {
@@ -115,24 +144,55 @@ impl Reach {
         self.state.send_if_modified(|state| {
             let failures = match *state {
                 State::Up => 0,
-                State::Down { failures, next } if sent >= next => failures.saturating_add(1),
+                State::Down { failures, next, .. } if sent >= next => failures.saturating_add(1),
                 // Sent before the pause began, with others that failed in the same way: all of them are one failure.
                 State::Down { .. } if failure.is_some() => return false,
                 State::Down { failures, .. } => failures,
             };
-            let was_up = *state == State::Up;
-            *state = pause(failures).map_or(State::Up, |pause| State::Down { failures, next: Instant::now() + pause });
-            was_up != (*state == State::Up)
+            let was_up = state.is_up();
+            *state = match (failure, pause(failures)) {
+                (Some(error), Some(pause)) => {
+                    State::Down { failures, next: Instant::now() + pause, reason: error.to_string().into() }
+                }
+                _ => State::Up,
+            };
+            was_up != state.is_up()
         });
     }
 }
 
 async fn is_up(state: &mut watch::Receiver<State>) {
     // The sender lives as long as the borrowed reach.
-    let _ = state.wait_for(|state| *state == State::Up).await;
+    let _ = state.wait_for(State::is_up).await;
+}
+
+/// Ends after this time; never if there is none.
+async fn after(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Cluster {
+    /// Waits for room, and without a session actor until the cluster [may be asked](Reach): for so long if it does not answer.
+    pub(super) async fn admit(&self, patience: Option<Duration>) -> Result<Pass<'_>, Error> {
+        let limiter = &self.shared.limiter;
+        let pass = match &self.shared.reach {
+            Some(reach) => reach.admit(limiter, patience).await,
+            None => limiter.acquire().await.map(Pass::Together).ok_or_else(|| SHUTTING_DOWN.into()),
+        };
+        pass.map_err(|reason| self.unavailable(&reason))
+    }
+
+    /// Ends the pass of a request that failed in this way, if it did. After [`Reach::answered`], which those who wait for
+    /// the pass go by.
+    pub(super) fn done(&self, pass: Pass<'_>, failure: Option<&Error>) {
+        if let Pass::Together(permit) = pass {
+            self.shared.limiter.done(permit, Answer::of(failure));
+        }
+    }
+
     /// Sends a request when the cluster [may be asked](Reach). The request is built at that moment, and its deadline counts
     /// from then on. Denials are not recorded: the caller decides when to ask again.
     pub async fn exchange_in_turn<'r, T: DeserializeOwned>(
@@ -148,12 +208,12 @@ impl Cluster {
             Ok(claim) => claim,
             Err(expired) => return failed(expired.into()),
         };
-        let _pass = match (&self.shared.reach, urgency) {
-            (Some(reach), Urgency::InTurn) => match reach.admit(&self.shared.limiter).await {
-                Some(pass) => Some(pass),
-                None => return failed(self.unavailable("shutting down")),
+        let pass = match urgency {
+            Urgency::InTurn => match self.admit(None).await {
+                Ok(pass) => Some(pass),
+                Err(error) => return failed(error),
             },
-            _ => None,
+            Urgency::AtOnce => None,
         };
         let connection = match self.ready_connection() {
             Ok(connection) => connection.holding(claim),
@@ -161,7 +221,17 @@ impl Cluster {
         };
         let sent = Instant::now();
         let answer = connection.send(request(), accept, deadline).await;
-        self.answered(answer.as_ref().err(), sent);
+        let failure = answer.as_ref().err();
+        match &self.shared.reach {
+            Some(reach) => reach.answered(failure, sent),
+            None => self.answered(failure, sent),
+        }
+        if let Some(pass) = pass {
+            self.done(pass, failure);
+        }
         Exchange { sent, answer }
     }
 }
+
+#[cfg(test)]
+mod tests;

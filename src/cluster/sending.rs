@@ -14,10 +14,10 @@ use super::Verb;
 use super::access::AccessRequest;
 use super::client::Cluster;
 use super::connection::{Connection, PARTIAL_METADATA};
+use super::denied_permissions::DeniedPermissions;
 use super::error::{Asked, Error};
 use super::fence::Claim;
 use super::kind::Kind;
-use super::limiter::Answer;
 use super::object::{Decoded, Object, ObjectKey};
 use super::request::{JSON, Payload, Request};
 use super::standing::Availability;
@@ -152,8 +152,22 @@ impl Cluster {
         request: Result<http::Request<Body>, http::Error>,
     ) -> Result<T, Error> {
         let connection = self.ready_connection()?;
+        let claim = self.guard.claim()?;
         let asked = Asked { cluster: &self.shared.name, verb, resource: path, name: None };
-        self.exchange(&connection, request, &asked, self.shared.limits.request_timeout, self.guard.claim()?).await
+        let deadline = self.shared.limits.request_timeout;
+        if self.shared.reach.is_none() || self.urgent.is_some() {
+            return self.exchange(&connection, request, &asked, deadline, claim).await;
+        }
+        let pass = self.admit(Some(deadline)).await?;
+        let result = self.exchange(&connection, request, &asked, deadline, claim).await;
+        self.done(pass, result.as_ref().err());
+        result
+    }
+
+    /// Its denied permissions, where somebody asks for them again: the session actor. Without one every denial is the answer
+    /// to a request of its own, and urgent requests wait for nobody.
+    fn remembered_denials(&self) -> Option<&DeniedPermissions> {
+        (self.shared.reach.is_none() && self.urgent.is_none()).then_some(&self.shared.denied)
     }
 
     async fn send<T: DeserializeOwned>(&self, request: Request<'_>, accept: &'static str) -> Result<T, Error> {
@@ -165,8 +179,8 @@ impl Cluster {
         // Built only if something was denied: every request passes here.
         let access = || AccessRequest::new(verb, &full, &key.namespace, &key.name);
         let asked = Asked { cluster: &self.shared.name, verb, resource: &full, name: Some(&key.name) };
-        let denied = &self.shared.denied;
-        if self.urgent.is_none() && denied.any() && denied.is_denied(&access()) {
+        let denials = self.remembered_denials();
+        if denials.is_some_and(|denied| denied.any() && denied.is_denied(&access())) {
             return Err(Error::Forbidden {
                 cluster: self.shared.name.clone(),
                 verb,
@@ -180,19 +194,17 @@ impl Cluster {
         }
         // As with the claim: a request that waits for room is not sent if another cluster answers by then.
         let identity = self.identity();
-        let Some(permit) = self.shared.limiter.acquire().await else { return Err(self.unavailable("shutting down")) };
+        let deadline = self.shared.limits.request_timeout;
+        let pass = self.admit(Some(deadline)).await?;
         if let Some(uid) = identity.uid()
             && self.identity().uid() != Some(uid)
         {
-            self.shared.limiter.done(permit, Answer::Other);
+            self.done(pass, None);
             return Err(self.unavailable("it may be another cluster than before"));
         }
-        let result = self.exchange(&connection, message, &asked, self.shared.limits.request_timeout, claim).await;
-        let answer = match &result {
-            Err(Error::Throttled { retry_after, .. }) => Answer::Throttled(*retry_after),
-            _ => Answer::Other,
-        };
-        self.shared.limiter.done(permit, answer);
+        let result = self.exchange(&connection, message, &asked, deadline, claim).await;
+        self.done(pass, result.as_ref().err());
+        let Some(denied) = denials else { return result };
         match result {
             Err(Error::Forbidden { message, .. }) if denied.is_granted(&access()) => {
                 Err(Error::Rejected { code: 403, reason: "Forbidden".into(), message })
@@ -235,6 +247,10 @@ impl Cluster {
     /// Records what the outcome of a request that was sent at this moment says about the cluster.
     pub(super) fn answered(&self, failure: Option<&Error>, sent: Instant) {
         match (&self.shared.reach, failure) {
+            // It answers, and the error may be due to the one object: some servers answer 500 to wrong content.
+            (Some(reach), Some(Error::Server { .. } | Error::Throttled { .. } | Error::Decode { .. })) => {
+                reach.answered(None, sent);
+            }
             (Some(reach), _) => reach.answered(failure, sent),
             (None, Some(error)) if error.is_unreachable() => self.suspect(),
             // It answers, but not as it should: the actor probes, and requests do not wait for that.

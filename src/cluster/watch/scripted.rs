@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 
 use super::{Watch, WatchSpec};
-use crate::cluster::client::Cluster;
+use crate::cluster::client::{Cluster, Limits};
 use crate::cluster::connection::Connection;
 use crate::cluster::identity::Identity;
 use crate::cluster::kind::Kind;
@@ -35,6 +35,12 @@ pub(crate) struct Script {
 }
 
 impl Script {
+    fn new() -> Self {
+        let done = json!({"metadata": {"uid": "written", "resourceVersion": "1000", "generation": 1}});
+        let answer: Box<Answer> = Box::new(move |_| (200, done.clone()));
+        Self { asked: Arc::default(), answer: Arc::new(Mutex::new(answer)), takes: Arc::default() }
+    }
+
     /// The requests since the last call.
     pub(crate) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock())
@@ -84,11 +90,16 @@ impl Cluster {
     pub(crate) fn scripted(name: &str) -> (Self, Script) {
         let nowhere = ClusterAccess::Kubeconfig { path: "/nonexistent".into(), context: None };
         let cluster = Self::new(name.parse().expect("a name"), &ClusterConfig::new(nowhere));
-        let done = json!({"metadata": {"uid": "written", "resourceVersion": "1000", "generation": 1}});
-        let answer: Box<Answer> = Box::new(move |_| (200, done.clone()));
-        let script = Script { asked: Arc::default(), answer: Arc::new(Mutex::new(answer)), takes: Arc::default() };
+        let script = Script::new();
         cluster.new_session(&script);
         (cluster, script)
+    }
+
+    /// The same for a cluster without a session actor.
+    pub(in crate::cluster) fn scripted_without_session(name: &str, limits: Limits) -> (Self, Script) {
+        let script = Script::new();
+        let connection = Connection::over(name.parse().expect("a name"), script.client());
+        (Self::connected(connection, limits), script)
     }
 
     /// New credentials for the same server.
