@@ -32,6 +32,7 @@ pub struct Session {
 }
 
 /// The limits of a cluster's requests.
+#[derive(Clone, Copy)]
 pub(super) struct Limits {
     /// The deadline of a request that is not a watch.
     pub(super) request_timeout: Duration,

@@ -4,8 +4,8 @@
 //! requests in flight, gives every request a deadline and classifies every error once ([`Error`]). A cluster of the
 //! configuration has an actor ([`session::run`]), which loads and reloads credentials, probes with back-off while the
 //! cluster does not answer (requests are refused meanwhile), and asks again for denied permissions. A [`DynamicCluster`]
-//! has fixed credentials and no actor: its own requests are the probes, so they are sent with
-//! [`Cluster::exchange_in_turn`], which remembers no denied permission.
+//! has fixed credentials and no actor, and can come and go at any time: its own requests are the probes, and no denied
+//! permission is remembered.
 //!
 //! A [`Watch`] keeps a [`Store`] of one kind's objects, reduced to [`Object`]s, and tells its followers the keys that
 //! changed. It is shared by cluster, kind and selector, does what the [`WatchSpec`]s of its users require, and runs while
