@@ -64,14 +64,19 @@ impl Connection {
         headers_within: Duration,
         bearer: Option<Bearer>,
     ) -> Result<Self, kube::Error> {
-        Self::keeping(name, config, Settings { headers_within, pool_idle: stack::POOL_IDLE, bearer })
+        Self::keeping(name, config, Settings { headers_within, pool_idle: stack::POOL_IDLE, bearer, counted_as: None })
     }
 
     /// The same for periodic requests: the TCP connection is kept from one to the next, so that not each of them costs a
-    /// handshake.
-    pub fn steady(name: ClusterName, config: Config, headers_within: Duration) -> Result<Self, kube::Error> {
+    /// handshake. `counted_as` is the label under which they are counted, if it is not the server's address.
+    pub(super) fn steady(
+        name: ClusterName,
+        config: Config,
+        headers_within: Duration,
+        counted_as: Option<&'static str>,
+    ) -> Result<Self, kube::Error> {
         let pool_idle = stack::STEADY_POOL_IDLE;
-        Self::keeping(name, config, Settings { headers_within, pool_idle, bearer: None })
+        Self::keeping(name, config, Settings { headers_within, pool_idle, bearer: None, counted_as })
     }
 
     fn keeping(name: ClusterName, config: Config, settings: Settings) -> Result<Self, kube::Error> {
@@ -302,7 +307,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         drop(listener);
-        let connection = Connection::steady("edge".parse().unwrap(), Config::new(url), DEADLINE).unwrap();
+        let connection = Connection::steady("edge".parse().unwrap(), Config::new(url), DEADLINE, None).unwrap();
         let error = connection.probe_as(None, DEADLINE).await.unwrap_err();
         let text = "failed to connect to cluster edge: connection refused";
         assert_eq!(error.to_string(), text);

@@ -49,6 +49,7 @@ type Entries = Mutex<BTreeMap<Key, Weak<DynamicCluster>>>;
 pub struct DynamicClusters {
     entries: Arc<Entries>,
     limits: Limits,
+    counted_as: Option<&'static str>,
 }
 
 /// A cluster with one set of credentials. It goes with its last user.
@@ -58,20 +59,26 @@ pub struct DynamicCluster {
     entries: Arc<Entries>,
 }
 
-/// Ten seconds for a request, and as many in flight as in a configured cluster by default: a renewal of a lease takes
-/// milliseconds, so these are thousands a second.
+/// For a few clusters, whose requests are counted by the server's address. Ten seconds for a request, and as many in flight as
+/// in a configured cluster by default: a renewal of a lease takes milliseconds, so these are thousands a second.
 impl Default for DynamicClusters {
     fn default() -> Self {
-        Self::within(REQUEST_TIMEOUT, DEFAULT_MAX_IN_FLIGHT)
+        let limits = Limits {
+            request_timeout: REQUEST_TIMEOUT,
+            watch_timeout: WATCH_TIMEOUT,
+            max_in_flight: DEFAULT_MAX_IN_FLIGHT,
+        };
+        Self { entries: Arc::default(), limits, counted_as: None }
     }
 }
 
 impl DynamicClusters {
-    /// No clusters yet. `request_timeout` is the deadline of a request that has none of its own, and bounds how long it waits
+    /// For thousands of clusters. A time series is never dropped, so all their requests are counted under one label, `counted_as`,
+    /// and not by address. `request_timeout` is the deadline of a request that has none of its own, and bounds how long it waits
     /// before for a cluster that does not answer. `max_in_flight` is the most requests in flight to one cluster.
-    pub fn within(request_timeout: Duration, max_in_flight: NonZeroUsize) -> Self {
+    pub fn of_many(request_timeout: Duration, max_in_flight: NonZeroUsize, counted_as: &'static str) -> Self {
         let limits = Limits { request_timeout, watch_timeout: WATCH_TIMEOUT, max_in_flight };
-        Self { entries: Arc::default(), limits }
+        Self { entries: Arc::default(), limits, counted_as: Some(counted_as) }
     }
 
     /// The cluster with these credentials, which refer to no file: the one in use, or a new one that is connected with the
@@ -91,7 +98,8 @@ impl DynamicClusters {
             return Ok(cluster);
         }
         let headers_within = HEADERS_WITHIN.max(self.limits.request_timeout);
-        let cluster = Cluster::connected(Connection::steady(name.clone(), config, headers_within)?, self.limits);
+        let connection = Connection::steady(name.clone(), config, headers_within, self.counted_as)?;
+        let cluster = Cluster::connected(connection, self.limits);
         let made = Arc::new(DynamicCluster { cluster, fingerprint, entries: Arc::clone(&self.entries) });
         let mut entries = self.entries.lock();
         // Another task may have been faster. The one that was made here is dropped after the lock, which its end takes.

@@ -75,12 +75,14 @@ pub(super) struct Settings {
     pub(super) pool_idle: Duration,
     /// The token of the requests, if the configuration has none.
     pub(super) bearer: Option<Bearer>,
+    /// The label under which the requests are counted, if it is not the server's address.
+    pub(super) counted_as: Option<&'static str>,
 }
 
 /// A transport for one set of credentials, and a kube client over it.
 pub(super) fn connect(
     config: Config,
-    Settings { headers_within, pool_idle, bearer }: Settings,
+    Settings { headers_within, pool_idle, bearer, counted_as }: Settings,
 ) -> Result<(Transport, Client), kube::Error> {
     let connector = match &config.proxy_url {
         None => direct(),
@@ -92,7 +94,8 @@ pub(super) fn connect(
     };
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let answers = Answers::of(&host);
-    let count = CountLayer { requests: Arc::new(RestClientMetrics::new(host)), headers_within };
+    let requests = Arc::new(RestClientMetrics::new(counted_as.map_or(host, str::to_owned)));
+    let count = CountLayer { requests, headers_within };
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let connector = connector.map_response(move |stream| Alive::new(stream, answers.clone()));
     let client: HyperClient<_, FencedBody> = HyperClient::builder(TokioExecutor::new())

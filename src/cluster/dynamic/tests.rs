@@ -1,5 +1,6 @@
 //! Clusters over connections of their own to a server of the test.
 
+use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -125,6 +126,25 @@ async fn equal_credentials_under_another_name_are_another_cluster() {
 }
 
 #[tokio::test]
+async fn the_requests_of_many_clusters_are_counted_under_one_label() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    for (clusters, host) in [
+        (DynamicClusters::of_many(WITHIN, DEFAULT_MAX_IN_FLIGHT, "many"), Some("many")),
+        (DynamicClusters::default(), None),
+    ] {
+        let server = Server::new().await;
+        let cluster = server.cluster(&clusters, 1);
+        let (answer, _connection) = tokio::join!(get(&cluster), server.answer());
+        answer.unwrap();
+        let host = host.map_or_else(|| server.url.authority().unwrap().to_string(), str::to_owned);
+        let line = format!("rest_client_requests_total{{code=\"200\",method=\"GET\",host=\"{host}\"}} 1");
+        let rendered = recorder.handle().render();
+        assert!(rendered.lines().any(|found| found == line), "{rendered}");
+    }
+}
+
+#[tokio::test]
 async fn a_thousand_idle_clusters_have_no_connections() {
     let (server, clusters) = (Server::new().await, DynamicClusters::default());
     let all: Vec<_> = (0..1000).map(|number| server.cluster(&clusters, number)).collect();
@@ -165,7 +185,7 @@ async fn a_request_in_flight_ends_by_itself_when_its_cluster_is_dropped() {
 
 #[tokio::test]
 async fn a_cluster_that_can_not_be_connected_to_is_asked_again_when_it_listens() {
-    let clusters = DynamicClusters::within(WITHIN, DEFAULT_MAX_IN_FLIGHT);
+    let clusters = DynamicClusters::of_many(WITHIN, DEFAULT_MAX_IN_FLIGHT, "many");
     let (socket, address) = (TcpSocket::new_v4().unwrap(), "127.0.0.1:0".parse().unwrap());
     socket.bind(address).unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap()).parse().unwrap();

@@ -28,8 +28,11 @@ fn post_safely(proxy: &str, trusted: Vec<Vec<u8>>) -> JoinHandle<Result<u16, Box
 fn send(mut config: Config, proxy: &str, fence: &Fence) -> JoinHandle<Result<u16, BoxError>> {
     config.proxy_url = Some(proxy.parse().unwrap());
     let long = Duration::from_mins(1);
-    let (transport, _client) =
-        stack::connect(config, stack::Settings { headers_within: long, pool_idle: long, bearer: None }).unwrap();
+    let (transport, _client) = stack::connect(
+        config,
+        stack::Settings { headers_within: long, pool_idle: long, bearer: None, counted_as: None },
+    )
+    .unwrap();
     let mut request = Request::post("/things").body(Body::from(b"content".to_vec())).unwrap();
     request.extensions_mut().insert(fence.claim().unwrap());
     tokio::spawn(async move { Ok(transport.oneshot(request).await?.status().as_u16()) })
