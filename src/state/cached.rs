@@ -45,7 +45,9 @@ pub(super) struct CachedState {
     /// All changes up to this one are stored.
     stored: u64,
     /// The last attempt, if it failed.
-    failure: Option<Failure>,
+    failure: Option<Arc<str>>,
+    /// The last attempt that failed, also after a later one has succeeded: who waits for a change may learn of both at once.
+    last_failed: Option<Failure>,
     /// Counts the failed attempts.
     failures: u64,
     /// Nothing is written: the cluster may be another one than the state is about.
@@ -100,6 +102,7 @@ impl CachedState {
             changes: 0,
             stored: 0,
             failure: None,
+            last_failed: None,
             failures: 0,
             is_held: false,
             other: None,
@@ -184,15 +187,15 @@ impl CachedState {
         }
     }
 
-    /// Why an attempt to store these changes failed since the mark was made.
+    /// Why an attempt to store these changes failed since the mark was made, whatever has happened after that.
     pub(super) fn failed_since(&self, mark: Mark) -> Option<Arc<str>> {
-        let failure = self.failure.as_ref().filter(|failure| failure.changes >= mark.changes)?;
+        let failure = self.last_failed.as_ref().filter(|failure| failure.changes >= mark.changes)?;
         (self.failures > mark.failures).then(|| Arc::clone(&failure.reason))
     }
 
     /// Why the last attempt failed, if it did.
     pub(super) fn failure(&self) -> Option<Arc<str>> {
-        self.failure.as_ref().map(|failure| Arc::clone(&failure.reason))
+        self.failure.clone()
     }
 
     /// Whether the object has to be read before a write, because the credentials have changed since it was read.
@@ -280,7 +283,8 @@ impl CachedState {
             self.phase = Phase::Unavailable(Arc::clone(&reason));
         }
         self.failures += 1;
-        self.failure = Some(Failure { reason, changes: self.changes });
+        self.failure = Some(Arc::clone(&reason));
+        self.last_failed = Some(Failure { reason, changes: self.changes });
         is_new
     }
 

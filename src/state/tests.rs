@@ -125,6 +125,31 @@ async fn a_conflict_is_read_again_and_keeps_what_both_have_changed_and_names_the
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_failed_write_is_reported_although_the_next_attempt_finds_nothing_to_write() {
+    let (keeper, script, _) = keeper();
+    script.answer(|line| if line == GET { missing() } else { failure(500, "InternalError") });
+    keeper.work().await.unwrap();
+    keeper.change(|state| state.detached = Some(Detached::default()));
+    let mut persisted = std::pin::pin!(keeper.persisted());
+    assert!(futures::poll!(&mut persisted).is_pending());
+    // Both happen before the one that waits runs again.
+    assert!(keeper.work().await.is_err());
+    keeper.hold(true);
+    keeper.work().await.unwrap();
+    let outcome = tokio::time::timeout(std::time::Duration::from_mins(1), persisted).await;
+    let failure = outcome.expect("it does not wait for the end of the hold").unwrap_err();
+    assert!(failure.reason.contains("InternalError"), "{failure}");
+    assert_eq!(script.asked(), [GET, POST]);
+    // Later changes are waited for anew.
+    let mut later = std::pin::pin!(keeper.persisted());
+    assert!(futures::poll!(&mut later).is_pending());
+    script.answer(|_| (201, config_map(8, Some("databases"), "")));
+    keeper.hold(false);
+    keeper.work().await.unwrap();
+    later.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_read_is_waited_for_and_a_denied_one_is_not() {
     let (keeper, script, _) = keeper();
     script.answer(|_| failure(500, "InternalError"));
