@@ -46,8 +46,7 @@ use crate::config::{ElectionConfig, SectionName};
 pub use report::Elected;
 
 /// The verbs that an election needs on Leases in its namespace.
-pub const VERBS: [Verb; 7] =
-    [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Update, Verb::Delete];
+pub const VERBS: [Verb; 6] = [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete];
 /// The resource that they are on.
 pub const RESOURCE: &str = "leases.coordination.k8s.io";
 /// A new replica waits for this part of the renewal interval before it acquires anything: replicas that start together see
