@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{Listed, Watch, WatchId};
+use crate::cluster::{Listed, Watch};
 use crate::telemetry::NotReady;
 
 /// Why these watches have not listed, with a list that fails before one that is in progress; `None` if all have. `knows`
@@ -13,9 +13,9 @@ pub fn not_listed<'w>(
 ) -> Option<NotReady> {
     let mut in_progress = None;
     for watch in watches {
-        let WatchId { resource, cluster, .. } = watch.id();
+        let id = watch.id();
         let not_ready = |reason: &str, unreachable| NotReady {
-            reason: format!("{resource} in cluster {cluster}: {reason}"),
+            reason: format!("{} in cluster {}: {reason}", id.what(), id.cluster),
             unreachable,
         };
         match &*watch.store().listed().borrow() {

@@ -228,7 +228,7 @@ impl Watch {
     }
 
     async fn is_granted(&self, cluster: &Cluster, kind: &Kind) -> Result<bool, Error> {
-        let name = self.id.fields.strip_prefix("metadata.name=").unwrap_or_default();
+        let name = self.id.object_name();
         for verb in [Verb::List, Verb::Watch] {
             let request = AccessRequest::new(verb, &kind.full_resource(), &self.id.namespace, name);
             match cluster.review_access(&request).await {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::Section;
-use crate::cluster::WatchId;
 use crate::job::not_listed;
 use crate::telemetry::NotReady;
 
@@ -19,8 +18,8 @@ impl Section {
     pub(crate) fn broken_watch(&self) -> Option<(Duration, String)> {
         self.needed().into_iter().find_map(|watch| {
             let (since, reason) = watch.broken()?;
-            let WatchId { resource, cluster, .. } = watch.id();
-            Some((since, format!("watch of {resource} in cluster {cluster}: {reason}")))
+            let id = watch.id();
+            Some((since, format!("watch of {} in cluster {}: {reason}", id.what(), id.cluster)))
         })
     }
 }
