@@ -44,15 +44,16 @@ impl WatchRegistry {
 
     /// The watch with this id, shared with all who asked for it before, and what the caller requires of it.
     pub fn watch(&mut self, id: WatchId, spec: WatchSpec) -> Arc<Watch> {
-        let watch = match self.watches.get(&id) {
-            Some(watch) => Arc::clone(watch),
-            None => Watch::new(id.clone(), self.cluster(&id.cluster)),
-        };
-        self.specify(&watch, spec);
+        if let Some(watch) = self.watches.get(&id) {
+            watch.share(spec);
+            return Arc::clone(watch);
+        }
+        let watch = Watch::new(id.clone(), self.cluster(&id.cluster));
+        watch.specify(spec);
         self.watches.entry(id).or_insert(watch).clone()
     }
 
-    /// What else a user requires of a watch, where that refers to the watch itself: its followers. Watches start when the
+    /// What else a user requires of a watch, where that refers to the watch itself, such as its followers. Watches start when the
     /// registry has become the actors of the tree, so a running watch is never changed.
     pub fn specify(&mut self, watch: &Arc<Watch>, spec: WatchSpec) {
         watch.specify(spec);
@@ -85,5 +86,37 @@ impl WatchRegistry {
                 })
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::ResourceId;
+
+    #[test]
+    fn one_users_restriction_does_not_bind_those_who_share_the_watch() {
+        let resource = || ResourceId { plural: "secrets".into(), version: "v1".into(), group: String::new() };
+        let id = || WatchId { fields: "metadata.name=one".into(), ..WatchId::all(ClusterName::default(), resource()) };
+        let spec = |only_if_granted| WatchSpec { only_if_granted, ..WatchSpec::default() };
+        for (users, expected) in [
+            (&[true][..], true),
+            (&[false], false),
+            (&[true, true], true),
+            (&[true, false], false),
+            (&[false, true], false),
+            (&[false, true, true], false),
+        ] {
+            let mut registry = WatchRegistry::new(&BTreeMap::new());
+            let watches: Vec<Arc<Watch>> = users.iter().map(|user| registry.watch(id(), spec(*user))).collect();
+            for watch in &watches {
+                assert!(Arc::ptr_eq(watch, &watches[0]), "they share it");
+                // What a user adds later says nothing of permissions.
+                registry.specify(watch, WatchSpec { index_uids: true, ..WatchSpec::default() });
+            }
+            assert_eq!(watches[0].is_only_if_granted(), expected, "{users:?}");
+        }
     }
 }

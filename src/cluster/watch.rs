@@ -111,12 +111,21 @@ impl Watch {
         &self.store
     }
 
-    /// Adds what another user requires. Before the actor starts: the registry alone calls this.
-    pub(super) fn specify(self: &Arc<Self>, mut spec: WatchSpec) {
+    /// Adds what a user requires as well. Before the actor starts: the registry alone calls this.
+    pub(super) fn specify(self: &Arc<Self>, spec: WatchSpec) {
+        self.add(spec, WatchSpec::merge);
+    }
+
+    /// Adds another user, and what it requires. Before the actor starts: the registry alone calls this.
+    pub(super) fn share(self: &Arc<Self>, spec: WatchSpec) {
+        self.add(spec, WatchSpec::share);
+    }
+
+    fn add(self: &Arc<Self>, mut spec: WatchSpec, merge: fn(&mut WatchSpec, WatchSpec)) {
         spec.list_after.retain(|other| !Arc::ptr_eq(self, other) && !other.waits_for(self));
         let mut current = self.spec.write();
         let mut merged = WatchSpec::clone(&current);
-        merged.merge(spec);
+        merge(&mut merged, spec);
         self.store.keep(merged.remember_terminated, merged.index_uids);
         *current = Arc::new(merged);
     }

@@ -121,6 +121,11 @@ impl Watch {
         self.specify(spec);
     }
 
+    /// Whether it lists only where that is granted.
+    pub(crate) fn is_only_if_granted(&self) -> bool {
+        self.spec().only_if_granted
+    }
+
     /// The kind is served, and a list with the current credentials has these objects.
     pub(crate) async fn list(&self, objects: &[Value]) {
         self.begin(objects).await;

@@ -33,7 +33,7 @@ pub trait Follower: Send + Sync {
     fn forget(&self) {}
 }
 
-/// What the users of a watch require of it. The watch does what any of them requires: see [`WatchSpec::merge`].
+/// What the users of a watch require of it. The watch does what any of them requires: see [`WatchSpec::share`].
 #[derive(Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent options, each set by name")]
 pub struct WatchSpec {
@@ -44,7 +44,8 @@ pub struct WatchSpec {
     pub remember_terminated: bool,
     /// Keep the key of every object by its UID, also of objects that no follower wants.
     pub index_uids: bool,
-    /// List and watch only where both verbs are granted. An access review asks again every few minutes.
+    /// List and watch only where both verbs are granted. An access review asks again every few minutes. It restricts the
+    /// watch only if all who share it want that.
     pub only_if_granted: bool,
     /// Reduces every object before it is cached, for kinds with large objects of which only a small part is needed. All
     /// users of the watch see the reduced objects, so the [id](super::WatchId::projection) names the projection.
@@ -66,8 +67,16 @@ impl WatchSpec {
         Self { followers: vec![follower], ..Self::default() }
     }
 
-    /// The rule by which the users of one watch share it: a flag is set if any of them sets it, a restriction included, lists are appended, and
-    /// the first kind and the first projection stay, because everyone who shares the watch's id states the same ones.
+    /// The rule by which users share one watch: it does what any of them requires, and a restriction stays only if all of
+    /// them state it.
+    pub(super) fn share(&mut self, other: Self) {
+        let only_if_granted = self.only_if_granted && other.only_if_granted;
+        self.merge(other);
+        self.only_if_granted = only_if_granted;
+    }
+
+    /// What the same user requires as well: a flag is set if either sets it, lists are appended, and the first kind and the
+    /// first projection stay, because everyone who shares the watch's id states the same ones.
     pub(super) fn merge(&mut self, other: Self) {
         let Self {
             keep_last_applied,
@@ -109,9 +118,11 @@ mod tests {
         };
         for (mut merged, second) in [(one(), other()), (other(), one()), (other(), other())] {
             let both = merged.keep_last_applied != second.keep_last_applied;
-            merged.merge(second);
+            let restricted = merged.only_if_granted && second.only_if_granted;
+            merged.share(second);
             assert_eq!((merged.keep_last_applied, merged.index_uids), (both, both));
-            assert!(merged.remember_terminated && merged.only_if_granted);
+            assert!(merged.remember_terminated);
+            assert_eq!(merged.only_if_granted, restricted, "one user's restriction does not bind the others");
             assert!(merged.projection.is_some() && merged.kind == Some(Kind::lease()));
         }
         let mut nothing = WatchSpec::default();
