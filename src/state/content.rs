@@ -41,7 +41,7 @@ pub struct Identities {
     /// The remote cluster's; for status sync the database's: host, port and name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
-    /// The local cluster's.
+    /// The local cluster's; for status sync the hub's, where its state is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local: Option<String>,
     /// Those of remote clusters that this one replaces, and when that was approved, in seconds since 1970.
