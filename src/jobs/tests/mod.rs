@@ -1,5 +1,6 @@
 //! Tests of whole files: the checked-in ones, and what is told about faulty ones.
 
+mod documents;
 mod election;
 mod metrics;
 
