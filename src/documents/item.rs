@@ -93,7 +93,7 @@ pub struct Row {
 pub enum Outcome {
     /// All its changes were made.
     Written {
-        /// Version of the first change.
+        /// Version of the first change; 0 where there was nothing to do, since what it deletes does not exist.
         version: i64,
         /// The database's time.
         at: Timestamp,

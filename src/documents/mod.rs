@@ -7,12 +7,22 @@
 //!
 //! What a caller did wrong, and what it can do now, is a [`Problem`].
 
+mod database;
 mod document;
 mod item;
 mod kind;
 mod problem;
+mod renumber;
+mod schema;
+mod store;
+mod writer;
 
+pub use database::{PATIENCE, open};
 pub use document::{Document, Key, Timestamp, UnreadableRow};
 pub use item::{Change, Expected, Item, Outcome, Row, WorkClaim};
 pub use kind::{Kind, Sealed};
 pub use problem::{Fault, Problem, ProblemKind};
+pub use renumber::renumber;
+pub use schema::{Migrated, SCHEMA, migrate};
+pub use store::{ReadError, Store, Stored};
+pub use writer::{MOST_WAITING_BYTES, WriteError, Writer, WriterHandle, WriterObserver};

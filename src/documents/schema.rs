@@ -1,0 +1,51 @@
+//! The tables and functions of the documents, in the first schema of the search path.
+
+use std::time::Duration;
+
+use crate::db::migrations::{self, Migration, Migrations, Status};
+use crate::db::{self, Database, column};
+
+/// The migrations of the schema. Each keeps the previous release working, since replicas are replaced one by one.
+pub const SCHEMA: Migrations = Migrations::new(
+    "towline_meta",
+    &[Migration {
+        name: "create documents, log and claims",
+        sql: concat!(
+            include_str!("schema/tables.sql"),
+            include_str!("schema/origin.sql"),
+            include_str!("schema/write.sql"),
+            include_str!("schema/renumber.sql"),
+            include_str!("schema/compact.sql"),
+        ),
+    }],
+);
+
+/// The schema as it is after [`migrate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Migrated {
+    /// The version before.
+    pub before: Status,
+    /// Whether the database shows where its versions come from. If not, a promoted standby and a restored dump go unnoticed, and
+    /// an operator has to renumber the versions.
+    pub shows_origin: bool,
+}
+
+/// Brings the schema up to date, and says in the log if the server refuses to show where its versions come from. `limit` bounds the
+/// wait for another process that is migrating, and each migration.
+pub async fn migrate(database: &Database, limit: Duration) -> Result<Migrated, migrations::Error> {
+    let before = SCHEMA.run(database, limit).await?;
+    let shows_origin = shows_origin(database).await.map_err(|source| migrations::Error::Read { source })?;
+    if !shows_origin {
+        tracing::warn!(
+            database = database.place(),
+            "the server does not show its system identifier and timeline: after a failover or a restore, renumber the versions"
+        );
+    }
+    Ok(Migrated { before, shows_origin })
+}
+
+async fn shows_origin(database: &Database) -> Result<bool, db::Error> {
+    const QUERY: &str = "origin";
+    let rows = database.all(QUERY, "select towline_origin() <> ''", &[]).await?;
+    rows.first().map_or(Ok(false), |row| column(QUERY, row, 0))
+}

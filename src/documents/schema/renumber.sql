@@ -1,0 +1,18 @@
+-- Puts all further versions 2^40 above those that there are, for a database that may have lost some. It ends all claims and blocks new
+-- ones until those from lost transactions have run out. Returns the new base, or null where another process was first.
+create function towline_renumber(force boolean) returns bigint language plpgsql as $$
+declare fresh bigint;
+begin
+  perform pg_advisory_xact_lock('towline_log'::regclass::bigint);
+  if not force and (select origin from towline_meta) = towline_origin() then return null; end if;
+  select (1::bigint << 40) + greatest(m.base, s.last_value, coalesce((select max(version) from towline_log), 0),
+    coalesce((select max(version) from towline_documents), 0)) into fresh from towline_meta m, towline_version s;
+  perform setval('towline_version', fresh);
+  update towline_meta set base = fresh, origin = towline_origin();
+  -- In one order, like every statement on several rows of claims: others lock them, too.
+  perform from towline_work order by cluster for no key update;
+  update towline_work set holder = null, token = token + 1, until = now() + interval '30 s', announced = null;
+  update towline_claim set holder = null, token = token + 1, until = now() + interval '30 s';
+  perform pg_notify('towline', '');
+  return fresh;
+end $$;

@@ -1,0 +1,48 @@
+-- The documents, their log, the terms of selectors, and claims. Only Towline writes to these tables.
+
+create sequence towline_version as bigint;
+
+-- Its single row: the last migration, the server that the versions come from, and the version up to which the log is compacted.
+create table towline_meta (
+  one boolean primary key default true check (one), migration int not null, origin text not null, base bigint not null);
+insert into towline_meta values (true, 0, '', 0);
+
+-- `data` holds a document's own fields that are not sealed. "No namespace" is ''.
+create table towline_documents (
+  kind text collate "C" not null, id uuid not null, namespace text collate "C" not null, name text collate "C" not null,
+  labels jsonb not null, annotations jsonb not null, finalizers text[] not null, generation bigint not null, version bigint not null,
+  created_at timestamptz not null, updated_at timestamptz not null, deleted_at timestamptz, data jsonb not null, status jsonb not null,
+  sealed bytea,
+  primary key (kind, id), unique (kind, namespace, name)) partition by list (kind);
+create table clusters partition of towline_documents for values in ('clusters') with (fillfactor = 70);
+create table syncsets partition of towline_documents for values in ('syncsets') with (fillfactor = 70);
+create table selectorsyncsets partition of towline_documents for values in ('selectorsyncsets') with (fillfactor = 70);
+create table secrets partition of towline_documents for values in ('secrets') with (fillfactor = 70);
+create table clustersyncs partition of towline_documents for values in ('clustersyncs') with (fillfactor = 70);
+-- jsonb_ops serves @> and ?, jsonb_path_ops only @>.
+create index on towline_documents using gin (labels) with (fastupdate = off);
+create index on syncsets using gin ((data #> '{spec,clusterDeploymentRefs}') jsonb_path_ops) with (fastupdate = off);
+create index on syncsets using gin ((data #> '{spec,secretMappings}') jsonb_path_ops) with (fastupdate = off);
+create index on selectorsyncsets using gin ((data #> '{spec,secretMappings}') jsonb_path_ops) with (fastupdate = off);
+
+-- One row a version. `document` is null in a deletion; `old_version` is the document's version before.
+create table towline_log (
+  version bigint primary key, at timestamptz not null, request uuid not null, kind text collate "C" not null, id uuid not null,
+  namespace text collate "C" not null, name text collate "C" not null, labels jsonb not null, old_version bigint, document jsonb);
+
+-- The terms of selectors: `selector` is the id of the document that has it.
+create table towline_terms (
+  key text collate "C" not null, value text collate "C" not null, selector uuid not null, primary key (key, value, selector));
+create index on towline_terms (selector);
+
+-- Leader claims: each elects one process for a role.
+create table towline_claim (
+  name text primary key, holder text, token bigint not null default 0, until timestamptz, cursor bigint not null default 0);
+
+-- Work claims: each gives one cluster to one process.
+create table towline_work (
+  cluster uuid primary key, ready_at timestamptz not null, urgent boolean not null default false, wanted bigint not null default 1,
+  attempts int not null default 0, holder text, token bigint not null default 0, until timestamptz, announced timestamptz)
+  with (fillfactor = 50);
+create index on towline_work (ready_at);
+create index on towline_work (ready_at) where urgent;

@@ -1,0 +1,164 @@
+//! The calls of the writer, on its own connection.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::batch::Batch;
+use crate::actor::Backoff;
+use crate::db::{Connection, Database, Error, Json, Source, Type, column};
+use crate::documents::document::Timestamp;
+use crate::documents::item::Outcome;
+use crate::documents::renumber::renumber_on;
+
+const WRITE: &str = "write";
+const CALL: &str = "call towline_write($1::jsonb, null)";
+
+/// Waits until no call is under way: the lost one has ended then, if it ever began.
+const AWAIT_OTHERS: &str = "select pg_advisory_xact_lock_shared('towline_log'::regclass::bigint)";
+const FIND: &str = "select request::text, min(version), to_jsonb(min(at)) #>> '{}' from towline_log \
+     where version > $1 and request = any($2::uuid[]) group by request";
+const FIND_NAME: &str = "find_write";
+
+/// How long a lost answer is looked for, on a server that may just be starting again. Nothing else can be written meanwhile.
+const FIND_WITHIN: Duration = Duration::from_secs(10);
+/// Between two attempts to look for it.
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+
+/// The writer's connection and what it knows of the database.
+pub(super) struct Calls {
+    database: Database,
+    connection: Option<Connection>,
+    /// The highest version of the last answer; 0 before the first one. A later call's versions are above it.
+    newest: i64,
+}
+
+/// An element of the procedure's answer.
+#[derive(Deserialize)]
+struct Answer {
+    outcome: Verdict,
+    version: Option<String>,
+    at: Timestamp,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Written,
+    Conflict,
+    Fenced,
+}
+
+/// The procedure's answer is not as this release expects it.
+#[derive(Debug, thiserror::Error)]
+enum Unexpected {
+    #[error("{items} items got {answers} answers")]
+    Count { items: usize, answers: usize },
+    #[error("a version is not a number")]
+    Version(#[source] std::num::ParseIntError),
+}
+
+impl Calls {
+    pub(super) fn new(database: Database) -> Self {
+        Self { database, connection: None, newest: 0 }
+    }
+
+    /// Sends a batch and returns what became of each item.
+    pub(super) async fn write(&mut self, batch: &Batch) -> Result<Vec<Outcome>, Error> {
+        let text = batch.text();
+        let connection = self.connection().await?;
+        let rows = connection.all(WRITE, CALL, &[(&text, Type::TEXT)]).await?;
+        let answers = match rows.first() {
+            Some(row) => column::<Json<Vec<Answer>>>(WRITE, row, 0)?.0,
+            None => Vec::new(),
+        };
+        if answers.len() != batch.len() {
+            return Err(unexpected(Unexpected::Count { items: batch.len(), answers: answers.len() }));
+        }
+        let outcomes = answers.into_iter().map(outcome).collect::<Result<Vec<_>, _>>()?;
+        let written = outcomes.iter().filter_map(|outcome| match outcome {
+            Outcome::Written { version, .. } => Some(*version),
+            Outcome::Conflict { .. } | Outcome::Fenced => None,
+        });
+        if let Some(newest) = written.max() {
+            // Not the maximum with the former value: after a snapshot was restored, versions may be lower.
+            self.newest = newest;
+        }
+        Ok(outcomes)
+    }
+
+    /// Puts all further versions above those that there are, if the database has another origin than before.
+    pub(super) async fn renumber(&mut self) -> Result<(), Error> {
+        let connection = self.connection().await?;
+        renumber_on(connection).await.map(drop)
+    }
+
+    /// The items of a batch that the log shows. If there are none, it is not certain that none will be written: the call may still
+    /// be on its way.
+    pub(super) async fn find(&mut self, batch: &Batch) -> HashMap<Uuid, Outcome> {
+        let requests = batch.requests();
+        let until = Instant::now() + FIND_WITHIN;
+        let mut attempts = 0;
+        loop {
+            let error = match tokio::time::timeout_at(until, self.look(&requests)).await {
+                Ok(Ok(found)) => return found,
+                Ok(Err(error)) => error,
+                Err(_) => return HashMap::new(),
+            };
+            tracing::debug!(error = %crate::cluster::full_text(&error), "failed to look for a write whose answer was lost");
+            let next = Instant::now() + AGAIN.next_delay(attempts);
+            if next >= until {
+                return HashMap::new();
+            }
+            attempts += 1;
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    async fn look(&mut self, requests: &[String]) -> Result<HashMap<Uuid, Outcome>, Error> {
+        let newest = self.newest;
+        let connection = self.connection().await?;
+        connection.execute(FIND_NAME, AWAIT_OTHERS, &[]).await?;
+        // A statement of its own: its snapshot is newer than the lock.
+        let rows = connection.all(FIND_NAME, FIND, &[(&newest, Type::INT8), (&requests, Type::TEXT_ARRAY)]).await?;
+        let mut found = HashMap::new();
+        for row in &rows {
+            let request: &str = column(FIND_NAME, row, 0)?;
+            let version = column(FIND_NAME, row, 1)?;
+            let at = column::<&str>(FIND_NAME, row, 2)?.parse().map_err(undecoded)?;
+            found.insert(request.parse().map_err(undecoded)?, Outcome::Written { version, at });
+        }
+        Ok(found)
+    }
+
+    /// The connection, a new one if the last has ended.
+    async fn connection(&mut self) -> Result<&mut Connection, Error> {
+        let connection = match self.connection.take().filter(|connection| !connection.is_closed()) {
+            Some(connection) => connection,
+            None => self.database.connect("writer").await?,
+        };
+        Ok(self.connection.insert(connection))
+    }
+}
+
+fn outcome(answer: Answer) -> Result<Outcome, Error> {
+    let Answer { outcome, version, at } = answer;
+    let version = version.map(|version| version.parse::<i64>()).transpose();
+    let version = version.map_err(|error| unexpected(Unexpected::Version(error)))?;
+    Ok(match outcome {
+        Verdict::Written => Outcome::Written { version: version.unwrap_or_default(), at },
+        Verdict::Conflict => Outcome::Conflict { present: version },
+        Verdict::Fenced => Outcome::Fenced,
+    })
+}
+
+fn unexpected(error: Unexpected) -> Error {
+    Error::Decode { query: WRITE, source: Source::from(std::sync::Arc::new(error) as std::sync::Arc<_>) }
+}
+
+fn undecoded(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Decode { query: FIND_NAME, source: std::sync::Arc::new(error) }
+}

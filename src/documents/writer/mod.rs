@@ -1,0 +1,223 @@
+//! The writer: the one actor of a process through which all changes of documents go, in group commits.
+//!
+//! State: a connection of its own, the version that was newest at its last answer, and an item that did not fit into the last
+//! batch. Callers send through a [`WriterHandle`] and wait for the answer. It sends to nobody but the database.
+//!
+//! One call of the procedure `towline_write` is under way at a time; the next one takes the items that wait, in order, up to 64 of
+//! them or 4 MiB (a larger item goes alone). Full mailbox: a caller waits for room in it, and is refused at once
+//! ([`WriteError::Busy`]) if more than 64 MiB wait. A caller that goes away takes its own item back, unless that has been sent.
+//!
+//! What is done about a failed call is decided in [`failure`]. Restart: items that wait stay in the mailbox; callers whose items were
+//! in a call learn that its outcome is unknown. Drain: what waits is still written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use uuid::Uuid;
+
+use super::item::{Item, Outcome};
+use super::problem::{Problem, ProblemKind};
+use crate::actor::{BoxError, ChildSpec, Gauge, Inbox, Mailbox, Scope, mailbox};
+use crate::db::{self, Database};
+
+mod batch;
+mod call;
+mod failure;
+
+use batch::{Batch, Batches};
+use call::Calls;
+use failure::Failure;
+
+/// Bytes of items that may wait. A busy database writes that much in about 15 s.
+pub const MOST_WAITING_BYTES: usize = 64 << 20;
+/// Items that may wait. The limits of requests and workers are lower, so that bytes are what runs out.
+const MOST_WAITING_ITEMS: usize = 4_096;
+/// No single step takes so long: connecting and answering have deadlines.
+const STALL_AFTER: Duration = Duration::from_mins(3);
+/// How often a batch is sent again after the versions were renumbered. Once is enough unless the server fails over meanwhile.
+const MOST_RENUMBERINGS: u32 = 3;
+
+/// Why an item was not written, or may not have been.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Too much waits to be written.
+    #[error("too many changes wait to be written")]
+    Busy,
+    /// Nothing was written: the database can't be reached or refuses all writes.
+    #[error("the database does not take the change")]
+    Unavailable(#[source] db::Error),
+    /// Nothing was written: the process is shutting down.
+    #[error("the process is shutting down")]
+    ShuttingDown,
+    /// The connection broke before the answer, and the log does not show the item: it was not written, or will be.
+    #[error("the database's answer was lost")]
+    OutcomeUnknown,
+    /// Nothing was written: the database refuses the item for its content.
+    #[error("the database refuses the content")]
+    Refused(#[source] db::Error),
+}
+
+/// Observes the writer. It must not block.
+pub trait WriterObserver: Send + Sync {
+    /// A call with this number of items begins.
+    fn sends(&self, items: usize);
+}
+
+/// Observes nothing.
+impl WriterObserver for () {
+    fn sends(&self, _: usize) {}
+}
+
+/// Sends items to the writer. Clones send to the same one.
+#[derive(Clone)]
+pub struct WriterHandle {
+    mailbox: Mailbox<Waiting>,
+    /// Bytes that may still wait.
+    room: Arc<Semaphore>,
+}
+
+/// The writer. Its clones are instances that take over from each other.
+#[derive(Clone)]
+pub struct Writer {
+    database: Database,
+    inbox: Inbox<Waiting>,
+    observer: Arc<dyn WriterObserver>,
+}
+
+/// An item that waits.
+struct Waiting {
+    request: Uuid,
+    /// As JSON.
+    text: String,
+    /// What it takes of the bytes that may wait, until it is sent.
+    room: Option<OwnedSemaphorePermit>,
+    reply: oneshot::Sender<Result<Outcome, WriteError>>,
+}
+
+impl WriterHandle {
+    /// Writes an item, all of its changes or none, and returns what became of it.
+    ///
+    /// If the future is dropped before the item is sent, nothing is written; after that, its outcome is lost.
+    pub async fn write(&self, item: Item) -> Result<Outcome, WriteError> {
+        #[expect(clippy::expect_used, reason = "an item consists of texts, numbers and maps whose keys are texts")]
+        let text = serde_json::to_string(&item).expect("an item has a form in JSON");
+        let bytes = u32::try_from(text.len()).map_err(|_| WriteError::Busy)?;
+        let room = Arc::clone(&self.room).try_acquire_many_owned(bytes).map_err(|_| WriteError::Busy)?;
+        let (reply, answer) = oneshot::channel();
+        let waiting = Waiting { request: item.request, text, room: Some(room), reply };
+        drop(item);
+        self.mailbox.send(waiting).await.map_err(|_| WriteError::ShuttingDown)?;
+        // The writer was aborted with the item in hand.
+        answer.await.unwrap_or(Err(WriteError::OutcomeUnknown))
+    }
+
+    /// Bytes of items that wait.
+    pub fn waiting_bytes(&self) -> usize {
+        MOST_WAITING_BYTES.saturating_sub(self.room.available_permits())
+    }
+}
+
+impl Writer {
+    /// A writer for this database, and what sends to it.
+    pub fn new(database: Database, observer: Arc<dyn WriterObserver>) -> (Self, WriterHandle) {
+        let (mailbox, inbox) = mailbox(MOST_WAITING_ITEMS);
+        let room = Arc::new(Semaphore::new(MOST_WAITING_BYTES));
+        (Self { database, inbox, observer }, WriterHandle { mailbox, room })
+    }
+
+    /// The actor, under its name `writer`.
+    pub fn child(self) -> ChildSpec {
+        let gauge: Arc<dyn Gauge> = self.inbox.gauge();
+        ChildSpec::new("writer", move |scope| self.clone().run(scope)).stall_after(STALL_AFTER).gauge(gauge)
+    }
+
+    /// The actor's body.
+    pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
+        let Self { database, inbox, observer } = self;
+        let mut batches = Batches::new(inbox);
+        let mut calls = Calls::new(database);
+        loop {
+            let batch = tokio::select! {
+                // What waits is written before the drain ends.
+                biased;
+                batch = batches.next() => batch,
+                () = scope.draining() => return Ok(()),
+            };
+            let Some(batch) = batch else { return Ok(()) };
+            let work = scope.work();
+            let mut left = vec![batch];
+            let mut renumberings = 0;
+            // Batches that have to be sent again are at the end, the next one last.
+            while let Some(batch) = left.pop() {
+                work.beat();
+                observer.sends(batch.len());
+                match calls.write(&batch).await {
+                    Ok(outcomes) => batch.answer(outcomes),
+                    Err(failed) => match Failure::of(&failed) {
+                        Failure::Content if batch.len() == 1 => batch.fail(&WriteError::Refused(failed)),
+                        Failure::Content => left.extend(batch.singly().rev()),
+                        Failure::OtherOrigin if renumberings < MOST_RENUMBERINGS => match calls.renumber().await {
+                            Ok(()) => {
+                                renumberings += 1;
+                                left.push(batch);
+                            }
+                            Err(error) => batch.fail(&WriteError::Unavailable(error)),
+                        },
+                        Failure::OtherOrigin | Failure::NothingWritten => batch.fail(&WriteError::Unavailable(failed)),
+                        Failure::Unknown => {
+                            work.beat();
+                            left.extend(search(&mut calls, batch, &failed).await);
+                        }
+                    },
+                }
+            }
+        }
+    }
+}
+
+/// Looks for the items of a call whose answer was lost. Returns those that are certain not to have been written.
+async fn search(calls: &mut Calls, batch: Batch, failed: &db::Error) -> Option<Batch> {
+    let found = calls.find(&batch).await;
+    tracing::warn!(
+        error = %crate::cluster::full_text(failed),
+        items = batch.len(),
+        found = found.len(),
+        "lost the answer of the database to a write"
+    );
+    if found.is_empty() {
+        batch.fail(&WriteError::OutcomeUnknown);
+        return None;
+    }
+    // The call was committed as a whole: what is not in the log had another outcome, and can't be written any more.
+    batch.answer_some(&found)
+}
+
+impl From<WriteError> for Problem {
+    fn from(error: WriteError) -> Self {
+        const SOON: Duration = Duration::from_secs(1);
+        let problem = |kind, title: &str| Self::new(kind, title);
+        match &error {
+            WriteError::Busy => problem(ProblemKind::Busy, "too many changes wait to be written").retry_after(SOON),
+            WriteError::Unavailable(_) => {
+                problem(ProblemKind::Unavailable, "the database does not take the change; nothing was written")
+                    .retry_after(SOON)
+            }
+            WriteError::ShuttingDown => {
+                problem(ProblemKind::Unavailable, "this replica is shutting down; nothing was written")
+                    .retry_after(SOON)
+            }
+            WriteError::OutcomeUnknown => {
+                let title =
+                    "the database's answer was lost: the change may have been made, so read before trying again";
+                problem(ProblemKind::OutcomeUnknown, title).retry_after(SOON)
+            }
+            // The server's message may quote the content.
+            WriteError::Refused(refused) => {
+                let code = refused.server().map_or("", db::ServerError::code);
+                let kind = if code.starts_with("54") { ProblemKind::TooLarge } else { ProblemKind::Invalid };
+                problem(kind, &format!("the database refuses the content (SQLSTATE {code})"))
+            }
+        }
+    }
+}
