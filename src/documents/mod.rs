@@ -7,6 +7,8 @@
 //!
 //! What a caller did wrong, and what it can do now, is a [`Problem`].
 
+mod claims;
+mod compaction;
 mod database;
 mod document;
 mod item;
@@ -17,6 +19,8 @@ mod schema;
 mod store;
 mod writer;
 
+pub use claims::{Claims, Grant, Holder, Leadership, Role};
+pub use compaction::{Compacted, Compaction, CompactionObserver, compact};
 pub use database::{PATIENCE, open};
 pub use document::{Document, Key, Timestamp, UnreadableRow};
 pub use item::{Change, Expected, Item, Outcome, Row, WorkClaim};

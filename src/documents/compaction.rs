@@ -1,0 +1,114 @@
+//! Compaction: deletes rows of the log that nobody needs, and raises the version down to which it is complete.
+//!
+//! State: none; the cursor is in the database, in the row of the claim. Only the holder of the leader claim `compaction` runs it:
+//! the function looks at the claim itself, so that a process that was stopped moves nothing. Nobody sends to this actor. It runs
+//! once a minute, and repeats its step while there is more. A step that fails is left to the next minute. Drain: it ends after the
+//! step in hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::claims::{Grant, Leadership};
+use crate::actor::{BoxError, ChildSpec, Scope};
+use crate::cluster::full_text;
+use crate::db::{self, Database, Type, column};
+
+/// Between two runs.
+const EVERY: Duration = Duration::from_mins(1);
+/// Rows that one step looks at: a step that looked at fewer was the last.
+const STEP: i64 = 5_000;
+/// No step takes so long.
+const STALL_AFTER: Duration = Duration::from_mins(3);
+
+/// What a step has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Rows that it passed.
+    pub scanned: i64,
+    /// Rows that it deleted.
+    pub removed: i64,
+}
+
+/// Observes compaction. It must not block.
+pub trait CompactionObserver: Send + Sync {
+    /// A step has been made.
+    fn compacted(&self, step: Compacted);
+}
+
+/// Observes nothing.
+impl CompactionObserver for () {
+    fn compacted(&self, _: Compacted) {}
+}
+
+/// Compaction. Its clones are instances that take over from each other.
+#[derive(Clone)]
+pub struct Compaction {
+    database: Database,
+    leadership: Leadership,
+    history: Duration,
+    observer: Arc<dyn CompactionObserver>,
+}
+
+impl Compaction {
+    /// Compaction that keeps the rows of the last `history`.
+    pub fn new(
+        database: Database,
+        leadership: Leadership,
+        history: Duration,
+        observer: Arc<dyn CompactionObserver>,
+    ) -> Self {
+        Self { database, leadership, history, observer }
+    }
+
+    /// The actor, under its name `compaction`.
+    pub fn child(self) -> ChildSpec {
+        ChildSpec::new("compaction", move |scope| self.clone().run(scope)).stall_after(STALL_AFTER)
+    }
+
+    /// The actor's body.
+    pub async fn run(mut self, scope: Scope) -> Result<(), BoxError> {
+        loop {
+            scope.set_state("waiting");
+            let grant = tokio::select! {
+                biased;
+                () = scope.draining() => return Ok(()),
+                grant = self.leadership.granted() => grant,
+            };
+            scope.set_state("running");
+            if let Err(error) = self.compact(&scope, &grant).await {
+                tracing::warn!(error = %full_text(&error), "failed to compact the log, retrying in a minute");
+            }
+            tokio::select! {
+                biased;
+                () = scope.draining() => return Ok(()),
+                () = sleep(EVERY) => {}
+            }
+        }
+    }
+
+    /// Steps until the last one.
+    async fn compact(&self, scope: &Scope, grant: &Grant) -> Result<(), db::Error> {
+        while grant.check().is_ok() && !scope.is_draining() {
+            let _work = scope.work();
+            let step = compact(&self.database, grant, self.history).await?;
+            self.observer.compacted(step);
+            if step.scanned < STEP {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One step under a grant of the role.
+pub async fn compact(database: &Database, grant: &Grant, history: Duration) -> Result<Compacted, db::Error> {
+    const QUERY: &str = "compact";
+    const TEXT: &str = "select scanned, removed from towline_compact($1, $2, make_interval(secs => $3))";
+    let (holder, seconds) = (grant.holder.as_str(), history.as_secs_f64());
+    let params = [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8), (&seconds as _, Type::FLOAT8)];
+    let rows = database.all(QUERY, TEXT, &params).await?;
+    let Some(row) = rows.first() else { return Ok(Compacted::default()) };
+    Ok(Compacted { scanned: column(QUERY, row, 0)?, removed: column(QUERY, row, 1)? })
+}
