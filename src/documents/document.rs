@@ -182,8 +182,13 @@ impl FromStr for Timestamp {
     type Err = jiff::Error;
 
     fn from_str(text: &str) -> Result<Self, jiff::Error> {
-        let moment: jiff::Timestamp = text.parse()?;
-        Ok(Self(format!("{moment:.6}")))
+        Ok(text.parse::<jiff::Timestamp>()?.into())
+    }
+}
+
+impl From<jiff::Timestamp> for Timestamp {
+    fn from(moment: jiff::Timestamp) -> Self {
+        Self(format!("{moment:.6}"))
     }
 }
 

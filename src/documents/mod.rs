@@ -7,11 +7,13 @@
 //!
 //! What a caller did wrong, and what it can do now, is a [`Problem`].
 
+mod body;
 mod claims;
 mod compaction;
 mod database;
 mod document;
 mod item;
+mod keyring;
 mod kind;
 mod problem;
 mod renumber;
@@ -19,11 +21,13 @@ mod schema;
 mod store;
 mod writer;
 
+pub use body::{Body, Manifest, manifests_of_json, manifests_of_yaml};
 pub use claims::{Claims, Grant, Holder, Leadership, Role};
 pub use compaction::{Compacted, Compaction, CompactionObserver, compact};
 pub use database::{PATIENCE, open};
 pub use document::{Document, Key, Timestamp, UnreadableRow};
 pub use item::{Change, Expected, Item, Outcome, Row, WorkClaim};
+pub use keyring::{InvalidKeys, Keyring, OpenError, SealError, SealedWith};
 pub use kind::{Kind, Sealed};
 pub use problem::{Fault, Problem, ProblemKind};
 pub use renumber::renumber;

@@ -1,0 +1,114 @@
+//! Reading bodies: JSON and YAML with the limits of documents, and comparing and measuring what was read.
+//!
+//! A body is read into values of `serde_json` by a visitor of our own, because three things have to be refused that the usual one
+//! lets through: a key that occurs twice, more than [`LEVELS`] levels, and U+0000, which a `jsonb` can't hold. The visitor also counts
+//! the length that PostgreSQL would print, so that neither aliases of YAML nor `1e300` make more of a body than [`LARGEST`].
+
+mod equality;
+mod manifests;
+mod printed;
+mod reader;
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::problem::{Fault, Problem, ProblemKind};
+
+pub(super) use equality::{same, same_map};
+pub use manifests::{Manifest, manifests_of_json, manifests_of_yaml};
+pub(super) use printed::{Extent, extent, extent_of_map, length_of_text};
+pub(super) use reader::{Limits, Path, yaml};
+
+/// Longest document, in bytes as PostgreSQL prints it.
+pub(super) const LARGEST: usize = 4 << 20;
+/// Most levels of objects and lists in a document. `serde_json` stops at 128, and a row of the log has two levels of its own.
+pub(super) const LEVELS: usize = 100;
+
+/// A document or a merge patch as a client sent it: a JSON object. It may hold values that are to be sealed, so `Debug` shows only
+/// the names of its fields.
+#[derive(Clone, PartialEq)]
+pub struct Body(Map<String, Value>);
+
+impl Body {
+    /// Reads JSON.
+    pub fn from_json(text: &[u8]) -> Result<Self, Problem> {
+        Self::of(reader::json(text, &Limits::document())?)
+    }
+
+    /// A JSON value that has been read.
+    pub(super) fn of(value: Value) -> Result<Self, Problem> {
+        match value {
+            Value::Object(fields) => Ok(Self(fields)),
+            other => {
+                let fault = Fault::new("", kind_of(&other)).allowed("an object");
+                Err(Problem::invalid(vec![fault]))
+            }
+        }
+    }
+
+    /// Its fields.
+    pub(super) fn fields(&self) -> &Map<String, Value> {
+        &self.0
+    }
+}
+
+impl From<Map<String, Value>> for Body {
+    fn from(fields: Map<String, Value>) -> Self {
+        Self(fields)
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// Reads JSON of any type. A list of operations has two levels more than the parts of a document in it.
+pub(super) fn json(text: &[u8], levels: usize) -> Result<Value, Problem> {
+    reader::json(text, &Limits { levels, ..Limits::document() })
+}
+
+/// What a value is, for faults that must not show it.
+pub(super) fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// More than a document may have.
+pub(super) fn too_large() -> Problem {
+    let title = "the document has more than 4 MiB, where a number counts with all its digits";
+    Problem::new(ProblemKind::TooLarge, title)
+}
+
+/// Deeper than a document may be.
+pub(super) fn too_deep(pointer: String) -> Problem {
+    let found = format!("more than {LEVELS} levels of objects and lists");
+    Problem::invalid(vec![Fault::new(pointer, found).allowed(format!("at most {LEVELS} levels"))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_object_is_a_document() {
+        for (text, found) in [("[]", "a list"), ("null", "null"), ("\"canary\"", "a string"), ("1", "a number")] {
+            let problem = Body::from_json(text.as_bytes()).expect_err("no document");
+            assert_eq!(problem.faults, [Fault::new("", found).allowed("an object")]);
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_value() {
+        let body = Body::from_json(br#"{"kubeconfig": "canary", "name": "a"}"#).expect("a body");
+        assert_eq!(format!("{body:?}"), r#"{"kubeconfig", "name"}"#);
+    }
+}

@@ -1,0 +1,433 @@
+//! A visitor that reads JSON and YAML with the limits of documents.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use super::printed::{length_of_number, length_of_text};
+use super::{LARGEST, LEVELS, too_deep, too_large};
+use crate::documents::problem::{Fault, Problem, ProblemKind};
+
+/// How much may be read.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::documents) struct Limits {
+    /// Bytes as PostgreSQL prints them.
+    pub(in crate::documents) bytes: usize,
+    /// Levels of objects and lists.
+    pub(in crate::documents) levels: usize,
+}
+
+impl Limits {
+    /// Those of a document.
+    pub(in crate::documents) fn document() -> Self {
+        Self { bytes: LARGEST, levels: LEVELS }
+    }
+}
+
+/// A place in what is read. It is written out only for faults.
+#[derive(Clone, Copy)]
+pub(in crate::documents) enum Path<'p> {
+    /// The whole.
+    Root,
+    /// A field of an object.
+    Field(&'p Path<'p>, &'p str),
+    /// An element of a list.
+    Element(&'p Path<'p>, usize),
+}
+
+impl<'p> Path<'p> {
+    /// A field of this place.
+    pub(in crate::documents) fn field(&'p self, name: &'p str) -> Self {
+        Self::Field(self, name)
+    }
+
+    /// An element of this place.
+    pub(in crate::documents) fn element(&'p self, index: usize) -> Self {
+        Self::Element(self, index)
+    }
+}
+
+/// A JSON pointer (RFC 6901).
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Field(parent, name) => write!(formatter, "{parent}/{}", name.replace('~', "~0").replace('/', "~1")),
+            Self::Element(parent, index) => write!(formatter, "{parent}/{index}"),
+        }
+    }
+}
+
+/// Reads one JSON value and nothing behind it.
+pub(super) fn json(text: &[u8], limits: &Limits) -> Result<Value, Problem> {
+    let mut values = json_sequence(text, limits)?;
+    match (values.pop(), values.is_empty()) {
+        (Some(value), true) => Ok(value),
+        (None, _) => Err(Problem::new(ProblemKind::Malformed, "the body is empty")),
+        _ => Err(Problem::new(ProblemKind::Malformed, "the body has more than one JSON value")),
+    }
+}
+
+/// Reads JSON values, one after the other; the limits hold for all together.
+pub(super) fn json_sequence(text: &[u8], limits: &Limits) -> Result<Vec<Value>, Problem> {
+    let reading = Reading::new(*limits);
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let mut values = Vec::new();
+    while deserializer.end().is_err() {
+        let value = reading.root().deserialize(&mut deserializer);
+        // A syntax error of serde_json has a place and a reason, and no value.
+        values.push(value.map_err(|error| reading.failed(|| format!("the body is not JSON: {error}")))?);
+    }
+    reading.into_result().map(|()| values)
+}
+
+/// The stack for reading YAML. The parser takes up to 30 KB of it a level, and a worker thread has 2 MiB.
+const STACK: usize = 16 << 20;
+
+/// Reads the YAML documents of a text; the limits hold for all together. Empty documents are left out.
+pub(in crate::documents) fn yaml(text: &str, limits: &Limits) -> Result<Vec<Value>, Problem> {
+    let busy = || Problem::new(ProblemKind::Busy, "there is no thread to read YAML");
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("yaml".to_owned()).stack_size(STACK);
+        let reading = thread.spawn_scoped(scope, || yaml_here(text, limits)).map_err(|_| busy())?;
+        reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn yaml_here(text: &str, limits: &Limits) -> Result<Vec<Value>, Problem> {
+    let reading = Reading::new(*limits);
+    let mut values = Vec::new();
+    for (first_line, part) in yaml_documents(text) {
+        let read = |deserializer: serde_saphyr::Deserializer<'_, '_>| reading.root().deserialize(deserializer);
+        let value = serde_saphyr::with_deserializer_from_str_with_options(part, yaml_options(), read);
+        // The error's own text may quote the line.
+        let value = value.map_err(|error| {
+            reading.failed(|| match error.location() {
+                Some(location) => {
+                    let line = location.line().saturating_add(first_line);
+                    format!("the YAML can't be read at line {line} column {}", location.column())
+                }
+                None => "the YAML can't be read".to_owned(),
+            })
+        })?;
+        if !value.is_null() {
+            values.push(value);
+        }
+    }
+    reading.into_result().map(|()| values)
+}
+
+/// The documents of a YAML text, each with the number of lines before it. `---` at the start of a line is a marker wherever it
+/// stands, in block and quoted scalars too (YAML 1.2.2, rule `c-forbidden`).
+fn yaml_documents(text: &str) -> Vec<(u64, &str)> {
+    let mut documents = Vec::new();
+    let (mut begin, mut first_line, mut at) = (0, 0, 0);
+    for (line, content) in text.split_inclusive('\n').enumerate() {
+        let is_marker =
+            content.strip_prefix("---").is_some_and(|rest| rest.chars().next().is_none_or(char::is_whitespace));
+        if is_marker && at > begin {
+            documents.push((first_line, text.get(begin..at).unwrap_or_default()));
+            (begin, first_line) = (at, line as u64);
+        }
+        at += content.len();
+    }
+    documents.push((first_line, text.get(begin..).unwrap_or_default()));
+    // Comments and blank lines before the first marker are no document; a directive there belongs to the document behind it.
+    documents.retain(|(_, part)| !part.lines().all(|line| line.trim().is_empty() || line.starts_with('#')));
+    documents
+}
+
+/// Limits of the parser above those of the visitor, which counts what is built, expanded aliases included.
+fn yaml_options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 2 * LARGEST,
+            max_nodes: 2 * LARGEST,
+            max_aliases: LARGEST,
+            max_anchors: LARGEST,
+            max_depth: LEVELS + 8,
+            enforce_alias_anchor_ratio: false,
+        },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 2 * LARGEST },
+        with_snippet: false,
+    }
+}
+
+/// What is read, over all values of a body.
+struct Reading {
+    limits: Limits,
+    bytes: Cell<usize>,
+    faults: RefCell<Vec<Fault>>,
+    /// Why reading was stopped: the deserializers' own errors can't carry it.
+    stopped: RefCell<Option<Problem>>,
+}
+
+impl Reading {
+    fn new(limits: Limits) -> Self {
+        Self { limits, bytes: Cell::new(0), faults: RefCell::default(), stopped: RefCell::default() }
+    }
+
+    fn root(&self) -> Node<'_> {
+        Node { reading: self, path: &Path::Root, level: 0 }
+    }
+
+    /// Why reading failed: this reading stopped it, or the text is wrong in this way.
+    fn failed(&self, wrong: impl FnOnce() -> String) -> Problem {
+        let stopped = self.stopped.take();
+        stopped.unwrap_or_else(|| Problem::new(ProblemKind::Malformed, wrong()))
+    }
+
+    fn into_result(self) -> Result<(), Problem> {
+        let faults = self.faults.into_inner();
+        if faults.is_empty() { Ok(()) } else { Err(Problem::invalid(faults)) }
+    }
+
+    fn stop<E: Error>(&self, problem: Problem) -> E {
+        *self.stopped.borrow_mut() = Some(problem);
+        E::custom("stopped")
+    }
+
+    fn count<E: Error>(&self, bytes: usize) -> Result<(), E> {
+        self.bytes.set(self.bytes.get().saturating_add(bytes));
+        if self.bytes.get() > self.limits.bytes { Err(self.stop(too_large())) } else { Ok(()) }
+    }
+
+    /// Counts a text, and finds the character that PostgreSQL refuses.
+    fn count_text<E: Error>(&self, text: &str, path: &Path<'_>, what: &str) -> Result<(), E> {
+        if text.contains('\0') {
+            let fault = Fault::new(path.to_string(), format!("{what} with the character U+0000"));
+            self.faults.borrow_mut().push(fault.allowed("every other character"));
+        }
+        self.count(length_of_text(text))
+    }
+}
+
+/// Reads the value at a place.
+#[derive(Clone, Copy)]
+struct Node<'r> {
+    reading: &'r Reading,
+    path: &'r Path<'r>,
+    /// Levels above it.
+    level: usize,
+}
+
+impl Node<'_> {
+    fn enter<E: Error>(&self) -> Result<(), E> {
+        if self.level >= self.reading.limits.levels {
+            // The path has a name for every level; the first ones lead there.
+            return Err(self.reading.stop(too_deep(first_part(&self.path.to_string()))));
+        }
+        self.reading.count(2)
+    }
+
+    fn number<E: Error>(&self, number: Number) -> Result<Value, E> {
+        self.reading.count(length_of_number(&number))?;
+        Ok(Value::Number(number))
+    }
+}
+
+/// The first two names of a pointer.
+fn first_part(pointer: &str) -> String {
+    let end = pointer.match_indices('/').nth(2).map_or(pointer.len(), |(at, _)| at);
+    pointer.get(..end).unwrap_or_default().to_owned()
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        self.reading.count(4).map(|()| Value::Null)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Value, E> {
+        self.visit_unit()
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        self.reading.count(5).map(|()| Value::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        self.number(value.into())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        self.number(value.into())
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "integers beyond 64 bits become doubles (rule D5)")]
+    fn visit_i128<E: Error>(self, value: i128) -> Result<Value, E> {
+        self.visit_f64(value as f64)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "integers beyond 64 bits become doubles (rule D5)")]
+    fn visit_u128<E: Error>(self, value: u128) -> Result<Value, E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        match Number::from_f64(value) {
+            Some(number) => self.number(number),
+            None => {
+                let fault = Fault::new(self.path.to_string(), "a number that is not finite");
+                Err(self.reading.stop(Problem::invalid(vec![fault.allowed("a finite number")])))
+            }
+        }
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
+        self.visit_string(text.to_owned())
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<Value, E> {
+        self.reading.count_text(&text, self.path, "a string")?;
+        Ok(Value::String(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
+        self.enter()?;
+        let mut list = Vec::new();
+        loop {
+            let path = self.path.element(list.len());
+            let node = Node { reading: self.reading, path: &path, level: self.level + 1 };
+            let Some(element) = elements.next_element_seed(node)? else {
+                return Ok(Value::Array(list));
+            };
+            self.reading.count(2)?;
+            list.push(element);
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        self.enter()?;
+        let mut object = Map::new();
+        while let Some(key) = fields.next_key::<String>()? {
+            let path = self.path.field(&key);
+            if object.contains_key(&key) {
+                let title = format!("the key at {path} occurs twice");
+                return Err(self.reading.stop(Problem::new(ProblemKind::Malformed, title)));
+            }
+            self.reading.count_text(&key, &path, "a key")?;
+            self.reading.count(4)?;
+            let node = Node { reading: self.reading, path: &path, level: self.level + 1 };
+            let value = fields.next_value_seed(node)?;
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused(text: &str) -> Problem {
+        json(text.as_bytes(), &Limits::document()).expect_err(text)
+    }
+
+    #[test]
+    fn a_double_key_is_malformed_wherever_it_is() {
+        let problem = refused(r#"{"spec": {"a/b": [{"x": "canary", "x": "canary"}]}}"#);
+        assert_eq!(problem.kind, ProblemKind::Malformed);
+        assert_eq!(problem.title, "the key at /spec/a~1b/0/x occurs twice");
+        assert_eq!(refused(r#"{"a": 1, "\u0061": 2}"#).title, "the key at /a occurs twice");
+    }
+
+    #[test]
+    fn every_string_and_key_with_u_0000_is_found() {
+        let problem = refused(r#"{"a": "x\u0000", "b": ["\u0000"], "c\u0000": 1}"#);
+        assert_eq!(problem.kind, ProblemKind::Invalid);
+        let pointers: Vec<_> = problem.faults.iter().map(|fault| fault.pointer.as_str()).collect();
+        assert_eq!(pointers, ["/a", "/b/0", "/c\0"]);
+        assert_eq!(problem.faults[0].found, "a string with the character U+0000");
+        assert_eq!(problem.faults[2].found, "a key with the character U+0000");
+    }
+
+    #[test]
+    fn a_hundred_levels_are_read_and_one_more_is_not() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let deepest = format!(r#"{{"spec": {}}}"#, nested(LEVELS - 1));
+        assert!(json(deepest.as_bytes(), &Limits::document()).is_ok());
+        for levels in [LEVELS, 127, 128, 100_000] {
+            let problem = refused(&format!(r#"{{"spec": {}}}"#, nested(levels)));
+            assert_eq!((problem.kind, problem.faults[0].pointer.as_str()), (ProblemKind::Invalid, "/spec/0"));
+        }
+    }
+
+    #[test]
+    fn short_numbers_with_many_digits_are_too_large() {
+        let numbers = vec!["1e300"; 700_000].join(",");
+        assert_eq!(refused(&format!("[{numbers}]")).kind, ProblemKind::TooLarge);
+        let text = format!("\"{}\"", "a".repeat(LARGEST - 2));
+        assert!(json(text.as_bytes(), &Limits::document()).is_ok());
+        assert_eq!(refused(&format!("\"{}\"", "a".repeat(LARGEST - 1))).kind, ProblemKind::TooLarge);
+    }
+
+    #[test]
+    fn numbers_of_64_bits_are_kept_and_larger_ones_become_doubles() {
+        let text = br#"[9223372036854775807, 18446744073709551615, -9223372036854775808, 18446744073709551616, 0.1]"#;
+        let read = json(text, &Limits::document()).expect("numbers");
+        assert_eq!(read, json!([i64::MAX, u64::MAX, i64::MIN, 18_446_744_073_709_551_616.0, 0.1]));
+        assert_eq!(refused("1e400").kind, ProblemKind::Malformed);
+    }
+
+    #[test]
+    fn what_is_no_json_is_malformed_and_no_value_is_repeated() {
+        for text in ["", " ", "{\"a\": canary}", "\"canary", "{} {}", "\"\u{1}canary\"", "{1: 2}", "[1,]"] {
+            let problem = refused(text);
+            assert_eq!(problem.kind, ProblemKind::Malformed, "{text}");
+            assert!(!problem.title.contains("canary"), "{}", problem.title);
+        }
+        assert_eq!(json(b"\xff", &Limits::document()).expect_err("no UTF-8").kind, ProblemKind::Malformed);
+    }
+
+    #[test]
+    fn yaml_has_several_documents_and_the_types_of_kubectl() {
+        let text =
+            "# a comment\n---\na: 1\nb: yes\nc: \"1\"\nd: |\n  x\n  ---\n---\n---\n- 1.5\n- null\n- 2020-01-01\n";
+        let read = yaml(text, &Limits::document()).expect("YAML");
+        assert_eq!(read, [json!({"a": 1, "b": true, "c": "1", "d": "x\n---\n"}), json!([1.5, null, "2020-01-01"])]);
+    }
+
+    #[test]
+    fn aliases_are_expanded_up_to_the_size_of_a_document() {
+        let few = yaml("a: &x {k: [1, 2]}\nb: *x\n", &Limits::document()).expect("YAML");
+        assert_eq!(few, [json!({"a": {"k": [1, 2]}, "b": {"k": [1, 2]}})]);
+        // Long texts, so that few events reach the limit.
+        let mut bomb = format!("a0: &a0 [{}]\n", "x".repeat(1_000));
+        for level in 1..12 {
+            let aliases = vec![format!("*a{}", level - 1); 9].join(", ");
+            bomb.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+        }
+        assert_eq!(yaml(&bomb, &Limits::document()).expect_err("a bomb").kind, ProblemKind::TooLarge);
+    }
+
+    #[test]
+    fn faults_of_yaml_name_their_line_and_no_value() {
+        let problem = yaml("a: 1\n---\nb: [canary\nc: 2\n", &Limits::document()).expect_err("no YAML");
+        assert_eq!(problem.kind, ProblemKind::Malformed);
+        assert!(problem.title.starts_with("the YAML can't be read at line "), "{}", problem.title);
+        assert!(!problem.title.contains("canary"), "{}", problem.title);
+        let problem = yaml("a: 1\na: 2\n", &Limits::document()).expect_err("a double key");
+        assert_eq!(problem.kind, ProblemKind::Malformed);
+        assert_eq!(yaml("a: .nan\n", &Limits::document()).expect_err("no number").kind, ProblemKind::Malformed);
+        let deep = format!("{}{}", "[".repeat(101), "]".repeat(101));
+        assert_eq!(yaml(&deep, &Limits::document()).expect_err("too deep").kind, ProblemKind::Invalid);
+    }
+}
