@@ -1,0 +1,47 @@
+//! Why documents or their log could not be read.
+
+use std::time::Duration;
+
+use super::document::UnreadableRow;
+use super::problem::{Problem, ProblemKind};
+use crate::db;
+
+/// A failed attempt may succeed after this.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Why a list or a watch could not be read.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ListError {
+    /// The version is below what the log still has, or above the newest one (V8).
+    #[error("the version is no longer available")]
+    Gone,
+    /// The database did not answer, or not as expected. Another attempt may succeed.
+    #[error("failed to read documents")]
+    Database(#[from] db::Error),
+    /// A row is not a document. Another attempt fails in the same way.
+    #[error("failed to read a document")]
+    Row(#[source] std::sync::Arc<UnreadableRow>),
+    /// The tail has not read the log in time, since it does not reach the database.
+    #[error("the log was not read within {}", humantime::format_duration(*.within))]
+    TailBehind {
+        /// The time waited.
+        within: Duration,
+    },
+}
+
+impl From<UnreadableRow> for ListError {
+    fn from(error: UnreadableRow) -> Self {
+        Self::Row(std::sync::Arc::new(error))
+    }
+}
+
+impl From<&ListError> for Problem {
+    fn from(error: &ListError) -> Self {
+        match error {
+            ListError::Gone => Self::new(ProblemKind::Gone, error.to_string()),
+            ListError::Database(_) | ListError::Row(_) | ListError::TailBehind { .. } => {
+                Self::new(ProblemKind::Unavailable, error.to_string()).retry_after(RETRY_AFTER)
+            }
+        }
+    }
+}
