@@ -23,6 +23,7 @@ mod renumber;
 mod schema;
 mod selector;
 mod store;
+mod tail;
 mod writer;
 
 pub use body::{Body, Manifest, manifests_of_json, manifests_of_yaml};
@@ -40,4 +41,5 @@ pub use problem::{Fault, Problem, ProblemKind};
 pub use renumber::renumber;
 pub use schema::{Migrated, SCHEMA, migrate};
 pub use store::{ReadError, Store, Stored};
+pub use tail::{Ending, Event, Object, Tail, TailState, Watch, WatchQuery};
 pub use writer::{MOST_WAITING_BYTES, WriteError, Writer, WriterHandle, WriterObserver};

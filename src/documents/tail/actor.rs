@@ -1,0 +1,240 @@
+//! The actor that reads the log.
+//!
+//! It owns one connection beside the pool, which listens to `towline`: every write notifies. It reads behind the ring's position
+//! until the end of the log, then waits for a notification, for a watch that wants a read, or for a second. It has no mailbox: any
+//! number of notifications causes one read. A lost connection is made again with back-off; until then watches receive nothing,
+//! not even bookmarks. A restarted actor continues at the ring's position. It has nothing to drain.
+
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+use super::Tail;
+use super::entry::{self, Entry, EntryError};
+use super::head::{Head, Step};
+use crate::actor::{BoxError, Scope};
+use crate::cluster::full_text;
+use crate::db::{self, Listener, Row, Session, Subscriber, Type, column};
+use crate::documents::renumber::renumber;
+
+/// What every write notifies.
+const CHANNEL: &str = "towline";
+/// A notification may have been lost.
+const EVERY: Duration = Duration::from_secs(1);
+/// The limit of a statement, on the server too (C3).
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// Most rows of one read.
+const ROWS: usize = 500;
+/// Watches are woken at the end of a read, and after this many bytes: large documents would push each other out of the ring
+/// before any watch has sent them.
+const WAKE_AFTER: usize = 1024 * 1024;
+/// At start the ring is filled with at most this many events.
+const FILL_ROWS: i64 = 10_000;
+const QUERY: &str = "tail";
+
+impl Tail {
+    /// The actor's body.
+    pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
+        let database = self.0.database.clone().answering_within(ANSWER_WITHIN);
+        let listener = Listener::new(database, "tail", &[CHANNEL]);
+        let reader = Reader { tail: &self, notified: Notify::new() };
+        tokio::select! {
+            () = scope.draining() => Ok(()),
+            never = listener.run(&reader) => match never {},
+        }
+    }
+}
+
+struct Reader<'t> {
+    tail: &'t Tail,
+    notified: Notify,
+}
+
+/// How a read ended.
+enum Outcome {
+    /// There are more rows.
+    More,
+    /// At the end of the log.
+    End,
+    /// Before its rows: they are not the next ones.
+    Not(Step),
+}
+
+impl Subscriber for Reader<'_> {
+    async fn listening(&self, session: &Session) -> Result<(), db::Error> {
+        let mut wanted = self.tail.0.wanted.subscribe();
+        if self.tail.0.ring.read().epoch() == 0 {
+            self.restart(session).await?;
+        }
+        loop {
+            let number = *wanted.borrow_and_update();
+            if self.read_to_end(session).await? {
+                self.tail.0.progress.send_modify(|progress| {
+                    progress.complete += 1;
+                    progress.served = number;
+                    progress.is_listening = true;
+                    progress.failure = None;
+                });
+            }
+            let woken = async {
+                tokio::select! {
+                    () = self.notified.notified() => {}
+                    // The sender lives as long as the tail.
+                    _ = wanted.changed() => {}
+                }
+            };
+            let _elapsed = timeout(EVERY, woken).await;
+        }
+    }
+
+    fn notified(&self, _channel: &str, _payload: &str) {
+        self.notified.notify_one();
+    }
+
+    fn failed(&self, error: &db::Error, failures: u32) {
+        if failures == 0 {
+            tracing::warn!(error = full_text(error), "failed to follow the log, retrying");
+        } else {
+            tracing::debug!(error = full_text(error), failures, "failed to follow the log, retrying");
+        }
+        self.tail.0.progress.send_modify(|progress| {
+            progress.is_listening = false;
+            progress.failure = Some(error.clone());
+        });
+    }
+}
+
+impl Reader<'_> {
+    /// Reads until the end of the log, and returns whether it was reached.
+    async fn read_to_end(&self, session: &Session) -> Result<bool, db::Error> {
+        let mut has_renumbered = false;
+        loop {
+            match self.read(session).await? {
+                Outcome::More | Outcome::Not(Step::Follow) => {}
+                Outcome::End => return Ok(true),
+                Outcome::Not(Step::Restart) => {
+                    tracing::warn!("the versions of the log have another origin or were missed, ending all watches");
+                    self.restart(session).await?;
+                }
+                Outcome::Not(Step::Renumber { force }) if !has_renumbered => {
+                    has_renumbered = true;
+                    renumber(&self.tail.0.database, force).await?;
+                }
+                // The next read tries it again.
+                Outcome::Not(Step::Renumber { .. }) => return Ok(false),
+            }
+        }
+    }
+
+    /// Empties the ring, and begins so far behind the newest version that the ring will be full.
+    async fn restart(&self, session: &Session) -> Result<(), db::Error> {
+        const QUERY: &str = "begin_tail";
+        const TEXT: &str = "select greatest(m.base, ( \
+               select min(version) - 1 from ( \
+                 select version, sum(coalesce(pg_column_size(document), 0)) over (order by version desc) as bytes \
+                 from (select version, document from towline_log order by version desc limit $1) n) s \
+               where bytes <= $2)) from towline_meta m";
+        let bytes = i64::try_from(self.tail.0.ring.read().max_bytes()).unwrap_or(i64::MAX);
+        let rows = session.rows(QUERY, TEXT, &[(&FILL_ROWS, Type::INT8), (&bytes, Type::INT8)]).await?;
+        // An empty table is one that is being restored: the next attempt will find it.
+        let begin = match rows.first() {
+            Some(row) => column(QUERY, row, 0)?,
+            None => 0,
+        };
+        self.tail.0.ring.write().restart(begin);
+        self.wake();
+        Ok(())
+    }
+
+    /// One statement. Its rows go into the ring as they arrive.
+    async fn read(&self, session: &Session) -> Result<Outcome, db::Error> {
+        let ring = &self.tail.0.ring;
+        let begun = Instant::now();
+        let (position, known) = {
+            let ring = ring.read();
+            (ring.position(), ring.origin().map(str::to_owned))
+        };
+        let mut rows = session.stream(QUERY, &statement(), &[(&position, Type::INT8)]).await?;
+        let (mut newest, mut count, mut unannounced) = (None, 0, 0);
+        while let Some(row) = rows.next().await? {
+            if newest.is_none() {
+                let head = head(&row)?;
+                match head.step(known.as_deref(), position) {
+                    Step::Follow => ring.write().follow(&head.origin, head.base),
+                    other => return Ok(Outcome::Not(other)),
+                }
+                newest = Some(head.newest);
+            }
+            let Some(version) = column::<Option<i64>>(QUERY, &row, 4)? else { continue };
+            count += 1;
+            match Entry::read(QUERY, &row, 4) {
+                Ok(Some(entry)) => {
+                    unannounced += entry.bytes();
+                    ring.write().push(entry);
+                }
+                // Only a newer release knows what it is.
+                Ok(None) => ring.write().skip_to(version),
+                Err(EntryError::Columns(error)) => return Err(error),
+                Err(EntryError::Document(error)) => {
+                    // Watches must not miss it without being told.
+                    tracing::error!(
+                        version,
+                        error = full_text(&error),
+                        "a row of the log can't be read, ending all watches"
+                    );
+                    let mut ring = ring.write();
+                    let origin = ring.origin().map(str::to_owned);
+                    let base = ring.base();
+                    ring.restart(version);
+                    ring.follow(&origin.unwrap_or_default(), base);
+                }
+            }
+            if unannounced > WAKE_AFTER {
+                unannounced = 0;
+                self.wake();
+            }
+        }
+        match newest {
+            Some(newest) if count < ROWS => {
+                ring.write().reach_end(newest, begun);
+                Ok(Outcome::End)
+            }
+            Some(_) => {
+                self.wake();
+                Ok(Outcome::More)
+            }
+            // The table of the origin is empty: it is being restored.
+            None => Err(db::Error::Decode { query: QUERY, source: std::sync::Arc::new(NoOrigin) }),
+        }
+    }
+
+    fn wake(&self) {
+        self.tail.0.progress.send_modify(|_| {});
+    }
+}
+
+/// The database has not recorded the origin of its versions.
+#[derive(Debug, thiserror::Error)]
+#[error("table towline_meta is empty")]
+struct NoOrigin;
+
+/// The statement of a read behind `$1` (T1). It always returns a row; its version is null where there is nothing new.
+fn statement() -> String {
+    format!(
+        "select m.origin, m.origin = towline_origin(), m.base, greatest(m.base, (select max(version) from towline_log)), l.* \
+         from towline_meta m left join lateral ( \
+           select {} from (select * from towline_log where version > $1 order by version limit {ROWS}) n \
+           left join towline_log p on p.version = n.old_version) l on true order by l.version",
+        entry::COLUMNS
+    )
+}
+
+fn head(row: &Row) -> Result<Head, db::Error> {
+    Ok(Head {
+        origin: column(QUERY, row, 0)?,
+        is_own_origin: column(QUERY, row, 1)?,
+        base: column(QUERY, row, 2)?,
+        newest: column(QUERY, row, 3)?,
+    })
+}

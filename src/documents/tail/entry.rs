@@ -1,0 +1,221 @@
+//! An entry of the log, and what a watch sees of it (T4).
+
+use std::collections::BTreeMap;
+
+use tokio::time::Instant;
+
+use super::event::Event;
+use super::object::Object;
+use crate::db::{self, Json, Row, column};
+use crate::documents::document::{Document, UnreadableRow};
+use crate::documents::filter::Filter;
+use crate::documents::kind::Kind;
+
+/// What an entry takes in memory beside its texts: itself, its place in the ring, and the nodes of its labels.
+const OVERHEAD: usize = 512;
+
+/// The columns of an entry, from `n`, the row of the log, and `p`, the row before it of the same document. The document before
+/// is needed only if a selector may have matched it and no longer does.
+pub(super) const COLUMNS: &str = "n.version, n.kind, n.namespace, n.name, n.labels, n.document::text, p.labels, \
+     (case when n.document is null or n.labels <> p.labels then p.document end)::text";
+
+pub(super) type Labels = BTreeMap<String, String>;
+
+/// A change of a document.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) version: i64,
+    pub(super) kind: Kind,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) labels: Labels,
+    /// The labels before; `None` if the document was created.
+    pub(super) old_labels: Option<Labels>,
+    /// `None` if the document was removed.
+    pub(super) after: Option<Object>,
+    /// The document before, with the version of this change; only if it was removed or its labels have changed.
+    pub(super) before: Option<Object>,
+    /// When it was read.
+    pub(super) read_at: Instant,
+}
+
+/// A row of the log that can't be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum EntryError {
+    /// It does not have the expected columns.
+    #[error(transparent)]
+    Columns(#[from] db::Error),
+    /// Its document is none.
+    #[error(transparent)]
+    Document(#[from] UnreadableRow),
+}
+
+impl Entry {
+    /// Reads the columns [`COLUMNS`] of a row of the statement `query`, which begin at `first`. `None` if the kind is unknown,
+    /// as it may be after a newer release has run.
+    pub(super) fn read(query: &'static str, row: &Row, first: usize) -> Result<Option<Self>, EntryError> {
+        let version = column(query, row, first)?;
+        let Some(kind) = Kind::of_plural(column(query, row, first + 1)?) else { return Ok(None) };
+        let document = |index| -> Result<Option<Object>, EntryError> {
+            let Some(text) = column::<Option<&str>>(query, row, index)? else { return Ok(None) };
+            let document = Document { version, ..Document::from_row(text)? };
+            Ok(Some(Object::of(&document)))
+        };
+        let labels = |labels: Json<Labels>| labels.0;
+        let entry = Self {
+            version,
+            kind,
+            namespace: column(query, row, first + 2)?,
+            name: column(query, row, first + 3)?,
+            labels: labels(column(query, row, first + 4)?),
+            after: document(first + 5)?,
+            old_labels: column::<Option<_>>(query, row, first + 6)?.map(labels),
+            before: document(first + 7)?,
+            read_at: Instant::now(),
+        };
+        Ok(Some(entry))
+    }
+
+    /// What a watch with this filter sees of the change; `None` if the filter matches neither before nor after it.
+    pub(super) fn seen_through(&self, filter: &Filter) -> Option<Event> {
+        if !filter.covers(self.kind, &self.namespace, &self.name) {
+            return None;
+        }
+        let did_match = self.old_labels.as_ref().is_some_and(|labels| filter.selects(labels));
+        match &self.after {
+            Some(after) if filter.selects(&self.labels) => {
+                let after = after.clone();
+                Some(if did_match { Event::Modified(after) } else { Event::Added(after) })
+            }
+            _ if did_match => self.before.clone().map(Event::Deleted),
+            _ => None,
+        }
+    }
+
+    /// The memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let of_labels = |labels: &Labels| labels.iter().map(|(key, value)| key.len() + value.len() + 64).sum::<usize>();
+        let objects = [&self.after, &self.before].into_iter().flatten().map(Object::bytes).sum::<usize>();
+        let labels = of_labels(&self.labels) + self.old_labels.as_ref().map_or(0, of_labels);
+        OVERHEAD + self.namespace.len() + self.name.len() + labels + objects
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(in super::super) fn document(version: i64, name: &str, labels: &[(&str, &str)]) -> Document {
+        let row = r#"{"id": "6f1c0000-0000-4000-8000-000000000000", "data": {}, "kind": "clusters", "name": "c1", "labels": {},
+            "status": {}, "version": 1, "namespace": "foo", "created_at": "2026-11-21T23:40:00+00:00", "deleted_at": null,
+            "finalizers": [], "generation": 1, "updated_at": "2026-11-21T23:40:00+00:00", "annotations": {}}"#;
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Document { version, name: name.to_owned(), labels, ..Document::from_row(row).expect("a row") }
+    }
+
+    /// The change from one state of a document to another, as the log has it.
+    pub(in super::super) fn change(version: i64, name: &str, states: [Option<&[(&str, &str)]>; 2]) -> Entry {
+        let [before, after] = states.map(|labels| labels.map(|labels| document(version, name, labels)));
+        let last = after.as_ref().or(before.as_ref()).expect("a state");
+        let has_before = after.as_ref().is_none_or(|after| before.as_ref().is_some_and(|b| b.labels != after.labels));
+        Entry {
+            version,
+            kind: Kind::Cluster,
+            namespace: "foo".to_owned(),
+            name: name.to_owned(),
+            labels: last.labels.clone(),
+            old_labels: before.as_ref().map(|before| before.labels.clone()),
+            after: after.as_ref().map(Object::of),
+            before: before.as_ref().filter(|_| has_before).map(Object::of),
+            read_at: Instant::now(),
+        }
+    }
+
+    fn selected_by(selector: &str) -> Filter {
+        Filter::of(Kind::Cluster).selected_by(selector).expect("a selector")
+    }
+
+    type State<'s> = Option<&'s [(&'s str, &'s str)]>;
+
+    #[test]
+    fn a_change_is_seen_by_whether_the_selector_matches_before_and_after_it() {
+        let (gold, silver): (State<'_>, State<'_>) = (Some(&[("tier", "gold")]), Some(&[("tier", "silver")]));
+        let of = |labels: State<'_>| Object::of(&document(7, "c1", labels.expect("labels")));
+        for (states, expected) in [
+            ([None, gold], Some(Event::Added(of(gold)))),
+            ([silver, gold], Some(Event::Added(of(gold)))),
+            ([gold, gold], Some(Event::Modified(of(gold)))),
+            ([gold, silver], Some(Event::Deleted(of(gold)))),
+            ([gold, None], Some(Event::Deleted(of(gold)))),
+            ([None, silver], None),
+            ([silver, silver], None),
+            ([silver, None], None),
+        ] {
+            let entry = change(7, "c1", states);
+            assert_eq!(entry.seen_through(&selected_by("tier=gold")), expected, "{states:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_of_another_place_is_not_seen() {
+        let entry = change(7, "c1", [None, Some(&[])]);
+        let all = || Filter::of(Kind::Cluster);
+        assert!(entry.seen_through(&all()).is_some());
+        assert!(entry.seen_through(&all().in_namespace("foo").expect("a namespace")).is_some());
+        assert_eq!(entry.seen_through(&all().in_namespace("bar").expect("a namespace")), None);
+        assert_eq!(entry.seen_through(&all().named("c2").expect("a name")), None);
+        assert_eq!(entry.seen_through(&Filter::of(Kind::Secret)), None);
+    }
+
+    #[test]
+    fn the_memory_of_an_entry_counts_its_documents_and_labels() {
+        let small = change(7, "c1", [None, Some(&[])]);
+        let rendered = Object::of(&document(7, "c1", &[])).json().len();
+        assert_eq!(small.bytes(), OVERHEAD + "foo".len() + "c1".len() + rendered);
+        let labelled = change(7, "c1", [Some(&[]), Some(&[("tier", "gold")])]);
+        let labels = r#""tier":"gold""#.len() + 64 + "tiergold".len();
+        assert_eq!(labelled.bytes(), small.bytes() + labels + rendered);
+    }
+
+    fn labels() -> impl Strategy<Value = Option<Vec<(&'static str, &'static str)>>> {
+        let label = prop_oneof![Just(("a", "1")), Just(("a", "2")), Just(("b", "1")), Just(("b", "2"))];
+        prop::option::weighted(0.8, prop::collection::vec(label, 0..3))
+    }
+
+    proptest! {
+        /// Replaying what a watch sees of any history of a document gives what the selector matches at the end.
+        #[test]
+        fn replaying_what_is_seen_gives_what_the_selector_matches(
+            states in prop::collection::vec(labels(), 1..20),
+            selector in prop::sample::select(vec!["", "a=1", "a!=1", "b", "!b", "a in (1,2),b=2"]),
+        ) {
+            let filter = selected_by(selector);
+            let (mut present, mut replayed): (Option<Vec<_>>, Option<Object>) = (None, None);
+            for (version, next) in (1..).zip(states) {
+                if present.is_none() && next.is_none() {
+                    continue;
+                }
+                let entry = change(version, "c1", [present.as_deref(), next.as_deref()]);
+                match entry.seen_through(&filter) {
+                    Some(Event::Added(object)) => prop_assert!(replayed.replace(object).is_none()),
+                    Some(Event::Modified(object)) => prop_assert!(replayed.replace(object).is_some()),
+                    Some(Event::Deleted(object)) => {
+                        prop_assert_eq!(object.version(), version);
+                        prop_assert!(replayed.take().is_some());
+                    }
+                    None => {}
+                    Some(other) => prop_assert!(false, "{:?}", other),
+                }
+                present = next;
+                let matched = present.as_deref().map(|labels| document(version, "c1", labels));
+                let matched = matched.filter(|document| filter.selects(&document.labels));
+                prop_assert_eq!(replayed.is_some(), matched.is_some());
+                if let Some(matched) = matched {
+                    prop_assert_eq!(replayed.as_ref(), Some(&Object::of(&matched)));
+                }
+            }
+        }
+    }
+}

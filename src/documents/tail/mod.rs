@@ -1,0 +1,143 @@
+//! The tail of the log, and the watches that it feeds (T1 to T6, V4).
+//!
+//! One actor per replica reads the log, on a connection of its own, and puts what it reads into a ring of the newest events that
+//! all watches share. A watch is a filter and a position: it takes the next matching event from the ring when its client is ready
+//! for it, and has no queue that a client could let grow. Nothing waits for a watch: one that is slower than the ring is ended,
+//! and its client resumes from the log.
+//!
+//! The ring is behind a lock: the tail writes it, and many watches read it at the same time, each for one synchronous look.
+
+mod actor;
+mod entry;
+mod event;
+mod head;
+mod object;
+mod ring;
+mod watch;
+mod window;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch as latest};
+use tokio::time::timeout;
+
+use super::list_error::ListError;
+use crate::db::{self, Database};
+use ring::Ring;
+
+pub use event::{Ending, Event};
+pub use object::Object;
+pub use watch::{Watch, WatchQuery};
+
+/// Size of the ring (T1).
+const RING_BYTES: usize = 32 * 1024 * 1024;
+/// Watches that read documents or the log at the same time, so that those which start together don't use up the connections
+/// and memory (T2).
+const READERS: usize = 8;
+/// How long a watch that starts waits for the tail. As long as a request waits for a connection (C4).
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The tail of the log. Clones share it.
+#[derive(Clone)]
+pub struct Tail(Arc<Shared>);
+
+struct Shared {
+    database: Database,
+    ring: RwLock<Ring>,
+    progress: latest::Sender<Progress>,
+    /// How often a watch has asked for a read.
+    wanted: latest::Sender<u64>,
+    readers: Arc<Semaphore>,
+}
+
+/// What the tail has done. Each change wakes the watches that wait for events.
+#[derive(Clone, Debug, Default)]
+struct Progress {
+    /// Reads to the end of the log.
+    complete: u64,
+    /// The last of the wanted reads that one of these has served.
+    served: u64,
+    is_listening: bool,
+    failure: Option<db::Error>,
+}
+
+/// What operators see of the tail.
+#[derive(Clone, Debug)]
+pub struct TailState {
+    /// Whether the log has been read to its end since the start of the process, so that watches can start.
+    pub is_ready: bool,
+    /// Whether its connection receives notifications.
+    pub is_listening: bool,
+    /// The newest version that has been read.
+    pub version: i64,
+    /// The lowest version that a watch can resume from, as of the last read.
+    pub base: i64,
+    /// Events in the ring, and their size in bytes.
+    pub ring: (usize, usize),
+    /// Why the last connection was lost; `None` since the log could be read again.
+    pub failure: Option<db::Error>,
+}
+
+impl Tail {
+    /// A tail that is not started.
+    pub fn new(database: Database) -> Self {
+        Self::with_ring(database, RING_BYTES)
+    }
+
+    /// The same with a ring of another size.
+    pub fn with_ring(database: Database, bytes: usize) -> Self {
+        Self(Arc::new(Shared {
+            database,
+            ring: RwLock::new(Ring::new(bytes)),
+            progress: latest::Sender::default(),
+            wanted: latest::Sender::default(),
+            readers: Arc::new(Semaphore::new(READERS)),
+        }))
+    }
+
+    /// Its state now.
+    pub fn state(&self) -> TailState {
+        let ring = self.0.ring.read();
+        let progress = self.0.progress.borrow();
+        TailState {
+            is_ready: progress.complete > 0,
+            is_listening: progress.is_listening,
+            version: ring.position(),
+            base: ring.base(),
+            ring: ring.size(),
+            failure: progress.failure.clone(),
+        }
+    }
+
+    /// Waits until the log has been read to its end once.
+    async fn ready(&self) -> Result<(), ListError> {
+        self.until(|progress| progress.complete > 0).await
+    }
+
+    /// Waits until the log has been read to its end by a read that begins after this call.
+    async fn read_now(&self) -> Result<(), ListError> {
+        let mut number = 0;
+        self.0.wanted.send_modify(|wanted| {
+            *wanted += 1;
+            number = *wanted;
+        });
+        self.until(|progress| progress.served >= number).await
+    }
+
+    /// Waits for its turn to read documents or the log. The semaphore is never closed.
+    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.readers).acquire_owned().await.ok()
+    }
+
+    async fn until(&self, holds: impl FnMut(&Progress) -> bool) -> Result<(), ListError> {
+        let mut progress = self.0.progress.subscribe();
+        // The sender lives as long as this handle.
+        if let Ok(Ok(_)) = timeout(PATIENCE, progress.wait_for(holds)).await {
+            return Ok(());
+        }
+        let failure = self.0.progress.borrow().failure.clone();
+        Err(failure.map_or(ListError::TailBehind { within: PATIENCE }, ListError::Database))
+    }
+}

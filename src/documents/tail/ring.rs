@@ -1,0 +1,183 @@
+//! The newest events, for all watches. Pure: the tail puts events in, and a watch looks for the next one that it shows.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::entry::Entry;
+use super::event::Event;
+use crate::documents::filter::Filter;
+
+/// Events in the order of their versions, up to a size.
+#[derive(Debug)]
+pub(super) struct Ring {
+    entries: VecDeque<Arc<Entry>>,
+    bytes: usize,
+    max_bytes: usize,
+    /// Changes when the ring is emptied because the versions have another origin or some were missed. The versions of watches
+    /// that began before are worth nothing then.
+    epoch: u64,
+    /// The ring has all events above this version, up to the position.
+    floor: i64,
+    /// All versions up to this one have been read.
+    position: i64,
+    /// When the read began that reached the end of the log; `None` if the last one did not.
+    end_read_at: Option<Instant>,
+    /// As of the last read.
+    base: i64,
+    /// As of the last read.
+    origin: Option<String>,
+}
+
+/// What a watch finds behind its position.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// An event that it shows, and when the tail has read it. Its position has moved to the event.
+    Found(Event, Instant),
+    /// Nothing up to the ring's position, to which its own has moved. If the log was read to its end, the time at which that
+    /// read began.
+    Nothing(Option<Instant>),
+    /// Events behind its position have left the ring.
+    Missed,
+    /// The ring has been emptied.
+    Gone,
+}
+
+/// Where a watch can begin that resumes from a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// In the ring.
+    Ring,
+    /// In the log.
+    Log,
+    /// The version is above the position: perhaps the tail has not read it yet.
+    Ahead,
+    /// Nowhere: the version is below the base.
+    Gone,
+}
+
+impl Ring {
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            bytes: 0,
+            max_bytes,
+            epoch: 0,
+            floor: 0,
+            position: 0,
+            end_read_at: None,
+            base: 0,
+            origin: None,
+        }
+    }
+
+    /// Empties the ring, ends all watches, and begins behind a version.
+    pub(super) fn restart(&mut self, position: i64) {
+        self.entries.clear();
+        self.bytes = 0;
+        self.epoch += 1;
+        (self.floor, self.position) = (position, position);
+        self.end_read_at = None;
+        self.origin = None;
+    }
+
+    /// Records what a read has found out about the log.
+    pub(super) fn follow(&mut self, origin: &str, base: i64) {
+        self.base = base;
+        if self.origin.as_deref() != Some(origin) {
+            self.origin = Some(origin.to_owned());
+        }
+    }
+
+    /// Adds the next event, and drops the oldest ones that have no room any more.
+    pub(super) fn push(&mut self, entry: Entry) {
+        self.skip_to(entry.version);
+        self.bytes += entry.bytes();
+        self.entries.push_back(Arc::new(entry));
+        while self.bytes > self.max_bytes {
+            let Some(oldest) = self.entries.pop_front() else { return };
+            self.bytes -= oldest.bytes();
+            self.floor = oldest.version;
+        }
+    }
+
+    /// All versions up to this one have been read.
+    pub(super) fn skip_to(&mut self, version: i64) {
+        self.position = self.position.max(version);
+        self.end_read_at = None;
+    }
+
+    /// A read that began at this time has reached the end of the log, at this version.
+    pub(super) fn reach_end(&mut self, newest: i64, begun: Instant) {
+        self.skip_to(newest);
+        self.end_read_at = Some(begun);
+    }
+
+    /// The size that it may have.
+    pub(super) fn max_bytes(&self) -> usize {
+        self.max_bytes
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(super) fn position(&self) -> i64 {
+        self.position
+    }
+
+    pub(super) fn floor(&self) -> i64 {
+        self.floor
+    }
+
+    pub(super) fn base(&self) -> i64 {
+        self.base
+    }
+
+    pub(super) fn origin(&self) -> Option<&str> {
+        self.origin.as_deref()
+    }
+
+    /// The number of events, and their size.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.entries.len(), self.bytes)
+    }
+
+    /// Where a watch can begin that resumes from `version`.
+    pub(super) fn start(&self, version: i64) -> Start {
+        if version < self.base {
+            Start::Gone
+        } else if version > self.position {
+            Start::Ahead
+        } else if version < self.floor {
+            Start::Log
+        } else {
+            Start::Ring
+        }
+    }
+
+    /// The next event behind `position` that a watch with this filter shows. The watch began in `epoch`.
+    pub(super) fn next(&self, epoch: u64, position: &mut i64, filter: &Filter) -> Next {
+        if epoch != self.epoch {
+            return Next::Gone;
+        }
+        if *position < self.floor {
+            return Next::Missed;
+        }
+        let begin = self.entries.partition_point(|entry| entry.version <= *position);
+        for entry in self.entries.range(begin..) {
+            if let Some(event) = entry.seen_through(filter) {
+                *position = entry.version;
+                return Next::Found(event, entry.read_at);
+            }
+        }
+        // A watch may be ahead: its state was read after the tail's last read.
+        let is_ahead = *position > self.position;
+        *position = self.position.max(*position);
+        Next::Nothing(self.end_read_at.filter(|_| !is_ahead))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::documents::Kind;
+use crate::documents::tail::entry::tests::change;
+
+fn created(version: i64, labels: &[(&str, &str)]) -> Entry {
+    change(version, &format!("c{version}"), [None, Some(labels)])
+}
+
+fn everything() -> Filter {
+    Filter::of(Kind::Cluster)
+}
+
+/// All versions that a watch sees from here, and its position afterwards.
+fn seen(ring: &Ring, mut position: i64, filter: &Filter) -> (Vec<i64>, i64) {
+    let mut versions = Vec::new();
+    loop {
+        match ring.next(ring.epoch(), &mut position, filter) {
+            Next::Found(event, _) => versions.push(event.resume_version().expect("a version")),
+            Next::Nothing(_) => return (versions, position),
+            other => panic!("{other:?} at {position}"),
+        }
+    }
+}
+
+#[test]
+fn watches_share_the_ring_and_each_sees_what_its_filter_matches_behind_its_position() {
+    let mut ring = Ring::new(1 << 20);
+    ring.restart(10);
+    for (version, tier) in [(11, "gold"), (13, "silver"), (14, "gold"), (17, "gold")] {
+        ring.push(created(version, &[("tier", tier)]));
+    }
+    ring.reach_end(19, Instant::now());
+    let gold = everything().selected_by("tier=gold").expect("a selector");
+    assert_eq!(seen(&ring, 10, &everything()), (vec![11, 13, 14, 17], 19));
+    assert_eq!(seen(&ring, 12, &gold), (vec![14, 17], 19));
+    assert_eq!(seen(&ring, 14, &gold), (vec![17], 19));
+    assert_eq!(seen(&ring, 19, &gold), (vec![], 19));
+    assert_eq!(seen(&ring, 10, &Filter::of(Kind::Secret)), (vec![], 19));
+}
+
+#[test]
+fn the_oldest_events_leave_a_full_ring_and_a_watch_that_has_not_seen_them_has_missed_them() {
+    let size = created(11, &[]).bytes();
+    let mut ring = Ring::new(3 * size);
+    ring.restart(10);
+    for version in 11..=14 {
+        ring.push(created(version, &[]));
+    }
+    assert_eq!(ring.size(), (3, 3 * size));
+    assert_eq!(ring.next(ring.epoch(), &mut 10, &everything()), Next::Missed);
+    assert_eq!(seen(&ring, 11, &everything()).0, [12, 13, 14]);
+    assert_eq!(ring.start(10), Start::Log);
+    assert_eq!(ring.start(11), Start::Ring);
+}
+
+#[test]
+fn an_event_larger_than_the_ring_leaves_it_empty_and_is_missed_by_all() {
+    let mut ring = Ring::new(100);
+    ring.restart(10);
+    ring.push(created(11, &[]));
+    assert_eq!(ring.size(), (0, 0));
+    assert_eq!(ring.next(ring.epoch(), &mut 10, &everything()), Next::Missed);
+    assert_eq!(seen(&ring, 11, &everything()), (vec![], 11));
+}
+
+#[test]
+fn a_restart_ends_all_watches_whatever_their_position() {
+    let mut ring = Ring::new(1 << 20);
+    ring.restart(10);
+    ring.follow("origin", 5);
+    ring.push(created(11, &[]));
+    let epoch = ring.epoch();
+    ring.restart(11);
+    assert_eq!(ring.origin(), None);
+    for mut position in [10, 11, 12] {
+        assert_eq!(ring.next(epoch, &mut position, &everything()), Next::Gone);
+    }
+    assert_eq!(seen(&ring, 11, &everything()), (vec![], 11));
+}
+
+#[test]
+fn a_watch_can_resume_from_the_base_to_the_position() {
+    let mut ring = Ring::new(1 << 20);
+    ring.restart(10);
+    ring.follow("origin", 5);
+    ring.push(created(12, &[]));
+    let starts = [4, 5, 9, 10, 12, 13].map(|version| ring.start(version));
+    assert_eq!(starts, [Start::Gone, Start::Log, Start::Log, Start::Ring, Start::Ring, Start::Ahead]);
+}
+
+#[test]
+fn only_the_end_of_the_log_says_that_a_watch_has_seen_everything() {
+    let mut ring = Ring::new(1 << 20);
+    ring.restart(10);
+    let nothing = |ring: &Ring, mut position| ring.next(ring.epoch(), &mut position, &everything());
+    assert_eq!(nothing(&ring, 10), Next::Nothing(None));
+    let begun = Instant::now();
+    ring.reach_end(12, begun);
+    assert_eq!(nothing(&ring, 10), Next::Nothing(Some(begun)));
+    assert_eq!(nothing(&ring, 13), Next::Nothing(None), "a watch that is ahead of the tail");
+    ring.push(created(13, &[]));
+    assert_eq!(nothing(&ring, 13), Next::Nothing(None));
+}
+
+proptest! {
+    /// Whatever the sizes: a watch that keeps up sees each version once, ascending; one that does not has missed some, and
+    /// never sees the later ones without being told.
+    #[test]
+    fn a_watch_sees_each_version_once_or_is_told_that_it_missed_some(
+        steps in prop::collection::vec((1..5_i64, 0..40_usize), 1..60),
+        capacity in 1..8_usize,
+    ) {
+        let mut ring = Ring::new(capacity * created(1, &[]).bytes());
+        ring.restart(0);
+        let (epoch, filter) = (ring.epoch(), everything());
+        let (mut position, mut version, mut written, mut read) = (0, 0, Vec::new(), Vec::new());
+        let mut has_missed = false;
+        for (gap, looks) in steps {
+            version += gap;
+            ring.push(created(version, &[]));
+            written.push(version);
+            for _ in 0..looks {
+                match ring.next(epoch, &mut position, &filter) {
+                    Next::Found(event, _) => read.extend(event.resume_version()),
+                    Next::Nothing(_) => { prop_assert_eq!(&read, &written); break },
+                    Next::Missed => has_missed = true,
+                    Next::Gone => prop_assert!(false, "nobody restarted it"),
+                }
+            }
+            prop_assert_eq!(&read[..], &written[..read.len()]);
+            prop_assert!(!has_missed || written.len() - read.len() > ring.size().0);
+        }
+    }
+}

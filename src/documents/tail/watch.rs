@@ -1,0 +1,235 @@
+//! A watch: a filter, and a position in the log.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::watch as latest;
+use tokio::time::Instant;
+
+use super::event::{Ending, Event};
+use super::object::Object;
+use super::ring::{Next, Start};
+use super::window::{self, Window};
+use super::{Progress, Tail};
+use crate::documents::filter::{Fields, Filter};
+use crate::documents::list::{self, Continue, ListQuery, Page};
+use crate::documents::list_error::ListError;
+
+/// A bookmark follows the first read that begins so long after the last one. A read begins at least once a second, so that at
+/// most 10 s are between two bookmarks (T5).
+const BOOKMARK_AFTER: Duration = Duration::from_secs(8);
+/// Versions of the log that a statement goes through (T2).
+const WINDOW: i64 = 10_000;
+/// Most documents of a page of the state that a watch begins with. It waits in memory until the client has taken it.
+const PAGE_ITEMS: u32 = 250;
+/// Size of such a page.
+const PAGE_BYTES: usize = 1024 * 1024;
+
+/// A watch that is asked for.
+#[derive(Clone, Debug)]
+pub struct WatchQuery {
+    /// Which documents.
+    pub filter: Filter,
+    /// How much of each will be shown. With [`Fields::Metadata`] the objects of the state may lack the rest.
+    pub fields: Fields,
+    /// The version behind which it begins. Without one, and with 0, it begins with the present state.
+    pub from: Option<i64>,
+}
+
+/// A watch. Dropping it ends it.
+pub struct Watch {
+    tail: Tail,
+    filter: Arc<Filter>,
+    fields: Fields,
+    epoch: u64,
+    /// All changes up to this version have been returned or are in `ready`.
+    position: i64,
+    phase: Phase,
+    /// Events of the page or window that was read last. Empty in the phase [`Phase::Ring`].
+    ready: VecDeque<Event>,
+    /// A read under way. It is kept here so that a caller which stops waiting for an event does not interrupt it.
+    reading: Option<BoxFuture<'static, Result<Read, ListError>>>,
+    progress: latest::Receiver<Progress>,
+    bookmark_due: Instant,
+    /// When the tail has read the event that was returned last.
+    read_at: Option<Instant>,
+    ending: Option<Ending>,
+}
+
+/// Where the next events come from.
+#[derive(Debug)]
+enum Phase {
+    /// The documents behind this place, as of the version of the first page.
+    State(Option<Continue>),
+    /// The log, since the position is before the ring.
+    Log,
+    /// The ring.
+    Ring,
+}
+
+enum Read {
+    Page(Page),
+    Window(Window),
+}
+
+impl Tail {
+    /// Starts a watch. Whether it can start at all is known before its first event.
+    pub async fn watch(&self, query: WatchQuery) -> Result<Watch, ListError> {
+        self.ready().await?;
+        let from = query.from.filter(|version| *version != 0);
+        if let Some(version) = from
+            && self.start(version).0 == Start::Ahead
+        {
+            // Another replica may have written it.
+            self.read_now().await?;
+        }
+        let progress = self.0.progress.subscribe();
+        let (start, epoch) = self.start(from.unwrap_or_default());
+        let (phase, position) = match (from, start) {
+            (None, _) => (Phase::State(None), 0),
+            (Some(version), Start::Ring) => (Phase::Ring, version),
+            (Some(version), Start::Log) => (Phase::Log, version),
+            (Some(_), Start::Ahead | Start::Gone) => return Err(ListError::Gone),
+        };
+        let mut watch = Watch {
+            tail: self.clone(),
+            filter: Arc::new(query.filter),
+            fields: query.fields,
+            epoch,
+            position,
+            phase,
+            ready: VecDeque::new(),
+            reading: None,
+            progress,
+            bookmark_due: Instant::now() + BOOKMARK_AFTER,
+            read_at: None,
+            ending: None,
+        };
+        watch.read_on().await?;
+        Ok(watch)
+    }
+
+    fn start(&self, version: i64) -> (Start, u64) {
+        let ring = self.0.ring.read();
+        (ring.start(version), ring.epoch())
+    }
+}
+
+impl Watch {
+    /// The next event, as soon as there is one. A caller may stop waiting at any time without losing an event.
+    pub async fn next(&mut self) -> Result<Event, Ending> {
+        if let Some(ending) = &self.ending {
+            return Err(ending.clone());
+        }
+        let outcome = self.advance().await;
+        if let Err(ending) = &outcome {
+            self.ending = Some(ending.clone());
+            self.ready.clear();
+            self.reading = None;
+        }
+        outcome
+    }
+
+    /// How long ago the tail has read the event that was returned last; `None` for what does not come from the ring.
+    pub fn lag(&self) -> Option<Duration> {
+        self.read_at.map(|read_at| read_at.elapsed())
+    }
+
+    async fn advance(&mut self) -> Result<Event, Ending> {
+        loop {
+            // Others wait for the same thread while the client takes all that is there.
+            tokio::task::coop::consume_budget().await;
+            self.read_at = None;
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(event);
+            }
+            if !matches!(self.phase, Phase::Ring) {
+                self.read_on().await?;
+                continue;
+            }
+            // Before the look, so that no later change is missed.
+            self.progress.mark_unchanged();
+            let next = self.tail.0.ring.read().next(self.epoch, &mut self.position, &self.filter);
+            match next {
+                Next::Found(event, read_at) => {
+                    self.read_at = Some(read_at);
+                    return Ok(event);
+                }
+                Next::Nothing(Some(end_read_at)) if end_read_at >= self.bookmark_due => return Ok(self.bookmark(false)),
+                // The tail, whose handle the watch has, holds the sender.
+                Next::Nothing(_) => drop(self.progress.changed().await),
+                Next::Missed => return Err(Ending::FellBehind),
+                Next::Gone => return Err(Ending::Gone),
+            }
+        }
+    }
+
+    fn bookmark(&mut self, is_end_of_state: bool) -> Event {
+        self.bookmark_due = Instant::now() + BOOKMARK_AFTER;
+        Event::Bookmark { version: self.position, is_end_of_state }
+    }
+
+    /// Reads the next page of the state or the next window of the log, or finds that the ring has what is next.
+    async fn read_on(&mut self) -> Result<(), ListError> {
+        if self.reading.is_none() {
+            self.reading = self.next_read()?;
+        }
+        let Some(reading) = &mut self.reading else { return Ok(()) };
+        let read = reading.await;
+        self.reading = None;
+        match read? {
+            Read::Page(page) => {
+                self.ready.extend(page.items.iter().map(|document| Event::Initial(Object::of(document))));
+                if page.next.is_some() {
+                    self.phase = Phase::State(page.next);
+                } else {
+                    (self.phase, self.position) = (Phase::Log, page.version);
+                    let end = self.bookmark(true);
+                    self.ready.push_back(end);
+                }
+            }
+            Read::Window(window) => {
+                self.position = window.position;
+                self.ready.extend(window.entries.iter().filter_map(|entry| entry.seen_through(&self.filter)));
+            }
+        }
+        Ok(())
+    }
+
+    fn next_read(&mut self) -> Result<Option<BoxFuture<'static, Result<Read, ListError>>>, ListError> {
+        let floor = {
+            let ring = self.tail.0.ring.read();
+            if ring.epoch() != self.epoch {
+                return Err(ListError::Gone);
+            }
+            ring.floor()
+        };
+        let (tail, filter) = (self.tail.clone(), Arc::clone(&self.filter));
+        match &self.phase {
+            Phase::State(after) => {
+                let (fields, after) = (self.fields, after.clone());
+                let query = ListQuery { filter: Filter::clone(&filter), fields, limit: PAGE_ITEMS, after };
+                Ok(Some(Box::pin(async move {
+                    let _permit = tail.permit().await;
+                    list::page(&tail.0.database, &query, PAGE_BYTES).await.map(Read::Page)
+                })))
+            }
+            Phase::Log if self.position < floor => {
+                let (after, until) = (self.position, floor.min(self.position.saturating_add(WINDOW)));
+                Ok(Some(Box::pin(async move {
+                    let _permit = tail.permit().await;
+                    window::read(&tail.0.database, &filter, after, until).await.map(Read::Window)
+                })))
+            }
+            Phase::Log | Phase::Ring => {
+                self.phase = Phase::Ring;
+                Ok(None)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

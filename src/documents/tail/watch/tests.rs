@@ -1,0 +1,148 @@
+//! Watches on a ring that a test fills itself. Nothing reaches a database.
+
+use futures::FutureExt;
+use tokio::time::advance;
+
+use super::*;
+use crate::db::{Database, DatabaseSource};
+use crate::documents::Kind;
+use crate::documents::tail::PATIENCE;
+use crate::documents::tail::entry::tests::change;
+
+fn tail() -> Tail {
+    let url = "postgres://nobody@127.0.0.1:1/nothing".parse().expect("a URL");
+    Tail::new(Database::new(DatabaseSource::Url(Box::new(url))))
+}
+
+/// A tail that has read the log up to version 10.
+fn ready() -> Tail {
+    let tail = tail();
+    {
+        let mut ring = tail.0.ring.write();
+        ring.restart(10);
+        ring.follow("origin", 5);
+    }
+    reads_to(&tail, 10);
+    tail
+}
+
+/// A read that begins now reaches the end of the log at this version.
+fn reads_to(tail: &Tail, newest: i64) {
+    tail.0.ring.write().reach_end(newest, Instant::now());
+    tail.0.progress.send_modify(|progress| progress.complete += 1);
+}
+
+/// A read finds a new document.
+fn reads(tail: &Tail, version: i64) {
+    tail.0.ring.write().push(change(version, "c1", [None, Some(&[])]));
+    tail.0.progress.send_modify(|_| {});
+}
+
+fn query(from: i64) -> WatchQuery {
+    WatchQuery { filter: Filter::of(Kind::Cluster), fields: Fields::All, from: Some(from) }
+}
+
+/// The next event, if there is one now.
+fn next(watch: &mut Watch) -> Option<Event> {
+    watch.next().now_or_never().map(|event| event.expect("the watch goes on"))
+}
+
+fn bookmark(version: i64) -> Event {
+    Event::Bookmark { version, is_end_of_state: false }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_follows_the_first_read_to_the_end_that_begins_8_s_after_the_last_one() {
+    let tail = ready();
+    let mut watch = tail.watch(query(10)).await.expect("a watch");
+    for _ in 0..7 {
+        advance(Duration::from_secs(1)).await;
+        reads_to(&tail, 10);
+        assert_eq!(next(&mut watch), None);
+    }
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(next(&mut watch), None, "the last read was before that");
+    reads_to(&tail, 12);
+    assert_eq!(next(&mut watch), Some(bookmark(12)));
+    assert_eq!(next(&mut watch), None, "there is one bookmark");
+    advance(BOOKMARK_AFTER).await;
+    reads_to(&tail, 12);
+    assert_eq!(next(&mut watch), Some(bookmark(12)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_bookmark_comes_before_an_event_or_while_the_log_is_not_read_to_its_end() {
+    let tail = ready();
+    let mut watch = tail.watch(query(10)).await.expect("a watch");
+    advance(3 * BOOKMARK_AFTER).await;
+    reads(&tail, 11);
+    reads(&tail, 12);
+    reads_to(&tail, 13);
+    for version in [11, 12] {
+        assert_eq!(next(&mut watch).and_then(|event| event.resume_version()), Some(version));
+    }
+    assert_eq!(next(&mut watch), Some(bookmark(13)));
+    advance(3 * BOOKMARK_AFTER).await;
+    assert_eq!(next(&mut watch), None, "nothing was read since");
+    reads(&tail, 14);
+    assert!(matches!(next(&mut watch), Some(Event::Added(_))));
+    assert_eq!(next(&mut watch), None, "there may be more");
+    reads_to(&tail, 14);
+    assert_eq!(next(&mut watch), Some(bookmark(14)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_watch_is_woken_by_an_event() {
+    let tail = ready();
+    let mut watch = tail.watch(query(10)).await.expect("a watch");
+    let waiting = tokio::spawn(async move { watch.next().await });
+    tokio::task::yield_now().await;
+    reads(&tail, 11);
+    assert!(matches!(waiting.await.expect("no panic"), Ok(Event::Added(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_the_ring_ends_a_waiting_watch_and_the_ending_stays() {
+    let tail = ready();
+    let mut watch = tail.watch(query(10)).await.expect("a watch");
+    assert_eq!(next(&mut watch), None);
+    tail.0.ring.write().restart(100);
+    for _ in 0..2 {
+        assert!(matches!(watch.next().await, Err(Ending::Gone)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_does_not_start_before_the_log_was_read() {
+    let begun = Instant::now();
+    let outcome = tail().watch(query(10)).await.err();
+    assert!(matches!(outcome, Some(ListError::TailBehind { .. })), "{outcome:?}");
+    assert_eq!(begun.elapsed(), PATIENCE);
+    let failed = tail();
+    failed.0.progress.send_modify(|progress| {
+        progress.failure = Some(crate::db::Error::PoolExhausted { seconds: 5 });
+    });
+    let outcome = failed.watch(query(10)).await.err();
+    assert!(matches!(outcome, Some(ListError::Database(_))), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_ahead_of_the_tail_is_decided_on_by_a_read_that_begins_later() {
+    let tail = ready();
+    let mut wanted = tail.0.wanted.subscribe();
+    let replica = tail.clone();
+    let served = tokio::spawn(async move {
+        for newest in [12, 12] {
+            wanted.changed().await.expect("a watch wants a read");
+            let number = *wanted.borrow_and_update();
+            // A read that has begun before does not count.
+            reads_to(&replica, 11);
+            replica.0.ring.write().reach_end(newest, Instant::now());
+            replica.0.progress.send_modify(|progress| progress.served = number);
+        }
+    });
+    assert!(tail.watch(query(12)).await.is_ok());
+    assert!(matches!(tail.watch(query(13)).await, Err(ListError::Gone)));
+    served.await.expect("both reads were wanted");
+    assert!(matches!(tail.watch(query(4)).await, Err(ListError::Gone)), "below the base");
+}

@@ -1,0 +1,71 @@
+//! The changes between two versions, from the log itself: for watches that resume from before the ring (T2).
+
+use super::entry::{self, Entry, EntryError};
+use crate::db::{Database, column};
+use crate::documents::filter::Filter;
+use crate::documents::list_error::ListError;
+use crate::documents::selector::{Parameters, place_conditions};
+
+/// Most rows of a window that are sent to a watch at once.
+const ROWS: i64 = 500;
+/// A window ends before the document that would make it larger than this in the database's own, compressed form.
+const STORED_BYTES: i64 = 256 * 1024;
+/// A window ends behind the document that makes it larger than this.
+const MAX_BYTES: usize = 1024 * 1024;
+const QUERY: &str = "read_log";
+
+/// Changes in the order of their versions.
+pub(super) struct Window {
+    pub(super) entries: Vec<Entry>,
+    /// Up to here all changes have been read.
+    pub(super) position: i64,
+}
+
+/// Reads the changes of the filter's kind, namespace and name above `after` and up to `until`, or the first ones of them.
+pub(super) async fn read(database: &Database, filter: &Filter, after: i64, until: i64) -> Result<Window, ListError> {
+    let mut parameters = Parameters::default();
+    let text = statement(filter, after, until, &mut parameters);
+    let mut rows = database.rows(QUERY, &text, &parameters.as_params()).await?;
+    let (mut window, mut bytes) = (Window { entries: Vec::new(), position: until }, 0);
+    // The statement returns a row even where there is no change.
+    let mut is_known = false;
+    while let Some(row) = rows.next().await? {
+        if column::<i64>(QUERY, &row, 0)? > after {
+            return Err(ListError::Gone);
+        }
+        is_known = true;
+        let Some(version) = column::<Option<i64>>(QUERY, &row, 1)? else { continue };
+        window.position = version;
+        match Entry::read(QUERY, &row, 1) {
+            Ok(Some(entry)) => {
+                bytes += entry.bytes();
+                window.entries.push(entry);
+            }
+            // The statement asks for a known kind.
+            Ok(None) => {}
+            Err(EntryError::Columns(error)) => return Err(error.into()),
+            Err(EntryError::Document(error)) => return Err(error.into()),
+        }
+        // Rows that are left unread end the connection. That is rare: the statement itself returns few large documents.
+        if bytes > MAX_BYTES {
+            break;
+        }
+    }
+    if is_known { Ok(window) } else { Err(ListError::Gone) }
+}
+
+/// The first rows between the versions, with the base of the same snapshot.
+fn statement(filter: &Filter, after: i64, until: i64, parameters: &mut Parameters) -> String {
+    let places = place_conditions(filter, "t", parameters);
+    let (after, until) = (parameters.number(after), parameters.number(until));
+    format!(
+        "select m.base, l.* from towline_meta m left join lateral ( \
+           select {columns} from ( \
+             select t.*, sum(stored) over (order by version) - stored as stored_before from ( \
+               select *, coalesce(pg_column_size(document), 0) as stored from towline_log t \
+               where {places}t.version > {after} and t.version <= {until} order by t.version limit {ROWS}) t) n \
+           left join towline_log p on p.version = n.old_version \
+           where n.stored_before < {STORED_BYTES}) l on true order by l.version",
+        columns = entry::COLUMNS,
+    )
+}
