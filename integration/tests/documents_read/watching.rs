@@ -1,0 +1,303 @@
+//! What a watch begins with, sends, and ends with (T2 to T6).
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use towline::documents::{Ending, Event, Fields, Filter, Kind, ListError, Object, Tail, Watch, WatchQuery};
+
+use crate::world::{LIMIT, World, run};
+
+const RING: usize = 1 << 20;
+
+fn all() -> Filter {
+    Filter::of(Kind::Cluster)
+}
+
+async fn start(tail: &Tail, filter: Filter, from: Option<i64>) -> Watch {
+    tail.watch(WatchQuery { filter, fields: Fields::All, from }).await.expect("a watch")
+}
+
+async fn next(watch: &mut Watch) -> Event {
+    let event = tokio::time::timeout(LIMIT, watch.next()).await.expect("an event in time");
+    event.expect("an event")
+}
+
+async fn ending(watch: &mut Watch) -> Ending {
+    let ending = tokio::time::timeout(LIMIT, watch.next()).await.expect("an ending in time");
+    ending.expect_err("an ending")
+}
+
+/// What is seen of an event: its type, and name, version and content of its document.
+fn seen(event: &Event) -> (&'static str, Value) {
+    let object = |object: &Object| {
+        let document: Value = serde_json::from_slice(object.json()).expect("JSON");
+        assert_eq!(document["kind"], "Cluster");
+        assert_eq!(document.get("sealed"), None);
+        json!([document["name"], document["resourceVersion"], document["content"]])
+    };
+    match event {
+        Event::Initial(document) => ("INITIAL", object(document)),
+        Event::Added(document) => ("ADDED", object(document)),
+        Event::Modified(document) => ("MODIFIED", object(document)),
+        Event::Deleted(document) => ("DELETED", object(document)),
+        Event::Bookmark { version, is_end_of_state } => ("BOOKMARK", json!([version, is_end_of_state])),
+    }
+}
+
+/// A document as `seen` shows it.
+fn document(name: &str, version: i64, content: u64) -> Value {
+    json!([name, version.to_string(), content])
+}
+
+impl World {
+    async fn cluster(&self, name: &str, tier: &str, content: u64) -> i64 {
+        self.put(content, Kind::Cluster, ("n", name), &json!({"tier": tier}), &json!({"content": content})).await
+    }
+}
+
+#[test]
+fn without_a_version_a_watch_sends_the_state_then_a_bookmark_then_the_changes() {
+    run(async {
+        let world = World::new("state").await;
+        let replica = world.tail(RING);
+        let (a, b) = (world.cluster("a", "gold", 1).await, world.cluster("b", "silver", 2).await);
+        world.put(3, Kind::Secret, ("n", "s"), &json!({}), &json!({})).await;
+        for from in [None, Some(0)] {
+            let mut watch = start(&replica.tail, all(), from).await;
+            assert_eq!(seen(&next(&mut watch).await), ("INITIAL", document("a", a, 1)));
+            assert_eq!(seen(&next(&mut watch).await), ("INITIAL", document("b", b, 2)));
+            assert_eq!(seen(&next(&mut watch).await), ("BOOKMARK", json!([b + 1, true])));
+            assert_eq!(watch.lag(), None);
+        }
+        let mut watch = start(&replica.tail, all().selected_by("tier=gold").expect("a selector"), None).await;
+        assert_eq!(seen(&next(&mut watch).await).0, "INITIAL");
+        assert_eq!(seen(&next(&mut watch).await).0, "BOOKMARK");
+        let b = world.cluster("b", "gold", 4).await;
+        assert_eq!(seen(&next(&mut watch).await), ("ADDED", document("b", b, 4)));
+        assert!(watch.lag().is_some());
+        let b = world.cluster("b", "gold", 5).await;
+        assert_eq!(seen(&next(&mut watch).await), ("MODIFIED", document("b", b, 5)));
+        let b = world.cluster("b", "silver", 6).await;
+        assert_eq!(seen(&next(&mut watch).await), ("DELETED", document("b", b, 5)), "its last matching state");
+        world.cluster("b", "silver", 7).await;
+        let a = world.delete(8, Kind::Cluster, ("n", "a")).await;
+        assert_eq!(seen(&next(&mut watch).await), ("DELETED", document("a", a, 1)));
+    });
+}
+
+#[test]
+fn a_state_of_several_pages_is_that_of_one_version() {
+    run(async {
+        let world = World::new("several").await;
+        let replica = world.tail(RING);
+        let changes: Vec<Value> = (1..=600)
+            .map(|number| {
+                crate::world::put(
+                    number,
+                    Kind::Cluster,
+                    ("n", &format!("c{number:03}")),
+                    &json!({}),
+                    &json!({"content": number}),
+                )
+            })
+            .collect();
+        let newest = crate::world::write(&world.sql, 1, &changes).await[599].expect("a version");
+        let mut watch = start(&replica.tail, all(), None).await;
+        assert_eq!(seen(&next(&mut watch).await).0, "INITIAL");
+        // Written before the second page is read: not part of the state, but the first changes after it.
+        let last = world.cluster("c600", "gold", 1000).await;
+        let first = world.delete(1001, Kind::Cluster, ("n", "c001")).await;
+        for number in 2..=600 {
+            let version = newest - 600 + number;
+            assert_eq!(
+                seen(&next(&mut watch).await),
+                ("INITIAL", document(&format!("c{number:03}"), version, number.unsigned_abs()))
+            );
+        }
+        assert_eq!(seen(&next(&mut watch).await), ("BOOKMARK", json!([newest, true])));
+        assert_eq!(seen(&next(&mut watch).await), ("MODIFIED", document("c600", last, 1000)));
+        assert_eq!(seen(&next(&mut watch).await), ("DELETED", document("c001", first, 1)));
+    });
+}
+
+#[test]
+fn a_watch_resumes_from_before_the_ring_and_continues_in_it() {
+    run(async {
+        let world = World::new("resumes").await;
+        let first = world.cluster("a", "gold", 1).await;
+        let mut versions = Vec::new();
+        for content in 2..=60 {
+            if content == 21 {
+                // A gap larger than a window.
+                world.run("select setval('towline_version', 20000)").await;
+            }
+            let tier = if content % 2 == 0 { "gold" } else { "silver" };
+            versions.push((world.cluster("a", tier, content).await, content));
+        }
+        // Room for the last few events only.
+        let replica = world.tail(8 * 1024);
+        let mut watch = start(&replica.tail, all(), Some(first)).await;
+        versions.push((world.cluster("a", "gold", 61).await, 61));
+        for (version, content) in versions {
+            assert_eq!(seen(&next(&mut watch).await), ("MODIFIED", document("a", version, content)));
+        }
+        assert!(watch.lag().is_some(), "the last event comes from the ring");
+        let state = replica.tail.state();
+        assert!(state.ring.0 < 20 && state.ring.1 <= 8 * 1024, "{state:?}");
+    });
+}
+
+#[test]
+fn a_version_that_another_replica_has_just_written_is_waited_for_and_one_that_nobody_wrote_is_gone() {
+    run(async {
+        let world = World::new("ahead").await;
+        let replica = world.tail(RING);
+        for content in 1..=20 {
+            let version = world.cluster("a", "gold", content).await;
+            // The tail may not have read it yet.
+            start(&replica.tail, all(), Some(version)).await;
+        }
+        let newest = world.cluster("a", "gold", 21).await;
+        let ahead = WatchQuery { filter: all(), fields: Fields::All, from: Some(newest + 1) };
+        let outcome = replica.tail.watch(ahead).await.err();
+        assert!(matches!(outcome, Some(ListError::Gone)), "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_watch_below_the_base_is_gone_before_its_first_event() {
+    run(async {
+        let world = World::new("below").await;
+        let first = world.cluster("a", "gold", 1).await;
+        for content in 2..=60 {
+            world.cluster("a", "gold", content).await;
+        }
+        let replica = world.tail(8 * 1024);
+        let watch = async |from| {
+            let query = WatchQuery { filter: all(), fields: Fields::All, from: Some(from) };
+            replica.tail.watch(query).await.map(|_| ())
+        };
+        assert!(watch(first).await.is_ok());
+        // The tail has not read the new base, but the statement has.
+        world.run(&format!("update towline_meta set base = {}", first + 1)).await;
+        let outcome = watch(first).await;
+        assert!(matches!(outcome, Err(ListError::Gone)), "{outcome:?}");
+        assert!(watch(first + 1).await.is_ok(), "the base itself is there");
+        assert!(matches!(watch(-1).await, Err(ListError::Gone)));
+    });
+}
+
+#[test]
+fn a_watch_that_falls_out_of_the_ring_is_ended_and_resumes_without_a_loss() {
+    run(async {
+        let world = World::new("behind").await;
+        let replica = world.tail(8 * 1024);
+        let mut from = world.cluster("a", "gold", 1).await;
+        let mut watch = start(&replica.tail, all(), Some(from)).await;
+        let mut versions = Vec::new();
+        for content in 2..=60 {
+            versions.push((world.cluster("a", "gold", content).await, content));
+        }
+        let newest = versions[58].0;
+        integration::eventually("the tail to read everything", LIMIT, async || match replica.tail.state().version {
+            version if version == newest => Ok(()),
+            version => Err(version.to_string()),
+        })
+        .await
+        .unwrap();
+        assert!(matches!(ending(&mut watch).await, Ending::FellBehind));
+        assert!(matches!(ending(&mut watch).await, Ending::FellBehind), "an ended watch stays ended");
+        let mut watch = start(&replica.tail, all(), Some(from)).await;
+        for (version, content) in versions {
+            let event = next(&mut watch).await;
+            assert_eq!(seen(&event), ("MODIFIED", document("a", version, content)));
+            assert!(event.resume_version() > Some(from));
+            from = version;
+        }
+    });
+}
+
+#[test]
+fn an_event_is_not_lost_by_a_caller_that_stops_waiting() {
+    run(async {
+        let world = World::new("cancelled").await;
+        let replica = world.tail(8 * 1024);
+        let first = world.cluster("a", "gold", 1).await;
+        for content in 2..=100 {
+            world.cluster("a", "gold", content).await;
+        }
+        let mut watch = start(&replica.tail, all(), Some(first)).await;
+        let mut versions = Vec::new();
+        while versions.len() < 99 {
+            // Mostly too short for a statement.
+            if let Ok(event) = tokio::time::timeout(Duration::from_micros(100), watch.next()).await {
+                versions.extend(event.expect("an event").resume_version());
+            }
+        }
+        assert_eq!(versions, (first + 1..=first + 99).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn an_idle_watch_receives_bookmarks_with_the_newest_version() {
+    run(async {
+        let world = World::new("bookmarks").await;
+        let replica = world.tail(RING);
+        let version = world.cluster("a", "gold", 1).await;
+        let mut watch = start(&replica.tail, all(), Some(version)).await;
+        // Nothing that this watch shows: the bookmark says so.
+        let other = world.put(2, Kind::Secret, ("n", "s"), &json!({}), &json!({})).await;
+        assert_eq!(seen(&next(&mut watch).await), ("BOOKMARK", json!([other, false])));
+    });
+}
+
+#[test]
+fn a_tail_that_was_disconnected_continues_where_it_was() {
+    run(async {
+        let world = World::new("disconnected").await;
+        let replica = world.tail(RING);
+        let version = world.cluster("a", "gold", 1).await;
+        let mut watch = start(&replica.tail, all(), Some(version)).await;
+        for content in 2..=4 {
+            world
+                .run(
+                    "select pg_terminate_backend(pid) from pg_stat_activity \
+                     where datname = current_database() and application_name = 'towline tail'",
+                )
+                .await;
+            let version = world.cluster("a", "gold", content).await;
+            assert_eq!(seen(&next(&mut watch).await), ("MODIFIED", document("a", version, content)));
+        }
+        integration::eventually("the failure to be over", LIMIT, async || match replica.tail.state().failure {
+            None => Ok(()),
+            Some(failure) => Err(failure.to_string()),
+        })
+        .await
+        .unwrap();
+    });
+}
+
+#[test]
+fn metadata_alone_are_the_beginning_of_each_event() {
+    run(async {
+        let world = World::new("metadata").await;
+        let replica = world.tail(RING);
+        world.cluster("a", "gold", 1).await;
+        let query = WatchQuery { filter: all(), fields: Fields::Metadata, from: None };
+        let mut watch = replica.tail.watch(query).await.expect("a watch");
+        let metadata = |event: &Event| {
+            let (Event::Initial(object) | Event::Modified(object)) = event else { panic!("{event:?}") };
+            let mut text = Vec::new();
+            object.write(Fields::Metadata, &mut text);
+            serde_json::from_slice::<Value>(&text).expect("JSON")
+        };
+        let initial = metadata(&next(&mut watch).await);
+        next(&mut watch).await;
+        world.cluster("a", "gold", 2).await;
+        let modified = metadata(&next(&mut watch).await);
+        for metadata in [initial, modified] {
+            assert_eq!((metadata.get("content"), metadata.get("status")), (None, None));
+            assert_eq!((&metadata["name"], &metadata["labels"]), (&json!("a"), &json!({"tier": "gold"})));
+        }
+    });
+}
