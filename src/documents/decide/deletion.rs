@@ -1,0 +1,46 @@
+//! Deletions (rule D3).
+
+use super::{Context, Decision, Request, Stored, Verdict, precondition};
+use crate::documents::document::{Document, Key};
+use crate::documents::item::{Change, Expected, Item, Row};
+use crate::documents::kind::Kind;
+use crate::documents::problem::{Fault, Problem};
+
+/// Without finalizers the document is removed; with some, its deletion is noted.
+pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>) -> Result<Decision, Problem> {
+    precondition::check(present, request, &Default::default())?;
+    let old = &present.document;
+    if old.finalizers.is_empty() {
+        return Ok(remove(old, old.clone(), context));
+    }
+    if old.deleted_at.is_some() {
+        return Ok(Decision { verdict: Verdict::Deleting, document: old.clone(), item: None });
+    }
+    let document = Document { deleted_at: Some(context.fresh.now.clone()), ..old.clone() };
+    let change = Change::put(&request.key, Expected::Version(old.version), Row::of(&document));
+    let item = Item { request: context.fresh.request, claim: None, changes: vec![change] };
+    Ok(Decision { verdict: Verdict::Deleting, document, item: Some(item) })
+}
+
+/// Removes a document, and with a cluster its ClusterSync. `last` is its last state.
+pub(super) fn remove(old: &Document, last: Document, context: &Context<'_>) -> Decision {
+    let key = old.key();
+    let mut changes = vec![Change::delete(&key, Expected::Version(old.version))];
+    if key.kind == Kind::Cluster {
+        changes.push(Change::delete(&Key { kind: Kind::ClusterSync, ..key }, Expected::Any));
+    }
+    let item = Item { request: context.fresh.request, claim: None, changes };
+    Decision { verdict: Verdict::Deleted, document: last, item: Some(item) }
+}
+
+/// A document that is being deleted takes no new finalizers: who set one could wait for it in vain.
+pub(super) fn check_finalizers(present: &[String], wanted: &[String]) -> Result<(), Problem> {
+    let new = wanted.iter().enumerate().filter(|(_, name)| !present.contains(name));
+    let faults: Vec<_> = new
+        .map(|(index, name)| {
+            let fault = Fault::new(format!("/finalizers/{index}"), format!("{name:?}, which is new"));
+            fault.allowed("no new finalizers, because the document is being deleted")
+        })
+        .collect();
+    if faults.is_empty() { Ok(()) } else { Err(Problem::invalid(faults)) }
+}

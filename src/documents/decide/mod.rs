@@ -1,0 +1,297 @@
+//! Decisions: what a request makes of a document. They are pure, and made again from what was read again if another write came first.
+
+mod apply;
+mod deletion;
+mod precondition;
+mod sealed;
+mod size;
+mod status;
+mod wanted;
+
+use secrecy::ExposeSecret;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::body::{Body, same_map};
+use super::document::{Document, Key, Timestamp};
+use super::item::{Change, Expected, Item, Row};
+use super::keyring::{Keyring, NONCE};
+use super::kind::Kind;
+use super::operations::Operations;
+use super::problem::{Problem, ProblemKind};
+use super::store::Stored;
+
+pub use precondition::IfMatch;
+use sealed::Edit;
+use wanted::Wanted;
+
+/// What a client wants of a document.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Which document.
+    pub key: Key,
+    /// What to do with it.
+    pub action: Action,
+    /// The condition in `If-Match`.
+    pub condition: Option<IfMatch>,
+    /// Whether everything is checked and nothing written.
+    pub dry_run: bool,
+}
+
+/// What to do with a document.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Create it.
+    Create(Body),
+    /// Create it, or bring it to this state (rule A5).
+    Apply(Body),
+    /// Replace it.
+    Replace(Part, Body),
+    /// Change it by a merge patch.
+    Merge(Part, Body),
+    /// Change it by a JSON patch.
+    Patch(Part, Operations),
+    /// Delete it.
+    Delete,
+}
+
+/// Which part of a document a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All but the status.
+    Document,
+    /// The status.
+    Status,
+}
+
+/// What a decision needs beside the document and the request.
+pub struct Context<'c> {
+    /// Seals and opens.
+    pub keyring: &'c Keyring,
+    /// Values that are drawn for this decision.
+    pub fresh: Fresh,
+}
+
+/// Random and timely values, drawn anew for each decision.
+#[derive(Clone, Debug)]
+pub struct Fresh {
+    /// Identifies the write.
+    pub request: Uuid,
+    /// Id of a new document.
+    pub id: Uuid,
+    /// Id of a new cluster's ClusterSync.
+    pub sync: Uuid,
+    /// For a value that is sealed.
+    pub nonce: [u8; NONCE],
+    /// Stands for the database's time until the database has written.
+    pub now: Timestamp,
+}
+
+/// What a request makes of a document.
+#[derive(Clone, PartialEq)]
+pub struct Decision {
+    /// In a word.
+    pub verdict: Verdict,
+    /// The document as the client will see it. Version and times come from the write, see [`Decision::written`].
+    pub document: Document,
+    /// What has to be written; `None` if nothing changes.
+    pub item: Option<Item>,
+}
+
+/// What a request has made of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It was created.
+    Created,
+    /// It was changed.
+    Changed,
+    /// Nothing had to change.
+    Unchanged,
+    /// It is gone.
+    Deleted,
+    /// It will be gone as soon as it has no finalizers.
+    Deleting,
+}
+
+impl Fresh {
+    /// Draws them.
+    pub fn draw() -> Self {
+        let [request, id, sync] = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
+        Self { request, id, sync, nonce: rand::random(), now: jiff::Timestamp::now().into() }
+    }
+}
+
+impl Decision {
+    /// The document after the write.
+    pub fn written(self, version: i64, at: &Timestamp) -> Document {
+        let mut document = self.document;
+        document.version = version;
+        match self.verdict {
+            Verdict::Created => (document.created_at, document.updated_at) = (at.clone(), at.clone()),
+            Verdict::Changed => document.updated_at = at.clone(),
+            Verdict::Deleting => (document.updated_at, document.deleted_at) = (at.clone(), Some(at.clone())),
+            Verdict::Unchanged | Verdict::Deleted => {}
+        }
+        document
+    }
+}
+
+/// Decides a request about the document that is present.
+pub fn decide(present: Option<&Stored>, request: &Request, context: &Context<'_>) -> Result<Decision, Problem> {
+    let part = match &request.action {
+        Action::Replace(part, _) | Action::Merge(part, _) | Action::Patch(part, _) => *part,
+        Action::Create(_) | Action::Apply(_) | Action::Delete => Part::Document,
+    };
+    if part == Part::Document && !request.key.kind.is_written_by_clients() {
+        let title =
+            format!("the hub itself writes documents of kind {}; only their status can be changed", request.key.kind);
+        return Err(Problem::new(ProblemKind::Method, title));
+    }
+    let decided = Deciding { request, context };
+    match (&request.action, present) {
+        (Action::Create(_), Some(_)) => Err(exists(&request.key)),
+        (Action::Create(body), None) => {
+            precondition::check_absent(request)?;
+            decided.create(wanted::of_new(&request.key, body)?)
+        }
+        (Action::Apply(body), None) => {
+            precondition::check_absent(request)?;
+            decided.create(apply::to_new(wanted::of_new(&request.key, body)?)?)
+        }
+        (Action::Replace(part, body), present) => {
+            precondition::check_given(request, body)?;
+            let present = present.ok_or_else(|| not_found(&request.key))?;
+            decided.revise(present, *part)
+        }
+        (_, None) => Err(not_found(&request.key)),
+        (Action::Delete, Some(present)) => deletion::decide(present, request, context),
+        (_, Some(present)) => decided.revise(present, part),
+    }
+}
+
+/// A document of this name exists.
+pub fn exists(key: &Key) -> Problem {
+    Problem::new(ProblemKind::Exists, format!("{key} exists"))
+}
+
+/// There is no such document.
+pub fn not_found(key: &Key) -> Problem {
+    Problem::new(ProblemKind::NotFound, format!("there is no {key}"))
+}
+
+struct Deciding<'d> {
+    request: &'d Request,
+    context: &'d Context<'d>,
+}
+
+impl Deciding<'_> {
+    fn revise(&self, present: &Stored, part: Part) -> Result<Decision, Problem> {
+        match part {
+            Part::Status => status::decide(present, self.request, self.context),
+            Part::Document => self.change(present, wanted::of_present(present, self.request)?),
+        }
+    }
+
+    fn create(&self, wanted: Wanted) -> Result<Decision, Problem> {
+        let (key, fresh) = (&self.request.key, &self.context.fresh);
+        let mut document = Document {
+            kind: key.kind,
+            id: fresh.id,
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            labels: wanted.labels,
+            annotations: wanted.annotations,
+            finalizers: wanted.finalizers,
+            generation: 1,
+            version: 0,
+            created_at: fresh.now.clone(),
+            updated_at: fresh.now.clone(),
+            deleted_at: None,
+            data: wanted.data,
+            status: Map::new(),
+        };
+        let edit = wanted.edit.or_else(|| key.kind.sealed().map(Edit::empty));
+        let sealed = edit.map(|edit| edit.resolve(None, self.request.dry_run, self.context)).transpose()?.flatten();
+        let sealed = sealed.map(|sealed| self.seal(&mut document, sealed)).transpose()?;
+        size::check(&document, sealed.as_deref())?;
+        let row = Row { sealed, ..Row::of(&document) };
+        let mut changes = vec![Change { terms: wanted.terms, ..Change::put(key, Expected::Absent, row) }];
+        if key.kind == Kind::Cluster {
+            let sync = Document {
+                id: fresh.sync,
+                kind: Kind::ClusterSync,
+                labels: Default::default(),
+                annotations: Default::default(),
+                finalizers: Vec::new(),
+                data: Map::new(),
+                ..document.clone()
+            };
+            changes.push(Change::put(&sync.key(), Expected::Any, Row::of(&sync)));
+        }
+        let item = Item { request: fresh.request, claim: None, changes };
+        Ok(Decision { verdict: Verdict::Created, document, item: Some(item) })
+    }
+
+    fn change(&self, present: &Stored, wanted: Wanted) -> Result<Decision, Problem> {
+        let old = &present.document;
+        let is_being_deleted = old.deleted_at.is_some();
+        if is_being_deleted {
+            deletion::check_finalizers(&old.finalizers, &wanted.finalizers)?;
+        }
+        let sealed = wanted.edit.map(|edit| edit.resolve(Some(present), self.request.dry_run, self.context));
+        let sealed = sealed.transpose()?.flatten();
+        let shown = sealed::shown_fields(old);
+        let mut own = old.data.clone();
+        own.retain(|field, _| !shown.contains(&field.as_str()));
+        let is_own_change = sealed.is_some() || !same_map(&own, &wanted.data);
+        let mut document = Document {
+            labels: wanted.labels,
+            annotations: wanted.annotations,
+            finalizers: wanted.finalizers,
+            generation: old.generation + i64::from(is_own_change),
+            data: wanted.data,
+            ..old.clone()
+        };
+        for field in shown {
+            if let Some(value) = old.data.get(field) {
+                document.data.insert(field.to_owned(), value.clone());
+            }
+        }
+        let sealed = sealed.map(|sealed| self.seal(&mut document, sealed)).transpose()?;
+        if is_being_deleted && document.finalizers.is_empty() {
+            return Ok(deletion::remove(old, document, self.context));
+        }
+        let is_metadata_change = (&document.labels, &document.annotations, &document.finalizers)
+            != (&old.labels, &old.annotations, &old.finalizers);
+        if !is_own_change && !is_metadata_change {
+            return Ok(unchanged(old));
+        }
+        size::check(&document, sealed.as_ref().or(present.sealed.as_ref()).map(Vec::as_slice))?;
+        let row = Row { sealed, ..Row::of(&document) };
+        let mut change = Change::put(&self.request.key, Expected::Version(old.version), row);
+        change.terms = wanted.terms.filter(|_| is_own_change);
+        let item = Item { request: self.context.fresh.request, claim: None, changes: vec![change] };
+        Ok(Decision { verdict: Verdict::Changed, document, item: Some(item) })
+    }
+
+    /// Seals a new value, and sets what the document shows of it. The generation is that of the document.
+    fn seal(&self, document: &mut Document, value: sealed::NewValue) -> Result<Vec<u8>, Problem> {
+        let Context { keyring, fresh } = self.context;
+        if let Some(field) = document.kind.sealed() {
+            document.data.insert(field.generation_field().to_owned(), json!(document.generation));
+        }
+        if let Some(names) = value.names {
+            document.data.insert(sealed::NAMES.to_owned(), Value::from(names));
+        }
+        Ok(keyring.seal(document.kind, document.id, value.plain.expose_secret(), fresh.nonce)?)
+    }
+}
+
+fn unchanged(document: &Document) -> Decision {
+    Decision { verdict: Verdict::Unchanged, document: document.clone(), item: None }
+}
+
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+mod tests;

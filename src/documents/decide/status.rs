@@ -1,0 +1,56 @@
+//! Changes of the status, which leave all else as it is (rule A3).
+
+use serde_json::{Map, Value, json};
+
+use super::wanted::visible;
+use super::{Action, Context, Decision, Request, Stored, Verdict, precondition, sealed, size, unchanged};
+use crate::documents::body::{LARGEST, extent_of_map, same_map, too_large};
+use crate::documents::document::Document;
+use crate::documents::item::{Change, Expected, Item, Row};
+use crate::documents::operations::merge;
+use crate::documents::problem::Problem;
+use crate::documents::validate::{Faults, status};
+
+pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>) -> Result<Decision, Problem> {
+    let old = &present.document;
+    let new = wanted(present, request)?;
+    if same_map(&old.status, &new) {
+        return Ok(unchanged(old));
+    }
+    let document = Document { status: new, ..old.clone() };
+    size::check(&document, present.sealed.as_deref())?;
+    let change = Change::put(&request.key, Expected::Version(old.version), Row::of(&document));
+    let item = Item { request: context.fresh.request, claim: None, changes: vec![change] };
+    Ok(Decision { verdict: Verdict::Changed, document, item: Some(item) })
+}
+
+fn wanted(present: &Stored, request: &Request) -> Result<Map<String, Value>, Problem> {
+    let old = &present.document;
+    let mut faults = Faults::default();
+    let given = match &request.action {
+        Action::Replace(_, body) | Action::Merge(_, body) => precondition::identity_of(request, body, &mut faults),
+        _ => Default::default(),
+    };
+    precondition::check(present, request, &given)?;
+    let new = match &request.action {
+        Action::Replace(_, body) => status(body.fields().get("status").cloned(), &mut faults),
+        Action::Merge(_, body) => {
+            let mut merged = Map::from_iter([("status".to_owned(), Value::Object(old.status.clone()))]);
+            let change = body.fields().get_key_value("status");
+            merge(&mut merged, change.into_iter().map(|(key, value)| (key.clone(), value.clone())).collect());
+            if extent_of_map(&merged).bytes > LARGEST {
+                return Err(too_large());
+            }
+            status(Some(merged.remove("status").unwrap_or_else(|| json!({}))), &mut faults)
+        }
+        Action::Patch(_, operations) => {
+            let mut patching = sealed::Patching::of(old);
+            let mut patched = Value::Object(visible(old)?);
+            operations.clone().apply(&mut patched, |operation, place| patching.intercept(operation, place))?;
+            let patched = patched.get_mut("status").map_or_else(|| json!({}), Value::take);
+            status(Some(patched), &mut faults)
+        }
+        Action::Create(_) | Action::Apply(_) | Action::Delete => old.status.clone(),
+    };
+    faults.into_result().map(|()| new)
+}

@@ -1,0 +1,125 @@
+//! The document that a request wants, from its body or from a patch of the present one.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::sealed::{self, Edit};
+use super::{Action, Part, Request, Stored, apply, precondition};
+use crate::documents::body::{Body, LARGEST, extent_of_map, too_large};
+use crate::documents::document::{Document, Key};
+use crate::documents::operations::merge;
+use crate::documents::problem::Problem;
+use crate::documents::validate::{Draft, Faults, draft, identity};
+
+/// A document as it is to be.
+pub(super) struct Wanted {
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) finalizers: Vec<String>,
+    /// Own fields that are not sealed.
+    pub(super) data: Map<String, Value>,
+    /// The change of the sealed field; `None` keeps it.
+    pub(super) edit: Option<Edit>,
+    /// Terms of its selector.
+    pub(super) terms: Option<Vec<(String, String)>>,
+}
+
+impl Wanted {
+    /// What a draft wants, with these finalizers where it has none.
+    fn of(draft: Draft, finalizers: &[String], edit: Option<Edit>) -> Self {
+        Self {
+            labels: draft.labels.unwrap_or_default(),
+            annotations: draft.annotations.unwrap_or_default(),
+            finalizers: draft.finalizers.unwrap_or_else(|| finalizers.to_vec()),
+            data: draft.data,
+            edit: draft.sealed.map(Edit::of).or(edit),
+            terms: draft.terms,
+        }
+    }
+}
+
+/// What a body wants of a document that does not exist.
+pub(super) fn of_new(key: &Key, body: &Body) -> Result<Wanted, Problem> {
+    let mut faults = Faults::default();
+    identity(key, body.fields(), true, &mut faults);
+    let draft = draft(key, body.fields().clone(), true, &mut faults);
+    faults.into_result().map(|()| Wanted::of(draft, &[], None))
+}
+
+/// What a request wants of a document that exists, once its conditions hold.
+pub(super) fn of_present(present: &Stored, request: &Request) -> Result<Wanted, Problem> {
+    let document = &present.document;
+    match &request.action {
+        Action::Replace(Part::Document, body) => {
+            let draft = checked(present, request, body, body.fields().clone())?;
+            Ok(Wanted::of(draft, &document.finalizers, None))
+        }
+        Action::Apply(body) => {
+            let draft = checked(present, request, body, body.fields().clone())?;
+            apply::to_present(document, draft)
+        }
+        Action::Merge(Part::Document, patch) => merged(present, request, patch),
+        Action::Patch(Part::Document, operations) => {
+            let mut edit = sealed::Patching::of(document);
+            let mut patched = Value::Object(visible(document)?);
+            let applied = operations.clone().apply(&mut patched, |operation, place| edit.intercept(operation, place));
+            // A failed test of a document of another version is a failed precondition first.
+            precondition::check(present, request, &Default::default())?;
+            applied?;
+            let body = Body::of(patched)?;
+            let draft = checked(present, request, &body, body.fields().clone())?;
+            Ok(Wanted::of(draft, &[], edit.into_edit()))
+        }
+        // Conditions and all else of these are decided elsewhere.
+        Action::Create(_) | Action::Delete | Action::Replace(..) | Action::Merge(..) | Action::Patch(..) => {
+            Ok(Wanted {
+                labels: document.labels.clone(),
+                annotations: document.annotations.clone(),
+                finalizers: document.finalizers.clone(),
+                data: document.data.clone(),
+                edit: None,
+                terms: None,
+            })
+        }
+    }
+}
+
+/// Checks conditions and fields; faults in the fields come last.
+fn checked(present: &Stored, request: &Request, body: &Body, fields: Map<String, Value>) -> Result<Draft, Problem> {
+    let mut faults = Faults::default();
+    let given = precondition::identity_of(request, body, &mut faults);
+    precondition::check(present, request, &given)?;
+    let draft = draft(&request.key, fields, false, &mut faults);
+    faults.into_result().map(|()| draft)
+}
+
+fn merged(present: &Stored, request: &Request, patch: &Body) -> Result<Wanted, Problem> {
+    let document = &present.document;
+    let mut faults = Faults::default();
+    let given = precondition::identity_of(request, patch, &mut faults);
+    precondition::check(present, request, &given)?;
+    let mut fields = patch.fields().clone();
+    let sealed = document.kind.sealed().and_then(|sealed| fields.remove(sealed.field()).map(|value| (sealed, value)));
+    let edit = sealed.and_then(|(sealed, value)| Edit::merge(sealed, value, &mut faults));
+    // What identifies the document was compared, and is no content.
+    for field in ["kind", "namespace", "name", "id", "resourceVersion"] {
+        fields.remove(field);
+    }
+    let mut merged = visible(document)?;
+    merge(&mut merged, fields);
+    if extent_of_map(&merged).bytes > LARGEST {
+        return Err(too_large());
+    }
+    let draft = draft(&request.key, merged, false, &mut faults);
+    faults.into_result().map(|()| Wanted::of(draft, &[], edit))
+}
+
+/// The document as clients see it.
+pub(super) fn visible(document: &Document) -> Result<Map<String, Value>, Problem> {
+    match serde_json::to_value(document) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        // A document has text keys only, so this does not happen.
+        _ => Err(too_large()),
+    }
+}

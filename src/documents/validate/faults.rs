@@ -1,0 +1,87 @@
+//! Collecting faults.
+
+use serde_json::Value;
+
+use crate::config::fault::nearest;
+use crate::documents::body::{Path, kind_of};
+use crate::documents::problem::{Fault, Problem};
+
+/// Most faults that are told of one document: it may have a million.
+const MOST: usize = 100;
+/// Characters of a value that are shown.
+const SHOWN: usize = 64;
+
+/// Faults of a document, in the order of its fields.
+#[derive(Debug, Default)]
+pub(in crate::documents) struct Faults(Vec<Fault>);
+
+impl Faults {
+    /// Adds a fault.
+    pub(in crate::documents) fn push(&mut self, fault: Fault) {
+        if self.0.len() < MOST {
+            self.0.push(fault);
+        }
+    }
+
+    /// Adds a fault at a place.
+    pub(in crate::documents) fn add(&mut self, path: &Path<'_>, found: impl Into<String>, allowed: impl Into<String>) {
+        self.push(Fault::new(path.to_string(), found).allowed(allowed));
+    }
+
+    /// Adds an unknown field. Its value is not shown: it may be a secret under a mistyped name.
+    pub(in crate::documents) fn unknown_field(&mut self, parent: &Path<'_>, name: &str, known: &[&str]) {
+        let suggestion = nearest(name, known.iter().copied());
+        // A name may be as long as the body.
+        let short: String = name.chars().take(SHOWN).collect();
+        self.push(Fault::new(parent.field(&short).to_string(), "an unknown field").suggestion(suggestion));
+    }
+
+    /// Adds the fields of an object that are none of these.
+    pub(in crate::documents) fn unknown_fields(
+        &mut self,
+        fields: &serde_json::Map<String, Value>,
+        parent: &Path<'_>,
+        known: &[&str],
+    ) {
+        for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
+            self.unknown_field(parent, name, known);
+        }
+    }
+
+    /// Adds the faults of another part that are not yet there.
+    pub(in crate::documents) fn extend(&mut self, others: Self) {
+        for fault in others.0 {
+            if !self.0.contains(&fault) {
+                self.push(fault);
+            }
+        }
+    }
+
+    /// Whether there are none.
+    pub(in crate::documents) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A problem if there are any.
+    pub(in crate::documents) fn into_result(self) -> Result<(), Problem> {
+        if self.0.is_empty() { Ok(()) } else { Err(Problem::invalid(self.0)) }
+    }
+}
+
+/// A value that is not secret, for a fault: a scalar as JSON, cut if it is long, and of the rest what it is.
+pub(in crate::documents) fn found(value: &Value) -> String {
+    match value {
+        Value::String(text) => shown(text),
+        Value::Array(_) | Value::Object(_) => kind_of(value).to_owned(),
+        scalar => scalar.to_string(),
+    }
+}
+
+/// A text that is not secret, quoted, and cut if it is long.
+pub(in crate::documents) fn shown(text: &str) -> String {
+    let mut short: String = text.chars().take(SHOWN).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    Value::String(short).to_string()
+}

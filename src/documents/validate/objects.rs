@@ -1,0 +1,163 @@
+//! The objects that syncsets send to clusters: their identity, and what must not be in them.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::faults::{Faults, shown};
+use super::fields::{object, required, text};
+use crate::documents::body::Path;
+
+/// The group whose role kinds OpenShift keeps for compatibility; its API server creates them from those of `rbac.authorization.k8s.io`.
+const FORBIDDEN_GROUP: &str = "authorization.openshift.io";
+const FORBIDDEN_KINDS: [&str; 5] = ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "SubjectAccessReview"];
+
+/// What names and namespaces in paths of requests have to be.
+pub(super) const PATH_SEGMENT: &str = "a name that is not \".\" or \"..\" and has no / and no %";
+
+/// The objects of a syncset that have been read, with the place of each.
+#[derive(Default)]
+pub(super) struct Seen(HashMap<(String, String, String, String), String>);
+
+impl Seen {
+    /// Notes an object by group, kind, namespace and name, and adds a fault if it occurs twice.
+    pub(super) fn note(
+        &mut self,
+        (group, kind, namespace, name): (&str, &str, &str, &str),
+        path: &Path<'_>,
+        faults: &mut Faults,
+    ) {
+        let identity = (group.to_owned(), kind.to_owned(), namespace.to_owned(), name.to_owned());
+        if let Some(first) = self.0.get(&identity) {
+            let place = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+            let found = format!("{kind} {} again", shown(&place));
+            faults.add(path, found, format!("each object once; the first is at {first}"));
+        } else {
+            self.0.insert(identity, path.to_string());
+        }
+    }
+}
+
+/// Whether a text can be part of a request's path. With `.` and `..` the path would lead elsewhere, and without a name a deletion
+/// would take the whole collection (rule 3 of syncsets).
+pub(super) fn is_path_segment(text: &str) -> bool {
+    !matches!(text, "" | "." | "..") && !text.contains(['/', '%'])
+}
+
+/// Checks resources.
+pub(super) fn resources(
+    resources: &[Value],
+    parent: &Path<'_>,
+    are_templates: bool,
+    seen: &mut Seen,
+    faults: &mut Faults,
+) {
+    let resources_path = parent.field("resources");
+    for (index, resource) in resources.iter().enumerate() {
+        let path = resources_path.element(index);
+        let Some(fields) = object(resource, &path, faults) else {
+            continue;
+        };
+        directives(resource, &path, faults);
+        if fields.get("items").is_some_and(Value::is_array) || fields.get("kind").is_some_and(|kind| kind == "List") {
+            faults.add(&path, "a list of objects", "one object an element");
+            continue;
+        }
+        let group_and_kind = group_and_kind(fields, &path, faults);
+        let metadata_path = path.field("metadata");
+        let metadata = match fields.get("metadata") {
+            Some(metadata) => object(metadata, &metadata_path, faults),
+            None => {
+                faults.add(&metadata_path, "missing", "an object with a name");
+                None
+            }
+        };
+        let Some(metadata) = metadata else {
+            continue;
+        };
+        let name = name(metadata, &metadata_path, are_templates, faults);
+        let namespace = namespace(metadata, &metadata_path, are_templates, faults);
+        if let (Some((group, kind)), Some(name)) = (group_and_kind, name) {
+            seen.note((group, kind, namespace.unwrap_or_default(), name), &path, faults);
+        }
+    }
+}
+
+/// API group and kind of an object, or of the object that a patch is for.
+pub(super) fn group_and_kind<'v>(
+    fields: &'v Map<String, Value>,
+    path: &Path<'_>,
+    faults: &mut Faults,
+) -> Option<(&'v str, &'v str)> {
+    let version = required(fields, "apiVersion", path, faults);
+    let kind = required(fields, "kind", path, faults);
+    let (version, kind) = (version?, kind?);
+    let (group, version_alone) = version.split_once('/').unwrap_or(("", version));
+    let is_known_form = is_path_segment(version_alone) && (group.is_empty() == !version.contains('/'));
+    if !is_known_form || !(group.is_empty() || is_path_segment(group)) {
+        faults.add(&path.field("apiVersion"), shown(version), "a version such as \"v1\" or \"apps/v1\"");
+        return None;
+    }
+    if group == FORBIDDEN_GROUP && FORBIDDEN_KINDS.contains(&kind) {
+        let allowed = "the kind of rbac.authorization.k8s.io, or for reviews no syncset";
+        faults.add(&path.field("kind"), format!("{kind} of {group}"), allowed);
+        return None;
+    }
+    Some((group, kind))
+}
+
+/// The name of an object. One that a template makes is checked again when it is rendered.
+pub(super) fn name<'v>(
+    fields: &'v Map<String, Value>,
+    parent: &Path<'_>,
+    is_template: bool,
+    faults: &mut Faults,
+) -> Option<&'v str> {
+    let name = required(fields, "name", parent, faults)?;
+    if is_path_segment(name) || is_template && name.contains("{{") {
+        return Some(name);
+    }
+    faults.add(&parent.field("name"), shown(name), PATH_SEGMENT);
+    None
+}
+
+/// The namespace of an object, if it has one.
+pub(super) fn namespace<'v>(
+    fields: &'v Map<String, Value>,
+    parent: &Path<'_>,
+    is_template: bool,
+    faults: &mut Faults,
+) -> Option<&'v str> {
+    let namespace = text(fields, "namespace", parent, faults).filter(|namespace| !namespace.is_empty())?;
+    if !is_path_segment(namespace) && !(is_template && namespace.contains("{{")) {
+        faults.add(&parent.field("namespace"), shown(namespace), PATH_SEGMENT);
+    }
+    Some(namespace)
+}
+
+/// Finds keys that strategic merge patches obey instead of setting them, anywhere in an object.
+fn directives(value: &Value, path: &Path<'_>, faults: &mut Faults) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let path = path.field(key);
+                if is_directive(key) {
+                    faults.add(&path, "a directive of strategic merge patches", "fields of the object");
+                }
+                directives(value, &path, faults);
+            }
+        }
+        Value::Array(elements) => {
+            for (index, element) in elements.iter().enumerate() {
+                directives(element, &path.element(index), faults);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_directive(key: &str) -> bool {
+    matches!(key, "$patch" | "$retainKeys")
+        || key.starts_with("$setElementOrder/")
+        || key.starts_with("$deleteFromPrimitiveList/")
+}

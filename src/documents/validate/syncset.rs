@@ -1,0 +1,195 @@
+//! Own fields of syncsets: `spec`, which says what goes to which clusters (rules 1 to 3 of syncsets).
+
+use serde_json::{Map, Value, json};
+
+use super::faults::{Faults, found, shown};
+use super::fields::{boolean, list, object, required, word};
+use super::objects::{Seen, is_path_segment};
+use super::{objects, patches, selector};
+use crate::config::names::{is_label, is_subdomain};
+use crate::documents::body::{Path, kind_of};
+use crate::documents::document::Key;
+use crate::documents::kind::Kind;
+
+/// Most clusters that a syncset names, and most patterns of namespaces.
+const MOST: usize = 10_000;
+/// Most resources of a syncset.
+const RESOURCES: usize = 1_000;
+/// Most patches, and most secret mappings.
+const FEW: usize = 200;
+
+const COMMON: [&str; 7] = [
+    "applyBehavior",
+    "resourceApplyMode",
+    "enableResourceTemplates",
+    "enablePatchTemplates",
+    "resources",
+    "patches",
+    "secretMappings",
+];
+
+/// A field and its other name.
+type Alias = (&'static str, &'static str);
+const REFS: Alias = ("clusterDeploymentRefs", "clusterRefs");
+const SELECTOR: Alias = ("clusterDeploymentSelector", "clusterSelector");
+const NAMESPACES: &str = "clusterNamespaces";
+
+type Terms = Option<Vec<(String, String)>>;
+
+/// Checks `spec`, fills in defaults, and returns the fields with the terms of the selector.
+pub(super) fn fields(key: &Key, mut fields: Map<String, Value>, faults: &mut Faults) -> (Map<String, Value>, Terms) {
+    let path = Path::Root.field("spec");
+    let mut spec = match fields.remove("spec") {
+        None => Map::new(),
+        Some(Value::Object(spec)) => spec,
+        Some(other) => {
+            faults.add(&path, kind_of(&other), "an object");
+            Map::new()
+        }
+    };
+    spec.retain(|_, value| !value.is_null());
+    let is_selecting = key.kind == Kind::SelectorSyncSet;
+    let alias = if is_selecting { SELECTOR } else { REFS };
+    let mut known = [&COMMON[..], &[alias.0, alias.1]].concat();
+    if is_selecting {
+        known.push(NAMESPACES);
+    }
+    faults.unknown_fields(&spec, &path, &known);
+    resolve(alias, &mut spec, &path, faults);
+
+    let words = |name, words: &[&'static str], faults: &mut Faults| json!(word(&spec, name, words, &path, faults));
+    let behavior = words("applyBehavior", &["Apply", "CreateOnly", "CreateOrUpdate"], faults);
+    let mode = words("resourceApplyMode", &["Upsert", "Sync"], faults);
+    let are_resources_templates = boolean(&spec, "enableResourceTemplates", &path, faults);
+    let are_patches_templates = boolean(&spec, "enablePatchTemplates", &path, faults);
+    let mut seen = Seen::default();
+    let resources = list(&spec, "resources", RESOURCES, &path, faults);
+    objects::resources(resources, &path, are_resources_templates, &mut seen, faults);
+    let secrets = list(&spec, "secretMappings", FEW, &path, faults);
+    let mappings = secret_mappings(secrets, &path, key, &mut seen, faults);
+    let patches = patches::patches(list(&spec, "patches", FEW, &path, faults), &path, are_patches_templates, faults);
+    let terms = if is_selecting {
+        spec.entry(NAMESPACES).or_insert_with(|| json!(["*"]));
+        cluster_namespaces(&spec, &path, faults);
+        let selector = spec.entry(SELECTOR.0).or_insert_with(|| json!({}));
+        let path = path.field(SELECTOR.0);
+        let selector = object(selector, &path, faults);
+        selector.map(|selector| selector::terms(selector, &path, faults))
+    } else {
+        spec.entry(REFS.0).or_insert_with(|| json!([]));
+        cluster_refs(&spec, &path, faults);
+        None
+    };
+    spec.insert("applyBehavior".to_owned(), behavior);
+    spec.insert("resourceApplyMode".to_owned(), mode);
+    spec.insert("enableResourceTemplates".to_owned(), json!(are_resources_templates));
+    spec.insert("enablePatchTemplates".to_owned(), json!(are_patches_templates));
+    spec.entry("resources").or_insert_with(|| json!([]));
+    spec.insert("secretMappings".to_owned(), mappings);
+    spec.insert("patches".to_owned(), patches);
+    (Map::from_iter([("spec".to_owned(), Value::Object(spec))]), terms)
+}
+
+/// Gives a field its first name.
+fn resolve((name, alias): Alias, spec: &mut Map<String, Value>, path: &Path<'_>, faults: &mut Faults) {
+    let Some(value) = spec.remove(alias) else {
+        return;
+    };
+    if spec.contains_key(name) {
+        faults.add(&path.field(alias), format!("{alias} beside {name}"), "one of the two: they mean the same");
+    } else {
+        spec.insert(name.to_owned(), value);
+    }
+}
+
+fn cluster_refs(spec: &Map<String, Value>, parent: &Path<'_>, faults: &mut Faults) {
+    let refs = parent.field(REFS.0);
+    for (index, reference) in list(spec, REFS.0, MOST, parent, faults).iter().enumerate() {
+        let path = refs.element(index);
+        let Some(reference) = object(reference, &path, faults) else {
+            continue;
+        };
+        faults.unknown_fields(reference, &path, &["name"]);
+        if let Some(name) = required(reference, "name", &path, faults)
+            && !is_subdomain(name)
+        {
+            faults.add(&path.field("name"), shown(name), "the name of a cluster of the syncset's namespace");
+        }
+    }
+}
+
+/// Names, prefixes with `*`, and `*`.
+fn cluster_namespaces(spec: &Map<String, Value>, parent: &Path<'_>, faults: &mut Faults) {
+    let path = parent.field(NAMESPACES);
+    for (index, pattern) in list(spec, NAMESPACES, MOST, parent, faults).iter().enumerate() {
+        let is_pattern = |text: &str| match text.strip_suffix('*') {
+            Some(prefix) => prefix.is_empty() || is_label(&format!("{prefix}0")),
+            None => is_label(text),
+        };
+        if !pattern.as_str().is_some_and(is_pattern) {
+            faults.add(&path.element(index), found(pattern), "a namespace, a prefix such as \"team-*\", or \"*\"");
+        }
+    }
+}
+
+/// Checks the mappings of secrets, and fills in the namespace of a syncset's sources, which is always its own.
+fn secret_mappings(mappings: &[Value], parent: &Path<'_>, key: &Key, seen: &mut Seen, faults: &mut Faults) -> Value {
+    let mappings_path = parent.field("secretMappings");
+    let mut checked = Vec::with_capacity(mappings.len());
+    for (index, mapping) in mappings.iter().enumerate() {
+        let path = mappings_path.element(index);
+        let Some(fields) = object(mapping, &path, faults) else {
+            continue;
+        };
+        faults.unknown_fields(fields, &path, &["sourceRef", "targetRef"]);
+        let source = secret_ref(fields, "sourceRef", &path, faults);
+        let namespace_path = path.field("sourceRef");
+        let namespace_path = namespace_path.field("namespace");
+        let namespace = source.and_then(|(_, namespace)| namespace);
+        match (key.kind.is_namespaced(), namespace) {
+            (true, Some(namespace)) if namespace != key.namespace => {
+                let allowed = format!("{:?}, the namespace of the syncset, or none", key.namespace);
+                faults.add(&namespace_path, shown(namespace), allowed);
+            }
+            (false, None) if source.is_some() => {
+                faults.add(&namespace_path, "missing", "a namespace: a SelectorSyncSet has none of its own");
+            }
+            _ => {}
+        }
+        if let Some((name, namespace)) = secret_ref(fields, "targetRef", &path, faults) {
+            let target = path.field("targetRef");
+            seen.note(("", "Secret", namespace.unwrap_or_default(), name), &target, faults);
+        }
+        let mut filled = mapping.clone();
+        if key.kind.is_namespaced()
+            && let Some(source) = filled.get_mut("sourceRef").and_then(Value::as_object_mut)
+        {
+            source.insert("namespace".to_owned(), json!(key.namespace));
+        }
+        checked.push(filled);
+    }
+    Value::Array(checked)
+}
+
+/// Name and namespace of a secret.
+fn secret_ref<'v>(
+    mapping: &'v Map<String, Value>,
+    field: &str,
+    parent: &Path<'_>,
+    faults: &mut Faults,
+) -> Option<(&'v str, Option<&'v str>)> {
+    let path = parent.field(field);
+    let Some(reference) = mapping.get(field).filter(|value| !value.is_null()) else {
+        faults.add(&path, "missing", "an object with the name of a secret");
+        return None;
+    };
+    let reference = object(reference, &path, faults)?;
+    faults.unknown_fields(reference, &path, &["name", "namespace"]);
+    let namespace = objects::namespace(reference, &path, false, faults);
+    let name = required(reference, "name", &path, faults)?;
+    if !is_path_segment(name) {
+        faults.add(&path.field("name"), shown(name), objects::PATH_SEGMENT);
+        return None;
+    }
+    Some((name, namespace))
+}

@@ -1,0 +1,378 @@
+use secrecy::ExposeSecret;
+use serde_json::json;
+
+use super::*;
+
+fn key(kind: Kind) -> Key {
+    Key::new(kind, if kind.is_namespaced() { "team-a" } else { "" }, "base")
+}
+
+fn checked(kind: Kind, body: Value) -> Result<Draft, Vec<Fault>> {
+    let Value::Object(fields) = body else { panic!("an object") };
+    let mut faults = Faults::default();
+    let draft = draft(&key(kind), fields, true, &mut faults);
+    faults.into_result().map(|()| draft).map_err(|problem| problem.faults)
+}
+
+fn faults(kind: Kind, body: Value) -> Vec<Fault> {
+    checked(kind, body).err().unwrap_or_default()
+}
+
+/// Pointer, what was found, and the suggestion of each fault.
+fn told(faults: &[Fault]) -> Vec<(&str, &str, &str)> {
+    faults
+        .iter()
+        .map(|fault| (fault.pointer.as_str(), fault.found.as_str(), fault.suggestion.as_deref().unwrap_or("")))
+        .collect()
+}
+
+fn spec(kind: Kind, spec: Value) -> Result<Draft, Vec<Fault>> {
+    checked(kind, json!({"spec": spec}))
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}})
+}
+
+#[test]
+fn a_cluster_needs_no_more_than_a_kubeconfig() {
+    let draft = checked(Kind::Cluster, json!({"name": "base", "namespace": "team-a", "kubeconfig": "foobar"}));
+    let draft = draft.unwrap_or_else(|faults| panic!("{faults:?}"));
+    assert_eq!(Value::Object(draft.data), json!({"paused": false}));
+    assert!(matches!(draft.sealed, Some(SealedValue::Kubeconfig(text)) if text.expose_secret() == "foobar"));
+    assert_eq!(told(&faults(Kind::Cluster, json!({}))), [("/kubeconfig", "missing", "")]);
+}
+
+#[test]
+fn an_unknown_field_is_named_and_its_value_is_not() {
+    let found = faults(Kind::Cluster, json!({"kubeconfig": 1, "kubeconfg": "canary", "spec": {"x": "canary"}}));
+    assert_eq!(
+        told(&found),
+        [
+            ("/kubeconfg", "an unknown field", "kubeconfig"),
+            ("/spec", "an unknown field", ""),
+            ("/kubeconfig", "a number", ""),
+        ]
+    );
+    assert!(!format!("{found:?}").contains("canary"));
+}
+
+#[test]
+fn what_answers_have_may_be_sent_back() {
+    let answer = json!({"kind": "Secret", "id": "x", "resourceVersion": "x", "generation": 1, "createdAt": 1, "updatedAt": 2,
+        "deletedAt": null, "status": 7, "dataGeneration": 1, "keys": ["a"], "type": "x", "data": null});
+    let draft = checked(Kind::Secret, answer).unwrap_or_else(|faults| panic!("{faults:?}"));
+    assert_eq!(Value::Object(draft.data), json!({"type": "x"}));
+    assert!(draft.sealed.is_none());
+    assert_eq!(told(&faults(Kind::SyncSet, json!({"keys": []}))), [("/keys", "an unknown field", "")]);
+}
+
+#[test]
+fn every_fault_of_metadata_is_found_at_once() {
+    let found = faults(
+        Kind::SyncSet,
+        json!({
+            "labels": {"env": "prod", "a b": "c", "d": "e f", "g": 1, "h/i": ""},
+            "annotations": {"Upper.Case/x": "any text", "k": null},
+            "finalizers": ["a.io/b", "a.io/b", "", 7],
+        }),
+    );
+    assert_eq!(
+        told(&found),
+        [
+            ("/labels", "the key \"a b\"", ""),
+            ("/labels/g", "1", ""),
+            ("/labels/d", "\"e f\"", ""),
+            ("/annotations/k", "null", ""),
+            ("/finalizers/1", "\"a.io/b\" again", ""),
+            ("/finalizers/2", "\"\"", ""),
+            ("/finalizers/3", "7", ""),
+        ]
+    );
+    let wrong_types = json!({"labels": [], "annotations": "x", "finalizers": {}});
+    let pointers: Vec<_> = faults(Kind::Secret, wrong_types).into_iter().map(|fault| fault.pointer).collect();
+    assert_eq!(pointers, ["/labels", "/annotations", "/finalizers"]);
+}
+
+#[test]
+fn metadata_has_limits() {
+    let labels = |count: usize| (0..count).map(|index| (format!("l{index}"), json!("x"))).collect::<Map<_, _>>();
+    assert!(checked(Kind::SyncSet, json!({"labels": labels(256)})).is_ok());
+    assert_eq!(told(&faults(Kind::SyncSet, json!({"labels": labels(257)}))), [("/labels", "257 labels", "")]);
+    let annotation = |bytes: usize| json!({"annotations": {"a": "x".repeat(bytes - 1)}});
+    assert!(checked(Kind::SyncSet, annotation(256 << 10)).is_ok());
+    let found = faults(Kind::SyncSet, annotation((256 << 10) + 1));
+    assert_eq!(told(&found), [("/annotations", "262145 bytes", "")]);
+    let finalizers = |count: usize| json!({"finalizers": (0..count).map(|n| format!("a.io/f{n}")).collect::<Vec<_>>()});
+    assert!(checked(Kind::SyncSet, finalizers(64)).is_ok());
+    assert_eq!(told(&faults(Kind::SyncSet, finalizers(65))), [("/finalizers", "65 finalizers", "")]);
+}
+
+#[test]
+fn values_of_a_secret_are_base64_and_faults_show_names_alone() {
+    let data = json!({"type": "x", "data": {"user": "YQ==", "empty": ""}});
+    let draft = checked(Kind::Secret, data).unwrap_or_else(|faults| panic!("{faults:?}"));
+    assert!(matches!(draft.sealed, Some(SealedValue::Data(data)) if data.len() == 2));
+    let found = faults(
+        Kind::Secret,
+        json!({"type": "", "data": {"a": "canary!", "b": {"canary": "canary"}, "c/d": "YQ==", "e": "YQ"}}),
+    );
+    assert_eq!(
+        told(&found),
+        [
+            ("/data/a", "a string that is not base64", ""),
+            ("/data/b", "an object", ""),
+            ("/data", "the key \"c/d\"", ""),
+            ("/data/e", "a string that is not base64", ""),
+            ("/type", "\"\"", ""),
+        ]
+    );
+    assert!(!format!("{found:?}").contains("canary"));
+    assert_eq!(told(&faults(Kind::Secret, json!({"data": "canary"}))), [("/data", "a string", "")]);
+}
+
+#[test]
+fn defaults_are_filled_in_and_aliases_resolved() {
+    let empty = spec(Kind::SyncSet, json!({})).unwrap_or_else(|faults| panic!("{faults:?}"));
+    let expected = json!({"applyBehavior": "Apply", "resourceApplyMode": "Upsert", "enableResourceTemplates": false,
+        "enablePatchTemplates": false, "resources": [], "patches": [], "secretMappings": [], "clusterDeploymentRefs": []});
+    assert_eq!(empty.data["spec"], expected);
+    assert_eq!(empty.terms, None);
+    let alias =
+        spec(Kind::SyncSet, json!({"clusterRefs": [{"name": "west-1"}]})).unwrap_or_else(|faults| panic!("{faults:?}"));
+    assert_eq!(alias.data["spec"]["clusterDeploymentRefs"], json!([{"name": "west-1"}]));
+    assert_eq!(alias.data["spec"].get("clusterRefs"), None);
+    let selecting = json!({"clusterSelector": {"matchLabels": {"env": "prod"}}});
+    let selecting = spec(Kind::SelectorSyncSet, selecting).unwrap_or_else(|faults| panic!("{faults:?}"));
+    assert_eq!(selecting.data["spec"]["clusterDeploymentSelector"], json!({"matchLabels": {"env": "prod"}}));
+    assert_eq!(selecting.data["spec"]["clusterNamespaces"], json!(["*"]));
+    assert_eq!(selecting.terms, Some(vec![("env".to_owned(), "prod".to_owned())]));
+    let all = checked(Kind::SelectorSyncSet, json!({})).unwrap_or_else(|faults| panic!("{faults:?}"));
+    assert_eq!(all.terms, Some(vec![(String::new(), String::new())]));
+}
+
+#[test]
+fn checking_a_checked_document_changes_nothing() {
+    let first = spec(
+        Kind::SyncSet,
+        json!({"clusterRefs": [{"name": "a"}], "resources": [config_map("site")],
+            "patches": [{"apiVersion": "v1", "kind": "Namespace", "name": "default", "patch": "a: 1"}],
+            "secretMappings": [{"sourceRef": {"name": "pull"}, "targetRef": {"name": "pull", "namespace": "default"}}]}),
+    );
+    let first = first.unwrap_or_else(|faults| panic!("{faults:?}"));
+    assert_eq!(first.data["spec"]["patches"][0]["patchType"], "strategic");
+    assert_eq!(first.data["spec"]["secretMappings"][0]["sourceRef"]["namespace"], "team-a");
+    let second =
+        checked(Kind::SyncSet, Value::Object(first.data.clone())).unwrap_or_else(|faults| panic!("{faults:?}"));
+    assert_eq!(first.data, second.data);
+}
+
+#[test]
+fn the_example_of_the_specification_is_told_as_it_says() {
+    let found = spec(Kind::SyncSet, json!({"resourceApplyMode": "Synk", "patchs": []})).err().unwrap_or_default();
+    assert_eq!(
+        found,
+        [
+            Fault::new("/spec/patchs", "an unknown field").suggestion(Some("patches".to_owned())),
+            Fault::new("/spec/resourceApplyMode", "\"Synk\"")
+                .allowed("Upsert or Sync")
+                .suggestion(Some("Sync".to_owned())),
+        ]
+    );
+}
+
+#[test]
+fn every_fault_of_a_resource_is_found() {
+    let resource =
+        |version: &str, kind: &str, metadata: Value| json!({"apiVersion": version, "kind": kind, "metadata": metadata});
+    let found = spec(
+        Kind::SyncSet,
+        json!({"resources": [
+            7,
+            {"apiVersion": "v1", "kind": "ConfigMap"},
+            resource("v1", "", json!({"generateName": "x-"})),
+            resource("a/b/c", "Pod", json!({"name": "a"})),
+            resource("apps/", "Pod", json!({"name": "a"})),
+            resource("v1", "Pod", json!({"name": "..", "namespace": "a%2fb"})),
+            {"apiVersion": "v1", "kind": "PodList", "items": []},
+            resource("authorization.openshift.io/v1", "RoleBinding", json!({"name": "a"})),
+            config_map("site"),
+            config_map("site"),
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}, "data": {"$patch": "delete"},
+             "spec": [{"$setElementOrder/containers": [], "$deleteFromPrimitiveList/x": [], "$retainKeys": []}]},
+        ], "secretMappings": [{"sourceRef": {"name": "a"}, "targetRef": {"name": "s", "namespace": "n"}},
+                              {"sourceRef": {"name": "b"}, "targetRef": {"name": "s", "namespace": "n"}}]}),
+    );
+    let found = found.err().unwrap_or_default();
+    let told: Vec<_> = told(&found).into_iter().map(|(pointer, found, _)| (pointer, found)).collect();
+    assert_eq!(
+        told,
+        [
+            ("/spec/resources/0", "a number"),
+            ("/spec/resources/1/metadata", "missing"),
+            ("/spec/resources/2/kind", "\"\""),
+            ("/spec/resources/2/metadata/name", "missing"),
+            ("/spec/resources/3/apiVersion", "\"a/b/c\""),
+            ("/spec/resources/4/apiVersion", "\"apps/\""),
+            ("/spec/resources/5/metadata/name", "\"..\""),
+            ("/spec/resources/5/metadata/namespace", "\"a%2fb\""),
+            ("/spec/resources/6", "a list of objects"),
+            ("/spec/resources/7/kind", "RoleBinding of authorization.openshift.io"),
+            ("/spec/resources/9", "ConfigMap \"default/site\" again"),
+            ("/spec/resources/10/data/$patch", "a directive of strategic merge patches"),
+            ("/spec/resources/10/spec/0/$deleteFromPrimitiveList~1x", "a directive of strategic merge patches"),
+            ("/spec/resources/10/spec/0/$retainKeys", "a directive of strategic merge patches"),
+            ("/spec/resources/10/spec/0/$setElementOrder~1containers", "a directive of strategic merge patches"),
+            ("/spec/secretMappings/1/targetRef", "Secret \"n/s\" again"),
+        ]
+    );
+    let other_group = json!({"resources": [resource("v1", "Secret", json!({"name": "s", "namespace": "n"}))],
+        "secretMappings": [{"sourceRef": {"name": "a"}, "targetRef": {"name": "s", "namespace": "n"}}]});
+    let found = spec(Kind::SyncSet, other_group).err().unwrap_or_default();
+    assert_eq!(found[0].pointer, "/spec/secretMappings/0/targetRef");
+    // Another version of a kind is the same object, another group is not.
+    let versions = json!({"resources": [resource("apps/v1", "D", json!({"name": "a"})), resource("apps/v2", "D", json!({"name": "a"})),
+        resource("v1", "D", json!({"name": "a"}))]});
+    let found = spec(Kind::SyncSet, versions).err().unwrap_or_default();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].pointer, "/spec/resources/1");
+}
+
+#[test]
+fn a_syncset_has_limits() {
+    let resources =
+        |count: usize| json!({"resources": (0..count).map(|n| config_map(&format!("c{n}"))).collect::<Vec<_>>()});
+    assert!(spec(Kind::SyncSet, resources(1_000)).is_ok());
+    let found = spec(Kind::SyncSet, resources(1_001)).err().unwrap_or_default();
+    assert_eq!(told(&found), [("/spec/resources", "a list of 1001 elements", "")]);
+    let patch = json!({"apiVersion": "v1", "kind": "Namespace", "name": "default", "patch": "{}"});
+    assert!(spec(Kind::SyncSet, json!({"patches": vec![patch.clone(); 200]})).is_ok());
+    assert!(spec(Kind::SyncSet, json!({"patches": vec![patch; 201]})).is_err());
+    let mapping = |n: usize| json!({"sourceRef": {"name": "s"}, "targetRef": {"name": format!("t{n}")}});
+    assert!(spec(Kind::SyncSet, json!({"secretMappings": (0..200).map(mapping).collect::<Vec<_>>()})).is_ok());
+    assert!(spec(Kind::SyncSet, json!({"secretMappings": (0..201).map(mapping).collect::<Vec<_>>()})).is_err());
+}
+
+#[test]
+fn secrets_come_from_the_namespace_of_the_syncset_or_from_a_named_one() {
+    let mapping = |source: Value| json!({"secretMappings": [{"sourceRef": source, "targetRef": {"name": "t"}}]});
+    for (kind, source, pointer) in [
+        (Kind::SyncSet, json!({"name": "s", "namespace": "team-a"}), None),
+        (Kind::SyncSet, json!({"name": "s", "namespace": ""}), None),
+        (
+            Kind::SyncSet,
+            json!({"name": "s", "namespace": "team-b"}),
+            Some("/spec/secretMappings/0/sourceRef/namespace"),
+        ),
+        (Kind::SyncSet, json!({"namespace": "team-a"}), Some("/spec/secretMappings/0/sourceRef/name")),
+        (Kind::SyncSet, json!(null), Some("/spec/secretMappings/0/sourceRef")),
+        (Kind::SelectorSyncSet, json!({"name": "s", "namespace": "team-b"}), None),
+        (Kind::SelectorSyncSet, json!({"name": "s"}), Some("/spec/secretMappings/0/sourceRef/namespace")),
+    ] {
+        let found = spec(kind, mapping(source.clone())).err().unwrap_or_default();
+        assert_eq!(found.first().map(|fault| fault.pointer.as_str()), pointer, "{kind} {source}");
+    }
+}
+
+#[test]
+fn patches_are_json_or_yaml_of_their_type() {
+    let patch = |patch_type: &str, text: &str| json!({"patches": [{"apiVersion": "v1", "kind": "Namespace", "name": "default", "patchType": patch_type, "patch": text}]});
+    for (patch_type, text, found) in [
+        ("merge", "{\"metadata\": {\"labels\": {}}}", None),
+        ("strategic", "metadata:\n  labels: {a: b}\n", None),
+        ("json", "[{\"op\": \"add\", \"path\": \"/a\", \"value\": 1}]", None),
+        ("json", "- op: remove\n  path: /a\n", None),
+        ("json", "- op: delete\n  path: /a\n", Some("a list that is no JSON patch, at /0/op an unknown operation")),
+        ("json", "{}", Some("an object as the patch")),
+        ("merge", "[]", Some("a list as the patch")),
+        ("merge", "# nothing", Some("nothing")),
+        ("merge", "a: 1\n---\nb: 2\n", Some("several documents")),
+        ("Merge", "{}", Some("\"Merge\"")),
+    ] {
+        let faults = spec(Kind::SyncSet, patch(patch_type, text)).err().unwrap_or_default();
+        assert_eq!(faults.first().map(|fault| fault.found.as_str()), found, "{patch_type} {text}");
+    }
+    let faults = spec(Kind::SyncSet, patch("merge", "{\"a\": canary")).err().unwrap_or_default();
+    assert_eq!(faults[0].pointer, "/spec/patches/0/patch");
+    assert!(!format!("{faults:?}").contains("canary"), "{faults:?}");
+}
+
+#[test]
+fn namespaces_of_clusters_are_names_prefixes_or_all() {
+    let patterns = json!({"clusterNamespaces": ["*", "team-a", "team-*", "", "Team", "a*b", "**", 7]});
+    let found = spec(Kind::SelectorSyncSet, patterns).err().unwrap_or_default();
+    let pointers: Vec<_> = found.iter().map(|fault| fault.pointer.as_str()).collect();
+    let expected: Vec<_> = (3..8).map(|index| format!("/spec/clusterNamespaces/{index}")).collect();
+    assert_eq!(pointers, expected);
+    let found = spec(Kind::SyncSet, json!({"clusterNamespaces": []})).err().unwrap_or_default();
+    assert_eq!(told(&found), [("/spec/clusterNamespaces", "an unknown field", "")]);
+}
+
+#[test]
+fn both_names_of_a_field_are_too_many() {
+    let found = spec(Kind::SyncSet, json!({"clusterRefs": [], "clusterDeploymentRefs": []})).err().unwrap_or_default();
+    assert_eq!(told(&found), [("/spec/clusterRefs", "clusterRefs beside clusterDeploymentRefs", "")]);
+    let found =
+        spec(Kind::SyncSet, json!({"clusterRefs": [{"name": "../x"}, {}, {"nam": "a"}, 1]})).err().unwrap_or_default();
+    assert_eq!(
+        told(&found),
+        [
+            ("/spec/clusterDeploymentRefs/0/name", "\"../x\"", ""),
+            ("/spec/clusterDeploymentRefs/1/name", "missing", ""),
+            ("/spec/clusterDeploymentRefs/2/nam", "an unknown field", "name"),
+            ("/spec/clusterDeploymentRefs/2/name", "missing", ""),
+            ("/spec/clusterDeploymentRefs/3", "a number", ""),
+        ]
+    );
+}
+
+#[test]
+fn a_new_document_without_a_key_has_all_its_faults_told() {
+    let body = |value: Value| Body::of(value).expect("an object");
+    let key = key_of_body(Kind::Cluster, &body(json!({"name": "c1", "namespace": "foo"}))).expect("a key");
+    assert_eq!(key, Key::new(Kind::Cluster, "foo", "c1"));
+    let problem = key_of_body(Kind::Cluster, &body(json!({"name": "C1", "labels": 1}))).expect_err("no key");
+    let expected = [
+        ("/name", "\"C1\"", ""),
+        ("/namespace", "missing", ""),
+        ("/labels", "a number", ""),
+        ("/kubeconfig", "missing", ""),
+    ];
+    assert_eq!(told(&problem.faults), expected);
+    let key = key_of_body(Kind::SelectorSyncSet, &body(json!({"name": "a.b"}))).expect("a key");
+    assert_eq!(key, Key::new(Kind::SelectorSyncSet, "", "a.b"));
+}
+
+#[test]
+fn a_body_has_to_be_about_the_document_of_its_route() {
+    let identity_of = |kind: Kind, value: Value, is_new: bool| {
+        let Value::Object(fields) = value else { panic!("an object") };
+        let mut faults = Faults::default();
+        let identity = identity(&key(kind), &fields, is_new, &mut faults);
+        faults.into_result().map(|()| identity).map_err(|problem| problem.faults)
+    };
+    let id = Uuid::from_u128(1);
+    let right = json!({"kind": "SyncSet", "name": "base", "namespace": "team-a", "id": id, "resourceVersion": "41"});
+    assert_eq!(identity_of(Kind::SyncSet, right, false), Ok(Identity { id: Some(id), version: Some(41) }));
+    let wrong = json!({"kind": "Cluster", "name": "other", "namespace": 7, "id": "x", "resourceVersion": 41});
+    let pointers = |faults: Vec<Fault>| faults.into_iter().map(|fault| fault.pointer).collect::<Vec<_>>();
+    let found = identity_of(Kind::SyncSet, wrong.clone(), false).expect_err("faults");
+    assert_eq!(pointers(found), ["/kind", "/name", "/namespace", "/resourceVersion", "/id"]);
+    // A new document has neither id nor version yet.
+    assert_eq!(
+        pointers(identity_of(Kind::SyncSet, wrong, true).expect_err("faults")),
+        ["/kind", "/name", "/namespace"]
+    );
+    let found = identity_of(Kind::SelectorSyncSet, json!({"namespace": "a", "resourceVersion": "041"}), false)
+        .expect_err("faults");
+    assert_eq!(pointers(found), ["/namespace", "/resourceVersion"]);
+    assert_eq!(identity_of(Kind::SyncSet, json!({"name": null, "id": null}), false), Ok(Identity::default()));
+}
+
+#[test]
+fn at_most_a_hundred_faults_are_told_and_long_values_are_cut() {
+    let labels: Map<_, _> = (0..250).map(|index| (format!("l{index}"), json!("x".repeat(1_000) + "!"))).collect();
+    let found = faults(Kind::SyncSet, json!({"labels": labels}));
+    assert_eq!(found.len(), 100);
+    assert_eq!(found[0].found.chars().count(), 67);
+}
