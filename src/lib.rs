@@ -36,6 +36,7 @@ pub mod db;
 pub mod documents;
 pub mod election;
 pub mod http;
+pub mod hub;
 pub mod job;
 pub mod jobs;
 pub mod lease;

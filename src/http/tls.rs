@@ -26,7 +26,7 @@ use super::files::Files;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// The files of a server's certificate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
     /// PEM: the server's certificate, followed by the intermediate certificates.
     pub certificate: PathBuf,

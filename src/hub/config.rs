@@ -1,0 +1,257 @@
+//! The configuration of the hub: `[hub]`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::SectionName;
+use crate::config::fault::Problem;
+use crate::config::fields::Fields;
+use crate::config::setting::{Setting, Unfit, one_of};
+use crate::db::DatabaseSource;
+use crate::http::CertificateFiles;
+use crate::job;
+
+/// The key of the table, and the name of its section.
+pub const HUB: &str = "hub";
+/// Default of `listen`.
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
+/// Shortest `history`: clients need time to notice that a watch has ended, and to resume it.
+const SHORTEST_HISTORY: Duration = Duration::from_mins(5);
+/// Default of `history`.
+const HISTORY: Duration = Duration::from_hours(1);
+/// Default of `max_watchers`.
+const MAX_WATCHERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
+
+/// The section `[hub]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubConfig {
+    /// Name of the section, `hub`.
+    pub name: SectionName,
+    /// Address of the REST API; `127.0.0.1:7070` by default. None, written as `""`: there is no API. On another address than
+    /// loopback, `tokens_file`, `keys_file`, and a certificate or `plaintext` are required.
+    pub listen: Option<SocketAddr>,
+    /// The database, which must be a primary: `database_url`, or the file `database_url_file`.
+    pub database: DatabaseSource,
+    /// Whether the schema is brought up to date at start; `true` by default. Otherwise `towline migrate` does it, and the
+    /// section waits until the schema is there.
+    pub migrate: bool,
+    /// Certificate and key of the API. None by default: no TLS.
+    pub tls: Option<CertificateFiles>,
+    /// Accept tokens without TLS, for an API behind a proxy that ends TLS; `false` by default.
+    pub plaintext: bool,
+    /// Who may do what. None by default: then everybody on this machine may do everything.
+    pub tokens_file: Option<PathBuf>,
+    /// The keys by which sealed fields are encrypted. None by default: then they are stored as they are.
+    pub keys_file: Option<PathBuf>,
+    /// How events and work are distributed; `postgres` by default.
+    pub bus: Bus,
+    /// How far back a watch can resume; `1h` by default. The log of the database grows with it.
+    pub history: Duration,
+    /// Limit of the watches of this process; 1,000 by default. One token may hold at most half of them.
+    pub max_watchers: NonZeroUsize,
+}
+
+/// How events and work are distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bus {
+    /// By the database alone.
+    Postgres,
+}
+
+impl HubConfig {
+    /// A section whose optional keys have their defaults.
+    pub fn new(database: DatabaseSource) -> Self {
+        Self {
+            name: SectionName::of_table(HUB),
+            listen: Some(LISTEN),
+            database,
+            migrate: true,
+            tls: None,
+            plaintext: false,
+            tokens_file: None,
+            keys_file: None,
+            bus: Bus::Postgres,
+            history: HISTORY,
+            max_watchers: MAX_WATCHERS,
+        }
+    }
+
+    /// Reads the section. Returns none if a required key is missing or invalid.
+    pub fn read(mut fields: Fields<'_>) -> Option<Self> {
+        let before = fields.faults();
+        let database = job::database(&mut fields);
+        let is_complete = database.is_some();
+        // A placeholder for an invalid key, so that the faults of the other keys are found as well.
+        let mut section = Self::new(database.unwrap_or(DatabaseSource::File(PathBuf::new())));
+        if let Some(Listen(listen)) = fields.optional("listen") {
+            section.listen = listen;
+        }
+        fields.set("migrate", &mut section.migrate);
+        section.tls = read_tls(&mut fields);
+        fields.set("plaintext", &mut section.plaintext);
+        section.tokens_file = fields.optional("tokens_file");
+        section.keys_file = fields.optional("keys_file");
+        fields.set("bus", &mut section.bus);
+        fields.set_as::<History, _>("history", &mut section.history);
+        fields.set("max_watchers", &mut section.max_watchers);
+        if fields.faults() == before {
+            section.check(&mut fields);
+        }
+        fields.finish();
+        is_complete.then_some(section)
+    }
+
+    /// Whether only this machine can connect to the API.
+    pub fn is_local(&self) -> bool {
+        self.listen.is_none_or(|address| address.ip().to_canonical().is_loopback())
+    }
+
+    /// An API that other machines can connect to must know its callers, encrypt what they send, and store secrets encrypted.
+    fn check(&self, fields: &mut Fields<'_>) {
+        let Some(listen) = self.listen.filter(|_| !self.is_local()) else { return };
+        let mut require = |key: &str, what: &str| {
+            let allowed = format!("{what}, since `listen` ({listen}) is not a loopback address");
+            fields.fault_at(key, Problem::Missing { allowed });
+        };
+        if self.tokens_file.is_none() {
+            require("tokens_file", "the path of a file with the grants of callers");
+        }
+        if self.keys_file.is_none() {
+            require("keys_file", "the path of a file with keys for sealed fields");
+        }
+        if self.tls.is_none() && !self.plaintext {
+            require("tls_cert", "`tls_cert` and `tls_key`, or `plaintext = true` behind a proxy that ends TLS");
+        }
+    }
+}
+
+/// Both files or none.
+fn read_tls(fields: &mut Fields<'_>) -> Option<CertificateFiles> {
+    let given = ["tls_cert", "tls_key"].map(|key| fields.has(key));
+    let (certificate, key) = (fields.optional("tls_cert"), fields.optional("tls_key"));
+    let missing = match given {
+        [true, false] => Some(("tls_key", "the path of the key of `tls_cert`")),
+        [false, true] => Some(("tls_cert", "the path of the certificate of `tls_key`")),
+        _ => None,
+    };
+    if let Some((key, allowed)) = missing {
+        fields.fault_at(key, Problem::Missing { allowed: allowed.to_owned() });
+    }
+    Some(CertificateFiles { certificate: certificate?, key: key? })
+}
+
+/// An address, or empty.
+struct Listen(Option<SocketAddr>);
+
+impl Setting for Listen {
+    const ALLOWED: &'static str = "an address and a port such as \"127.0.0.1:7070\", or \"\" for no API";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        if text.is_empty() { Ok(Self(None)) } else { SocketAddr::from_text(text).map(|address| Self(Some(address))) }
+    }
+}
+
+impl Setting for Bus {
+    const ALLOWED: &'static str = "postgres";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        one_of(text, &[("postgres", Self::Postgres)])
+    }
+}
+
+struct History(Duration);
+
+impl Setting for History {
+    const ALLOWED: &'static str = "a duration from 5m to a year such as \"1h\"";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        let history = Duration::from_text(text)?;
+        if history >= SHORTEST_HISTORY { Ok(Self(history)) } else { Err(Unfit::default()) }
+    }
+}
+
+impl From<History> for Duration {
+    fn from(history: History) -> Self {
+        history.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::config::source::Node;
+
+    fn read(keys: &[(&str, &str)]) -> (Option<HubConfig>, Vec<String>) {
+        let mut table: BTreeMap<String, Node> =
+            keys.iter().map(|(key, value)| ((*key).to_owned(), Node::Text((*value).to_owned()))).collect();
+        table.entry("database_url".to_owned()).or_insert(Node::Text("host=db user=hub".to_owned()));
+        if table.contains_key("plaintext") {
+            table.insert("plaintext".to_owned(), Node::Bool(true));
+        }
+        let mut faults = Vec::new();
+        let section = HubConfig::read(Fields::of(HUB, table, &mut faults));
+        (section, faults.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_database_is_enough_and_only_this_machine_can_connect_then() {
+        let (section, faults) = read(&[]);
+        assert_eq!(faults, Vec::<String>::new());
+        let section = section.expect("a section");
+        assert_eq!(section.listen.expect("an address").to_string(), "127.0.0.1:7070");
+        assert!(section.is_local() && section.migrate && section.tokens_file.is_none() && section.keys_file.is_none());
+        assert_eq!((section.history, section.max_watchers.get()), (Duration::from_hours(1), 1000));
+        let (section, faults) = read(&[("listen", "")]);
+        assert_eq!((section.expect("a section").listen, faults.len()), (None, 0));
+    }
+
+    #[test]
+    fn an_address_that_others_reach_requires_tokens_keys_and_tls() {
+        for listen in ["0.0.0.0:7070", "[::]:7070", "192.0.2.1:7070", "[::ffff:192.0.2.1]:1"] {
+            let (_, faults) = read(&[("listen", listen)]);
+            let paths: Vec<&str> = faults.iter().filter_map(|fault| fault.split(':').next()).collect();
+            assert_eq!(paths, ["hub.tokens_file", "hub.keys_file", "hub.tls_cert"], "{listen}");
+            assert!(faults.iter().all(|fault| fault.contains("is not a loopback address")), "{faults:?}");
+        }
+        for listen in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(read(&[("listen", listen)]).1.len(), 0, "{listen}");
+        }
+        let files = [("listen", "0.0.0.0:1"), ("tokens_file", "/t"), ("keys_file", "/k")];
+        assert_eq!(read(&[&files[..], &[("plaintext", "")]].concat()).1.len(), 0);
+        let tls = [("tls_cert", "/c"), ("tls_key", "/d")];
+        let (section, faults) = read(&[&files[..], &tls].concat());
+        assert_eq!(faults.len(), 0);
+        let tls = section.expect("a section").tls.expect("TLS");
+        assert_eq!((tls.certificate, tls.key), ("/c".into(), "/d".into()));
+        assert_eq!(read(&files[..2]).1.len(), 2);
+    }
+
+    #[test]
+    fn every_fault_is_reported() {
+        let (_, faults) = read(&[
+            ("listen", "localhost:7070"),
+            ("tls_cert", "/c"),
+            ("bus", "kafka"),
+            ("history", "4m"),
+            ("max_watchers", "many"),
+            ("token_file", "/t"),
+        ]);
+        let all = faults.join("\n");
+        for fault in [
+            "hub.listen: found \"localhost:7070\"; allowed: an address and a port such as \"127.0.0.1:7070\", or \"\" for no API; \
+             did you mean `127.0.0.1:7070`?",
+            "hub.tls_key: missing",
+            "hub.bus: found \"kafka\"; allowed: postgres",
+            "hub.history: found \"4m\"; allowed: a duration from 5m",
+            "hub.max_watchers: found \"many\"",
+            "hub.token_file: unknown key; did you mean `tokens_file`?",
+        ] {
+            assert!(all.contains(fault), "no {fault} in {all}");
+        }
+        assert_eq!(faults.len(), 6, "{all}");
+    }
+}
