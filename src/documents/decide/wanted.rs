@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 
 use super::sealed::{self, Edit};
 use super::{Action, Part, Request, Stored, apply, precondition};
-use crate::documents::body::{Body, LARGEST, extent_of_map, too_large};
+use crate::documents::body::{Body, LARGEST, Path, extent_of_map, too_large};
 use crate::documents::document::{Document, Key};
 use crate::documents::operations::merge;
 use crate::documents::problem::Problem;
-use crate::documents::validate::{Draft, Faults, draft, identity};
+use crate::documents::validate::{Draft, Faults, alias, draft, identity, resolve};
 
 /// A document as it is to be.
 pub(super) struct Wanted {
@@ -63,7 +63,11 @@ pub(super) fn of_present(present: &Stored, request: &Request) -> Result<Wanted, 
         Action::Patch(Part::Document, operations) => {
             let mut edit = sealed::Patching::of(document);
             let mut patched = Value::Object(visible(document)?);
-            let applied = operations.clone().apply(&mut patched, |operation, place| edit.intercept(operation, place));
+            let operations = match alias(document.kind) {
+                Some((name, alias)) => operations.clone().renamed(["spec", alias], name),
+                None => operations.clone(),
+            };
+            let applied = operations.apply(&mut patched, |operation, place| edit.intercept(operation, place));
             // A failed test of a document of another version is a failed precondition first.
             precondition::check(present, request, &Default::default())?;
             applied?;
@@ -105,6 +109,10 @@ fn merged(present: &Stored, request: &Request, patch: &Body) -> Result<Wanted, P
     // What identifies the document was compared, and is no content.
     for field in ["kind", "namespace", "name", "id", "resourceVersion"] {
         fields.remove(field);
+    }
+    // The present document has the first name of a field that has two.
+    if let (Some(alias), Some(Value::Object(spec))) = (alias(document.kind), fields.get_mut("spec")) {
+        resolve(alias, spec, &Path::Root.field("spec"), &mut faults);
     }
     let mut merged = visible(document)?;
     merge(&mut merged, fields);

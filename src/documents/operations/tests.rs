@@ -171,7 +171,8 @@ proptest! {
         let patch = Value::from(operations);
         let mut model = document.clone();
         let modelled = serde_json::from_value::<json_patch::Patch>(patch.clone()).expect("a patch");
-        let modelled = json_patch::patch(&mut model, &modelled);
+        // `patch` would undo a failed patch, and panics where it can't.
+        let modelled = json_patch::patch_unsafe(&mut model, &modelled);
         match patched(document, &patch) {
             Ok(ours) => {
                 prop_assert!(modelled.is_ok(), "{patch} {modelled:?}");

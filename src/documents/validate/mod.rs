@@ -23,6 +23,7 @@ use uuid::Uuid;
 pub(super) use faults::{Faults, found, shown};
 pub(super) use metadata::check_totals;
 pub(super) use secret::{data as secret_data, entry as secret_entry};
+pub(super) use syncset::{alias, resolve};
 
 use super::body::{Body, Path, kind_of};
 use super::document::Key;

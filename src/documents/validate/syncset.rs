@@ -29,10 +29,19 @@ const COMMON: [&str; 7] = [
 ];
 
 /// A field and its other name.
-type Alias = (&'static str, &'static str);
+pub(in crate::documents) type Alias = (&'static str, &'static str);
 const REFS: Alias = ("clusterDeploymentRefs", "clusterRefs");
 const SELECTOR: Alias = ("clusterDeploymentSelector", "clusterSelector");
 const NAMESPACES: &str = "clusterNamespaces";
+
+/// The field of a kind's `spec` that has another name, and that name.
+pub(in crate::documents) fn alias(kind: Kind) -> Option<Alias> {
+    match kind {
+        Kind::SyncSet => Some(REFS),
+        Kind::SelectorSyncSet => Some(SELECTOR),
+        Kind::Cluster | Kind::Secret | Kind::ClusterSync => None,
+    }
+}
 
 type Terms = Option<Vec<(String, String)>>;
 
@@ -90,8 +99,13 @@ pub(super) fn fields(key: &Key, mut fields: Map<String, Value>, faults: &mut Fau
     (Map::from_iter([("spec".to_owned(), Value::Object(spec))]), terms)
 }
 
-/// Gives a field its first name.
-fn resolve((name, alias): Alias, spec: &mut Map<String, Value>, path: &Path<'_>, faults: &mut Faults) {
+/// Gives a field its first name, in a document or in a patch.
+pub(in crate::documents) fn resolve(
+    (name, alias): Alias,
+    spec: &mut Map<String, Value>,
+    path: &Path<'_>,
+    faults: &mut Faults,
+) {
     let Some(value) = spec.remove(alias) else {
         return;
     };
