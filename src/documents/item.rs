@@ -59,7 +59,7 @@ pub enum Expected {
     Absent,
     /// This version.
     Version(i64),
-    /// Whatever it is, or none: for the ClusterSync of a cluster alone.
+    /// Whatever it is, or none: for the `ClusterSync` of a cluster alone.
     Any,
 }
 
@@ -148,6 +148,7 @@ impl Serialize for Expected {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
 fn plural<S: serde::Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(kind.plural())
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use futures::FutureExt;
+use tokio::task::unconstrained;
 use uuid::Uuid;
 
 use super::{Waiting, WriteError};
@@ -43,7 +44,8 @@ impl Batches {
             let mut items = Vec::new();
             items.extend(first.wanted());
             while items.len() < MOST_ITEMS
-                && let Some(waiting) = self.inbox.next().now_or_never().flatten()
+                // Without a budget: the runtime's would end a batch early.
+                && let Some(waiting) = unconstrained(self.inbox.next()).now_or_never().flatten()
             {
                 if waiting.reply.is_closed() {
                     continue;
@@ -57,7 +59,9 @@ impl Batches {
             }
             if !items.is_empty() {
                 // The room of what is sent is free for others.
-                items.iter_mut().for_each(|waiting| waiting.room = None);
+                for waiting in &mut items {
+                    waiting.room = None;
+                }
                 return Some(Batch(items));
             }
         }
