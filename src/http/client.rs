@@ -1,4 +1,4 @@
-//! A client of one HTTP API that posts JSON: through the environment's proxy like kubectl, with the system's certificate
+//! A client of one HTTP API, mostly to post JSON: through the environment's proxy like kubectl, with the system's certificate
 //! authorities and those of a file, and with one deadline from connecting to the last byte of the answer.
 //!
 //! Redirects are not followed, since they could send the token to another server. Nothing is sent twice, except when a kept
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper_rustls::HttpsConnector;
@@ -47,6 +47,23 @@ pub struct Post<'a> {
     /// The token, if the server requires one.
     pub token: Option<BearerToken>,
     /// The body, JSON.
+    pub body: Bytes,
+    /// Deadline for the whole answer.
+    pub deadline: Duration,
+}
+
+/// Any request.
+#[derive(Clone)]
+pub struct Ask<'a> {
+    /// The method.
+    pub method: Method,
+    /// Path and query after the server's prefix, beginning with `/`.
+    pub path: &'a str,
+    /// Headers in addition to the token.
+    pub headers: HeaderMap,
+    /// The token, if the server requires one.
+    pub token: Option<BearerToken>,
+    /// The body; empty for none.
     pub body: Bytes,
     /// Deadline for the whole answer.
     pub deadline: Duration,
@@ -206,13 +223,41 @@ impl Client {
         exchange.unwrap_or_else(|_| Err(Error::NoAnswer { server: Arc::clone(&self.name), within }))
     }
 
-    fn request(&self, post: Post<'_>) -> Result<Request<Full<Bytes>>, http::Error> {
+    /// Sends any request, and reads the answer whatever its status is.
+    pub async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Error> {
+        let (within, server) = (ask.deadline, || Arc::clone(&self.name));
+        let request = self.asked(ask).map_err(Error::Build)?;
+        let exchange = async {
+            let response = self.http.request(request).await.map_err(|source| self.lost(source))?;
+            let status = response.status();
+            let body = self.read(response.into_body()).await;
+            Ok(Answer { status, body: body.map_err(|source| Error::Exchange { server: server(), source })? })
+        };
+        let exchange = tokio::time::timeout(within, exchange).await;
+        exchange.unwrap_or_else(|_| Err(Error::NoAnswer { server: server(), within }))
+    }
+
+    fn asked(&self, ask: Ask<'_>) -> Result<Request<Full<Bytes>>, http::Error> {
+        let mut request = Request::builder().method(ask.method).uri(self.uri(ask.path)?).body(Full::new(ask.body))?;
+        *request.headers_mut() = ask.headers;
+        if let Some(token) = ask.token {
+            request.headers_mut().insert(AUTHORIZATION, token.into_header());
+        }
+        Ok(request)
+    }
+
+    /// The server's prefix and a path.
+    fn uri(&self, path: &str) -> Result<Uri, http::Error> {
         let mut parts = self.server.clone().into_parts();
-        if !post.path.is_empty() {
-            let path = format!("{}{}", self.server.path().trim_end_matches('/'), post.path);
+        if !path.is_empty() {
+            let path = format!("{}{path}", self.server.path().trim_end_matches('/'));
             parts.path_and_query = Some(PathAndQuery::try_from(path)?);
         }
-        let mut request = Request::post(Uri::from_parts(parts)?).body(Full::new(post.body))?;
+        Ok(Uri::from_parts(parts)?)
+    }
+
+    fn request(&self, post: Post<'_>) -> Result<Request<Full<Bytes>>, http::Error> {
+        let mut request = Request::post(self.uri(post.path)?).body(Full::new(post.body))?;
         *request.headers_mut() = post.headers;
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(token) = post.token {
@@ -223,13 +268,7 @@ impl Client {
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, Error> {
         let server = || Arc::clone(&self.name);
-        let response = self.http.request(request).await.map_err(|source| {
-            if source.is_connect() {
-                Error::Connect { server: server(), source: source.into() }
-            } else {
-                Error::Exchange { server: server(), source: source.into() }
-            }
-        })?;
+        let response = self.http.request(request).await.map_err(|source| self.lost(source))?;
         let status = response.status();
         let retry_after = retry_after(&response);
         // The body of a refusal is read too, so that the connection can be reused.
@@ -239,6 +278,15 @@ impl Client {
         }
         let body = body.map_err(|source| Error::Exchange { server: server(), source })?;
         Ok(Answer { status, body })
+    }
+
+    fn lost(&self, source: hyper_util::client::legacy::Error) -> Error {
+        let server = Arc::clone(&self.name);
+        if source.is_connect() {
+            Error::Connect { server, source: source.into() }
+        } else {
+            Error::Exchange { server, source: source.into() }
+        }
     }
 
     /// The whole body; none if it exceeds the limit.

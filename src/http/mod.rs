@@ -4,7 +4,7 @@
 //! admin server is one.
 //!
 //! Outgoing connections are made directly ([`direct`]) or through a [`Proxy`]. The HTTP stack below kube's client uses them,
-//! and so does a [`Client`], which posts JSON to an API.
+//! and so does a [`Client`] of an API.
 
 mod alive;
 mod arrival;
@@ -24,7 +24,7 @@ mod token;
 mod trust;
 
 pub use alive::{Alive, Answers, Counted, Heard};
-pub use client::{Answer, Client, ClientSettings, Error, Post, Retry};
+pub use client::{Answer, Ask, Client, ClientSettings, Error, Post, Retry};
 pub use connector::{Connector, Socket, Stream, Tcp, direct};
 pub use files::Files;
 pub use limits::{AnswerWithin, KeepAlive, Limits, Refusal, Reserved, begins_with};
