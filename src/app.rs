@@ -105,7 +105,8 @@ fn children(
     tree: &Arc<LiveTree>,
 ) -> Vec<ChildSpec> {
     let mut watches = WatchRegistry::new(&config.clusters);
-    let names: Vec<SectionName> = config.sections().cloned().collect();
+    let elected = config.jobs.iter().filter(|job| job.is_elected());
+    let names: Vec<SectionName> = elected.flat_map(|job| job.names()).cloned().collect();
     let election = config.election.as_ref().map(|election| Election::new(election, &names, &mut watches));
     let keeping = Keeping::new(&config.daemon, config.election.as_ref());
     let mut wiring = Wiring::new(&mut watches, &keeping, election.as_deref());
@@ -391,6 +392,9 @@ mod tests {
         cluster = "hub"
         database_url = "postgres://nobody@127.0.0.1:1/none"
         notify = true
+        [hub]
+        listen = "127.0.0.1:0"
+        database_url = "postgres://nobody@127.0.0.1:1/none"
     "#;
 
     fn names(report: &ActorReport, found: &mut BTreeSet<String>) {

@@ -18,11 +18,19 @@
 //! │  ├─ state                          reads and writes what the section remembers beyond its process
 //! │  ├─ poller <family>                reads what changed in the database, rolls it up, writes the differences
 //! │  └─ listener                       with notify = true: listens on a connection of its own, and wakes the pollers concerned
+//! ├─ hub                               where there is [hub]; in every replica
+//! │  ├─ schema                         brings the database's schema up to date, and lets the others begin
+//! │  ├─ settings                       reads the files of tokens and keys again when they change
+//! │  ├─ writer                         makes all changes, many in one call; on a connection of its own
+//! │  ├─ tail                           reads the log into the ring that all watches share; listens on its connection
+//! │  ├─ claims                         renews the leader claims of this replica in the database
+//! │  ├─ compaction                     while it holds its claim: deletes old rows of the log
+//! │  └─ api                            serves the REST API and its watches
 //! └─ membership                        one Lease for each replica: says that it lives, and for which sections
 //! ```
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
-//! point one way: [`jobs`] → the jobs ([`resource_sync`], [`lease`], [`status_sync`]) → [`job`], and [`process`] → [`app`], [`check`],
+//! point one way: [`jobs`] → the jobs ([`resource_sync`], [`lease`], [`status_sync`], [`hub`]) → [`job`], and [`process`] → [`app`], [`check`],
 //! [`cli`] → [`job`] → [`documents`], [`election`], [`state`] → [`cluster`], [`db`] → [`telemetry`] → [`config`], [`http`], [`actor`]. A job never
 //! imports another job, and what runs jobs is given a list of them and names none.
 

@@ -8,11 +8,12 @@
 use std::path::{Path, PathBuf};
 
 /// Values that are shown as they are: folder below `src`, what they are a part of, and the function that gives them.
-const WORDS: [(&str, &str, &str); 15] = [
+const WORDS: [(&str, &str, &str); 16] = [
     ("telemetry", "impl ObjectState {", "fn as_str("),
     ("telemetry", "impl ClusterState {", "fn as_str("),
     ("cluster", "impl Error {", "fn kind("),
     ("db", "impl Error {", "fn kind("),
+    ("documents", "impl ProblemKind {", "fn as_str("),
     ("resource_sync", "impl Harm {", "fn as_str("),
     ("resource_sync", "impl Harm {", "fn phrase("),
     ("resource_sync", "impl Step {", "fn name("),

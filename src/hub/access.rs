@@ -107,6 +107,11 @@ impl Caller {
         Err(Problem::new(ProblemKind::Forbidden, format!("the token does not have the role `{}`", role.as_str())))
     }
 
+    /// Whether the caller is recognized by being on this machine.
+    pub fn is_local(&self) -> bool {
+        matches!(self, Self::Local)
+    }
+
     /// The token's digest.
     pub fn digest(&self) -> Option<TokenDigest> {
         match self {

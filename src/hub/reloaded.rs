@@ -49,6 +49,7 @@ pub enum FileError {
 pub struct Reloaded<T> {
     path: PathBuf,
     parse: fn(&SecretString) -> Result<T, String>,
+    /// The file's metadata from before it was read first.
     seen: Files,
     content: watch::Sender<Arc<T>>,
     fault: watch::Sender<Option<Arc<FileError>>>,
@@ -76,13 +77,14 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
     }
 
     /// Reads the file whenever it has changed. Never ends.
-    pub async fn keep_up_to_date(&mut self) -> Infallible {
+    pub async fn keep_up_to_date(&self) -> Infallible {
+        let mut seen = self.seen.clone();
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             look.tick().await;
-            if self.seen.changed() || self.fault.borrow().is_some() {
-                self.seen = self.seen.seen_now();
+            if seen.changed() || self.fault.borrow().is_some() {
+                seen = seen.seen_now();
                 let (path, parse) = (self.path.clone(), self.parse);
                 match tokio::task::spawn_blocking(move || read(&path, parse)).await {
                     Ok(read) => self.take(read),
@@ -134,7 +136,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("number");
         std::fs::write(&path, "canary").expect("a file");
-        let mut file = Reloaded::open(path.clone(), number, 0);
+        let file = Reloaded::open(path.clone(), number, 0);
         let (mut content, mut fault) = (file.content(), file.fault());
         let first = fault.borrow_and_update().clone().expect("a fault").to_string();
         assert!(first.ends_with("number: it is no number") && !first.contains("canary"), "{first}");

@@ -69,6 +69,11 @@ pub trait Sections: Any + fmt::Debug + Send + Sync {
     /// Records what is wrong between them and with the rest of the configuration.
     fn check(&self, _whole: &Whole<'_>, _faults: &mut Vec<Fault>) {}
 
+    /// Whether leader election decides which replica runs them. If not, they run in every replica.
+    fn is_elected(&self) -> bool {
+        true
+    }
+
     /// The election of a daemon that does this job alone and has no `[election]`.
     fn election(&self) -> Option<ElectionConfig> {
         None

@@ -3,10 +3,11 @@
 #[cfg(test)]
 mod tests;
 
+use crate::hub::HubJob;
 use crate::job::JobList;
 use crate::lease::LeaseJob;
 use crate::resource_sync::SyncJob;
 use crate::status_sync::StatusSyncJob;
 
 /// Every job, in the order in which its sections are wired and shown.
-pub const JOBS: JobList = JobList::new(&[&SyncJob, &LeaseJob, &StatusSyncJob]);
+pub const JOBS: JobList = JobList::new(&[&SyncJob, &LeaseJob, &StatusSyncJob, &HubJob]);

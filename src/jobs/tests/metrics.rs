@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::config::SectionName;
+use crate::documents::WriterObserver;
+use crate::hub::HubMetrics;
 use crate::lease::LeaseMetrics;
 use crate::resource_sync::{Direction, HELD_KINDS, SyncMetrics};
 use crate::status_sync::{ListenerMetrics, StatusSyncMetrics, WriteOutcome};
@@ -75,6 +77,17 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_status_sync_freshness_seconds", &[("family", FAMILY)]),
     ("towline_status_sync_waiting", &[("family", FAMILY), ("reason", &["foreign"])]),
     ("towline_status_sync_contended_fields_total", &[("family", FAMILY)]),
+    (
+        "towline_hub_requests_total",
+        &[("route", &["/v1/clusters"]), ("method", &["GET", "other"]), ("code", &["200", "405"])],
+    ),
+    ("towline_hub_request_seconds", &[("route", &["/v1/clusters"]), ("method", &["GET", "other"])]),
+    ("towline_hub_batch_items", &[]),
+    ("towline_hub_version", &[]),
+    ("towline_hub_base", &[]),
+    ("towline_hub_watchers", &[]),
+    ("towline_hub_watch_lag_seconds", &[]),
+    ("towline_hub_log_rows", &[]),
     ("towline_status_sync_listening", &[]),
     ("towline_status_sync_missing_triggers", &[]),
     ("towline_status_sync_notifications_total", &[]),
@@ -200,6 +213,14 @@ fn record() -> (String, Vec<Metric>) {
         let listener = ListenerMetrics::new();
         listener.notified();
         listener.set(true, 4);
+        let hub = HubMetrics::new();
+        let brew = http::Method::from_bytes(b"BREW").expect("a method");
+        hub.request("/v1/clusters", &http::Method::GET, http::StatusCode::OK, Duration::from_millis(2));
+        hub.request("/v1/clusters", &brew, http::StatusCode::METHOD_NOT_ALLOWED, Duration::from_millis(3));
+        hub.sends(32);
+        hub.set(57, 41, 11);
+        hub.log_rows(900);
+        hub.lag(Duration::from_millis(4));
         db_query("detect_policies", Duration::from_millis(30));
         db_pool_connections(1, 2, 8);
         actors("watcher", 2, 5, 16);
@@ -281,6 +302,12 @@ fn what_is_recorded_is_what_is_rendered() {
     assert_near(value(&families, "towline_status_sync_waiting", &[("family", "policies"), ("reason", "foreign")]), 7.0);
     assert_near(value(&families, "towline_status_sync_listening", &[]), 1.0);
     assert_near(value(&families, "towline_status_sync_missing_triggers", &[]), 4.0);
+    for (name, expected) in
+        [("batch_items", 32.0), ("version", 57.0), ("base", 41.0), ("watchers", 11.0), ("log_rows", 900.0)]
+    {
+        assert_near(value(&families, &format!("towline_hub_{name}"), &[]), expected);
+    }
+    assert_near(value(&families, "towline_hub_watch_lag_seconds_count", &[]), 1.0);
     for (cluster, expected) in [("edge", 0.0), ("hub", 1.0)] {
         assert_near(value(&families, "towline_cluster_available", &[("cluster", cluster)]), expected);
     }

@@ -1,0 +1,185 @@
+//! Answers to requests that change documents.
+
+use std::sync::Arc;
+
+use axum::body::Body as HttpBody;
+use axum::response::{IntoResponse, Response};
+use http::header::{IF_MATCH, LOCATION};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Serialize;
+
+use super::lists::{document_answer, json};
+use super::media::{self, Media};
+use super::routes::Action;
+use super::{Api, Asked, read};
+use crate::documents::{
+    self, Body, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request, Verdict, key_of_body,
+    manifests_of_json, manifests_of_yaml,
+};
+use crate::hub::problem::{ProblemBody, body as problem_body};
+
+/// Any change of a single document.
+pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: HttpBody) -> Result<Response, Problem> {
+    let action = asked.operation.action;
+    let dry_run = asked.parameters().dry_run()?;
+    // The rights of all but a POST are known before its body is.
+    let key = if action == Action::Create { None } else { Some(asked.key(kind)?) };
+    let condition = if_match(&asked.parts.headers)?;
+    let (key, wanted) = match (action, key) {
+        (Action::Delete, Some(key)) => (key, documents::Action::Delete),
+        (_, key) => {
+            let media = media::of_body(action, &asked.parts.headers, asked.caller.is_local())?;
+            let text = read(body).await?;
+            let wanted = wanted(action, media, &text)?;
+            match (key, &wanted) {
+                (Some(key), _) => (key, wanted),
+                (None, documents::Action::Create(body)) => (new_key(&asked, kind, body)?, wanted),
+                // Only a new document's key is in its body.
+                (None, _) => return Err(Problem::new(ProblemKind::NotFound, "there is no such route")),
+            }
+        }
+    };
+    let request = Request { key, action: wanted, condition, dry_run };
+    let done = to_the_end(api, request).await?;
+    let status = match done.verdict {
+        Verdict::Created => StatusCode::CREATED,
+        Verdict::Deleting => StatusCode::ACCEPTED,
+        Verdict::Changed | Verdict::Unchanged | Verdict::Deleted => StatusCode::OK,
+    };
+    // Deleting again changes nothing, and the document still waits for its finalizers.
+    let status = match done.document.deleted_at {
+        Some(_) if action == Action::Delete && done.verdict == Verdict::Unchanged => StatusCode::ACCEPTED,
+        _ => status,
+    };
+    let mut answer = document_answer(status, &done.document);
+    if status == StatusCode::CREATED {
+        let location = HeaderValue::try_from(format!("/v1/{}", done.document.key()));
+        // Names of documents are letters of a path.
+        answer.headers_mut().extend(location.ok().map(|location| (LOCATION, location)));
+    }
+    Ok(answer)
+}
+
+/// Carries a change out in a task of its own, so that a client that goes away does not stop it halfway.
+async fn to_the_end(api: &Arc<Api>, request: Request) -> Result<crate::hub::changes::Done, Problem> {
+    let changes = api.changes.clone();
+    match tokio::spawn(async move { changes.carry_out(&request).await }).await {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            tracing::error!(%error, "a change failed");
+            Err(Problem::new(ProblemKind::OutcomeUnknown, "the change failed, and may have been made"))
+        }
+    }
+}
+
+/// What a body asks for.
+fn wanted(action: Action, media: Media, text: &[u8]) -> Result<documents::Action, Problem> {
+    let part = match action {
+        Action::ReplaceStatus | Action::PatchStatus => Part::Status,
+        _ => Part::Document,
+    };
+    Ok(match (action, media) {
+        (Action::Create, _) => documents::Action::Create(Body::from_json(text)?),
+        (_, Media::MergePatch) => documents::Action::Merge(part, Body::from_json(text)?),
+        (_, Media::JsonPatch) => documents::Action::Patch(part, Operations::from_json(text)?),
+        (_, Media::Json | Media::Yaml) => documents::Action::Replace(part, Body::from_json(text)?),
+    })
+}
+
+/// The key of a new document, if the caller may create it. Its namespace is looked at first, so that other faults of a body show
+/// nothing to a caller without rights.
+fn new_key(asked: &Asked<'_>, kind: Kind, body: &Body) -> Result<Key, Problem> {
+    let key = key_of_body(kind, body);
+    if let Ok(key) = &key {
+        asked.permit(kind, &key.namespace)?;
+    }
+    key
+}
+
+/// The condition of a request.
+fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> {
+    let mut given = headers.get_all(IF_MATCH).iter();
+    let (first, second) = (given.next(), given.next());
+    let malformed = || Problem::new(ProblemKind::Malformed, "the header If-Match is repeated or not valid");
+    match (first, second) {
+        (None, _) => Ok(None),
+        (Some(value), None) => IfMatch::parse(value.to_str().map_err(|_| malformed())?).map(Some),
+        (Some(_), Some(_)) => Err(malformed()),
+    }
+}
+
+/// The result of an apply for one document.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Applied<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    result: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<ProblemBody<'a>>,
+}
+
+/// What became of one document of an apply.
+type Result1 = (Option<Key>, Result<crate::hub::changes::Done, Problem>);
+
+/// `POST /v1/apply`: one document after the other, in their order, without a common transaction.
+pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> Result<Response, Problem> {
+    let dry_run = asked.parameters().dry_run()?;
+    let media = media::of_body(Action::Apply, &asked.parts.headers, asked.caller.is_local())?;
+    let text = read(body).await?;
+    let manifests = if media == Media::Yaml { manifests_of_yaml(&text) } else { manifests_of_json(&text) }?;
+    let mut results: Vec<Result1> = Vec::with_capacity(manifests.len());
+    for manifest in manifests {
+        results.push(apply_one(api, &asked, manifest, dry_run).await);
+    }
+    let items: Vec<Applied<'_>> = results.iter().map(applied).collect();
+    Ok(json(&serde_json::json!({ "items": items })).into_response())
+}
+
+async fn apply_one(api: &Arc<Api>, asked: &Asked<'_>, manifest: Result<Manifest, Problem>, dry_run: bool) -> Result1 {
+    let key = |manifest: &Manifest| {
+        if !manifest.kind.is_written_by_clients() {
+            let title = format!("the hub itself writes documents of kind {}", manifest.kind);
+            return Err(Problem::new(ProblemKind::Method, title));
+        }
+        new_key(asked, manifest.kind, &manifest.body)
+    };
+    match manifest.and_then(|manifest| Ok((key(&manifest)?, manifest.body))) {
+        Err(problem) => (None, Err(problem)),
+        Ok((key, body)) => {
+            let action = documents::Action::Apply(body);
+            let request = Request { key: key.clone(), action, condition: None, dry_run };
+            (Some(key), to_the_end(api, request).await)
+        }
+    }
+}
+
+fn applied((key, outcome): &Result1) -> Applied<'_> {
+    let of_key = |part: fn(&Key) -> &String| key.as_ref().map(part).filter(|part| !part.is_empty()).cloned();
+    let (result, version, problem) = match outcome {
+        Ok(done) => (word(done.verdict), Some(done.document.version.to_string()), None),
+        Err(problem) => ("failed", None, Some(problem_body(problem))),
+    };
+    Applied {
+        kind: key.as_ref().map(|key| key.kind.name()),
+        namespace: of_key(|key| &key.namespace),
+        name: of_key(|key| &key.name),
+        result,
+        resource_version: version,
+        problem,
+    }
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Created => "created",
+        Verdict::Changed | Verdict::Deleted | Verdict::Deleting => "configured",
+        Verdict::Unchanged => "unchanged",
+    }
+}

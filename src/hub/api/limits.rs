@@ -1,0 +1,78 @@
+//! The limits of the API's server.
+
+use std::time::Duration;
+
+use http::request::Parts;
+
+use crate::http::{AnswerWithin, KeepAlive, Limits, Reserved, begins_with};
+
+/// Most requests under way, watches aside. At 16 connections of the database's pool more would only wait there.
+const MOST_REQUESTS: usize = 256;
+/// Most connections in a handshake or with an incomplete head. An honest client sends it within a round trip.
+const MOST_ARRIVING: usize = 128;
+/// Deadline for a request's head.
+const LONGEST_HEAD: Duration = Duration::from_secs(5);
+/// Most bytes of a request's head: a `continue` of 1,024 characters, a selector of 4 KiB whose characters are escaped.
+const LARGEST_HEAD: usize = 16 * 1024;
+/// Deadline for a request's body.
+const LONGEST_BODY: Duration = Duration::from_secs(30);
+/// Most bytes of a body. A document has at most 4 MiB as the database prints it; the rest is room for a client's white space.
+const LARGEST_BODY: u64 = 5 << 20;
+/// The longest time without progress of an answer.
+const ANSWER_STALLS: Duration = Duration::from_secs(60);
+/// The longest time in which a watch accepts no byte.
+const WATCH_STALLS: Duration = Duration::from_secs(30);
+/// Idle connections are closed after this. It is longer than common clients keep theirs.
+const LONGEST_IDLE: Duration = Duration::from_secs(120);
+/// An older connection takes no further request.
+const LONGEST_USE: Duration = Duration::from_mins(30);
+/// Longest life of a connection: a watch of an hour may begin at the end of its use.
+const LONGEST_CONNECTION: Duration = Duration::from_hours(2);
+/// Deadline for requests under way when the server stops.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// The limits with this number of watches.
+pub(super) fn limits(max_watchers: usize) -> Limits {
+    let watches =
+        Reserved { serves: is_watch, most: max_watchers, answer_within: AnswerWithin::Progress(WATCH_STALLS) };
+    Limits {
+        most_connections: max_watchers + MOST_REQUESTS,
+        most_arriving: MOST_ARRIVING,
+        most_requests: MOST_REQUESTS,
+        answer_within: AnswerWithin::Progress(ANSWER_STALLS),
+        reserved: vec![watches],
+        longest_head: LONGEST_HEAD,
+        largest_head: LARGEST_HEAD,
+        largest_body: LARGEST_BODY,
+        largest_bodies: Vec::new(),
+        longest_body: LONGEST_BODY,
+        keep_alive: Some(KeepAlive { longest_idle: LONGEST_IDLE, longest_use: LONGEST_USE }),
+        longest_connection: LONGEST_CONNECTION,
+        farewell: FAREWELL,
+    }
+}
+
+/// Whether a request may be a watch. What is not, after all, is answered at once and returns its place.
+fn is_watch(request: &Parts) -> bool {
+    let query = request.uri.query().unwrap_or_default();
+    begins_with(request.uri.path(), "/v1") && query.split('&').any(|part| part == "watch=true")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn watches_have_places_of_their_own() {
+        let is_watch = |uri: &str| is_watch(&Request::get(uri).body(()).expect("a request").into_parts().0);
+        assert!(is_watch("/v1/clusters?watch=true") && is_watch("/v1/clusters?limit=1&watch=true&a=b"));
+        for other in ["/v1/clusters", "/v1/clusters?watch=false", "/docs?watch=true", "/v1/clusters?fields=watch=true"]
+        {
+            assert!(!is_watch(other), "{other}");
+        }
+        let limits = limits(1000);
+        assert_eq!((limits.most_connections, limits.reserved[0].most, limits.most_requests), (1256, 1000, 256));
+    }
+}

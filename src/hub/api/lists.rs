@@ -1,0 +1,112 @@
+//! Answers to requests that read: a document, a page of a list, a watch.
+
+use std::sync::Arc;
+
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{CONTENT_TYPE, ETAG};
+use serde::ser::SerializeSeq;
+use serde::{Serialize, Serializer};
+
+use super::parameters::Listing;
+use super::{Api, Asked, etag, media, watch};
+use crate::documents::{
+    Document, Fields, Filter, Kind, ListQuery, Page, Problem, ProblemKind, list as read_page, not_found,
+};
+use crate::hub::tokens::{Place, Role};
+
+/// The version that a browser resumes a watch from.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// `GET` of a document.
+pub(super) async fn read(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result<Response, Problem> {
+    asked.parameters().none()?;
+    let key = asked.key(kind)?;
+    let found = api.store.get(&key).await?;
+    let document = found.ok_or_else(|| not_found(&key))?;
+    if etag::is_known(&asked.parts.headers, document.version)? {
+        return Ok((StatusCode::NOT_MODIFIED, [(ETAG, etag::of(document.version))]).into_response());
+    }
+    Ok(document_answer(StatusCode::OK, &document))
+}
+
+/// A document as an answer.
+pub(super) fn document_answer(status: StatusCode, document: &Document) -> Response {
+    (status, [(ETAG, etag::of(document.version))], json(document)).into_response()
+}
+
+/// A page of a list, or a watch.
+pub(super) async fn list(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result<Response, Problem> {
+    let headers = &asked.parts.headers;
+    let stream = media::of_watch(headers);
+    let last_event = headers.get(LAST_EVENT_ID).filter(|_| stream == media::Stream::Events);
+    let last_event = last_event.map(|id| id.to_str().unwrap_or_default()).filter(|id| !id.is_empty());
+    match asked.parameters().listing(kind, last_event)? {
+        Listing::Watch(query, lasts) => {
+            asked.caller.require(Role::Read, place(&query.filter))?;
+            watch::answer(Arc::clone(api), asked.caller, query, lasts, stream).await
+        }
+        Listing::List(query) => {
+            asked.caller.require(Role::Read, place(&query.filter))?;
+            let page = read_page(&api.database, &query).await.map_err(|error| Problem::from(&error))?;
+            Ok(json(&PageBody { page: &page, query: &query }).into_response())
+        }
+    }
+}
+
+/// Where a filter looks.
+fn place(filter: &Filter) -> Place<'_> {
+    filter.namespace().map_or(Place::Everywhere, Place::Namespace)
+}
+
+/// A page as clients see it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown<'p> {
+    resource_version: String,
+    items: Items<'p>,
+    #[serde(skip_serializing_if = "Option::is_none", rename = "continue")]
+    next: Option<String>,
+}
+
+struct PageBody<'p> {
+    page: &'p Page,
+    query: &'p ListQuery,
+}
+
+struct Items<'p>(&'p [Document], Fields);
+
+impl Serialize for PageBody<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { page, query } = self;
+        let next = page.next.as_ref().map(|next| next.encode(&query.filter));
+        let items = Items(&page.items, query.fields);
+        Shown { resource_version: page.version.to_string(), items, next }.serialize(serializer)
+    }
+}
+
+impl Serialize for Items<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(documents, fields) = self;
+        let mut items = serializer.serialize_seq(Some(documents.len()))?;
+        for document in *documents {
+            match fields {
+                Fields::All => items.serialize_element(document)?,
+                Fields::Metadata => items.serialize_element(&document.metadata())?,
+            }
+        }
+        items.end()
+    }
+}
+
+/// A JSON body. Texts, numbers and maps with text keys always become JSON.
+pub(super) fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => ([(CONTENT_TYPE, "application/json")], bytes).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "failed to write an answer");
+            let problem = Problem::new(ProblemKind::Unavailable, "the answer can't be written");
+            crate::hub::problem::answer(&problem)
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The REST API: routes, what requests ask for, and their answers.
+//!
+//! `routes` is the table of operations, and [`router`] makes the routes from it. A request goes through the same steps whatever it
+//! asks for: who is the caller, what do the parameters say, may the caller do it (before anything is read), what does the body say,
+//! and then the documents are asked. `lists` and `watch` read, `changes` writes.
+
+mod changes;
+mod etag;
+mod limits;
+mod lists;
+mod media;
+mod parameters;
+pub mod routes;
+#[cfg(test)]
+mod tests;
+pub(super) mod watch;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{RawPathParams, Request};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on};
+use http::HeaderValue;
+use http::header::X_CONTENT_TYPE_OPTIONS;
+use http_body_util::BodyExt;
+use hyper::body::Bytes;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::parameters::Parameters;
+use self::routes::{Action, Operation, operations};
+use self::watch::Watchers;
+use super::access::{Access, Caller};
+use super::changes::Changes;
+use super::metrics::HubMetrics;
+use super::problem::{Refused, refuse};
+use super::tokens::Place;
+use super::wiring::SchemaState;
+use crate::config::names::{is_label, is_subdomain};
+use crate::db::Database;
+use crate::documents::{Key, Kind, Problem, ProblemKind, Store, Tail, not_found};
+use crate::http::{Server, ServerTls};
+
+/// The label of requests that no route has.
+const NO_ROUTE: &str = "none";
+
+/// What the handlers of requests share.
+pub(super) struct Api {
+    pub(super) database: Database,
+    pub(super) store: Store,
+    pub(super) changes: Changes,
+    pub(super) tail: Tail,
+    pub(super) access: Access,
+    pub(super) watchers: Arc<Watchers>,
+    pub(super) metrics: Arc<HubMetrics>,
+    /// Whether the schema is there.
+    pub(super) schema: tokio::sync::watch::Receiver<SchemaState>,
+    /// Ends the watches.
+    pub(super) stop: CancellationToken,
+}
+
+/// A request whose caller is known.
+struct Asked<'o> {
+    operation: &'o Operation,
+    caller: Caller,
+    parts: http::request::Parts,
+    /// The variables of the path.
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
+/// Serves the API on a listener until its `stop`.
+pub(super) async fn serve(api: Arc<Api>, listener: TcpListener, tls: Option<ServerTls>, max_watchers: usize) {
+    let server = Server::new("hub", limits::limits(max_watchers), |refusal| with_headers(refuse(refusal)));
+    let server = match tls {
+        Some(tls) => server.with_tls(tls),
+        None => server,
+    };
+    let stop = api.stop.clone();
+    server.serve(listener, router(api), stop).await;
+}
+
+/// The routes of all operations.
+pub(super) fn router(api: Arc<Api>) -> Router {
+    let mut router = Router::new();
+    for operation in operations() {
+        let filter = MethodFilter::try_from(operation.method.clone()).unwrap_or(MethodFilter::TRACE);
+        let path = operation.path.clone();
+        let (api, operation) = (Arc::clone(&api), Arc::new(operation));
+        let handler = move |variables: Result<RawPathParams, RawPathParamsRejection>, request: Request| {
+            let (api, operation) = (Arc::clone(&api), Arc::clone(&operation));
+            async move { counted(api, operation, variables.ok(), request).await }
+        };
+        router = router.route(&path, on(filter, handler));
+    }
+    let nowhere = |api: Arc<Api>, kind, title: &'static str| {
+        move |request: Request| {
+            let api = Arc::clone(&api);
+            async move {
+                let (parts, _) = request.into_parts();
+                let denied = api.access.caller(&parts).err();
+                let problem = denied.unwrap_or_else(|| Problem::new(kind, title));
+                let answer = Refused(problem).into_response();
+                api.metrics.request(NO_ROUTE, &parts.method, answer.status(), std::time::Duration::ZERO);
+                answer
+            }
+        }
+    };
+    router
+        .fallback(nowhere(Arc::clone(&api), ProblemKind::NotFound, "there is no such route"))
+        .method_not_allowed_fallback(nowhere(api, ProblemKind::Method, "the route does not have this method"))
+        .layer(axum::middleware::map_response(async |answer: Response| with_headers(answer)))
+}
+
+/// What all answers have: no browser shall guess that one is a page.
+fn with_headers(mut answer: Response) -> Response {
+    answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+/// Carries out a request and records it.
+async fn counted(
+    api: Arc<Api>,
+    operation: Arc<Operation>,
+    variables: Option<RawPathParams>,
+    request: Request,
+) -> Response {
+    let (began, method) = (Instant::now(), request.method().clone());
+    let outcome = match &variables {
+        Some(variables) => {
+            let variable = |name: &str| variables.iter().find(|(variable, _)| *variable == name);
+            let variable = |name: &str| variable(name).map(|(_, value)| value.to_owned());
+            answer(&api, &operation, variable("namespace"), variable("name"), request).await
+        }
+        None => Err(Problem::new(ProblemKind::Malformed, "the path is not UTF-8")),
+    };
+    let answer = outcome.unwrap_or_else(|problem| Refused(problem).into_response());
+    api.metrics.request(&operation.path, &method, answer.status(), began.elapsed());
+    answer
+}
+
+async fn answer(
+    api: &Arc<Api>,
+    operation: &Operation,
+    namespace: Option<String>,
+    name: Option<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let caller = api.access.caller(&parts)?;
+    if let Some(role) = operation.action.role() {
+        caller.require_somewhere(role)?;
+    }
+    if let SchemaState::Missing(_) = &*api.schema.borrow() {
+        return Err(Problem::new(ProblemKind::Unavailable, "the database is not ready: its schema is not there yet"));
+    }
+    let asked = Asked { operation, caller, parts, namespace, name };
+    match (operation.action, operation.kind) {
+        (Action::List, Some(kind)) => lists::list(api, asked, kind).await,
+        (Action::Read, Some(kind)) => lists::read(api, asked, kind).await,
+        (Action::Apply, _) => changes::apply(api, asked, body).await,
+        (_, Some(kind)) => changes::change(api, asked, kind, body).await,
+        // Only `apply` has no kind.
+        (_, None) => Err(Problem::new(ProblemKind::NotFound, "there is no such route")),
+    }
+}
+
+impl Asked<'_> {
+    /// The parameters.
+    fn parameters(&self) -> Parameters {
+        Parameters::read(self.parts.uri.query(), self.operation.action.parameters())
+    }
+
+    /// The document that the path names, if the caller may do this with it. A name that no document can have is not looked up.
+    fn key(&self, kind: Kind) -> Result<Key, Problem> {
+        let (namespace, name) =
+            (self.namespace.as_deref().unwrap_or_default(), self.name.as_deref().unwrap_or_default());
+        self.permit(kind, namespace)?;
+        let key = Key::new(kind, namespace, name);
+        let is_possible = is_subdomain(name) && (!kind.is_namespaced() || is_label(namespace));
+        if is_possible { Ok(key) } else { Err(not_found(&key)) }
+    }
+
+    /// The problem if the caller may not do this with documents of a kind in a namespace.
+    fn permit(&self, kind: Kind, namespace: &str) -> Result<(), Problem> {
+        let place = if kind.is_namespaced() { Place::Namespace(namespace) } else { Place::Everywhere };
+        match self.operation.action.role() {
+            Some(role) => self.caller.require(role, place),
+            None => Ok(()),
+        }
+    }
+}
+
+/// All of a body. The server has bounded its size and time.
+async fn read(body: Body) -> Result<Bytes, Problem> {
+    let lost = |_| Problem::new(ProblemKind::Malformed, "the body did not arrive");
+    body.collect().await.map(http_body_util::Collected::to_bytes).map_err(lost)
+}

@@ -1,0 +1,248 @@
+//! The body of a watch: its events as lines of JSON, or as server-sent events.
+//!
+//! A watch has no task and no queue of its own. The connection asks for the next bytes when it can write some, and gets the events
+//! that are there by then, up to [`CHUNK`] bytes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use futures::{FutureExt, stream};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use hyper::body::Bytes;
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::Api;
+use super::media::Stream;
+use crate::documents::{Ending, Event, Fields, Kind, Problem, ProblemKind, Watch, WatchQuery};
+use crate::hub::access::Caller;
+use crate::hub::problem;
+use crate::hub::tokens::{Place, Role, TokenDigest};
+
+/// Bytes that are written at once, unless a single event is larger.
+const CHUNK: usize = 64 * 1024;
+
+/// The watches that this process serves. A lock, since each watch counts itself when it begins and when it ends; it is held for one
+/// look into the table.
+pub(in crate::hub) struct Watchers {
+    most: usize,
+    by_token: Mutex<(usize, HashMap<TokenDigest, usize>)>,
+}
+
+/// One of them. It counts until it is dropped.
+struct Counted {
+    watchers: Arc<Watchers>,
+    token: Option<TokenDigest>,
+}
+
+impl Watchers {
+    pub(in crate::hub) fn new(most: usize) -> Self {
+        Self { most, by_token: Mutex::default() }
+    }
+
+    /// The number of watches.
+    pub(in crate::hub) fn count(&self) -> usize {
+        self.by_token.lock().0
+    }
+
+    /// Counts one more, unless there are too many of all, or of this token.
+    fn admit(self: &Arc<Self>, token: Option<TokenDigest>) -> Result<Counted, Problem> {
+        let busy = |title: String| Err(Problem::new(ProblemKind::Busy, title));
+        let mut counted = self.by_token.lock();
+        if counted.0 >= self.most {
+            return busy(format!("this replica serves {} watches already", self.most));
+        }
+        if let Some(token) = token {
+            let most = (self.most / 2).max(1);
+            let of_token = counted.1.entry(token).or_default();
+            if *of_token >= most {
+                return busy(format!("the token has {most} watches already"));
+            }
+            *of_token += 1;
+        }
+        counted.0 += 1;
+        Ok(Counted { watchers: Arc::clone(self), token })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut counted = self.watchers.by_token.lock();
+        counted.0 = counted.0.saturating_sub(1);
+        if let Some(token) = self.token
+            && let Some(of_token) = counted.1.get_mut(&token)
+        {
+            *of_token = of_token.saturating_sub(1);
+            if *of_token == 0 {
+                counted.1.remove(&token);
+            }
+        }
+    }
+}
+
+/// A watch that is served.
+struct Served {
+    api: Arc<Api>,
+    watch: Watch,
+    kind: Kind,
+    fields: Fields,
+    stream: Stream,
+    ends_at: Instant,
+    caller: Caller,
+    /// None: all namespaces.
+    namespace: Option<String>,
+    _counted: Counted,
+}
+
+/// Begins a watch. What prevents it from beginning is the status of the answer.
+pub(super) async fn answer(
+    api: Arc<Api>,
+    caller: Caller,
+    query: WatchQuery,
+    lasts: Duration,
+    stream: Stream,
+) -> Result<Response, Problem> {
+    let counted = api.watchers.admit(caller.digest())?;
+    let (kind, fields) = (query.filter.kind(), query.fields);
+    let namespace = query.filter.namespace().map(str::to_owned);
+    let watch = api.tail.watch(query).await.map_err(|error| Problem::from(&error))?;
+    let ends_at = Instant::now() + lasts;
+    let served = Served { api, watch, kind, fields, stream, ends_at, caller, namespace, _counted: counted };
+    let media = match stream {
+        Stream::Lines => "application/x-ndjson",
+        Stream::Events => "text/event-stream",
+    };
+    let body = Body::from_stream(served.chunks());
+    Ok(([(CONTENT_TYPE, media), (CACHE_CONTROL, "no-store")], body).into_response())
+}
+
+impl Served {
+    /// The bytes of the watch until it ends.
+    fn chunks(self) -> impl stream::Stream<Item = Result<Bytes, std::convert::Infallible>> {
+        stream::unfold(Some(self), |served| async {
+            let mut served = served?;
+            let mut bytes = Vec::new();
+            let goes_on = served.next(&mut bytes).await;
+            (!bytes.is_empty()).then(|| (Ok(Bytes::from(bytes)), goes_on.then_some(served)))
+        })
+    }
+
+    /// Waits for an event, and writes it and those that are there already. Returns whether there will be more.
+    async fn next(&mut self, into: &mut Vec<u8>) -> bool {
+        let place = self.namespace.as_deref().map_or(Place::Everywhere, Place::Namespace);
+        let first = tokio::select! {
+            biased;
+            () = self.api.stop.cancelled() => return false,
+            () = tokio::time::sleep_until(self.ends_at) => return false,
+            () = self.api.access.lost(&self.caller, Role::Read, place) => return false,
+            first = self.watch.next() => first,
+        };
+        let mut next = Some(first);
+        while let Some(event) = next {
+            match event {
+                Ok(event) => self.write(&event, into),
+                Err(ending) => {
+                    self.write_ending(&ending, into);
+                    return false;
+                }
+            }
+            if let Some(lag) = self.watch.lag() {
+                self.api.metrics.lag(lag);
+            }
+            next = if into.len() < CHUNK { self.watch.next().now_or_never() } else { None };
+        }
+        true
+    }
+
+    fn write(&self, event: &Event, into: &mut Vec<u8>) {
+        if self.stream == Stream::Events {
+            if let Some(version) = event.resume_version() {
+                into.extend_from_slice(format!("id: {version}\n").as_bytes());
+            }
+            into.extend_from_slice(b"data: ");
+        }
+        let (name, object) = match event {
+            Event::Initial(object) | Event::Added(object) => ("ADDED", object),
+            Event::Modified(object) => ("MODIFIED", object),
+            Event::Deleted(object) => ("DELETED", object),
+            Event::Bookmark { version, is_end_of_state } => {
+                into.extend_from_slice(bookmark(self.kind, *version, *is_end_of_state).as_bytes());
+                return self.end_line(into);
+            }
+        };
+        into.extend_from_slice(b"{\"type\":\"");
+        into.extend_from_slice(name.as_bytes());
+        into.extend_from_slice(b"\",\"object\":");
+        object.write(self.fields, into);
+        into.push(b'}');
+        self.end_line(into);
+    }
+
+    fn write_ending(&self, ending: &Ending, into: &mut Vec<u8>) {
+        let problem = match ending {
+            // The client resumes anywhere.
+            Ending::FellBehind => return,
+            Ending::Gone => Problem::new(ProblemKind::Gone, ending.to_string()),
+            Ending::Failed(error) => Problem::from(error),
+        };
+        if self.stream == Stream::Events {
+            into.extend_from_slice(b"data: ");
+        }
+        let line = json!({"type": "ERROR", "object": problem::body(&problem)});
+        into.extend_from_slice(line.to_string().as_bytes());
+        self.end_line(into);
+    }
+
+    fn end_line(&self, into: &mut Vec<u8>) {
+        // An empty line ends a server-sent event.
+        into.extend_from_slice(if self.stream == Stream::Events { b"\n\n" } else { b"\n" });
+    }
+}
+
+fn bookmark(kind: Kind, version: i64, is_end_of_state: bool) -> String {
+    let mut object = json!({"kind": kind.name(), "resourceVersion": version.to_string()});
+    if is_end_of_state && let Some(fields) = object.as_object_mut() {
+        fields.insert("annotations".to_owned(), json!({"k8s.io/initial-events-end": "true"}));
+    }
+    json!({"type": "BOOKMARK", "object": object}).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_token_holds_at_most_half_of_all_watches() {
+        let watchers = Arc::new(Watchers::new(4));
+        let (one, two, three) = ([1; 32], [2; 32], [3; 32]);
+        let first = watchers.admit(Some(one)).ok();
+        let second = watchers.admit(Some(one)).ok();
+        assert!(first.is_some() && second.is_some());
+        let refused = watchers.admit(Some(one)).err().map(|problem| problem.kind);
+        assert_eq!(refused, Some(ProblemKind::Busy));
+        drop(first);
+        let others = [watchers.admit(Some(one)).ok(), watchers.admit(Some(two)).ok(), watchers.admit(None).ok()];
+        assert!(others.iter().all(Option::is_some));
+        assert!(watchers.admit(Some(three)).is_err(), "four are all");
+        assert_eq!(watchers.count(), 4);
+        drop((second, others));
+        assert_eq!(watchers.count(), 0);
+        assert!(watchers.by_token.lock().1.is_empty(), "nothing is remembered of a token without watches");
+    }
+
+    #[test]
+    fn a_bookmark_says_where_the_state_ends() {
+        let read = |text: String| serde_json::from_str::<Value>(&text).expect("JSON");
+        let end = json!({"type": "BOOKMARK", "object": {"kind": "Cluster", "resourceVersion": "57",
+            "annotations": {"k8s.io/initial-events-end": "true"}}});
+        assert_eq!(read(bookmark(Kind::Cluster, 57, true)), end);
+        let later = json!({"type": "BOOKMARK", "object": {"kind": "Secret", "resourceVersion": "58"}});
+        assert_eq!(read(bookmark(Kind::Secret, 58, false)), later);
+    }
+}

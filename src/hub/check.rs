@@ -1,0 +1,47 @@
+//! `towline check --connect`: checks that the hub's database answers and has the schema, and that its files can be used.
+
+use super::config::HubConfig;
+use super::reloaded::{FileError, Reloaded};
+use super::tokens::Grants;
+use super::wiring::read_keys;
+use crate::cluster::full_text;
+use crate::documents::{self, SCHEMA};
+use crate::http::ServerTls;
+use crate::job::check::say;
+
+/// Prints what the section lacks, and returns how many faults that are.
+pub(super) async fn check_section(config: &HubConfig) -> usize {
+    let mut faults = Vec::new();
+    faults.extend(check_database(config).await);
+    if let Some(path) = &config.tokens_file {
+        faults.extend(fault_of(&Reloaded::open(path.clone(), Grants::read, Grants::default())));
+    }
+    if let Some(path) = &config.keys_file {
+        faults.extend(fault_of(&Reloaded::open(path.clone(), read_keys, None)));
+    }
+    if let Some(files) = &config.tls
+        && let Err(error) = ServerTls::load(files.clone()).await
+    {
+        faults.push(full_text(&error));
+    }
+    faults.iter().for_each(|fault| say(&format!("{}: {fault}", config.name)));
+    faults.len()
+}
+
+fn fault_of<T: Send + Sync + 'static>(file: &Reloaded<T>) -> Option<String> {
+    file.fault().borrow().as_deref().map(|error: &FileError| full_text(error))
+}
+
+/// Whether the database takes this release's statements, or will after the migrations at start.
+async fn check_database(config: &HubConfig) -> Option<String> {
+    let database = documents::open(config.database.clone());
+    let place = database.place();
+    match SCHEMA.status(&database).await.and_then(crate::db::migrations::Status::check) {
+        Ok(status) if status.pending() > 0 && !config.migrate => {
+            let pending = status.pending();
+            Some(format!("database {place}: {pending} migrations of the schema are missing, run `towline migrate`"))
+        }
+        Ok(_) => None,
+        Err(error) => Some(format!("database {place}: {}", full_text(&error))),
+    }
+}

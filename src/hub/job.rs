@@ -1,0 +1,102 @@
+//! The hub as a job of the daemon.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::config::{HUB, HubConfig};
+use super::report::HubReport;
+use super::{check, command, metrics, wiring};
+use crate::config::source::Node;
+use crate::config::{ClusterName, SectionName};
+use crate::job::check::Surroundings;
+use crate::job::command::JobCommand;
+use crate::job::permission::{Kinds, Permission};
+use crate::job::{Config, Job, Reading, Role, Sections, Wiring};
+use crate::telemetry::Metric;
+
+/// The job with the section `[hub]`.
+#[derive(Debug)]
+pub struct HubJob;
+
+/// The section `[hub]`, if it is configured.
+#[derive(Debug, Default)]
+pub(super) struct HubSection(Option<HubConfig>);
+
+/// The section of the hub in a configuration, if there is one.
+pub fn section(config: &Config) -> Option<&HubConfig> {
+    config.of::<HubSection>()?.0.as_ref()
+}
+
+impl Job for HubJob {
+    fn key(&self) -> &'static str {
+        HUB
+    }
+
+    fn is_list(&self) -> bool {
+        false
+    }
+
+    fn read(&self, node: Option<Node>, reading: &mut Reading<'_>) -> Arc<dyn Sections> {
+        Arc::new(HubSection(reading.table(self.key(), &[], node, HubConfig::read)))
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::ALL
+    }
+
+    fn commands(&self) -> Vec<JobCommand> {
+        command::commands()
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        const BELOW: &[Role] = &[
+            Role::new("schema", "", "brings the database's schema up to date, and lets the others begin"),
+            Role::new("settings", "", "reads the files of tokens and keys again when they change"),
+            Role::new("writer", "", "makes all changes, many in one call; on a connection of its own"),
+            Role::new("tail", "", "reads the log into the ring that all watches share; listens on its connection"),
+            Role::new("claims", "", "renews the leader claims of this replica in the database"),
+            Role::new("compaction", "", "while it holds its claim: deletes old rows of the log"),
+            Role::new("api", "", "serves the REST API and its watches"),
+        ];
+        const ROLES: &[Role] = &[Role::new("hub", "", "where there is [hub]; in every replica").over(BELOW)];
+        ROLES
+    }
+}
+
+impl Sections for HubSection {
+    fn names(&self) -> Vec<&SectionName> {
+        self.0.iter().map(|section| &section.name).collect()
+    }
+
+    fn clusters(&self) -> Vec<&ClusterName> {
+        Vec::new()
+    }
+
+    /// What must run only once holds a leader claim in the database.
+    fn is_elected(&self) -> bool {
+        false
+    }
+
+    fn permissions(&self, _kinds: &Kinds) -> Vec<Permission> {
+        Vec::new()
+    }
+
+    fn connect<'c>(&'c self, _surroundings: &'c Surroundings<'c>) -> BoxFuture<'c, usize> {
+        async move {
+            match &self.0 {
+                Some(section) => check::check_section(section).await,
+                None => 0,
+            }
+        }
+        .boxed()
+    }
+
+    fn wire(&self, wiring: &mut Wiring<'_>) {
+        if let Some(section) = &self.0 {
+            let hub = wiring::wire(section);
+            wiring.add(Arc::new(HubReport(Arc::clone(&hub))), wiring::into_child(&hub));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The metrics of the hub: `towline_hub_*`, each with its description, and how they are recorded.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use metrics::{Gauge, Histogram, counter, gauge, histogram};
+
+use crate::documents::WriterObserver;
+use crate::telemetry::{self, Metric};
+
+/// Requests to the API, by `route`, `method` and `code`.
+const HUB_REQUESTS_TOTAL: &str = "towline_hub_requests_total";
+/// How long requests took until their answer began, by `route` and `method`.
+const HUB_REQUEST_SECONDS: &str = "towline_hub_request_seconds";
+/// Items of the last call of the writer.
+const HUB_BATCH_ITEMS: &str = "towline_hub_batch_items";
+/// The newest version that this replica has read.
+const HUB_VERSION: &str = "towline_hub_version";
+/// The lowest version that a watch can resume from.
+const HUB_BASE: &str = "towline_hub_base";
+/// Watches that this replica serves.
+const HUB_WATCHERS: &str = "towline_hub_watchers";
+/// How long after it was read a change was handed to a watch.
+const HUB_WATCH_LAG_SECONDS: &str = "towline_hub_watch_lag_seconds";
+/// Versions that the log may hold.
+const HUB_LOG_ROWS: &str = "towline_hub_log_rows";
+
+/// All metrics, with their descriptions for Prometheus.
+pub(super) const ALL: &[Metric] = &[
+    Metric::counter(HUB_REQUESTS_TOTAL, "Requests to the REST API by route, method and status code"),
+    Metric::histogram(HUB_REQUEST_SECONDS, "Time until the answer to a request began, by route and method"),
+    Metric::gauge(HUB_BATCH_ITEMS, "Changes that the last call of the writer made together"),
+    Metric::gauge(HUB_VERSION, "The newest version that this replica has read from the log"),
+    Metric::gauge(HUB_BASE, "The lowest version that a watch can resume from"),
+    Metric::gauge(HUB_WATCHERS, "Watches that this replica serves"),
+    Metric::histogram(HUB_WATCH_LAG_SECONDS, "Time from reading a change from the log to handing it to a watch"),
+    Metric::gauge(HUB_LOG_ROWS, "Rows of the log, as the database estimates them"),
+];
+
+/// The metrics of the hub.
+#[derive(Debug)]
+pub struct HubMetrics {
+    batch_items: Gauge,
+    version: Gauge,
+    base: Gauge,
+    watchers: Gauge,
+    watch_lag: Histogram,
+    log_rows: Gauge,
+}
+
+impl HubMetrics {
+    /// Registers the series that have no labels, all with the value 0.
+    #[expect(clippy::new_without_default, reason = "it registers series, and a default should have no such effect")]
+    pub fn new() -> Self {
+        Self {
+            batch_items: gauge!(HUB_BATCH_ITEMS),
+            version: gauge!(HUB_VERSION),
+            base: gauge!(HUB_BASE),
+            watchers: gauge!(HUB_WATCHERS),
+            watch_lag: histogram!(HUB_WATCH_LAG_SECONDS),
+            log_rows: gauge!(HUB_LOG_ROWS),
+        }
+    }
+
+    /// Records a request. `route` is the path of an operation with its variables, or a fixed word.
+    pub fn request(&self, route: &str, method: &Method, code: StatusCode, took: Duration) {
+        let (route, method) = (route.to_owned(), label(method));
+        histogram!(HUB_REQUEST_SECONDS, "route" => route.clone(), "method" => method).record(took);
+        counter!(HUB_REQUESTS_TOTAL, "route" => route, "method" => method, "code" => code.as_str().to_owned())
+            .increment(1);
+    }
+
+    /// Records how long after it was read a change is handed to a watch.
+    pub fn lag(&self, lag: Duration) {
+        self.watch_lag.record(lag);
+    }
+
+    /// Sets the state of the log and the number of watches; before a scrape.
+    pub fn set(&self, version: i64, base: i64, watchers: usize) {
+        let number = |version: i64| telemetry::count(usize::try_from(version).unwrap_or_default());
+        self.version.set(number(version));
+        self.base.set(number(base));
+        self.watchers.set(telemetry::count(watchers));
+    }
+
+    /// Sets the number of rows of the log.
+    pub fn log_rows(&self, rows: i64) {
+        self.log_rows.set(telemetry::count(usize::try_from(rows).unwrap_or_default()));
+    }
+}
+
+impl WriterObserver for HubMetrics {
+    fn sends(&self, items: usize) {
+        self.batch_items.set(telemetry::count(items));
+    }
+}
+
+/// The methods are a closed set: a client can make up others.
+fn label(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
+}

@@ -1,0 +1,115 @@
+//! What the admin server shows of the hub.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::config::HUB;
+use super::wiring::{Hub, SchemaState};
+use crate::cluster::full_text;
+use crate::config::SectionName;
+use crate::telemetry::{self, Condition, Facts, NotReady, Overview, Readiness};
+
+/// The report of the section.
+pub(super) struct HubReport(pub(super) Arc<Hub>);
+
+impl HubReport {
+    /// Why the database can't be used, if the tail has lost it.
+    fn database(&self) -> Option<String> {
+        self.0.tail.state().failure.map(|error| full_text(&error))
+    }
+
+    /// The files that can't be used.
+    fn faulty_files(&self) -> Option<String> {
+        let tokens = self.0.tokens.as_ref().and_then(|file| file.fault().borrow().clone());
+        let keys = self.0.keys.as_ref().and_then(|file| file.fault().borrow().clone());
+        let faults: Vec<String> = tokens.into_iter().chain(keys).map(|error| full_text(&*error)).collect();
+        (!faults.is_empty()).then(|| faults.join("; "))
+    }
+
+    /// Why no request can be served.
+    fn not_ready(&self) -> Option<NotReady> {
+        let not_ready = |reason: String, unreachable| Some(NotReady { reason, unreachable });
+        if let SchemaState::Missing(reason) = &*self.0.schema.borrow() {
+            return not_ready(reason.clone(), false);
+        }
+        if let Some(failure) = self.database() {
+            return not_ready(format!("the database does not answer: {failure}"), true);
+        }
+        if !self.0.tail.state().is_ready {
+            return not_ready("the log has not been read yet".to_owned(), false);
+        }
+        let is_listening = self.0.config.listen.is_none() || self.0.listening.borrow().is_some();
+        if is_listening { None } else { not_ready("the API does not listen yet".to_owned(), false) }
+    }
+
+    fn facts(&self) -> Facts {
+        Facts {
+            database: self.database(),
+            failing: self.faulty_files(),
+            not_ready: self.not_ready(),
+            ..Facts::default()
+        }
+    }
+}
+
+impl telemetry::Section for HubReport {
+    fn name(&self) -> &SectionName {
+        &self.0.config.name
+    }
+
+    fn job(&self) -> &'static str {
+        HUB
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.facts().readiness()
+    }
+
+    fn condition(&self) -> Condition {
+        Condition::of(&self.facts())
+    }
+
+    fn overview(&self) -> Overview {
+        let api = self.0.listening.borrow().map_or_else(|| "no API".to_owned(), |address| address.to_string());
+        let watches = self.0.watchers.count();
+        let subject = "watches".to_owned();
+        Overview { flow: format!("{api}→database"), subject, total: watches, in_step: watches, oldest_seconds: None }
+    }
+
+    fn report(&self) -> Value {
+        let hub = &self.0;
+        let tail = hub.tail.state();
+        let schema = match &*hub.schema.borrow() {
+            SchemaState::Current => "current".to_owned(),
+            SchemaState::Missing(reason) => reason.clone(),
+        };
+        let claim = hub.leadership.grant().map(|grant| {
+            json!({"role": hub.leadership.role().as_str(), "holder": grant.holder.as_str(), "token": grant.token,
+                "held_seconds": grant.since.elapsed().as_secs()})
+        });
+        json!({
+            "api": hub.listening.borrow().map(|address| address.to_string()),
+            "database": hub.database.place(),
+            "pool": hub.database.state(),
+            "schema": schema,
+            "version": tail.version.to_string(),
+            "base": tail.base.to_string(),
+            "listening": tail.is_listening,
+            "ring": {"events": tail.ring.0, "bytes": tail.ring.1},
+            "watches": hub.watchers.count(),
+            "waiting_bytes": hub.handle.waiting_bytes(),
+            "holder": hub.holder.as_str(),
+            "claims": claim.into_iter().collect::<Vec<_>>(),
+            "tokens": hub.tokens.as_ref().map(|tokens| tokens.content().borrow().tokens()),
+            "seals": hub.keys.is_some(),
+        })
+    }
+
+    fn refresh(&self) {
+        let tail = self.0.tail.state();
+        self.0.metrics.set(tail.version, tail.base, self.0.watchers.count());
+        let pool = self.0.database.state();
+        telemetry::db_pool_connections(pool.idle, pool.in_use, pool.max);
+    }
+}

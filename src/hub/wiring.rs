@@ -1,0 +1,270 @@
+//! Builds the actors of the hub from its configuration.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::access::Access;
+use super::api::watch::Watchers;
+use super::api::{self, Api};
+use super::changes::Changes;
+use super::config::HubConfig;
+use super::metrics::HubMetrics;
+use super::reloaded::Reloaded;
+use super::tokens::Grants;
+use crate::actor::{Backoff, BoxError, ChildSpec, GateKeeper, RestartPolicy, Scope, gate};
+use crate::cluster::{Clock, full_text};
+use crate::db::migrations;
+use crate::db::{self, Database, column};
+use crate::documents::{
+    self, Claims, Compaction, Holder, Keyring, Leadership, Role, SCHEMA, Store, Tail, Writer, WriterHandle,
+};
+use crate::http::ServerTls;
+
+/// Longest wait for another process that migrates, and longest migration.
+pub(super) const MIGRATE_WITHIN: Duration = Duration::from_mins(10);
+/// Between two attempts to reach a database, or two looks whether its schema is there.
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
+/// Between two estimates of the log's size.
+const ESTIMATE_EVERY: Duration = Duration::from_mins(1);
+/// A binary that is older than the schema is not started again: only another binary helps.
+const NEVER_AGAIN: RestartPolicy = RestartPolicy { budget: 0, ..RestartPolicy::ACTOR };
+
+/// Whether the schema is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SchemaState {
+    /// Not yet, for this reason.
+    Missing(String),
+    /// It is as this release needs it.
+    Current,
+}
+
+/// The hub, wired but not started.
+pub(super) struct Hub {
+    pub(super) config: HubConfig,
+    pub(super) database: Database,
+    pub(super) writer: Writer,
+    pub(super) handle: WriterHandle,
+    pub(super) tail: Tail,
+    pub(super) claims: Claims,
+    pub(super) holder: Holder,
+    pub(super) leadership: Leadership,
+    pub(super) tokens: Option<Reloaded<Grants>>,
+    pub(super) keys: Option<Reloaded<Option<Keyring>>>,
+    pub(super) watchers: Arc<Watchers>,
+    pub(super) metrics: Arc<HubMetrics>,
+    pub(super) schema: watch::Sender<SchemaState>,
+    /// Where the API listens now.
+    pub(super) listening: watch::Sender<Option<SocketAddr>>,
+}
+
+/// Wires the hub.
+pub(super) fn wire(config: &HubConfig) -> Arc<Hub> {
+    let database = documents::open(config.database.clone());
+    let metrics = Arc::new(HubMetrics::new());
+    let (writer, handle) = Writer::new(database.clone(), Arc::clone(&metrics) as _);
+    let holder = Holder::of_this_process();
+    let mut claims = Claims::new(&database, holder.clone(), Clock::Boot);
+    let leadership = claims.role(Role::Compaction);
+    let tokens = config.tokens_file.clone().map(|path| Reloaded::open(path, Grants::read, Grants::default()));
+    let keys = config.keys_file.clone().map(|path| Reloaded::open(path, read_keys, None));
+    if keys.is_none() {
+        tracing::warn!(section = %config.name, "without keys_file kubeconfigs and secrets are stored unencrypted");
+    }
+    let waiting = SchemaState::Missing("the schema of the database has not been looked at yet".to_owned());
+    Arc::new(Hub {
+        config: config.clone(),
+        tail: Tail::new(database.clone()),
+        database,
+        writer,
+        handle,
+        claims,
+        holder,
+        leadership,
+        tokens,
+        keys,
+        watchers: Arc::new(Watchers::new(config.max_watchers.get())),
+        metrics,
+        schema: watch::Sender::new(waiting),
+        listening: watch::Sender::new(None),
+    })
+}
+
+/// Reads the content of `keys_file`.
+pub(super) fn read_keys(text: &SecretString) -> Result<Option<Keyring>, String> {
+    Keyring::parse(text).map(Some).map_err(|error| error.to_string())
+}
+
+/// The section's supervisor.
+pub(super) fn into_child(hub: &Arc<Hub>) -> ChildSpec {
+    let hub = Arc::clone(hub);
+    ChildSpec::supervisor("hub", RestartPolicy::ACTOR, move || children(&hub))
+}
+
+/// Children drain in reverse order: the API stops first, and the writer after what sends to it.
+fn children(hub: &Arc<Hub>) -> Vec<ChildSpec> {
+    let actor = |name: &str, run: fn(Arc<Hub>, Scope) -> futures::future::BoxFuture<'static, Result<(), BoxError>>| {
+        let hub = Arc::clone(hub);
+        ChildSpec::new(name, move |scope| run(Arc::clone(&hub), scope))
+    };
+    let compaction =
+        Compaction::new(hub.database.clone(), hub.leadership.clone(), hub.config.history, Arc::new(()) as _);
+    let tail = hub.tail.clone();
+    let tail = ChildSpec::new("tail", move |scope| tail.clone().run(scope));
+    // What reads the database by itself waits until the schema is there.
+    let gated: Vec<_> = [tail, hub.claims.clone().child(), compaction.child()].map(|child| (gate(), child)).into();
+    let (mut keepers, mut waiting) = (Vec::new(), Vec::new());
+    for ((keeper, gate), child) in gated {
+        keepers.push(keeper);
+        waiting.push(child.gated(gate));
+    }
+    let (of_schema, keepers) = (Arc::clone(hub), Arc::new(keepers));
+    let schema = ChildSpec::new("schema", move |scope| schema(Arc::clone(&of_schema), Arc::clone(&keepers), scope));
+    let mut children = vec![
+        schema.restart(NEVER_AGAIN),
+        actor("settings", |hub, scope| Box::pin(settings(hub, scope))),
+        hub.writer.clone().child(),
+    ];
+    children.extend(waiting);
+    children.push(actor("api", |hub, scope| Box::pin(serve(hub, scope))));
+    children
+}
+
+/// The actor that brings the schema up to date, or waits until it is, and lets the others begin then. It ends the section if the
+/// schema is newer than this program.
+async fn schema(hub: Arc<Hub>, keepers: Arc<Vec<GateKeeper>>, scope: Scope) -> Result<(), BoxError> {
+    let mut attempt = 0;
+    loop {
+        let looked = tokio::select! {
+            biased;
+            () = scope.draining() => return Ok(()),
+            looked = bring_up_to_date(&hub) => looked,
+        };
+        let reason = match looked {
+            Ok(None) => break,
+            Ok(Some(reason)) => reason,
+            Err(error @ migrations::Error::Newer { .. }) => return Err(error.into()),
+            Err(error) => full_text(&error),
+        };
+        if hub.schema.send_replace(SchemaState::Missing(reason.clone())) != SchemaState::Missing(reason.clone()) {
+            tracing::warn!(reason, "the schema of the hub is not there yet, retrying");
+        }
+        tokio::select! {
+            biased;
+            () = scope.draining() => return Ok(()),
+            () = tokio::time::sleep(AGAIN.next_delay(attempt)) => attempt += 1,
+        }
+    }
+    hub.schema.send_replace(SchemaState::Current);
+    keepers.iter().for_each(GateKeeper::open);
+    let mut estimate = tokio::time::interval(ESTIMATE_EVERY);
+    estimate.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            () = scope.draining() => return Ok(()),
+            _ = estimate.tick() => {}
+        }
+        match log_rows(&hub.database).await {
+            Ok(rows) => hub.metrics.log_rows(rows),
+            Err(error) => tracing::debug!(error = %full_text(&error), "failed to estimate the size of the log"),
+        }
+    }
+}
+
+/// None once the schema is as this release needs it, else why it is not.
+async fn bring_up_to_date(hub: &Hub) -> Result<Option<String>, migrations::Error> {
+    if hub.config.migrate {
+        documents::migrate(&hub.database, MIGRATE_WITHIN).await?;
+        return Ok(None);
+    }
+    let pending = SCHEMA.status(&hub.database).await?.check()?.pending();
+    Ok((pending > 0).then(|| format!("{pending} migrations of the schema are missing, run `towline migrate`")))
+}
+
+/// The planner's estimate, which costs nothing to read.
+async fn log_rows(database: &Database) -> Result<i64, db::Error> {
+    const QUERY: &str = "log_rows";
+    const TEXT: &str =
+        "select greatest(reltuples, 0)::bigint from pg_catalog.pg_class where oid = 'towline_log'::regclass";
+    let rows = database.all(QUERY, TEXT, &[]).await?;
+    rows.first().map_or(Ok(0), |row| column(QUERY, row, 0))
+}
+
+/// The actor that reads the files of tokens and keys again when they change.
+async fn settings(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
+    let tokens = async {
+        match &hub.tokens {
+            Some(tokens) => match tokens.keep_up_to_date().await {},
+            None => std::future::pending::<()>().await,
+        }
+    };
+    let keys = async {
+        match &hub.keys {
+            Some(keys) => match keys.keep_up_to_date().await {},
+            None => std::future::pending::<()>().await,
+        }
+    };
+    tokio::select! {
+        () = scope.draining() => {}
+        () = tokens => {}
+        () = keys => {}
+    }
+    Ok(())
+}
+
+/// The actor that serves the API.
+async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
+    let Some(address) = hub.config.listen else {
+        scope.set_state("no address");
+        scope.draining().await;
+        return Ok(());
+    };
+    let tls = match hub.config.tls.clone() {
+        Some(files) => Some(ServerTls::load(files).await?),
+        None => None,
+    };
+    let listener = TcpListener::bind(address).await?;
+    let listening = listener.local_addr()?;
+    tracing::info!(api = %listening, tls = tls.is_some(), "the hub listens");
+    hub.listening.send_replace(Some(listening));
+    let stop = CancellationToken::new();
+    let api = Arc::new(Api {
+        database: hub.database.clone(),
+        store: Store::new(hub.database.clone()),
+        changes: Changes::new(Store::new(hub.database.clone()), hub.handle.clone(), hub.keyring()),
+        tail: hub.tail.clone(),
+        access: hub.tokens.as_ref().map_or(Access::Local, |tokens| Access::Tokens(tokens.content())),
+        watchers: Arc::clone(&hub.watchers),
+        metrics: Arc::clone(&hub.metrics),
+        schema: hub.schema.subscribe(),
+        stop: stop.clone(),
+    });
+    let server = api::serve(api, listener, tls, hub.config.max_watchers.get());
+    tokio::pin!(server);
+    tokio::select! {
+        () = &mut server => {}
+        () = scope.draining() => {
+            stop.cancel();
+            server.await;
+        }
+    }
+    hub.listening.send_replace(None);
+    Ok(())
+}
+
+impl Hub {
+    /// The keys by which sealed fields are encrypted now; without `keys_file` an empty ring, which stores them as they are.
+    fn keyring(&self) -> watch::Receiver<Arc<Option<Keyring>>> {
+        match &self.keys {
+            Some(keys) => keys.content(),
+            None => watch::Sender::new(Arc::new(Some(Keyring::default()))).subscribe(),
+        }
+    }
+}
