@@ -107,13 +107,23 @@ impl Towline {
 
     /// Runs `towline status-sync` with this environment. The admin server is at a free port of loopback.
     pub async fn start_status_sync(env: &[(&str, &str)]) -> Result<Self, Error> {
+        Self::start_alone("status-sync", env).await
+    }
+
+    /// Runs `towline hub` with this environment. The admin server is at a free port of loopback.
+    pub async fn start_hub(env: &[(&str, &str)]) -> Result<Self, Error> {
+        Self::start_alone("hub", env).await
+    }
+
+    /// Runs the command of a single job with this environment.
+    async fn start_alone(command: &str, env: &[(&str, &str)]) -> Result<Self, Error> {
         let binary = programs::towline().await?;
-        let room = Room::new("status-sync")?;
+        let room = Room::new(command)?;
         let port = Port::take()?;
         let mut env: Vec<_> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let address = port.address();
         env.push((LISTEN.to_owned(), address.to_string()));
-        let args: Vec<OsString> = vec!["status-sync".into()];
+        let args: Vec<OsString> = vec![command.into()];
         let (config, log) = (room.join("none"), room.join("towline.log"));
         let process = Process::start(spec(&binary, &args, &env, &log)).await?;
         let admin = Admin { http: Http::to(address) };

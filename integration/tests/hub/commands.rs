@@ -1,0 +1,99 @@
+//! The commands: clients of the API, and those that maintain the database.
+
+use integration::Towline;
+use integration::postgres::ADMIN;
+use serde_json::Value;
+
+use crate::world::{Hub, database, run};
+
+const MANIFESTS: &str = "\
+kind: Cluster
+namespace: foo
+name: west
+kubeconfig: text
+labels: {env: prod}
+---
+kind: Secret
+namespace: foo
+name: pull
+data: {key: dmFsdWU=}
+";
+
+async fn towline(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String, String) {
+    let output = Towline::command_with(args, env).await.expect("it runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn documents_are_applied_shown_and_deleted_from_the_command_line() {
+    run(async {
+        let hub = Hub::start(&database("commands").await, &[]).await;
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub-manifests.yaml");
+        let file = path.display().to_string();
+        std::fs::write(&path, MANIFESTS).expect("a file");
+        let run = async |args: &[&str]| towline(&[args, &["--hub", &hub.url]].concat(), &[]).await;
+        let (code, told, error) = run(&["apply", "-f", &file, "--dry-run"]).await;
+        assert_eq!((code, told.as_str()), (Some(0), "Cluster/foo/west created\nSecret/foo/pull created\n"), "{error}");
+        let (code, told, error) = run(&["apply", "-f", &file]).await;
+        assert_eq!((code, told.as_str()), (Some(0), "Cluster/foo/west created\nSecret/foo/pull created\n"), "{error}");
+        let (_, told, _) = run(&["apply", "-f", &file]).await;
+        assert_eq!(told, "Cluster/foo/west unchanged\nSecret/foo/pull unchanged\n");
+        std::fs::write(&path, MANIFESTS.replace("env: prod", "env: test") + "---\nkind: Pod\n").expect("a file");
+        let (code, told, error) = run(&["apply", "-f", &file]).await;
+        assert_eq!((code, told.as_str()), (Some(1), "Cluster/foo/west configured\nSecret/foo/pull unchanged\n"));
+        assert!(error.contains("/kind: found \"Pod\""), "{error}");
+
+        let (code, told, error) = run(&["get", "cluster", "foo/west"]).await;
+        assert_eq!(code, Some(0), "{error}");
+        let cluster: Value = serde_json::from_str(&told).expect("JSON");
+        assert_eq!((&cluster["labels"]["env"], &cluster["name"]), (&"test".into(), &"west".into()));
+        let (_, told, _) = run(&["get", "clusters", "-l", "env=test", "-n", "foo"]).await;
+        assert_eq!(told.lines().count(), 1, "{told}");
+        assert_eq!(run(&["get", "clusters", "-l", "env=prod"]).await.1, "");
+        let (code, told, error) = run(&["delete", "clusters", "foo/west"]).await;
+        assert_eq!((code, told.as_str()), (Some(0), "Cluster/foo/west deleted\n"), "{error}");
+        let (code, _, error) = run(&["delete", "clusters", "foo/west"]).await;
+        assert_eq!(code, Some(1));
+        assert!(error.contains("there is no clusters/foo/west"), "{error}");
+    });
+}
+
+#[test]
+fn the_schema_is_migrated_by_a_command_where_the_hub_shall_not() {
+    run(async {
+        let database = database("migrate").await;
+        let params = database.url(ADMIN);
+        let env = [("POSTGRES_PARAMS", params.as_str())];
+        let (code, told, error) = towline(&["migrate", "status"], &env).await;
+        assert_eq!(code, Some(1), "{error}");
+        assert!(told.contains("the schema is at migration 0, this release knows"), "{told}");
+
+        let own = [("TOWLINE__HUB__LISTEN", "127.0.0.1:0"), ("TOWLINE__HUB__MIGRATE", "false")];
+        let waiting = Towline::start_hub(&[&env[..], &own].concat()).await.expect("it starts");
+        let shown = integration::eventually("the missing schema to be shown", crate::world::LIMIT, async || {
+            let answer = waiting.admin().section_readyz("hub").await.map_err(|error| error.to_string())?;
+            if answer.body.contains("run `towline migrate`") { Ok(answer) } else { Err(answer.body) }
+        });
+        assert_eq!(shown.await.expect("an answer").status, 503);
+
+        let (code, told, error) = towline(&["migrate"], &env).await;
+        assert_eq!(code, Some(0), "{error}");
+        assert!(told.contains("migrations applied"), "{told}");
+        waiting.wait_ready(crate::world::LIMIT).await.expect("it begins by itself");
+        assert_eq!(towline(&["migrate", "status"], &env).await.0, Some(0));
+
+        let sql = database.client(ADMIN).await.expect("a connection");
+        let (code, told, error) = towline(&["hub", "renumber"], &env).await;
+        assert_eq!(code, Some(0), "{error}");
+        let base: i64 = sql.query_one("select base from towline_meta", &[]).await.expect("a row").get(0);
+        assert_eq!(told, format!("further versions are above {base}\n"));
+        assert!(base >= 1 << 40, "{base}");
+
+        sql.execute("update towline_meta set migration = 1000", &[]).await.expect("a newer schema");
+        assert_eq!(towline(&["migrate"], &env).await.0, Some(1));
+        let older = Towline::start_hub(&[&env[..], &own].concat()).await.expect("it starts");
+        let ended = older.wait_exited(crate::world::LIMIT).await.expect("it ends");
+        assert_eq!(ended.code(), Some(1), "a binary older than the schema does not run");
+    });
+}

@@ -1,0 +1,17 @@
+//! The hub as its own process, on a real database, asked with `curl` and by the commands of the binary.
+//!
+//! All tests share one database server; each has a database of its own with its name.
+
+#![expect(
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "the allowance for tests does not reach their helpers"
+)]
+
+mod commands;
+mod outages;
+mod secrets;
+mod walk;
+mod world;

@@ -1,0 +1,112 @@
+//! Tokens and keys.
+
+use integration::postgres::ADMIN;
+use integration::{Towline, eventually};
+use serde_json::json;
+
+use crate::world::{Hub, LIMIT, database, run};
+
+const CANARY: &str = "canary-5b1f";
+/// Lines of `keys_file`: 32 bytes in base64 each.
+const KEYS: [&str; 2] =
+    ["one AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n", "two Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=\n"];
+
+/// The line of a grant. The digests are those that `sha256sum` prints.
+async fn grant(role: &str, namespaces: &str, token: &str) -> String {
+    let script = format!("printf %s {token} | sha256sum | cut -d' ' -f1");
+    let output = tokio::process::Command::new("sh").args(["-c", &script]).output().await.expect("a shell");
+    format!("somebody {role} {namespaces} {}", String::from_utf8(output.stdout).expect("a digest"))
+}
+
+#[test]
+fn a_token_that_is_taken_away_ends_its_watches() {
+    run(async {
+        let room = tempdir("tokens");
+        let file = room.join("tokens");
+        let read = grant("read", "team-*", "reader").await;
+        let write = grant("write", "*", "writer").await;
+        std::fs::write(&file, format!("{read}{write}")).expect("a file");
+        let path = file.display().to_string();
+        let hub = Hub::start(&database("tokens").await, &[("TOWLINE__HUB__TOKENS_FILE", &path)]).await;
+        let (reader, writer) = ("authorization: Bearer reader", "authorization: Bearer writer");
+        hub.expect(401, "/v1/clusters?namespace=team-a", &[]).await;
+        hub.expect(403, "/v1/clusters", &["-H", reader]).await;
+        hub.expect(403, "/v1/clusters/shop/c", &["-H", reader]).await;
+        hub.expect(404, "/v1/clusters/team-a/c", &["-H", reader]).await;
+        let body = json!({"name": "c", "namespace": "team-a", "kubeconfig": "k"}).to_string();
+        hub.expect(403, "/v1/clusters", &["-H", reader, "--json", &body]).await;
+        hub.expect(415, "/v1/clusters", &["-H", writer, "-d", &body]).await;
+        hub.expect(201, "/v1/clusters", &["-H", writer, "--json", &body]).await;
+        let mut watch = hub.watch("/v1/clusters?watch=true&namespace=team-a", &["-H", reader]);
+        assert_eq!(watch.event().await.0, "ADDED");
+
+        // A faulty file changes nothing, and is reported.
+        std::fs::write(&file, "what").expect("a file");
+        eventually("the fault to be reported", LIMIT, async || {
+            let report = hub.towline.admin().section("hub").await.map_err(|error| error.to_string())?;
+            if report["state"] == "failing" { Ok(()) } else { Err(report.to_string()) }
+        })
+        .await
+        .expect("a report");
+        hub.expect(200, "/v1/clusters/team-a/c", &["-H", reader]).await;
+
+        std::fs::write(&file, &write).expect("a file");
+        while let Some(line) = watch.line().await {
+            assert!(line.contains("BOOKMARK"), "{line}");
+        }
+        hub.expect(401, "/v1/clusters/team-a/c", &["-H", reader]).await;
+    });
+}
+
+#[test]
+fn a_kubeconfig_is_nowhere_to_be_read_and_its_key_can_be_changed() {
+    run(async {
+        let room = tempdir("keys");
+        let file = room.join("keys");
+        std::fs::write(&file, KEYS[0]).expect("a file");
+        let path = file.display().to_string();
+        let database = database("keys").await;
+        let hub = Hub::start(&database, &[("TOWLINE__HUB__KEYS_FILE", &path)]).await;
+        let body = json!({"name": "c", "namespace": "foo", "kubeconfig": CANARY}).to_string();
+        let created = hub.expect(201, "/v1/clusters", &["--json", &body]).await;
+        let wrong = json!({"name": "d", "namespace": "foo", "kubeconfg": CANARY}).to_string();
+        let refused = hub.expect(422, "/v1/clusters", &["--json", &wrong]).await;
+        let list = hub.expect(200, "/v1/clusters", &[]).await;
+        let sql = database.client(ADMIN).await.expect("a connection");
+        let stored: String = sql
+            .query_one("select (select string_agg(d::text, '') from towline_documents d) || (select string_agg(l::text, '') from towline_log l)", &[])
+            .await
+            .expect("all rows")
+            .get(0);
+        let hexadecimal: String = CANARY.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let shown = hub.towline.admin().status().await.expect("a status").to_string();
+        let log = hub.towline.log().expect("a log");
+        for text in [&created.body, &refused.body, &list.body, &stored, &shown, &log] {
+            assert!(!text.contains(CANARY) && !text.contains(&hexadecimal), "{text}");
+        }
+
+        let params = database.url(ADMIN);
+        let env = [("POSTGRES_PARAMS", params.as_str()), ("TOWLINE__HUB__KEYS_FILE", path.as_str())];
+        let rotate = async |args: &[&str]| {
+            let output = Towline::command_with(args, &env).await.expect("it runs");
+            (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        let check = ["hub", "rotate-key", "--check"];
+        assert_eq!(rotate(&check).await, (Some(0), "1 sealed fields use one\n".to_owned()));
+        std::fs::write(&file, [KEYS[1], KEYS[0]].concat()).expect("a file");
+        assert_eq!(rotate(&check).await.0, Some(1), "the old key is in use");
+        let (code, told) = rotate(&["hub", "rotate-key"]).await;
+        assert_eq!((code, told.as_str()), (Some(0), "1 sealed fields encrypted again\n1 sealed fields use two\n"));
+        let same = hub.expect(200, "/v1/clusters/foo/c", &[]).await;
+        assert_eq!(same.json(), created.json(), "no version was created");
+        // Without the key nothing is opened, and so nothing rotated.
+        std::fs::write(&file, KEYS[0]).expect("a file");
+        assert_eq!(rotate(&["hub", "rotate-key"]).await.0, Some(1));
+    });
+}
+
+fn tempdir(name: &str) -> std::path::PathBuf {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hub-{name}"));
+    std::fs::create_dir_all(&path).expect("a directory");
+    path
+}
