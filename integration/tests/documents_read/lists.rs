@@ -28,7 +28,7 @@ fn filters() -> Vec<Filter> {
 }
 
 /// Reads a list in pages of 7 while between two pages so many versions are written. `None` if it became too old.
-async fn read(world: &World, log: &Log, filter: &Filter, pace: i64) -> Option<Shown> {
+async fn read(world: &World, log: &Log, filter: &Filter, between: i64) -> Option<Shown> {
     let mut query = ListQuery { filter: filter.clone(), fields: Fields::All, limit: 7, after: None };
     let mut shown: Option<Shown> = None;
     loop {
@@ -50,7 +50,7 @@ async fn read(world: &World, log: &Log, filter: &Filter, pace: i64) -> Option<Sh
         }
         let Some(next) = page.next else { return shown };
         query.after = Some(Continue::decode(&next.encode(filter), filter).expect("a token"));
-        log.reaches(log.newest() + pace).await;
+        log.reaches(log.newest() + between).await;
     }
 }
 

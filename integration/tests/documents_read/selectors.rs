@@ -38,8 +38,10 @@ const FLUSH: &str = "select pg_stat_force_next_flush()";
 /// A term of a selector, and whether labels satisfy it, written independently of the program.
 struct Term {
     text: String,
-    holds: Box<dyn Fn(&Labels) -> bool>,
+    holds: Predicate,
 }
+
+type Predicate = Box<dyn Fn(&Labels) -> bool>;
 
 fn term(random: &mut Random) -> Term {
     let key = KEYS[random.index(3)];
@@ -51,7 +53,7 @@ fn term(random: &mut Random) -> Term {
         labels.get(key).and_then(|text| number(text)).filter(|number| *number <= i128::from(i64::MAX))
     };
     let bound: i128 = limit.parse().expect("a number");
-    let (text, holds): (String, Box<dyn Fn(&Labels) -> bool>) = match random.below(8) {
+    let (text, holds): (String, Predicate) = match random.below(8) {
         0 => (key.to_owned(), Box::new(move |labels| labels.contains_key(key))),
         1 => (format!("!{key}"), Box::new(move |labels| !labels.contains_key(key))),
         2 => {

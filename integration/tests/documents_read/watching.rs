@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use towline::documents::{Ending, Event, Fields, Filter, Kind, ListError, Object, Tail, Watch, WatchQuery};
+use towline::documents::{
+    Ending, Event, Fields, Filter, Kind, ListError, ListQuery, Object, Tail, Watch, WatchQuery, list,
+};
 
 use crate::world::{LIMIT, World, run};
 
@@ -299,5 +301,76 @@ fn metadata_alone_are_the_beginning_of_each_event() {
             assert_eq!((metadata.get("content"), metadata.get("status")), (None, None));
             assert_eq!((&metadata["name"], &metadata["labels"]), (&json!("a"), &json!({"tier": "gold"})));
         }
+    });
+}
+
+#[test]
+fn a_row_of_an_unknown_kind_is_skipped_and_one_that_cannot_be_read_ends_the_watches_but_not_the_tail() {
+    run(async {
+        let world = World::new("unreadable").await;
+        let replica = world.tail(RING);
+        let version = world.cluster("a", "gold", 1).await;
+        let mut watch = start(&replica.tail, all(), Some(version)).await;
+        let insert = async |kind: &str, document: &str| {
+            let row = format!(
+                "insert into towline_log values (nextval('towline_version'), now(), gen_random_uuid(), '{kind}', \
+                 gen_random_uuid(), 'n', 'b', '{{}}', null, '{document}'); notify towline"
+            );
+            world.run(&row).await;
+        };
+        insert("pods", "{}").await;
+        let version = world.cluster("a", "gold", 2).await;
+        assert_eq!(seen(&next(&mut watch).await), ("MODIFIED", document("a", version, 2)));
+        insert("clusters", "{}").await;
+        assert!(matches!(ending(&mut watch).await, Ending::Gone));
+        // A watch that resumes from behind it sees what follows.
+        let mut watch = start(&replica.tail, all(), Some(version + 1)).await;
+        let version = world.cluster("a", "gold", 3).await;
+        assert_eq!(seen(&next(&mut watch).await), ("MODIFIED", document("a", version, 3)));
+    });
+}
+
+/// The statements since the last count, but those of the tail, and the new connections, which run a statement each.
+async fn count_statements(world: &World) -> i64 {
+    let statements = "select coalesce(sum(calls), 0)::bigint from pg_stat_statements s, pg_database d \
+         where s.dbid = d.oid and datname = current_database() and query not like '%pg_stat_statements%' \
+         and query not like '%m.origin = towline_origin()%' and query not like '%setval%'";
+    let count = world.number(statements).await;
+    world.run("select pg_stat_statements_reset()").await;
+    count
+}
+
+#[test]
+fn a_page_and_a_window_cost_one_statement_and_a_watch_that_begins_in_the_ring_costs_none() {
+    run(async {
+        let world = World::new("costs").await;
+        world.run("create extension pg_stat_statements").await;
+        let version = world.cluster("a", "gold", 1).await;
+        world.cluster("b", "gold", 2).await;
+        for content in 3..=40 {
+            world.cluster("b", "gold", content).await;
+        }
+        let replica = world.tail(8 * 1024);
+        start(&replica.tail, all(), Some(version + 39)).await;
+        let query = |after| ListQuery { filter: all(), fields: Fields::All, limit: 1, after };
+        let first = list(&world.database, &query(None)).await.expect("a page");
+        count_statements(&world).await;
+        list(&world.database, &query(None)).await.expect("a page");
+        assert_eq!(count_statements(&world).await, 1, "a first page");
+        list(&world.database, &query(first.next.clone())).await.expect("a page");
+        assert_eq!(count_statements(&world).await, 1, "a further page");
+        start(&replica.tail, all(), Some(version + 39)).await;
+        assert_eq!(count_statements(&world).await, 0, "a watch that begins in the ring");
+        start(&replica.tail, all(), None).await;
+        assert_eq!(count_statements(&world).await, 1, "a watch that begins with a state of one page");
+        start(&replica.tail, all(), Some(version)).await;
+        assert_eq!(count_statements(&world).await, 1, "a window of the log");
+        world.run(&format!("select setval('towline_version', {})", version + 200_000)).await;
+        world.cluster("b", "gold", 41).await;
+        count_statements(&world).await;
+        let gone = list(&world.database, &query(first.next)).await;
+        assert!(matches!(gone, Err(ListError::Gone)));
+        list(&world.database, &query(None)).await.expect("a page");
+        assert_eq!(count_statements(&world).await, 2, "a page that is gone leaves its connection to the next one");
     });
 }

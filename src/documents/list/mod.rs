@@ -57,22 +57,28 @@ pub(super) async fn page(database: &Database, query: &ListQuery, max_bytes: usiz
     let statement = statement::of(query, limit);
     let mut rows = database.rows(QUERY, &statement.text, &statement.parameters.as_params()).await?;
     let mut version = query.after.as_ref().map(|after| after.version);
-    let (mut items, mut has_more) = (Items::new(limit as usize, max_bytes), false);
-    // Rows that are left unread end the connection, so that an oversized page costs no more than what is shown.
+    let (mut items, mut has_more, mut is_gone) = (Items::new(limit as usize, max_bytes), false, false);
+    // Rows that are left unread would end the connection.
     while let Some(row) = rows.next().await? {
         if query.after.is_some() {
-            if column::<bool>(QUERY, &row, 0)? {
-                return Err(ListError::Gone);
-            }
+            is_gone = column(QUERY, &row, 0)?;
         } else {
             version = Some(column(QUERY, &row, 0)?);
         }
         let Some(document) = column::<Option<&str>>(QUERY, &row, 1)? else { continue };
         if !items.has_room_for(document.len()) {
             has_more = true;
+            if items.is_full() {
+                // The last row.
+                continue;
+            }
+            // A new connection costs less than to read large documents that are not shown.
             break;
         }
         items.add(Document::from_row(document)?, document.len());
+    }
+    if is_gone {
+        return Err(ListError::Gone);
     }
     // Both statements always return a row.
     let version = version.ok_or(ListError::Gone)?;
@@ -96,7 +102,11 @@ impl Items {
     }
 
     fn has_room_for(&self, bytes: usize) -> bool {
-        self.documents.is_empty() || self.documents.len() < self.limit && self.bytes + bytes <= self.max_bytes
+        self.documents.is_empty() || !self.is_full() && self.bytes + bytes <= self.max_bytes
+    }
+
+    fn is_full(&self) -> bool {
+        self.documents.len() >= self.limit
     }
 
     fn add(&mut self, document: Document, bytes: usize) {

@@ -28,12 +28,9 @@ pub(super) async fn read(database: &Database, filter: &Filter, after: i64, until
     let mut rows = database.rows(QUERY, &text, &parameters.as_params()).await?;
     let (mut window, mut bytes) = (Window { entries: Vec::new(), position: until }, 0);
     // The statement returns a row even where there is no change.
-    let mut is_known = false;
+    let mut is_there = false;
     while let Some(row) = rows.next().await? {
-        if column::<i64>(QUERY, &row, 0)? > after {
-            return Err(ListError::Gone);
-        }
-        is_known = true;
+        is_there = column(QUERY, &row, 0)?;
         let Some(version) = column::<Option<i64>>(QUERY, &row, 1)? else { continue };
         window.position = version;
         match Entry::read(QUERY, &row, 1) {
@@ -51,21 +48,21 @@ pub(super) async fn read(database: &Database, filter: &Filter, after: i64, until
             break;
         }
     }
-    if is_known { Ok(window) } else { Err(ListError::Gone) }
+    if is_there { Ok(window) } else { Err(ListError::Gone) }
 }
 
-/// The first rows between the versions, with the base of the same snapshot.
+/// The first rows between the versions, and whether the base of the same snapshot allows it; there are none if it does not.
 fn statement(filter: &Filter, after: i64, until: i64, parameters: &mut Parameters) -> String {
     let places = place_conditions(filter, "t", parameters);
     let (after, until) = (parameters.number(after), parameters.number(until));
     format!(
-        "select m.base, l.* from towline_meta m left join lateral ( \
+        "select m.base <= {after}, l.* from towline_meta m left join lateral ( \
            select {columns} from ( \
              select t.*, sum(stored) over (order by version) - stored as stored_before from ( \
                select *, coalesce(pg_column_size(document), 0) as stored from towline_log t \
                where {places}t.version > {after} and t.version <= {until} order by t.version limit {ROWS}) t) n \
            left join towline_log p on p.version = n.old_version \
-           where n.stored_before < {STORED_BYTES}) l on true order by l.version",
+           where n.stored_before < {STORED_BYTES}) l on m.base <= {after} order by l.version",
         columns = entry::COLUMNS,
     )
 }
