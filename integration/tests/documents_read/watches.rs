@@ -124,7 +124,9 @@ fn watches_that_reconnect_at_random_see_each_version_once_while_other_transactio
             let filter = filters()[index % filters().len()].clone();
             clients.spawn(client(tails.clone(), log.clone(), random.split(), filter));
         }
-        log.reaches(8000 * i64::try_from(rounds(1)).unwrap()).await;
+        for round in 1..=rounds(1) {
+            log.reaches(8000 * i64::try_from(round).unwrap()).await;
+        }
         writers.end(&world).await;
         let clients = tokio::time::timeout(LIMIT, clients.join_all()).await.expect("all clients to see the end");
         open.batch_execute("commit").await.unwrap();
