@@ -79,6 +79,12 @@ impl Sections for HubSection {
         false
     }
 
+    fn announce(&self) {
+        if let Some(section) = self.0.as_ref().filter(|section| section.keys_file.is_none()) {
+            tracing::warn!(section = %section.name, "without keys_file kubeconfigs and secrets are stored unencrypted");
+        }
+    }
+
     fn permissions(&self, _kinds: &Kinds) -> Vec<Permission> {
         Vec::new()
     }

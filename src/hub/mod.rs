@@ -26,6 +26,7 @@ mod problem;
 pub mod reloaded;
 mod report;
 mod rotate;
+mod schema_state;
 pub mod tokens;
 mod wiring;
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::config::HUB;
-use super::wiring::{Hub, SchemaState};
+use super::schema_state::SchemaState;
+use super::wiring::Hub;
 use crate::cluster::full_text;
 use crate::config::SectionName;
 use crate::telemetry::{self, Condition, Facts, NotReady, Overview, Readiness};

@@ -17,6 +17,7 @@ use super::changes::Changes;
 use super::config::HubConfig;
 use super::metrics::HubMetrics;
 use super::reloaded::Reloaded;
+use super::schema_state::SchemaState;
 use super::tokens::Grants;
 use crate::actor::{Backoff, BoxError, ChildSpec, GateKeeper, RestartPolicy, Scope, gate};
 use crate::cluster::{Clock, full_text};
@@ -35,15 +36,6 @@ const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_s
 const ESTIMATE_EVERY: Duration = Duration::from_mins(1);
 /// A binary that is older than the schema is not started again: only another binary helps.
 const NEVER_AGAIN: RestartPolicy = RestartPolicy { budget: 0, ..RestartPolicy::ACTOR };
-
-/// Whether the schema is there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum SchemaState {
-    /// Not yet, for this reason.
-    Missing(String),
-    /// It is as this release needs it.
-    Current,
-}
 
 /// The hub, wired but not started.
 pub(super) struct Hub {
@@ -74,9 +66,6 @@ pub(super) fn wire(config: &HubConfig) -> Arc<Hub> {
     let leadership = claims.role(Role::Compaction);
     let tokens = config.tokens_file.clone().map(|path| Reloaded::open(path, Grants::read, Grants::default()));
     let keys = config.keys_file.clone().map(|path| Reloaded::open(path, read_keys, None));
-    if keys.is_none() {
-        tracing::warn!(section = %config.name, "without keys_file kubeconfigs and secrets are stored unencrypted");
-    }
     let waiting = SchemaState::Missing("the schema of the database has not been looked at yet".to_owned());
     Arc::new(Hub {
         config: config.clone(),

@@ -16,6 +16,7 @@ use crate::documents::{
     self, Body, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request, Verdict, key_of_body,
     manifests_of_json, manifests_of_yaml,
 };
+use crate::hub::changes::Done;
 use crate::hub::problem::{ProblemBody, body as problem_body};
 
 /// Any change of a single document.
@@ -40,7 +41,7 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
         }
     };
     let request = Request { key, action: wanted, condition, dry_run };
-    let done = to_the_end(api, request).await?;
+    let done = api.changes.carry_out(&request).await?;
     let status = match done.verdict {
         Verdict::Created => StatusCode::CREATED,
         Verdict::Deleting => StatusCode::ACCEPTED,
@@ -58,18 +59,6 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
         answer.headers_mut().extend(location.ok().map(|location| (LOCATION, location)));
     }
     Ok(answer)
-}
-
-/// Carries a change out in a task of its own, so that a client that goes away does not stop it halfway.
-async fn to_the_end(api: &Arc<Api>, request: Request) -> Result<crate::hub::changes::Done, Problem> {
-    let changes = api.changes.clone();
-    match tokio::spawn(async move { changes.carry_out(&request).await }).await {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            tracing::error!(%error, "a change failed");
-            Err(Problem::new(ProblemKind::OutcomeUnknown, "the change failed, and may have been made"))
-        }
-    }
 }
 
 /// What a body asks for.
@@ -126,7 +115,7 @@ struct Applied<'a> {
 }
 
 /// What became of one document of an apply.
-type Result1 = (Option<Key>, Result<crate::hub::changes::Done, Problem>);
+type Outcome = (Option<Key>, Result<Done, Problem>);
 
 /// `POST /v1/apply`: one document after the other, in their order, without a common transaction.
 pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> Result<Response, Problem> {
@@ -134,7 +123,7 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
     let media = media::of_body(Action::Apply, &asked.parts.headers, asked.caller.is_local())?;
     let text = read(body).await?;
     let manifests = if media == Media::Yaml { manifests_of_yaml(&text) } else { manifests_of_json(&text) }?;
-    let mut results: Vec<Result1> = Vec::with_capacity(manifests.len());
+    let mut results: Vec<Outcome> = Vec::with_capacity(manifests.len());
     for manifest in manifests {
         results.push(apply_one(api, &asked, manifest, dry_run).await);
     }
@@ -142,7 +131,7 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
     Ok(json(&serde_json::json!({ "items": items })).into_response())
 }
 
-async fn apply_one(api: &Arc<Api>, asked: &Asked<'_>, manifest: Result<Manifest, Problem>, dry_run: bool) -> Result1 {
+async fn apply_one(api: &Arc<Api>, asked: &Asked<'_>, manifest: Result<Manifest, Problem>, dry_run: bool) -> Outcome {
     let key = |manifest: &Manifest| {
         if !manifest.kind.is_written_by_clients() {
             let title = format!("the hub itself writes documents of kind {}", manifest.kind);
@@ -155,12 +144,12 @@ async fn apply_one(api: &Arc<Api>, asked: &Asked<'_>, manifest: Result<Manifest,
         Ok((key, body)) => {
             let action = documents::Action::Apply(body);
             let request = Request { key: key.clone(), action, condition: None, dry_run };
-            (Some(key), to_the_end(api, request).await)
+            (Some(key), api.changes.carry_out(&request).await)
         }
     }
 }
 
-fn applied((key, outcome): &Result1) -> Applied<'_> {
+fn applied((key, outcome): &Outcome) -> Applied<'_> {
     let of_key = |part: fn(&Key) -> &String| key.as_ref().map(part).filter(|part| !part.is_empty()).cloned();
     let (result, version, problem) = match outcome {
         Ok(done) => (word(done.verdict), Some(done.document.version.to_string()), None),

@@ -38,8 +38,8 @@ use super::access::{Access, Caller};
 use super::changes::Changes;
 use super::metrics::HubMetrics;
 use super::problem::{Refused, refuse};
+use super::schema_state::SchemaState;
 use super::tokens::Place;
-use super::wiring::SchemaState;
 use crate::config::names::{is_label, is_subdomain};
 use crate::db::Database;
 use crate::documents::{Key, Kind, Problem, ProblemKind, Store, Tail, not_found};
@@ -152,9 +152,7 @@ async fn answer(
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let caller = api.access.caller(&parts)?;
-    if let Some(role) = operation.action.role() {
-        caller.require_somewhere(role)?;
-    }
+    caller.require_somewhere(operation.action.role())?;
     if let SchemaState::Missing(_) = &*api.schema.borrow() {
         return Err(Problem::new(ProblemKind::Unavailable, "the database is not ready: its schema is not there yet"));
     }
@@ -188,10 +186,7 @@ impl Asked<'_> {
     /// The problem if the caller may not do this with documents of a kind in a namespace.
     fn permit(&self, kind: Kind, namespace: &str) -> Result<(), Problem> {
         let place = if kind.is_namespaced() { Place::Namespace(namespace) } else { Place::Everywhere };
-        match self.operation.action.role() {
-            Some(role) => self.caller.require(role, place),
-            None => Ok(()),
-        }
+        self.caller.require(self.operation.action.role(), place)
     }
 }
 

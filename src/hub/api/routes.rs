@@ -1,4 +1,4 @@
-//! The one table of what the API has: from it the router, the authorization and the OpenAPI document are made.
+//! The one table of what the API has: from it the router and the authorization are made.
 
 use http::Method;
 
@@ -26,10 +26,6 @@ pub enum Action {
     PatchStatus,
     /// Many documents, of any kind, as they should be.
     Apply,
-    /// The description of this API.
-    OpenApi,
-    /// Pages that show the description.
-    Docs,
 }
 
 /// A method of a path.
@@ -61,13 +57,12 @@ const OF_LIST: &[&str] = &[
 const OF_CHANGE: &[&str] = &["dryRun"];
 
 impl Action {
-    /// The role that it needs; none for what everybody may see who can connect.
-    pub fn role(self) -> Option<Role> {
+    /// The role that it needs.
+    pub fn role(self) -> Role {
         match self {
-            Self::List | Self::Read => Some(Role::Read),
-            Self::Create | Self::Replace | Self::Patch | Self::Delete | Self::Apply => Some(Role::Write),
-            Self::ReplaceStatus | Self::PatchStatus => Some(Role::Admin),
-            Self::OpenApi | Self::Docs => None,
+            Self::List | Self::Read => Role::Read,
+            Self::Create | Self::Replace | Self::Patch | Self::Delete | Self::Apply => Role::Write,
+            Self::ReplaceStatus | Self::PatchStatus => Role::Admin,
         }
     }
 
@@ -75,7 +70,7 @@ impl Action {
     pub fn parameters(self) -> &'static [&'static str] {
         match self {
             Self::List => OF_LIST,
-            Self::Read | Self::OpenApi | Self::Docs => &[],
+            Self::Read => &[],
             Self::Create
             | Self::Replace
             | Self::Patch

@@ -21,8 +21,8 @@ use crate::documents::{self, Keyring, Kind, Store, Tail, Writer};
 use crate::hub::access::Access;
 use crate::hub::changes::Changes;
 use crate::hub::metrics::HubMetrics;
+use crate::hub::schema_state::SchemaState;
 use crate::hub::tokens::{Grants, digest_of};
-use crate::hub::wiring::SchemaState;
 
 /// An API whose database refuses connections.
 fn api(access: Access) -> Router {
