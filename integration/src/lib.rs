@@ -10,6 +10,7 @@
 //! | [`postgres`] | the hub's database, with its schemas and accounts |
 //! | [`leaf_hubs`] | hub objects, and what is reported of them to the database |
 //! | [`audit`] | requests, counted where they arrive |
+//! | [`hub`] | replicas of the hub, and clients of its REST API |
 //! | [`towline`] | the daemon, killed and asked |
 //! | [`reference`] | the Go controller that the bench compares with |
 //! | [`blackhole`] | a way to a server that swallows packets |
@@ -28,6 +29,7 @@ pub mod crds;
 mod error;
 mod etcd;
 mod http_client;
+pub mod hub;
 pub mod leaf_hubs;
 pub mod load;
 mod port;

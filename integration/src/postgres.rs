@@ -41,12 +41,19 @@ pub const ADMIN: &str = "postgres";
 pub const READER: &str = "towline_reader";
 /// The daemon with `notify = true`.
 pub const NOTIFIER: &str = "towline_notifier";
+/// A replica of the hub: owns its [database](Postgres::hub_database), and has no rights beyond it.
+pub const HUB: &str = "towline_hub";
 /// Somebody who may log in, and read nothing.
 pub const STRANGER: &str = "towline_stranger";
 
 /// Passwords by user, as they stand in a URL: one has characters that a URL must escape.
-const PASSWORDS: [(&str, &str); 4] =
-    [(ADMIN, "admin"), (READER, "reader%20p%40ss%2Fword"), (NOTIFIER, "notifier"), (STRANGER, "stranger")];
+const PASSWORDS: [(&str, &str); 5] = [
+    (ADMIN, "admin"),
+    (READER, "reader%20p%40ss%2Fword"),
+    (NOTIFIER, "notifier"),
+    (HUB, "hub"),
+    (STRANGER, "stranger"),
+];
 
 /// Ready within a second on an idle machine.
 const LONGEST_START: Duration = Duration::from_mins(1);
@@ -77,6 +84,7 @@ pub struct Postgres {
     process: Mutex<Option<Arc<Process>>>,
     programs: PathBuf,
     transport: Transport,
+    settings: Vec<String>,
     authority: PathBuf,
     client: (PathBuf, PathBuf),
     port: Port,
@@ -94,6 +102,12 @@ pub struct Database {
 impl Postgres {
     /// Makes a cluster, starts it, and waits until it takes connections.
     pub async fn start(name: &str, transport: Transport) -> Result<Self, Error> {
+        Self::start_with(name, transport, &[]).await
+    }
+
+    /// The same with settings of one's own, as `name=value`, over those of the fixture.
+    pub async fn start_with(name: &str, transport: Transport, settings: &[&str]) -> Result<Self, Error> {
+        let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
         let programs = find_programs()?;
         let room = Room::brief(&format!("pg-{name}"))?;
         let certificates = Certificates::make(&room)?;
@@ -102,11 +116,11 @@ impl Postgres {
         let client = (room.write("client.crt", &shown.certificate_pem)?, room.write("client.key", &shown.key_pem)?);
         let password = room.write("password", "admin")?;
         let (process, port) = (Mutex::new(None), Port::take()?);
-        let server = Self { process, programs, transport, authority, client, port, room };
+        let server = Self { process, programs, transport, settings, authority, client, port, room };
         server.hand_over()?;
         server.initialize(&password).await?;
         server.start_again().await?;
-        let admin = connect(server.room.path(), server.port.number(), ADMIN, "postgres").await?;
+        let admin = server.maintenance().await?;
         execute(&admin, "make the roles", ROLES).await?;
         Ok(server)
     }
@@ -124,9 +138,26 @@ impl Postgres {
 
     /// Makes a database with nothing in it.
     pub async fn empty_database(&self, name: &str) -> Result<Database, Error> {
-        let admin = connect(self.room.path(), self.port.number(), ADMIN, "postgres").await?;
+        let admin = self.maintenance().await?;
         execute(&admin, "make a database", &format!("CREATE DATABASE {name}")).await?;
         Ok(Database { host: self.room.path().to_owned(), port: self.port.number(), name: name.to_owned() })
+    }
+
+    /// Makes an empty database that belongs to [`HUB`]. Statements are counted in `statistics.pg_stat_statements`.
+    pub async fn hub_database(&self, name: &str) -> Result<Database, Error> {
+        let database = self.empty_database(name).await?;
+        let admin = database.client(ADMIN).await?;
+        let owned = format!(
+            "ALTER DATABASE {name} OWNER TO {HUB}; CREATE SCHEMA statistics; \
+             CREATE EXTENSION pg_stat_statements SCHEMA statistics"
+        );
+        execute(&admin, "give a database away", &owned).await?;
+        Ok(database)
+    }
+
+    /// A connection of the administrator to a database that no test uses.
+    pub async fn maintenance(&self) -> Result<Client, Error> {
+        connect(self.room.path(), self.port.number(), ADMIN, "postgres").await
     }
 
     /// The authority that has signed the server's certificate, as `sslrootcert` names it.
@@ -161,13 +192,16 @@ impl Postgres {
         ] {
             args.extend(["-c".into(), setting.into()]);
         }
+        for setting in &self.settings {
+            args.extend(["-c".into(), setting.into()]);
+        }
         let (program, args) = Self::as_owner(&self.programs.join("postgres"), args);
         let process = Process::start(Spec {
             name: "postgres".to_owned(),
             program,
             args,
             env: vec![("LC_ALL".to_owned(), "C".to_owned())],
-            log: self.room.join("postgres.log"),
+            log: self.log_path(),
             piped_stdin: false,
         })
         .await?;
@@ -177,7 +211,7 @@ impl Postgres {
             if let Err(ended) = process.check() {
                 return Ok(Err(ended));
             }
-            let tried = connect(self.room.path(), self.port.number(), ADMIN, "postgres").await;
+            let tried = self.maintenance().await;
             tried.map(|_| Ok(())).map_err(|error| error.chain())
         })
         .await?
@@ -213,6 +247,19 @@ impl Postgres {
         let process = process.ok_or_else(|| Error::NotRunning { process: "postgres".to_owned() })?;
         process.check()?;
         Usage::cpu_with_children(process.id())
+    }
+
+    /// Memory of the server and of everything that serves a connection, in bytes; what they share counts once.
+    pub fn memory(&self) -> Result<u64, Error> {
+        let process = self.process.lock().clone();
+        let process = process.ok_or_else(|| Error::NotRunning { process: "postgres".to_owned() })?;
+        process.check()?;
+        Usage::memory_with_children(process.id())
+    }
+
+    /// The file with everything that the server has logged, over its restarts.
+    pub fn log_path(&self) -> PathBuf {
+        self.room.join("postgres.log")
     }
 
     fn data(&self) -> PathBuf {

@@ -42,6 +42,21 @@ impl Usage {
         Ok(duration(own.own + own.waited_for + children.map(|ticks| ticks.own).sum::<u64>()))
     }
 
+    /// Memory of a process and of its living children, in bytes. What several of them map counts once (`Pss`).
+    pub(crate) fn memory_with_children(pid: i32) -> Result<u64, Error> {
+        let processes = fs::read_dir("/proc").map_err(Error::file("list", "/proc"))?;
+        let is_child = |path: &PathBuf| {
+            let stat = fs::read_to_string(path.join("stat")).ok();
+            stat.and_then(|stat| Ticks::of(&stat)).is_some_and(|ticks| ticks.parent == pid)
+        };
+        let children = processes.flatten().map(|process| process.path()).filter(is_child);
+        // One that ends meanwhile holds no memory.
+        let shares = children.filter_map(|child| fs::read_to_string(child.join("smaps_rollup")).ok());
+        let own = read(pid, "smaps_rollup")?;
+        let all = shares.chain([own]).filter_map(|rollup| kibibytes(&rollup, "Pss:"));
+        Ok(all.sum::<u64>() * 1024)
+    }
+
     pub(crate) fn reset_peak(pid: i32) -> Result<(), Error> {
         let path = proc_file(pid, "clear_refs");
         // 5: "reset the peak resident set size", proc(5).
@@ -106,7 +121,11 @@ fn duration(ticks: u64) -> Duration {
 }
 
 fn peak_kibibytes(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    kibibytes(status, "VmHWM:")
+}
+
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 

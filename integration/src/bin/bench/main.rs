@@ -4,11 +4,12 @@
 //! statuses at a steady rate and all at once, restarts the daemon with everything in step, and deletes the objects. What
 //! is told are counts by the API servers' audit logs, the kernel's counters of each process, and times from the
 //! acknowledgement of a write to its arrival at a watch of this program's own. With `AGAINST=go`, a Go controller that
-//! does the same job (`integration/reference`) takes turns with the daemon, and the two are compared. See
-//! [`options::Options`] for what can be set.
+//! does the same job (`integration/reference`) takes turns with the daemon, and the two are compared. The other jobs are measured in
+//! [`leases`], [`statuses`] and [`hub`]. See [`options`] for what can be set.
 
 mod compare;
 mod daemon;
+mod hub;
 mod leases;
 mod load_kind;
 mod measure;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use integration::{Error, programs};
 
 use crate::daemon::Program;
-use crate::options::{Job, LeaseOptions, Options, StatusOptions};
+use crate::options::{HubOptions, Job, LeaseOptions, Options, StatusOptions};
 use crate::phases::{Measured, Phase, Run};
 use crate::summary::Round;
 use crate::world::Clusters;
@@ -33,9 +34,10 @@ use crate::world::Clusters;
 const WARM_UP: usize = 200;
 
 fn main() -> ExitCode {
-    let options = Options::read()
-        .and_then(|options| Ok((options::jobs()?, options, LeaseOptions::read()?, StatusOptions::read()?)));
-    let (jobs, options, lease_options, status_options) = match options {
+    let options = Options::read().and_then(|options| {
+        Ok((options::jobs()?, options, LeaseOptions::read()?, StatusOptions::read()?, HubOptions::read()?))
+    });
+    let (jobs, options, lease_options, status_options, hub_options) = match options {
         Ok(options) => options,
         Err(fault) => {
             eprintln!("bench: {fault}");
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
                     Job::Sync => bench(&options).await?,
                     Job::Lease => leases::bench(&lease_options).await?,
                     Job::Status => statuses::bench(&status_options).await?,
+                    Job::Hub => hub::bench(&hub_options).await?,
                 }
             }
             Ok(())

@@ -142,8 +142,11 @@ pub(crate) struct Latency {
 impl Latency {
     /// Of pairs of moments. An arrival that was seen before its write's acknowledgement took no time.
     pub(crate) fn of(pairs: &[(Instant, Instant)]) -> Option<Self> {
-        let mut taken: Vec<Duration> =
-            pairs.iter().map(|(written, arrived)| arrived.saturating_duration_since(*written)).collect();
+        Self::taken(pairs.iter().map(|(written, arrived)| arrived.saturating_duration_since(*written)).collect())
+    }
+
+    /// Of what each took.
+    pub(crate) fn taken(mut taken: Vec<Duration>) -> Option<Self> {
         taken.sort_unstable();
         let at = |share: usize| {
             // The smallest one that this share of all does not exceed.

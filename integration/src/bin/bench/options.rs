@@ -77,6 +77,8 @@ pub(crate) enum Job {
     Lease,
     /// Status sync.
     Status,
+    /// The hub.
+    Hub,
 }
 
 impl FromStr for Job {
@@ -87,14 +89,15 @@ impl FromStr for Job {
             "sync" => Ok(Self::Sync),
             "lease" => Ok(Self::Lease),
             "status" => Ok(Self::Status),
+            "hub" => Ok(Self::Hub),
             _ => Err(()),
         }
     }
 }
 
-/// `JOBS=sync,lease,status`: which jobs, in this order.
+/// `JOBS=sync,lease,status,hub`: which jobs, in this order.
 pub(crate) fn jobs() -> Result<Vec<Job>, String> {
-    list("JOBS", vec![Job::Sync, Job::Lease, Job::Status], "sync, lease, status")
+    list("JOBS", vec![Job::Sync, Job::Lease, Job::Status, Job::Hub], "sync, lease, status, hub")
 }
 
 /// How the lease job is measured.
@@ -184,6 +187,119 @@ impl StatusOptions {
             return Err("there are at least as many policies as changes in TRICKLE: each changes once".to_owned());
         }
         Ok(options)
+    }
+}
+
+/// How the hub is measured.
+#[derive(Clone, Debug)]
+pub(crate) struct HubOptions {
+    /// `CLUSTERS=10000`: how many clusters are created, changed, read and listed.
+    pub(crate) clusters: usize,
+    /// `DOCUMENTS=100000`: how many there are for the lists by selector and for the start.
+    pub(crate) documents: usize,
+    /// `CLIENTS=1,8,64`: clients that write at the same time, one round for each.
+    pub(crate) clients: Vec<usize>,
+    /// `STEPS=updates,read,…`: which of [`Step::ALL`]. Clusters are created in any case.
+    pub(crate) steps: Vec<Step>,
+    /// `WINDOW=20`: seconds that documents are read one by one, and that watches are looked at.
+    pub(crate) window: Duration,
+    /// `READ_RATE=500`: reads of one document a second.
+    pub(crate) read_rate: u32,
+    /// `WATCHERS=1000`: watches in the crowd, spread over all replicas.
+    pub(crate) watchers: usize,
+    /// `REPLICAS=3`.
+    pub(crate) replicas: usize,
+    /// `CHANGE_RATE=10`: changes a second that watches show.
+    pub(crate) change_rate: u32,
+    /// `IDLE=30`: seconds that a replica without requests is looked at.
+    pub(crate) idle: Duration,
+    /// `FSYNC=true`: whether the database server writes each commit to the disk, as a real one does.
+    pub(crate) fsync: bool,
+    /// `RUNS=3`.
+    pub(crate) runs: usize,
+}
+
+/// A step of the hub's run that may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Conditional updates.
+    Updates,
+    /// Reads of one document at a steady rate.
+    Read,
+    /// A list in pages.
+    List,
+    /// Watches: one alone, and a crowd.
+    Watch,
+    /// A replica at rest.
+    Idle,
+    /// Lists by selector among all documents.
+    Selectors,
+    /// The start of a replica among all documents.
+    Start,
+}
+
+impl Step {
+    /// In the order of a run.
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Updates, Self::Read, Self::List, Self::Watch, Self::Idle, Self::Selectors, Self::Start];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Updates => "updates",
+            Self::Read => "read",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Idle => "idle",
+            Self::Selectors => "selectors",
+            Self::Start => "start",
+        }
+    }
+}
+
+impl FromStr for Step {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|step| step.as_str() == text).ok_or(())
+    }
+}
+
+impl HubOptions {
+    /// From the environment.
+    pub(crate) fn read() -> Result<Self, String> {
+        let steps = Step::ALL.map(Step::as_str).join(", ");
+        let options = Self {
+            clusters: value("CLUSTERS", 10_000, "a number of clusters")?,
+            documents: value("DOCUMENTS", 100_000, "a number of documents")?,
+            clients: list("CLIENTS", vec![1, 8, 64], "numbers of clients, joined by commas")?,
+            steps: list("STEPS", Step::ALL.to_vec(), &steps)?,
+            window: Duration::from_secs(value("WINDOW", 20, "seconds")?),
+            read_rate: value("READ_RATE", 500, "reads a second")?,
+            watchers: value("WATCHERS", 1_000, "a number of watches")?,
+            replicas: value("REPLICAS", 3, "a number of replicas")?,
+            change_rate: value("CHANGE_RATE", 10, "changes a second")?,
+            idle: Duration::from_secs(value("IDLE", 30, "seconds")?),
+            fsync: value("FSYNC", true, "true, false")?,
+            runs: value("RUNS", 3, "a number of runs")?,
+        };
+        let counts = [options.documents, options.replicas, options.watchers, options.runs, options.clients.len()];
+        let rates = [options.read_rate, options.change_rate];
+        let is_zero = counts.into_iter().chain(options.clients.iter().copied()).any(|count| count == 0);
+        if is_zero || rates.contains(&0) || options.window.is_zero() || options.idle.is_zero() {
+            return Err("all numbers of JOBS=hub are at least 1".to_owned());
+        }
+        if options.clusters < 100 {
+            return Err("CLUSTERS is at least 100: some selectors match one in a hundred".to_owned());
+        }
+        if options.documents < options.clusters {
+            return Err("DOCUMENTS is at least CLUSTERS, which are among them".to_owned());
+        }
+        Ok(options)
+    }
+
+    /// Whether a step is to be done.
+    pub(crate) fn has(&self, step: Step) -> bool {
+        self.steps.contains(&step)
     }
 }
 

@@ -1,0 +1,144 @@
+//! Watches: how long a change takes to arrive, at one watch and in a crowd on all replicas.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use integration::hub::{Client, Request, Watch};
+use integration::{Error, eventually};
+use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::meter::{Cost, Meter};
+use super::reads::Page;
+use super::world::{LONGEST_STEP, World};
+use crate::measure::Latency;
+use crate::options::HubOptions;
+use crate::phases::to_float;
+
+/// Watches that are opened at the same time.
+const OPENED_AT_ONCE: usize = 32;
+
+/// What watches have shown.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Watched {
+    pub(crate) watchers: usize,
+    pub(crate) replicas: usize,
+    pub(crate) changes: usize,
+    pub(crate) changes_per_second: f64,
+    /// Until all are open.
+    pub(crate) open_seconds: f64,
+    /// From the change's time in the database, which it is given just before the commit, to its line at each watch.
+    pub(crate) latency_ms: Option<Latency>,
+    pub(crate) cost: Cost,
+}
+
+/// Opens so many watches of all clusters, spread over the replicas, and changes clusters at a steady rate.
+pub(crate) async fn measure(world: &World<'_>, options: &HubOptions, watchers: usize) -> Result<Watched, Error> {
+    let changes = usize::try_from(options.window.as_secs()).unwrap_or_default() * options.change_rate as usize;
+    let mut writers: Vec<Client> = world.all().map(integration::hub::Replica::client).collect();
+    let version = newest(world).await?;
+    let meter = Meter::begin(world).await?;
+    let began = Instant::now();
+    let path = format!("/v1/clusters?watch=true&resourceVersion={version}");
+    let opened: Vec<Watch> = stream::iter((0..watchers).filter_map(|number| writers.get(number % writers.len())))
+        .map(|client| client.watch(&path))
+        .buffer_unordered(OPENED_AT_ONCE)
+        .try_collect()
+        .await?;
+    let open_seconds = began.elapsed().as_secs_f64();
+    let delays = Arc::new(Mutex::new(Vec::with_capacity(watchers * changes)));
+    let mut receivers = JoinSet::new();
+    for watch in opened {
+        receivers.spawn(receive(watch, Arc::clone(&delays)));
+    }
+    let mut ticks = interval(Duration::from_secs(1) / options.change_rate);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let changing = Instant::now();
+    let replicas = writers.len();
+    for number in 0..changes {
+        ticks.tick().await;
+        let change = json!({"annotations": {"example.org/change": number.to_string()}});
+        let request = Request::merge_patch(&world.fleet.path(number % world.fleet.clusters), &change);
+        if let Some(writer) = writers.get_mut(number % replicas) {
+            writer.send(&request).await?.success()?;
+        }
+    }
+    let changes_per_second = to_float(changes) / changing.elapsed().as_secs_f64();
+    eventually("every change to be at every watch", LONGEST_STEP, async || {
+        if let Some(Ok(Err(error))) = receivers.try_join_next() {
+            return Ok(Err(error));
+        }
+        let arrived = delays.lock().len();
+        if arrived >= watchers * changes { Ok(Ok(())) } else { Err(format!("{arrived} have arrived")) }
+    })
+    .await??;
+    let cost = meter.end(world).await?;
+    let latency_ms = Latency::taken(std::mem::take(&mut *delays.lock()));
+    Ok(Watched { watchers, replicas, changes, changes_per_second, open_seconds, latency_ms, cost })
+}
+
+/// The newest version.
+pub(crate) async fn newest(world: &World<'_>) -> Result<String, Error> {
+    let reply = world.first().client().send(&Request::get("/v1/clusters?limit=1")).await?.success()?;
+    Ok(Page::of(&reply)?.version)
+}
+
+/// Notes the delay of each change.
+async fn receive(mut watch: Watch, delays: Arc<Mutex<Vec<Duration>>>) -> Result<(), Error> {
+    while let Some(line) = watch.next_line().await? {
+        let arrived = Timestamp::now();
+        if let Some(changed) = changed(line) {
+            delays.lock().push(Duration::try_from(arrived.duration_since(changed)).unwrap_or_default());
+        }
+    }
+    Err(Error::Unreadable { what: "a watch".to_owned(), detail: "the hub has ended it".to_owned() })
+}
+
+/// When the change of an event was made; `None` of a bookmark. The lines of a thousand watches are not parsed: that would take
+/// longer than what is measured.
+fn changed(line: &[u8]) -> Option<Timestamp> {
+    let line = std::str::from_utf8(line).ok()?;
+    let (head, _) = line.split_once("\"object\"")?;
+    if !head.contains("MODIFIED") {
+        return None;
+    }
+    let (_, behind) = line.split_once("\"updatedAt\"")?;
+    behind.split('"').nth(1)?.parse().ok()
+}
+
+impl Watched {
+    pub(crate) fn line(&self) -> String {
+        let latency = self.latency_ms.map(|ms| format!("p50 {:.1} p99 {:.1} max {:.0} ms", ms.p50, ms.p99, ms.max));
+        format!(
+            "  watched  {:>6} changes, {:.1} a second, by {} on {} replicas (open in {:.2} s): {}; {}",
+            self.changes,
+            self.changes_per_second,
+            self.watchers,
+            self.replicas,
+            self.open_seconds,
+            latency.unwrap_or_default(),
+            self.cost.line()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::changed;
+
+    #[test]
+    fn the_time_of_a_change_is_found_with_and_without_blanks_and_a_bookmark_has_none() {
+        for line in [
+            r#"{"type":"MODIFIED","object":{"kind":"Cluster","updatedAt":"2026-11-22T22:00:00.000001Z","status":{}}}"#,
+            r#"{"type": "MODIFIED", "object": {"kind": "Cluster", "updatedAt": "2026-11-22T22:00:00.000001Z"}}"#,
+        ] {
+            assert_eq!(changed(line.as_bytes()).unwrap().to_string(), "2026-11-22T22:00:00.000001Z");
+        }
+        assert!(changed(br#"{"type":"BOOKMARK","object":{"updatedAt":"2026-11-22T22:00:00Z"}}"#).is_none());
+    }
+}
