@@ -7,6 +7,7 @@
 //! - [`tokens`] parses the grants of callers, and [`access`] decides who a request comes from and what it may do. [`reloaded`]
 //!   reads the files of tokens and keys again when they change.
 //! - [`api`] holds the routes, and answers requests. `problem` turns problems into answers, and [`changes`] carries changes out.
+//! - `openapi` describes the API to programs, and shows the description with Swagger UI.
 //! - `wiring` builds the actors, `report` shows them to operators, `check` serves `towline check --connect`, and `job` makes all
 //!   this a job of the daemon.
 //! - `command` has the commands: `towline hub` and those that maintain its database, of which `rotate` changes the key of sealed
@@ -22,6 +23,7 @@ mod command;
 pub mod config;
 mod job;
 mod metrics;
+mod openapi;
 mod problem;
 pub mod reloaded;
 mod report;

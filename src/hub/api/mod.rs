@@ -37,6 +37,7 @@ use self::watch::Watchers;
 use super::access::{Access, Caller};
 use super::changes::Changes;
 use super::metrics::HubMetrics;
+use super::openapi;
 use super::problem::{Refused, refuse};
 use super::schema_state::SchemaState;
 use super::tokens::Place;
@@ -111,6 +112,7 @@ pub(super) fn router(api: Arc<Api>) -> Router {
         }
     };
     router
+        .merge(openapi::router())
         .fallback(nowhere(Arc::clone(&api), ProblemKind::NotFound, "there is no such route"))
         .method_not_allowed_fallback(nowhere(api, ProblemKind::Method, "the route does not have this method"))
         .layer(axum::middleware::map_response(async |answer: Response| with_headers(answer)))

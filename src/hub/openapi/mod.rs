@@ -1,0 +1,160 @@
+//! The OpenAPI document of the REST API, and Swagger UI to read it.
+//!
+//! Neither needs a token: both are the same for everybody and show nothing of the documents.
+
+mod operations;
+mod schemas;
+
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{InfoBuilder, License, OpenApi, OpenApiBuilder, SecurityRequirement};
+
+/// Swagger UI 5.35.0, compressed. The licence is beside it.
+const SCRIPT: &[u8] = include_bytes!("swagger/swagger-ui-bundle.js.gz");
+const STYLE: &[u8] = include_bytes!("swagger/swagger-ui.css.gz");
+const PAGE: &str = include_str!("swagger/index.html");
+const START: &str = include_str!("swagger/start.js");
+
+/// The name of the security scheme.
+const BEARER: &str = "token";
+
+/// The document as it is served, rendered when it is first asked for.
+static RENDERED: LazyLock<Bytes> = LazyLock::new(|| {
+    // Serializing schemas, which are plain data, does not fail.
+    Bytes::from(serde_json::to_vec_pretty(&document()).unwrap_or_default())
+});
+
+/// `/openapi.json` and `/docs`.
+pub(super) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    let asset = |media: &'static str, content: &'static [u8]| {
+        get(move || async move {
+            // Every browser accepts gzip, and there is no other copy.
+            let headers = [(CONTENT_TYPE, media), (CONTENT_ENCODING, "gzip"), (CACHE_CONTROL, "public, max-age=86400")];
+            (headers, content).into_response()
+        })
+    };
+    Router::new()
+        .route("/openapi.json", get(async || ([(CONTENT_TYPE, "application/json")], RENDERED.clone())))
+        .route("/docs", get(async || Redirect::permanent("/docs/")))
+        .route("/docs/", get(page))
+        .route("/docs/start.js", get(async || ([(CONTENT_TYPE, "text/javascript")], START)))
+        .route("/docs/swagger-ui-bundle.js", asset("text/javascript", SCRIPT))
+        .route("/docs/swagger-ui.css", asset("text/css", STYLE))
+}
+
+async fn page() -> Response {
+    // Swagger UI sets styles in its elements and has its pictures in its own files.
+    let policy = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'";
+    ([(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, policy)], PAGE).into_response()
+}
+
+/// The document.
+pub(super) fn document() -> OpenApi {
+    let mut components = schemas::all();
+    let mut bearer = Http::new(HttpAuthScheme::Bearer);
+    bearer.description = Some("A token of `tokens_file`. On loopback without that file none is needed.".to_owned());
+    components.add_security_scheme(BEARER, SecurityScheme::Http(bearer));
+    let info = InfoBuilder::new()
+        .title("Towline hub")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some("Desired state for many clusters: documents with optimistic concurrency, lists and watches."))
+        .license(Some(License::new("Apache-2.0")));
+    OpenApiBuilder::new()
+        .info(info)
+        .paths(operations::all())
+        .components(Some(components))
+        .security(Some([SecurityRequirement::new(BEARER, [""; 0])]))
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::documents::Kind;
+    use crate::hub::api::routes::operations;
+
+    fn rendered() -> Value {
+        serde_json::from_slice(&RENDERED).expect("JSON")
+    }
+
+    /// Every value of this key, anywhere.
+    fn all_of<'v>(value: &'v Value, key: &str, found: &mut Vec<&'v Value>) {
+        match value {
+            Value::Object(map) => {
+                found.extend(map.get(key));
+                map.values().for_each(|inner| all_of(inner, key, found));
+            }
+            Value::Array(list) => list.iter().for_each(|inner| all_of(inner, key, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_to_a_schema_and_every_schema_is_referred_to() {
+        let document = rendered();
+        let mut references = Vec::new();
+        all_of(&document, "$ref", &mut references);
+        let referred: BTreeSet<&str> = references.iter().filter_map(|reference| reference.as_str()).collect();
+        let schemas = document["components"]["schemas"].as_object().expect("schemas");
+        let there: BTreeSet<String> = schemas.keys().map(|name| format!("#/components/schemas/{name}")).collect();
+        assert_eq!(referred, there.iter().map(String::as_str).collect());
+    }
+
+    #[test]
+    fn no_schema_allows_null_which_generators_for_openapi_3_0_can_not_read() {
+        let document = rendered();
+        assert_eq!(document["openapi"], "3.1.0");
+        let mut types = Vec::new();
+        all_of(&document, "type", &mut types);
+        assert!(types.len() > 100, "{} types", types.len());
+        for of_type in types {
+            assert!(of_type.is_string() || of_type.is_object(), "{of_type}");
+            assert_ne!(of_type, "null");
+        }
+    }
+
+    #[test]
+    fn every_operation_is_described_with_the_parameters_that_it_has() {
+        let document = rendered();
+        for operation in operations() {
+            let described = &document["paths"][&operation.path][operation.method.as_str().to_lowercase()];
+            let parameters = described["parameters"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let of = |place: &str| -> BTreeSet<&str> {
+                let here = parameters.iter().filter(|parameter| parameter["in"] == place);
+                here.filter_map(|parameter| parameter["name"].as_str()).collect()
+            };
+            let mut expected: BTreeSet<&str> = operation.action.parameters().iter().copied().collect();
+            if operation.kind == Some(Kind::SelectorSyncSet) {
+                // It has none to select by.
+                expected.remove("namespace");
+            }
+            assert_eq!(of("query"), expected, "{operation:?}");
+            let variables = operation.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+            assert_eq!(of("path"), variables.collect(), "{operation:?}");
+        }
+        let described: usize = document["paths"]
+            .as_object()
+            .map_or(0, |paths| paths.values().filter_map(|path| path.as_object()).map(serde_json::Map::len).sum());
+        assert_eq!(described, operations().len() + 1, "something that the API does not have is described");
+    }
+
+    #[test]
+    fn every_operation_has_an_id_of_its_own() {
+        let document = rendered();
+        let mut ids = Vec::new();
+        all_of(&document, "operationId", &mut ids);
+        let distinct: BTreeSet<&str> = ids.iter().filter_map(|id| id.as_str()).collect();
+        assert_eq!(distinct.len(), ids.len(), "{ids:?}");
+        assert!(distinct.contains("patchClusterStatus") && distinct.contains("listSelectorSyncSets"), "{distinct:?}");
+    }
+}
