@@ -41,22 +41,19 @@ impl Batches {
             };
             // From here on nothing is awaited.
             let mut bytes = first.text.len();
-            let mut items = Vec::new();
-            items.extend(first.wanted());
+            let mut items = vec![first];
             while items.len() < MOST_ITEMS
                 // Without a budget: the runtime's would end a batch early.
                 && let Some(waiting) = unconstrained(self.inbox.next()).now_or_never().flatten()
             {
-                if waiting.reply.is_closed() {
-                    continue;
-                }
                 bytes += waiting.text.len();
-                if bytes > MOST_BYTES && !items.is_empty() {
+                if bytes > MOST_BYTES {
                     self.next = Some(waiting);
                     break;
                 }
                 items.push(waiting);
             }
+            items.retain(Waiting::is_to_be_sent);
             if !items.is_empty() {
                 // The room of what is sent is free for others.
                 for waiting in &mut items {
@@ -69,9 +66,9 @@ impl Batches {
 }
 
 impl Waiting {
-    /// The item, unless its caller has gone away.
-    fn wanted(self) -> Option<Self> {
-        (!self.reply.is_closed()).then_some(self)
+    /// Whether it is sent. If it is not, its caller has gone away or has taken it back.
+    fn is_to_be_sent(&self) -> bool {
+        !self.reply.is_closed() && self.fate.decide()
     }
 }
 
@@ -138,6 +135,7 @@ mod tests {
 
     use tokio::sync::{Semaphore, oneshot};
 
+    use super::super::Fate;
     use super::*;
     use crate::actor::{Mailbox, mailbox};
 
@@ -151,7 +149,7 @@ mod tests {
         let (reply, answer) = oneshot::channel();
         let bytes = u32::try_from(text.len()).unwrap();
         let room = Some(Arc::clone(room).try_acquire_many_owned(bytes).unwrap());
-        mailbox.send(Waiting { request: Uuid::new_v4(), text, room, reply }).await.unwrap();
+        mailbox.send(Waiting { request: Uuid::new_v4(), text, room, fate: Fate::default(), reply }).await.unwrap();
         answer
     }
 

@@ -5,15 +5,18 @@
 //!
 //! One call of the procedure `towline_write` is under way at a time; the next one takes the items that wait, in order, up to 64 of
 //! them or 4 MiB (a larger item goes alone). Full mailbox: a caller waits for room in it, and is refused at once
-//! ([`WriteError::Busy`]) if more than 64 MiB wait. A caller that goes away takes its own item back, unless that has been sent.
+//! ([`WriteError::Busy`]) if more than 64 MiB wait. A caller that goes away takes its own item back, unless that has been sent, and so
+//! does one whose item was not sent for 20 s.
 //!
 //! What is done about a failed call is decided in [`failure`]. Restart: items that wait stay in the mailbox; callers whose items were
 //! in a call learn that its outcome is unknown. Drain: what waits is still written.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::item::{Item, Outcome};
@@ -33,6 +36,9 @@ use failure::Failure;
 pub const MOST_WAITING_BYTES: usize = 64 << 20;
 /// Items that may wait. The limits of requests and workers are lower, so that bytes are what runs out.
 const MOST_WAITING_ITEMS: usize = 4_096;
+/// How long an item may wait to be sent: longer than [`MOST_WAITING_BYTES`] take to be written. A database that has hung for so long
+/// is treated like one that does not answer.
+const SENT_WITHIN: Duration = Duration::from_secs(20);
 /// No single step takes so long: connecting and answering have deadlines.
 const STALL_AFTER: Duration = Duration::from_mins(3);
 /// How often a batch is sent again after the versions were renumbered. Once is enough unless the server fails over meanwhile.
@@ -47,6 +53,9 @@ pub enum WriteError {
     /// Nothing was written: the database can't be reached or refuses all writes.
     #[error("the database does not take the change")]
     Unavailable(#[source] db::Error),
+    /// Nothing was written: earlier changes have not got an answer for too long.
+    #[error("the database has not answered to earlier changes for {}", humantime::format_duration(SENT_WITHIN))]
+    Overdue,
     /// Nothing was written: the process is shutting down.
     #[error("the process is shutting down")]
     ShuttingDown,
@@ -92,7 +101,19 @@ struct Waiting {
     text: String,
     /// What it takes of the bytes that may wait, until it is sent.
     room: Option<OwnedSemaphorePermit>,
+    fate: Fate,
     reply: oneshot::Sender<Result<Outcome, WriteError>>,
+}
+
+/// Whether an item is sent or taken back: what comes first.
+#[derive(Clone, Default)]
+struct Fate(Arc<AtomicBool>);
+
+impl Fate {
+    /// Decides, and returns false if it has been decided before.
+    fn decide(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
 }
 
 impl WriterHandle {
@@ -104,12 +125,25 @@ impl WriterHandle {
         let text = serde_json::to_string(&item).expect("an item has a form in JSON");
         let bytes = u32::try_from(text.len()).map_err(|_| WriteError::Busy)?;
         let room = Arc::clone(&self.room).try_acquire_many_owned(bytes).map_err(|_| WriteError::Busy)?;
-        let (reply, answer) = oneshot::channel();
-        let waiting = Waiting { request: item.request, text, room: Some(room), reply };
+        let (reply, mut answer) = oneshot::channel();
+        let fate = Fate::default();
+        let waiting = Waiting { request: item.request, text, room: Some(room), fate: fate.clone(), reply };
         drop(item);
+        let overdue = sleep(SENT_WITHIN);
         self.mailbox.send(waiting).await.map_err(|_| WriteError::ShuttingDown)?;
-        // The writer was aborted with the item in hand.
-        answer.await.unwrap_or(Err(WriteError::OutcomeUnknown))
+        let answered = tokio::select! {
+            biased;
+            answered = &mut answer => answered,
+            () = overdue => {
+                if fate.decide() {
+                    return Err(WriteError::Overdue);
+                }
+                answer.await
+            }
+        };
+        // Without an answer, the writer was aborted, or its mailbox was dropped with the item.
+        answered
+            .unwrap_or_else(|_| Err(if fate.decide() { WriteError::ShuttingDown } else { WriteError::OutcomeUnknown }))
     }
 
     /// Bytes of items that wait.
@@ -199,7 +233,7 @@ impl From<WriteError> for Problem {
         let problem = |kind, title: &str| Self::new(kind, title);
         match &error {
             WriteError::Busy => problem(ProblemKind::Busy, "too many changes wait to be written").retry_after(SOON),
-            WriteError::Unavailable(_) => {
+            WriteError::Unavailable(_) | WriteError::Overdue => {
                 problem(ProblemKind::Unavailable, "the database does not take the change; nothing was written")
                     .retry_after(SOON)
             }
@@ -219,5 +253,101 @@ impl From<WriteError> for Problem {
                 problem(kind, &format!("the database refuses the content (SQLSTATE {code})"))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, advance};
+
+    use super::*;
+    use crate::db::DatabaseSource;
+    use crate::documents::{Change, Expected, Key, Kind};
+
+    fn writer() -> (Writer, WriterHandle) {
+        let url = "postgres://localhost/hub".parse().unwrap();
+        Writer::new(Database::new(DatabaseSource::Url(Box::new(url))), Arc::new(()))
+    }
+
+    fn item() -> Item {
+        let change = Change::delete(&Key::new(Kind::Cluster, "foo", "c1"), Expected::Version(1));
+        Item { request: Uuid::new_v4(), claim: None, changes: vec![change] }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn more_than_64_mib_that_wait_are_refused_until_there_is_room() {
+        let (writer, handle) = writer();
+        let large = || {
+            let mut large = item();
+            if let Some(change) = large.changes.first_mut() {
+                change.name = "x".repeat(8_000_000);
+            }
+            large
+        };
+        let bytes = serde_json::to_string(&large()).unwrap().len();
+        let accepted = MOST_WAITING_BYTES / bytes;
+        for _ in 0..accepted {
+            let handle = handle.clone();
+            tokio::spawn(async move { handle.write(large()).await });
+        }
+        while handle.waiting_bytes() < accepted * bytes {
+            tokio::task::yield_now().await;
+        }
+        let error = handle.write(large()).await.unwrap_err();
+        assert!(matches!(error, WriteError::Busy), "{error:?}");
+        let problem = Problem::from(error);
+        assert_eq!((accepted, problem.kind, problem.retry_after.is_some()), (8, ProblemKind::Busy, true));
+        // What is sent no longer waits.
+        let mut batches = Batches::new(writer.inbox.clone());
+        let sent = batches.next().await.unwrap();
+        assert_eq!((sent.len(), handle.waiting_bytes()), (1, (accepted - 1) * bytes));
+        assert!(
+            futures::FutureExt::now_or_never(handle.write(large())).is_none(),
+            "it is refused although there is room"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_item_that_is_not_sent_in_time_is_taken_back() {
+        let (writer, handle) = writer();
+        let begun = Instant::now();
+        let error = handle.write(item()).await.unwrap_err();
+        assert!(matches!(error, WriteError::Overdue), "{error:?}");
+        assert_eq!(begun.elapsed(), SENT_WITHIN);
+        let mut batches = Batches::new(writer.inbox.clone());
+        assert!(futures::FutureExt::now_or_never(batches.next()).is_none(), "it is sent all the same");
+        assert_eq!(handle.waiting_bytes(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_item_that_was_sent_waits_for_its_answer_however_long_it_takes() {
+        let (writer, handle) = writer();
+        let waiting = tokio::spawn(async move { handle.write(item()).await });
+        let batch = Batches::new(writer.inbox.clone()).next().await.unwrap();
+        advance(SENT_WITHIN * 2).await;
+        assert!(!waiting.is_finished());
+        batch.answer(vec![Outcome::Fenced]);
+        assert_eq!(waiting.await.unwrap().unwrap(), Outcome::Fenced);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_an_item_that_was_sent_has_an_unknown_outcome_when_the_writer_is_gone() {
+        let (writer, handle) = writer();
+        let send = || {
+            let handle = handle.clone();
+            tokio::spawn(async move { handle.write(item()).await })
+        };
+        let sent = send();
+        let mut batches = Batches::new(writer.inbox.clone());
+        let batch = batches.next().await.unwrap();
+        let unsent = send();
+        while handle.waiting_bytes() == 0 {
+            tokio::task::yield_now().await;
+        }
+        drop((batch, batches, writer));
+        let error = sent.await.unwrap().unwrap_err();
+        assert!(matches!(error, WriteError::OutcomeUnknown), "{error:?}");
+        let error = unsent.await.unwrap().unwrap_err();
+        assert!(matches!(error, WriteError::ShuttingDown), "{error:?}");
     }
 }
