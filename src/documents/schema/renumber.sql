@@ -1,12 +1,16 @@
 -- Puts all further versions 2^40 above those that there are, for a database that may have lost some. It ends all claims and blocks new
--- ones until those from lost transactions have run out. Returns the new base, or null where another process was first.
+-- ones until those from lost transactions have run out. Returns the new base, or null where another process was first or a restore
+-- is under way.
 create function towline_renumber(force boolean) returns bigint language plpgsql as $$
 declare fresh bigint;
 begin
   perform pg_advisory_xact_lock('towline_log'::regclass::bigint);
-  if not force and (select origin from towline_meta) = towline_origin() then return null; end if;
+  if not force and exists (select from towline_meta m, towline_version s where m.origin = towline_origin() and m.base <= s.last_value)
+    then return null; end if;
   select (1::bigint << 40) + greatest(m.base, s.last_value, coalesce((select max(version) from towline_log), 0),
     coalesce((select max(version) from towline_documents), 0)) into fresh from towline_meta m, towline_version s;
+  -- A dump is being restored, and this row comes last.
+  if not found then return null; end if;
   perform setval('towline_version', fresh);
   update towline_meta set base = fresh, origin = towline_origin();
   -- In one order, like every statement on several rows of claims: others lock them, too.
