@@ -35,6 +35,10 @@ use crate::room::Room;
 use crate::usage::Usage;
 use crate::{Error, eventually};
 
+mod copies;
+
+pub use copies::Dump;
+
 /// May do everything; the tests' own doings, and the leaf hubs'.
 pub const ADMIN: &str = "postgres";
 /// The daemon: may read, and nothing else.

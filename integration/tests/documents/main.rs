@@ -1,0 +1,21 @@
+//! The hub's documents on a real server: writes, lost answers, claims, compaction, and versions after a failover.
+//!
+//! All tests share one server, but those that stop it; each has a database of its own with its name.
+
+#![expect(
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "the allowance for tests does not reach their helpers"
+)]
+
+mod answers;
+mod claims;
+mod compaction;
+mod protocol;
+mod raw;
+mod schema;
+mod versions;
+mod world;
+mod writes;
