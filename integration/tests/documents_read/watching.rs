@@ -374,3 +374,33 @@ fn a_page_and_a_window_cost_one_statement_and_a_watch_that_begins_in_the_ring_co
         assert_eq!(count_statements(&world).await, 2, "a page that is gone leaves its connection to the next one");
     });
 }
+
+#[test]
+fn a_thousand_watches_receive_an_event_that_the_database_is_asked_for_once() {
+    run(async {
+        let world = World::new("thousand").await;
+        world.run("create extension pg_stat_statements").await;
+        let replica = world.tail(RING);
+        let version = world.cluster("a", "gold", 1).await;
+        let mut watches = Vec::new();
+        for _ in 0..1000 {
+            watches.push(start(&replica.tail, all(), Some(version)).await);
+        }
+        count_statements(&world).await;
+        let version = world.cluster("a", "gold", 2).await;
+        for watch in &mut watches {
+            assert_eq!(seen(&next(watch).await), ("MODIFIED", document("a", version, 2)));
+        }
+        assert_eq!(count_statements(&world).await, 1, "the write alone");
+        // The others are not asked for their events meanwhile. They hold up neither the tail nor this one.
+        let (mut prompt, mut written) = (watches.remove(0), Vec::new());
+        for content in 3..=10 {
+            written.push((world.cluster("a", "gold", content).await, content));
+            let (version, content) = written[written.len() - 1];
+            assert_eq!(seen(&next(&mut prompt).await), ("MODIFIED", document("a", version, content)));
+        }
+        for (version, content) in written {
+            assert_eq!(seen(&next(&mut watches[998]).await), ("MODIFIED", document("a", version, content)));
+        }
+    });
+}
