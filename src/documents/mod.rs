@@ -5,6 +5,9 @@
 //! written together or not at all, and only if every document in it still has the version that the decision was made from.
 //! Each write gets a version, and each version one row of the log, in the order in which they became visible.
 //!
+//! A [`list()`] shows the state of one version, page by page. A [`Watch`] sends the changes after a version in their order; the
+//! [`Tail`] reads them once for all watches of the process.
+//!
 //! What a caller did wrong, and what it can do now, is a [`Problem`].
 
 mod body;
