@@ -41,7 +41,9 @@ mod tests {
 
     fn headers(name: HeaderName, values: &[&'static str]) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        values.iter().for_each(|value| drop(headers.append(&name, HeaderValue::from_static(value))));
+        for value in values {
+            headers.append(&name, HeaderValue::from_static(value));
+        }
         headers
     }
 

@@ -91,7 +91,9 @@ mod tests {
 
     fn headers(given: &[(HeaderName, &'static str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        given.iter().for_each(|(name, value)| drop(headers.append(name, HeaderValue::from_static(value))));
+        for (name, value) in given {
+            headers.append(name, HeaderValue::from_static(value));
+        }
         headers
     }
 

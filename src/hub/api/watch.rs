@@ -192,8 +192,7 @@ impl Served {
         if self.stream == Stream::Events {
             into.extend_from_slice(b"data: ");
         }
-        let line = json!({"type": "ERROR", "object": problem::body(&problem)});
-        into.extend_from_slice(line.to_string().as_bytes());
+        into.extend_from_slice(line("ERROR", &json!(problem::body(&problem))).as_bytes());
         self.end_line(into);
     }
 
@@ -208,7 +207,12 @@ fn bookmark(kind: Kind, version: i64, is_end_of_state: bool) -> String {
     if is_end_of_state && let Some(fields) = object.as_object_mut() {
         fields.insert("annotations".to_owned(), json!({"k8s.io/initial-events-end": "true"}));
     }
-    json!({"type": "BOOKMARK", "object": object}).to_string()
+    line("BOOKMARK", &object)
+}
+
+/// The type comes first: people read these lines, too.
+fn line(kind: &str, object: &serde_json::Value) -> String {
+    format!("{{\"type\":\"{kind}\",\"object\":{object}}}")
 }
 
 #[cfg(test)]

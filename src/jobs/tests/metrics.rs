@@ -218,7 +218,7 @@ fn record() -> (String, Vec<Metric>) {
         hub.request("/v1/clusters", &http::Method::GET, http::StatusCode::OK, Duration::from_millis(2));
         hub.request("/v1/clusters", &brew, http::StatusCode::METHOD_NOT_ALLOWED, Duration::from_millis(3));
         hub.sends(32);
-        hub.set(57, 41, 11);
+        hub.set((1 << 40) + 57, 41, 11);
         hub.log_rows(900);
         hub.lag(Duration::from_millis(4));
         db_query("detect_policies", Duration::from_millis(30));
@@ -302,9 +302,13 @@ fn what_is_recorded_is_what_is_rendered() {
     assert_near(value(&families, "towline_status_sync_waiting", &[("family", "policies"), ("reason", "foreign")]), 7.0);
     assert_near(value(&families, "towline_status_sync_listening", &[]), 1.0);
     assert_near(value(&families, "towline_status_sync_missing_triggers", &[]), 4.0);
-    for (name, expected) in
-        [("batch_items", 32.0), ("version", 57.0), ("base", 41.0), ("watchers", 11.0), ("log_rows", 900.0)]
-    {
+    for (name, expected) in [
+        ("batch_items", 32.0),
+        ("version", 1_099_511_627_833.0),
+        ("base", 41.0),
+        ("watchers", 11.0),
+        ("log_rows", 900.0),
+    ] {
         assert_near(value(&families, &format!("towline_hub_{name}"), &[]), expected);
     }
     assert_near(value(&families, "towline_hub_watch_lag_seconds_count", &[]), 1.0);
