@@ -24,7 +24,9 @@ pub(super) async fn check_section(config: &HubConfig) -> usize {
     {
         faults.push(full_text(&error));
     }
-    faults.iter().for_each(|fault| say(&format!("{}: {fault}", config.name)));
+    for fault in &faults {
+        say(&format!("{}: {fault}", config.name));
+    }
     faults.len()
 }
 

@@ -1,5 +1,6 @@
 //! `towline apply`, `get` and `delete`: clients of the API.
 
+use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -180,11 +181,12 @@ fn told(problem: &Value) -> String {
     let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut told = text(problem, "title");
     for fault in problem.get("errors").and_then(Value::as_array).into_iter().flatten() {
-        told.push_str(&format!("\n  {}: found {}", text(fault, "pointer"), text(fault, "found")));
+        // Writing to a string can't fail.
+        let _ = write!(told, "\n  {}: found {}", text(fault, "pointer"), text(fault, "found"));
         for (field, before, behind) in [("allowed", "; allowed: ", ""), ("suggestion", "; did you mean `", "`?")] {
             let value = text(fault, field);
             if !value.is_empty() {
-                told.push_str(&format!("{before}{value}{behind}"));
+                let _ = write!(told, "{before}{value}{behind}");
             }
         }
     }

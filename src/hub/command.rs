@@ -36,7 +36,7 @@ struct HubCommand {
 /// What maintains the database of a hub.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Subcommand)]
 enum HubTask {
-    /// Encrypt all sealed fields again with the first key of keys_file. First add the new key on all replicas; remove the old
+    /// Encrypt all sealed fields again with the first key of the file. First add the new key on all replicas; remove the old
     /// one after this
     RotateKey {
         /// Only count the sealed fields by key, and exit with 1 if one does not use the first key

@@ -15,12 +15,12 @@ pub(super) fn of(version: i64) -> HeaderValue {
 pub(super) fn is_known(headers: &HeaderMap, present: i64) -> Result<bool, Problem> {
     // Weak comparison, as RFC 9110 demands for this header.
     let is_present = |tag: &String| tag == "*" || version(tag.strip_prefix("W/").unwrap_or(tag)) == Some(present);
-    Ok(tags(headers, IF_NONE_MATCH)?.iter().any(is_present))
+    Ok(tags(headers, &IF_NONE_MATCH)?.iter().any(is_present))
 }
 
-fn tags(headers: &HeaderMap, name: HeaderName) -> Result<Vec<String>, Problem> {
+fn tags(headers: &HeaderMap, name: &HeaderName) -> Result<Vec<String>, Problem> {
     let mut tags = Vec::new();
-    for value in headers.get_all(&name) {
+    for value in headers.get_all(name) {
         let malformed = |_| Problem::new(ProblemKind::Malformed, format!("the header {name} is not valid"));
         // Our tags have no commas in them.
         tags.extend(value.to_str().map_err(malformed)?.split(',').map(|tag| tag.trim().to_owned()));

@@ -19,11 +19,11 @@ const LONGEST_BODY: Duration = Duration::from_secs(30);
 /// Most bytes of a body. A document has at most 4 MiB as the database prints it; the rest is room for a client's white space.
 const LARGEST_BODY: u64 = 5 << 20;
 /// The longest time without progress of an answer.
-const ANSWER_STALLS: Duration = Duration::from_secs(60);
+const ANSWER_STALLS: Duration = Duration::from_mins(1);
 /// The longest time in which a watch accepts no byte.
 const WATCH_STALLS: Duration = Duration::from_secs(30);
 /// Idle connections are closed after this. It is longer than common clients keep theirs.
-const LONGEST_IDLE: Duration = Duration::from_secs(120);
+const LONGEST_IDLE: Duration = Duration::from_mins(2);
 /// An older connection takes no further request.
 const LONGEST_USE: Duration = Duration::from_mins(30);
 /// Longest life of a connection: a watch of an hour may begin at the end of its use.

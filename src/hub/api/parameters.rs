@@ -1,6 +1,7 @@
 //! The parameters of requests: what a query says, with all that is wrong with it at once.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -52,10 +53,13 @@ impl Parameters {
                 let suggestion = nearest(&name, allowed.iter().copied());
                 let hint = suggestion.map_or_else(String::new, |suggestion| format!(", did you mean {suggestion}?"));
                 parameters.faults.push(format!("parameter {} is unknown{hint}", short(&name)));
-            } else if parameters.given.contains_key(&name) {
-                parameters.faults.push(format!("parameter {name} is repeated"));
-            } else {
-                parameters.given.insert(name, value);
+                continue;
+            }
+            match parameters.given.entry(name) {
+                Entry::Vacant(place) => {
+                    place.insert(value);
+                }
+                Entry::Occupied(earlier) => parameters.faults.push(format!("parameter {} is repeated", earlier.key())),
             }
         }
         parameters
