@@ -76,7 +76,7 @@ pub struct Row {
     pub finalizers: Vec<String>,
     /// Generation.
     pub generation: i64,
-    /// When the deletion was requested.
+    /// Whether the deletion was requested. When, the database sets: the time of the write that was the first to have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
     /// Own fields that are not sealed.

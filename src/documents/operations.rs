@@ -77,8 +77,10 @@ impl Operations {
         };
         for operation in &mut self.0 {
             match operation {
-                Operation::Add { at, .. } | Operation::Remove { at } => rename(at),
-                Operation::Replace { at, .. } | Operation::Test { at, .. } => rename(at),
+                Operation::Add { at, .. }
+                | Operation::Remove { at }
+                | Operation::Replace { at, .. }
+                | Operation::Test { at, .. } => rename(at),
                 Operation::Move { from, at } | Operation::Copy { from, at } => {
                     rename(from);
                     rename(at);

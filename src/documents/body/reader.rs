@@ -280,13 +280,11 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        match Number::from_f64(value) {
-            Some(number) => self.number(number),
-            None => {
-                let fault = Fault::new(self.path.to_string(), "a number that is not finite");
-                Err(self.reading.stop(Problem::invalid(vec![fault.allowed("a finite number")])))
-            }
+        if let Some(number) = Number::from_f64(value) {
+            return self.number(number);
         }
+        let fault = Fault::new(self.path.to_string(), "a number that is not finite");
+        Err(self.reading.stop(Problem::invalid(vec![fault.allowed("a finite number")])))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
@@ -413,7 +411,7 @@ mod tests {
         let mut bomb = format!("a0: &a0 [{}]\n", "x".repeat(1_000));
         for level in 1..12 {
             let aliases = vec![format!("*a{}", level - 1); 9].join(", ");
-            bomb.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+            bomb = format!("{bomb}a{level}: &a{level} [{aliases}]\n");
         }
         assert_eq!(yaml(&bomb, &Limits::document()).expect_err("a bomb").kind, ProblemKind::TooLarge);
     }

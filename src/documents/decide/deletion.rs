@@ -5,10 +5,11 @@ use crate::documents::document::{Document, Key};
 use crate::documents::item::{Change, Expected, Item, Row};
 use crate::documents::kind::Kind;
 use crate::documents::problem::{Fault, Problem};
+use crate::documents::validate::Identity;
 
 /// Without finalizers the document is removed; with some, its deletion is noted.
 pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>) -> Result<Decision, Problem> {
-    precondition::check(present, request, &Default::default())?;
+    precondition::check(present, request, &Identity::default())?;
     let old = &present.document;
     if old.finalizers.is_empty() {
         return Ok(remove(old, old.clone(), context));
@@ -22,7 +23,7 @@ pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>)
     Ok(Decision { verdict: Verdict::Deleting, document, item: Some(item) })
 }
 
-/// Removes a document, and with a cluster its ClusterSync. `last` is its last state.
+/// Removes a document, and with a cluster its `ClusterSync`. `last` is its last state.
 pub(super) fn remove(old: &Document, last: Document, context: &Context<'_>) -> Decision {
     let key = old.key();
     let mut changes = vec![Change::delete(&key, Expected::Version(old.version))];

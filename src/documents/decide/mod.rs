@@ -8,6 +8,8 @@ mod size;
 mod status;
 mod wanted;
 
+use std::collections::BTreeMap;
+
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -79,7 +81,7 @@ pub struct Fresh {
     pub request: Uuid,
     /// Id of a new document.
     pub id: Uuid,
-    /// Id of a new cluster's ClusterSync.
+    /// Id of a new cluster's `ClusterSync`.
     pub sync: Uuid,
     /// For a value that is sealed.
     pub nonce: [u8; NONCE],
@@ -220,8 +222,8 @@ impl Deciding<'_> {
             let sync = Document {
                 id: fresh.sync,
                 kind: Kind::ClusterSync,
-                labels: Default::default(),
-                annotations: Default::default(),
+                labels: BTreeMap::new(),
+                annotations: BTreeMap::new(),
                 finalizers: Vec::new(),
                 data: Map::new(),
                 ..document.clone()

@@ -9,7 +9,7 @@ use crate::documents::document::Document;
 use crate::documents::item::{Change, Expected, Item, Row};
 use crate::documents::operations::merge;
 use crate::documents::problem::Problem;
-use crate::documents::validate::{Faults, status};
+use crate::documents::validate::{Faults, Identity, status};
 
 pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>) -> Result<Decision, Problem> {
     let old = &present.document;
@@ -29,7 +29,7 @@ fn wanted(present: &Stored, request: &Request) -> Result<Map<String, Value>, Pro
     let mut faults = Faults::default();
     let given = match &request.action {
         Action::Replace(_, body) | Action::Merge(_, body) => precondition::identity_of(request, body, &mut faults),
-        _ => Default::default(),
+        _ => Identity::default(),
     };
     precondition::check(present, request, &given)?;
     let new = match &request.action {

@@ -121,8 +121,8 @@ impl Place {
         self.ask(Action::Merge(Part::Document, body(patch)))
     }
 
-    pub(super) fn patch(&mut self, patch: Value) -> Result<Answer, Problem> {
-        self.ask(Action::Patch(Part::Document, Operations::of(&patch).expect("operations")))
+    pub(super) fn patch(&mut self, patch: &Value) -> Result<Answer, Problem> {
+        self.ask(Action::Patch(Part::Document, Operations::of(patch).expect("operations")))
     }
 
     /// A PUT at the present version.
@@ -271,8 +271,8 @@ fn patches_and_deletions_may_have_conditions() {
     assert_eq!(refused(place.merge(json!({"resourceVersion": "40", "paused": true}))).0, ProblemKind::Conflict);
     assert!(place.merge(json!({"resourceVersion": "41", "paused": true})).is_ok());
     let replace = |version: &str| json!([{"op": "replace", "path": "/resourceVersion", "value": version}]);
-    assert_eq!(refused(place.patch(replace("41"))).0, ProblemKind::Conflict);
-    assert_eq!(place.patch(replace("42")).expect("the same").verdict, Verdict::Unchanged);
+    assert_eq!(refused(place.patch(&replace("41"))).0, ProblemKind::Conflict);
+    assert_eq!(place.patch(&replace("42")).expect("the same").verdict, Verdict::Unchanged);
     let condition = IfMatch::parse("\"41\"").ok();
     let conditional = Request { condition, ..place.request(Action::Delete) };
     assert_eq!(place.send(&conditional).expect_err("another version").kind, ProblemKind::Precondition);
@@ -280,7 +280,7 @@ fn patches_and_deletions_may_have_conditions() {
     let operations = Operations::of(&test).expect("operations");
     let conditional = Request { action: Action::Patch(Part::Document, operations), ..conditional };
     assert_eq!(place.send(&conditional).expect_err("another version").kind, ProblemKind::Precondition);
-    assert_eq!(refused(place.patch(test)).0, ProblemKind::TestFailed);
+    assert_eq!(refused(place.patch(&test)).0, ProblemKind::TestFailed);
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn another_id_is_another_document() {
     assert_eq!(refused(place.replace(renamed.clone())), (ProblemKind::Invalid, names.clone()));
     assert_eq!(refused(place.merge(renamed)), (ProblemKind::Invalid, names));
     let operations = json!([{"op": "replace", "path": "/name", "value": "two"}]);
-    assert_eq!(refused(place.patch(operations)), (ProblemKind::Invalid, vec!["/name".to_owned()]));
+    assert_eq!(refused(place.patch(&operations)), (ProblemKind::Invalid, vec!["/name".to_owned()]));
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn status_and_document_do_not_touch_each_other() {
     // The other way round.
     assert_eq!(place.merge(json!({"status": {"a": null}})).expect("the same").verdict, Verdict::Unchanged);
     assert_eq!(
-        place.patch(json!([{"op": "remove", "path": "/status"}])).expect("the same").verdict,
+        place.patch(&json!([{"op": "remove", "path": "/status"}])).expect("the same").verdict,
         Verdict::Unchanged
     );
 
@@ -409,17 +409,17 @@ fn merge_patches_replace_a_kubeconfig_and_merge_data_by_key() {
 fn json_patches_write_sealed_fields_and_never_read_them() {
     let mut place = Place::with(Kind::Secret, secret());
     place
-        .patch(json!([{"op": "remove", "path": "/data/a"}, {"op": "add", "path": "/data/c", "value": "Yw=="},
+        .patch(&json!([{"op": "remove", "path": "/data/a"}, {"op": "add", "path": "/data/c", "value": "Yw=="},
             {"op": "replace", "path": "/data/b", "value": "eA=="}, {"op": "replace", "path": "/type", "value": "u"}]))
         .expect("changed");
     assert_eq!(place.opened(), r#"{"b":"eA==","c":"Yw=="}"#);
     place
         .patch(
-            json!([{"op": "add", "path": "/data", "value": {"z": ""}}, {"op": "add", "path": "/data/y", "value": ""}]),
+            &json!([{"op": "add", "path": "/data", "value": {"z": ""}}, {"op": "add", "path": "/data/y", "value": ""}]),
         )
         .expect("changed");
     assert_eq!(place.opened(), r#"{"y":"","z":""}"#);
-    place.patch(json!([{"op": "remove", "path": "/data"}])).expect("changed");
+    place.patch(&json!([{"op": "remove", "path": "/data"}])).expect("changed");
     assert_eq!(place.opened(), "{}");
     for operation in [
         json!({"op": "test", "path": "/data", "value": {}}),
@@ -433,14 +433,14 @@ fn json_patches_write_sealed_fields_and_never_read_them() {
         json!({"op": "add", "path": "/data/z", "value": "!"}),
         json!({"op": "add", "path": "/data", "value": "canary"}),
     ] {
-        assert_eq!(refused(place.patch(json!([operation]))).0, ProblemKind::Invalid, "{operation}");
+        assert_eq!(refused(place.patch(&json!([operation]))).0, ProblemKind::Invalid, "{operation}");
         let status = Action::Patch(Part::Status, Operations::of(&json!([operation])).expect("operations"));
         assert_eq!(refused(place.ask(status)).0, ProblemKind::Invalid, "{operation}");
     }
     let mut place = Place::with(Kind::Cluster, cluster());
-    place.patch(json!([{"op": "replace", "path": "/kubeconfig", "value": "other"}])).expect("changed");
+    place.patch(&json!([{"op": "replace", "path": "/kubeconfig", "value": "other"}])).expect("changed");
     assert_eq!(place.opened(), "other");
-    place.patch(json!([{"op": "remove", "path": "/kubeconfig"}])).expect("changed");
+    place.patch(&json!([{"op": "remove", "path": "/kubeconfig"}])).expect("changed");
     assert_eq!((place.opened().as_str(), &place.document().data["kubeconfigGeneration"]), ("", &json!(3)));
 }
 
@@ -517,7 +517,7 @@ fn terms_are_written_when_the_selector_may_have_changed() {
 fn patches_may_use_the_other_name_of_a_field() {
     let mut place = Place::with(Kind::SyncSet, json!({"spec": {"clusterRefs": [{"name": "a"}]}}));
     place.merge(json!({"spec": {"clusterRefs": [{"name": "b"}]}})).expect("changed");
-    place.patch(json!([{"op": "add", "path": "/spec/clusterRefs/-", "value": {"name": "c"}}])).expect("changed");
+    place.patch(&json!([{"op": "add", "path": "/spec/clusterRefs/-", "value": {"name": "c"}}])).expect("changed");
     assert_eq!(place.document().data["spec"]["clusterDeploymentRefs"], json!([{"name": "b"}, {"name": "c"}]));
     let both = place.merge(json!({"spec": {"clusterRefs": [], "clusterDeploymentRefs": []}}));
     assert_eq!(refused(both), (ProblemKind::Invalid, vec!["/spec/clusterRefs".to_owned()]));

@@ -10,7 +10,7 @@ use crate::documents::body::{Body, LARGEST, Path, extent_of_map, too_large};
 use crate::documents::document::{Document, Key};
 use crate::documents::operations::merge;
 use crate::documents::problem::Problem;
-use crate::documents::validate::{Draft, Faults, alias, draft, identity, resolve};
+use crate::documents::validate::{Draft, Faults, Identity, alias, draft, identity, resolve};
 
 /// A document as it is to be.
 pub(super) struct Wanted {
@@ -69,7 +69,7 @@ pub(super) fn of_present(present: &Stored, request: &Request) -> Result<Wanted, 
             };
             let applied = operations.apply(&mut patched, |operation, place| edit.intercept(operation, place));
             // A failed test of a document of another version is a failed precondition first.
-            precondition::check(present, request, &Default::default())?;
+            precondition::check(present, request, &Identity::default())?;
             applied?;
             let body = Body::of(patched)?;
             let draft = checked(present, request, &body, body.fields().clone())?;

@@ -47,6 +47,8 @@ begin
           w := jsonb_populate_record(null::towline_documents, change->'row' || jsonb_build_object('kind', change->'kind',
             'namespace', change->'namespace', 'name', change->'name', 'version', v));
           w.updated_at := moment; w.created_at := coalesce(r.created_at, moment); w.id := coalesce(r.id, w.id);
+          -- The row says whether the document is being deleted; since when is a time of the database.
+          if w.deleted_at is not null then w.deleted_at := coalesce(r.deleted_at, moment); end if;
           if r.version is null then insert into towline_documents select w.*;
           else update towline_documents t set labels = w.labels, annotations = w.annotations, finalizers = w.finalizers,
               generation = w.generation, version = v, updated_at = moment, deleted_at = w.deleted_at, data = w.data, status = w.status,

@@ -8,7 +8,7 @@ use super::faults::{Faults, shown};
 use super::fields::{object, required, text};
 use crate::documents::body::Path;
 
-/// The group whose role kinds OpenShift keeps for compatibility; its API server creates them from those of `rbac.authorization.k8s.io`.
+/// The group whose role kinds `OpenShift` keeps for compatibility; its API server creates them from those of `rbac.authorization.k8s.io`.
 const FORBIDDEN_GROUP: &str = "authorization.openshift.io";
 const FORBIDDEN_KINDS: [&str; 5] = ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "SubjectAccessReview"];
 
@@ -65,14 +65,11 @@ pub(super) fn resources(
         }
         let group_and_kind = group_and_kind(fields, &path, faults);
         let metadata_path = path.field("metadata");
-        let metadata = match fields.get("metadata") {
-            Some(metadata) => object(metadata, &metadata_path, faults),
-            None => {
-                faults.add(&metadata_path, "missing", "an object with a name");
-                None
-            }
+        let Some(metadata) = fields.get("metadata") else {
+            faults.add(&metadata_path, "missing", "an object with a name");
+            continue;
         };
-        let Some(metadata) = metadata else {
+        let Some(metadata) = object(metadata, &metadata_path, faults) else {
             continue;
         };
         let name = name(metadata, &metadata_path, are_templates, faults);
@@ -93,7 +90,7 @@ pub(super) fn group_and_kind<'v>(
     let kind = required(fields, "kind", path, faults);
     let (version, kind) = (version?, kind?);
     let (group, version_alone) = version.split_once('/').unwrap_or(("", version));
-    let is_known_form = is_path_segment(version_alone) && (group.is_empty() == !version.contains('/'));
+    let is_known_form = is_path_segment(version_alone) && group.is_empty() != version.contains('/');
     if !is_known_form || !(group.is_empty() || is_path_segment(group)) {
         faults.add(&path.field("apiVersion"), shown(version), "a version such as \"v1\" or \"apps/v1\"");
         return None;
@@ -129,7 +126,7 @@ pub(super) fn namespace<'v>(
     faults: &mut Faults,
 ) -> Option<&'v str> {
     let namespace = text(fields, "namespace", parent, faults).filter(|namespace| !namespace.is_empty())?;
-    if !is_path_segment(namespace) && !(is_template && namespace.contains("{{")) {
+    if !(is_path_segment(namespace) || is_template && namespace.contains("{{")) {
         faults.add(&parent.field("namespace"), shown(namespace), PATH_SEGMENT);
     }
     Some(namespace)
