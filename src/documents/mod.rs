@@ -30,6 +30,7 @@ mod schema;
 mod selector;
 mod store;
 mod tail;
+mod template;
 mod validate;
 mod writer;
 
@@ -52,5 +53,6 @@ pub use renumber::renumber;
 pub use schema::{Migrated, SCHEMA, migrate};
 pub use store::{ReadError, Store, Stored};
 pub use tail::{Ending, Event, Object, Tail, TailState, Watch, WatchQuery};
+pub use template::{Expression, Function, InvalidTemplate, Node, Template};
 pub use validate::key_of_body;
 pub use writer::{MOST_WAITING_BYTES, WriteError, Writer, WriterHandle, WriterObserver};

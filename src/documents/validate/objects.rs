@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::faults::{Faults, shown};
 use super::fields::{object, required, text};
 use crate::documents::body::Path;
+use crate::documents::template::Template;
 
 /// The group whose role kinds `OpenShift` keeps for compatibility; its API server creates them from those of `rbac.authorization.k8s.io`.
 const FORBIDDEN_GROUP: &str = "authorization.openshift.io";
@@ -59,6 +60,11 @@ pub(super) fn resources(
             continue;
         };
         directives(resource, &path, faults);
+        if are_templates {
+            for (field, value) in fields.iter().filter(|(field, _)| !matches!(field.as_str(), "apiVersion" | "kind")) {
+                templates(value, &path.field(field), faults);
+            }
+        }
         if fields.get("items").is_some_and(Value::is_array) || fields.get("kind").is_some_and(|kind| kind == "List") {
             faults.add(&path, "a list of objects", "one object an element");
             continue;
@@ -130,6 +136,31 @@ pub(super) fn namespace<'v>(
         faults.add(&parent.field("namespace"), shown(namespace), PATH_SEGMENT);
     }
     Some(namespace)
+}
+
+/// Checks the texts of a value as templates; keys are none.
+fn templates(value: &Value, path: &Path<'_>, faults: &mut Faults) {
+    match value {
+        Value::String(text) => template(text, path, faults),
+        Value::Object(fields) => fields.iter().for_each(|(key, value)| templates(value, &path.field(key), faults)),
+        Value::Array(elements) => {
+            for (index, element) in elements.iter().enumerate() {
+                templates(element, &path.element(index), faults);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Checks a text as a template.
+pub(super) fn template(text: &str, path: &Path<'_>, faults: &mut Faults) {
+    if let Err(error) = Template::parse(text) {
+        faults.add(
+            path,
+            format!("a text that is no template: {error}"),
+            "literals, variables and known functions in {{ }}",
+        );
+    }
 }
 
 /// Finds keys that strategic merge patches obey instead of setting them, anywhere in an object.

@@ -28,7 +28,9 @@ pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool,
         let text = required(fields, "patch", &path, faults);
         if let (Some(patch_type), Some(text)) = (patch_type, text) {
             // A template is a patch only after it was rendered.
-            if !(are_templates && text.contains("{{")) {
+            if are_templates && text.contains("{{") {
+                objects::template(text, &path.field("patch"), faults);
+            } else {
                 content(text, patch_type, &path.field("patch"), faults);
             }
         }

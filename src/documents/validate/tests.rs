@@ -26,6 +26,7 @@ fn told(faults: &[Fault]) -> Vec<(&str, &str, &str)> {
         .collect()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "every call makes the value")]
 fn spec(kind: Kind, spec: Value) -> Result<Draft, Vec<Fault>> {
     checked(kind, json!({"spec": spec}))
 }
@@ -295,6 +296,29 @@ fn patches_are_json_or_yaml_of_their_type() {
     let faults = spec(Kind::SyncSet, patch("merge", "{\"a\": canary")).err().unwrap_or_default();
     assert_eq!(faults[0].pointer, "/spec/patches/0/patch");
     assert!(!format!("{faults:?}").contains("canary"), "{faults:?}");
+}
+
+#[test]
+fn templates_are_checked_where_they_are_switched_on() {
+    let document = |resources: bool, patches: bool| {
+        json!({"enableResourceTemplates": resources, "enablePatchTemplates": patches,
+            "resources": [{"apiVersion": "v1", "kind": "{{ kind", "metadata": {"name": "{{ fromCDLabel \"a/b\" }}"},
+                           "data": {"{{ key": ["{{ canary }}", "{{ fromCDLabel \"a\" }}"]}}],
+            "patches": [{"apiVersion": "v1", "kind": "Namespace", "name": "default", "patchType": "merge", "patch": "{{ range }}"}]})
+    };
+    let found = |resources: bool, patches: bool| -> Vec<String> {
+        let faults = spec(Kind::SyncSet, document(resources, patches)).err().unwrap_or_default();
+        faults.into_iter().map(|fault| fault.pointer).collect()
+    };
+    let (name, data) = ("/spec/resources/0/metadata/name", "/spec/resources/0/data/{{ key/0");
+    assert_eq!(
+        found(false, false),
+        [name, "/spec/patches/0/patch"],
+        "a text with a / is no name, and the patch no JSON"
+    );
+    assert_eq!(found(true, true), [data, "/spec/patches/0/patch"]);
+    let faults = spec(Kind::SyncSet, document(true, true)).err().unwrap_or_default();
+    assert_eq!(faults[1].found, "a text that is no template: line 1: `range` is not known");
 }
 
 #[test]
