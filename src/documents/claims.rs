@@ -380,7 +380,7 @@ mod tests {
         assert_eq!((grant.token, grant.cursor, &grant.holder), (7, 41, &holder));
         assert_eq!(grant.check(), Ok(seconds(17)), "it counts from when the request was sent");
         advance(seconds(10)).await;
-        candidate.answered(true, candidate.fence.now() - seconds(1));
+        candidate.answered(true, candidate.fence.now().saturating_sub(seconds(1)));
         assert_eq!(grant.check(), Ok(seconds(19)));
         advance(seconds(19)).await;
         assert!(grant.check().is_err() && leadership.grant().is_none());

@@ -184,7 +184,9 @@ mod tests {
     fn line(name: &str, role: &str, namespaces: &str, token: &str) -> String {
         use std::fmt::Write;
         let mut line = format!("{name} {role} {namespaces} ");
-        digest_of(token.as_bytes()).iter().for_each(|byte| write!(line, "{byte:02x}").expect("a string"));
+        for byte in digest_of(token.as_bytes()) {
+            write!(line, "{byte:02x}").expect("a string");
+        }
         line + "\n"
     }
 

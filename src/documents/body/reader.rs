@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn numbers_of_64_bits_are_kept_and_larger_ones_become_doubles() {
-        let text = br#"[9223372036854775807, 18446744073709551615, -9223372036854775808, 18446744073709551616, 0.1]"#;
+        let text = br"[9223372036854775807, 18446744073709551615, -9223372036854775808, 18446744073709551616, 0.1]";
         let read = json(text, &Limits::document()).expect("numbers");
         assert_eq!(read, json!([i64::MAX, u64::MAX, i64::MIN, 18_446_744_073_709_551_616.0, 0.1]));
         assert_eq!(refused("1e400").kind, ProblemKind::Malformed);

@@ -337,17 +337,17 @@ mod tests {
             let handle = handle.clone();
             tokio::spawn(async move { handle.write(item()).await })
         };
-        let sent = send();
+        let first = send();
         let mut batches = Batches::new(writer.inbox.clone());
         let batch = batches.next().await.unwrap();
-        let unsent = send();
+        let second = send();
         while handle.waiting_bytes() == 0 {
             tokio::task::yield_now().await;
         }
         drop((batch, batches, writer));
-        let error = sent.await.unwrap().unwrap_err();
+        let error = first.await.unwrap().unwrap_err();
         assert!(matches!(error, WriteError::OutcomeUnknown), "{error:?}");
-        let error = unsent.await.unwrap().unwrap_err();
+        let error = second.await.unwrap().unwrap_err();
         assert!(matches!(error, WriteError::ShuttingDown), "{error:?}");
     }
 }

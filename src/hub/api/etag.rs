@@ -39,10 +39,10 @@ fn version(tag: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    fn headers(name: HeaderName, values: &[&'static str]) -> HeaderMap {
+    fn headers(name: &HeaderName, values: &[&'static str]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for value in values {
-            headers.append(&name, HeaderValue::from_static(value));
+            headers.append(name, HeaderValue::from_static(value));
         }
         headers
     }
@@ -52,7 +52,7 @@ mod tests {
         for (values, expected) in
             [(&["\"41\""][..], true), (&["\"40\", W/\"41\""], true), (&["*"], true), (&["\"40\""], false), (&[], false)]
         {
-            assert_eq!(is_known(&headers(IF_NONE_MATCH, values), 41).ok(), Some(expected), "{values:?}");
+            assert_eq!(is_known(&headers(&IF_NONE_MATCH, values), 41).ok(), Some(expected), "{values:?}");
         }
     }
 }

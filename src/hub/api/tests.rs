@@ -54,9 +54,9 @@ fn tokens() -> Access {
     let mut text = String::new();
     for (role, namespaces) in GRANTS {
         write!(text, "somebody {role} {namespaces} ").expect("a string");
-        digest_of(format!("{role}-{namespaces}").as_bytes())
-            .iter()
-            .for_each(|byte| write!(text, "{byte:02x}").expect("a string"));
+        for byte in digest_of(format!("{role}-{namespaces}").as_bytes()) {
+            write!(text, "{byte:02x}").expect("a string");
+        }
         text.push('\n');
     }
     Access::Tokens(latest::Sender::new(Arc::new(Grants::parse(&text).expect("grants"))).subscribe())
@@ -71,6 +71,7 @@ async fn send(api: &Router, request: Request<Body>) -> (StatusCode, Value) {
 }
 
 /// What an operation needs: the role, and whether it must be for all namespaces even though the path names `foo`.
+#[expect(clippy::match_same_arms, reason = "a table, in which every line is about some operations")]
 fn needed(method: &str, path: &str) -> Option<(&'static str, bool)> {
     Some(match (method, path) {
         // Lists without a namespace need all namespaces.

@@ -4,6 +4,7 @@
 //! types. Optional fields are absent and never `null`, so no schema allows `null`: generators for OpenAPI 3.0 can read it too.
 
 #![expect(dead_code, reason = "of these types only the schemas are used")]
+#![expect(clippy::struct_field_names, reason = "fields have the names that clients see")]
 
 use std::collections::BTreeMap;
 
