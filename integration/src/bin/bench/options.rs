@@ -288,6 +288,9 @@ impl HubOptions {
         if is_zero || rates.contains(&0) || options.window.is_zero() || options.idle.is_zero() {
             return Err("all numbers of JOBS=hub are at least 1".to_owned());
         }
+        if options.watchers < 2 {
+            return Err("WATCHERS is at least 2: one watch alone is measured before".to_owned());
+        }
         if options.clusters < 100 {
             return Err("CLUSTERS is at least 100: some selectors match one in a hundred".to_owned());
         }

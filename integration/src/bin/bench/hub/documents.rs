@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// The namespace that is listed: six in ten of the clusters are in it.
 pub(crate) const FLEET: &str = "fleet";
 /// So that a document as it is shown has 2 KB.
-const ANNOTATION: usize = 1_400;
+const ANNOTATION: usize = 1_600;
 /// What a kubeconfig with a token has.
 const KUBECONFIG: usize = 1_024;
 

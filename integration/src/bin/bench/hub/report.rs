@@ -102,7 +102,7 @@ fn marks(options: &HubOptions, all: &[Measured]) -> Vec<Mark> {
     });
     let start = format!("start with {} documents", options.documents);
     marks.add(&format!("{start}, s until ready"), None, |run| Some(run.start.as_ref()?.ready_seconds));
-    marks.add(&format!("{start}, s until a watch"), None, |run| Some(run.start.as_ref()?.watch_seconds));
+    marks.add(&format!("{start}, s until a watch is open"), None, |run| Some(run.start.as_ref()?.watch_seconds));
     marks.add(&format!("{start}: peak MiB"), None, |run| Some(run.start.as_ref()?.cost.towline_peak_mib));
     marks.marks
 }

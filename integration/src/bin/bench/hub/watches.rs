@@ -62,7 +62,8 @@ pub(crate) async fn measure(world: &World<'_>, options: &HubOptions, watchers: u
     let replicas = writers.len();
     for number in 0..changes {
         ticks.tick().await;
-        let change = json!({"annotations": {"example.org/change": number.to_string()}});
+        // Never the value of an earlier step: a write that changes nothing is no change.
+        let change = json!({"annotations": {"example.org/change": format!("{watchers}-{number}")}});
         let request = Request::merge_patch(&world.fleet.path(number % world.fleet.clusters), &change);
         if let Some(writer) = writers.get_mut(number % replicas) {
             writer.send(&request).await?.success()?;
