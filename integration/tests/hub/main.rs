@@ -6,7 +6,6 @@
     clippy::panic,
     clippy::expect_used,
     clippy::indexing_slicing,
-    clippy::unwrap_used,
     reason = "the allowance for tests does not reach their helpers"
 )]
 

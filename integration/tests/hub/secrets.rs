@@ -78,7 +78,7 @@ fn a_kubeconfig_is_nowhere_to_be_read_and_its_key_can_be_changed() {
             .await
             .expect("all rows")
             .get(0);
-        let hexadecimal: String = CANARY.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let hexadecimal = CANARY.bytes().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
         let shown = hub.towline.admin().status().await.expect("a status").to_string();
         let log = hub.towline.log().expect("a log");
         for text in [&created.body, &refused.body, &list.body, &stored, &shown, &log] {

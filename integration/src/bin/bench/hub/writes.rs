@@ -163,6 +163,6 @@ mod tests {
     #[test]
     fn shares_take_every_document_once_and_grow_with_the_clients() {
         assert_eq!(shares(12_000, &[1, 8, 64]), [0..1_000, 1_000..5_000, 5_000..12_000]);
-        assert_eq!(shares(101, &[3]), [0..101]);
+        assert_eq!(shares(101, &[3]), vec![0_usize..101]);
     }
 }
