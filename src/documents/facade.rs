@@ -21,7 +21,8 @@ const ROUNDS: u32 = 5;
 pub struct Documents {
     store: Store,
     writer: WriterHandle,
-    keyring: watch::Receiver<Arc<Keyring>>,
+    /// None while `keys_file` has never been readable.
+    keyring: watch::Receiver<Arc<Option<Keyring>>>,
 }
 
 /// What has become of a request.
@@ -34,8 +35,8 @@ pub struct Done {
 }
 
 impl Documents {
-    /// Reads through `store` and writes through `writer`. Each decision uses the newest keys.
-    pub fn new(store: Store, writer: WriterHandle, keyring: watch::Receiver<Arc<Keyring>>) -> Self {
+    /// Reads through `store` and writes through `writer`. Each request uses the newest keys.
+    pub fn new(store: Store, writer: WriterHandle, keyring: watch::Receiver<Arc<Option<Keyring>>>) -> Self {
         Self { store, writer, keyring }
     }
 
@@ -44,25 +45,24 @@ impl Documents {
         &self.store
     }
 
-    /// The newest keys.
-    pub fn keyring(&self) -> Arc<Keyring> {
-        Arc::clone(&self.keyring.borrow())
-    }
-
     /// Carries out a request. Its sender has the right to it.
     ///
     /// A creation takes no statement but a share of a write, unless it is a dry run; all else reads first.
     pub async fn change(&self, request: &Request) -> Result<Done, Problem> {
+        let keyring = Arc::clone(&self.keyring.borrow());
+        let Some(keyring) = &*keyring else {
+            return Err(Problem::new(ProblemKind::Unavailable, "keys_file can't be used, so nothing can be sealed"));
+        };
         let read = || async { Ok(self.store.stored(&request.key).await?) };
         let write = |item| async { Ok(self.writer.write(item).await?) };
-        rounds(request, || self.keyring(), read, write).await
+        rounds(request, keyring, read, write).await
     }
 }
 
 /// Reads, decides and writes until no other write comes first.
 async fn rounds<R, W>(
     request: &Request,
-    keyring: impl Fn() -> Arc<Keyring>,
+    keyring: &Keyring,
     read: impl Fn() -> R,
     write: impl Fn(Item) -> W,
 ) -> Result<Done, Problem>
@@ -74,8 +74,7 @@ where
     for _ in 0..ROUNDS {
         // Whether a new document exists is found out by the write.
         let present = if is_creation && !request.dry_run { None } else { read().await? };
-        let keyring = keyring();
-        let mut decision = decide(present.as_ref(), request, &Context { keyring: &keyring, fresh: Fresh::draw() })?;
+        let mut decision = decide(present.as_ref(), request, &Context { keyring, fresh: Fresh::draw() })?;
         let verdict = decision.verdict;
         let Some(item) = decision.item.take().filter(|_| !request.dry_run) else {
             return Ok(Done { verdict, document: decision.document });
@@ -131,7 +130,7 @@ mod tests {
             let is_last = i64::try_from(told.written.borrow().len()).is_ok_and(|written| written >= conflicts);
             Ok(if is_last { Outcome::Written { version: 77, at } } else { Outcome::Conflict { present: Some(9) } })
         };
-        rounds(request, Arc::default, read, write).await
+        rounds(request, &Keyring::default(), read, write).await
     }
 
     fn request(action: Action) -> Request {

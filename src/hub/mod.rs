@@ -6,7 +6,7 @@
 //! - [`config`] is the section `[hub]`, and [`alone`] reads it from the environment.
 //! - [`tokens`] parses the grants of callers, and [`access`] decides who a request comes from and what it may do. [`reloaded`]
 //!   reads the files of tokens and keys again when they change.
-//! - [`api`] holds the routes, and answers requests. `problem` turns problems into answers, and [`changes`] carries changes out.
+//! - [`api`] holds the routes, and answers requests. `problem` turns problems into answers.
 //! - `openapi` describes the API to programs, and shows the description with Swagger UI.
 //! - `wiring` builds the actors, `report` shows them to operators, `check` serves `towline check --connect`, and `job` makes all
 //!   this a job of the daemon.
@@ -16,7 +16,6 @@
 pub mod access;
 mod alone;
 pub mod api;
-pub mod changes;
 mod check;
 mod client;
 mod command;

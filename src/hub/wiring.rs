@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 use super::access::Access;
 use super::api::watch::Watchers;
 use super::api::{self, Api};
-use super::changes::Changes;
 use super::config::HubConfig;
 use super::metrics::HubMetrics;
 use super::reloaded::Reloaded;
@@ -24,7 +23,7 @@ use crate::cluster::{Clock, full_text};
 use crate::db::migrations;
 use crate::db::{self, Database, column};
 use crate::documents::{
-    self, Claims, Compaction, Holder, Keyring, Leadership, Role, SCHEMA, Store, Tail, Writer, WriterHandle,
+    self, Claims, Compaction, Documents, Holder, Keyring, Leadership, Role, SCHEMA, Store, Tail, Writer, WriterHandle,
 };
 use crate::http::ServerTls;
 
@@ -226,8 +225,7 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
     let stop = CancellationToken::new();
     let api = Arc::new(Api {
         database: hub.database.clone(),
-        store: Store::new(hub.database.clone()),
-        changes: Changes::new(Store::new(hub.database.clone()), hub.handle.clone(), hub.keyring()),
+        documents: Documents::new(Store::new(hub.database.clone()), hub.handle.clone(), hub.keyring()),
         tail: hub.tail.clone(),
         access: hub.tokens.as_ref().map_or(Access::Local, |tokens| Access::Tokens(tokens.content())),
         watchers: Arc::clone(&hub.watchers),

@@ -59,12 +59,12 @@ fn what_a_lost_call_has_not_written_is_sent_again_once_the_others_are_found() {
         stage.block_writers().await;
         let first = writer.send(put("c1"));
         stage.calls_wait(1).await;
-        let stale = item(vec![Change::put(&cluster("c0"), Expected::Version(version + 1), row())]);
+        let outdated = item(vec![Change::put(&cluster("c0"), Expected::Version(version + 1), row())]);
         let (fresh, size) = (create("c2"), |item: &Item| serde_json::to_string(item).expect("JSON").len());
-        let expected = size(&fresh) + size(&stale);
+        let expected = size(&fresh) + size(&outdated);
         let written = writer.send(fresh);
         waits(&writer, size(&create("c2"))).await;
-        let conflict = writer.send(stale);
+        let conflict = writer.send(outdated);
         waits(&writer, expected).await;
         // The first call's answer passes; the second call's does not.
         let other = stage.place.client(ADMIN).await.expect("a connection");

@@ -30,7 +30,7 @@ async fn leader(stage: &Stage) -> (Running, Grant) {
 
 /// Writes 2,500 versions: changes and deletions of a few documents. The state at each version is returned.
 async fn fill(stage: &Stage) -> BTreeMap<i64, BTreeMap<String, i64>> {
-    let (writer, mut state, mut states) = (stage.writer(), BTreeMap::new(), BTreeMap::new());
+    let (writer, mut present, mut history) = (stage.writer(), BTreeMap::new(), BTreeMap::new());
     for number in 0..100_usize {
         let batch = (0..25).map(|step| {
             // Eleven documents, each in its turn; every seventh change of all is a deletion.
@@ -49,14 +49,14 @@ async fn fill(stage: &Stage) -> BTreeMap<i64, BTreeMap<String, i64>> {
                 continue;
             }
             if deletes {
-                state.remove(&name)
+                present.remove(&name)
             } else {
-                state.insert(name, version)
+                present.insert(name, version)
             };
-            states.insert(version, state.clone());
+            history.insert(version, present.clone());
         }
     }
-    states
+    history
 }
 
 /// The state at a version, as further pages of a list read it.

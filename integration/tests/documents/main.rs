@@ -5,7 +5,6 @@
 #![expect(
     clippy::panic,
     clippy::expect_used,
-    clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "the allowance for tests does not reach their helpers"
 )]

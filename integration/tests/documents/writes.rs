@@ -115,11 +115,11 @@ fn the_changes_of_an_item_are_made_together_or_not_at_all() {
         assert_eq!((found.version, found.generation, found.created_at == found.updated_at), (version, 1, true));
         assert_eq!(store.get(&sync).await.expect("a read").expect("a document").version, version + 1);
         // The second change has another version than expected: the first is not made either.
-        let stale = item(vec![
+        let outdated = item(vec![
             Change::put(&cluster("c2"), Expected::Absent, row()),
             Change::put(&cluster("c1"), Expected::Version(version + 1), row()),
         ]);
-        let outcome = writer.handle.write(stale).await.expect("an outcome");
+        let outcome = writer.handle.write(outdated).await.expect("an outcome");
         assert_eq!(outcome, Outcome::Conflict { present: Some(version) });
         let present = Change::put(&cluster("c1"), Expected::Absent, row());
         let outcome = writer.handle.write(item(vec![present])).await.expect("an outcome");

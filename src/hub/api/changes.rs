@@ -13,10 +13,9 @@ use super::media::{self, Media};
 use super::routes::Action;
 use super::{Api, Asked, read};
 use crate::documents::{
-    self, Body, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request, Verdict, key_of_body,
-    manifests_of_json, manifests_of_yaml,
+    self, Body, Done, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request, Verdict,
+    key_of_body, manifests_of_json, manifests_of_yaml,
 };
-use crate::hub::changes::Done;
 use crate::hub::problem::{ProblemBody, body as problem_body};
 
 /// Any change of a single document.
@@ -41,7 +40,7 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
         }
     };
     let request = Request { key, action: wanted, condition, dry_run };
-    let done = api.changes.carry_out(&request).await?;
+    let done = api.documents.change(&request).await?;
     let status = match done.verdict {
         Verdict::Created => StatusCode::CREATED,
         Verdict::Deleting => StatusCode::ACCEPTED,
@@ -144,7 +143,7 @@ async fn apply_one(api: &Arc<Api>, asked: &Asked<'_>, manifest: Result<Manifest,
         Ok((key, body)) => {
             let action = documents::Action::Apply(body);
             let request = Request { key: key.clone(), action, condition: None, dry_run };
-            (Some(key), api.changes.carry_out(&request).await)
+            (Some(key), api.documents.change(&request).await)
         }
     }
 }

@@ -22,7 +22,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 pub(super) async fn read(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result<Response, Problem> {
     asked.parameters().none()?;
     let key = asked.key(kind)?;
-    let found = api.store.get(&key).await?;
+    let found = api.documents.store().get(&key).await?;
     let document = found.ok_or_else(|| not_found(&key))?;
     if etag::is_known(&asked.parts.headers, document.version)? {
         return Ok((StatusCode::NOT_MODIFIED, [(ETAG, etag::of(document.version))]).into_response());

@@ -35,7 +35,6 @@ use self::parameters::Parameters;
 use self::routes::{Action, Operation, operations};
 use self::watch::Watchers;
 use super::access::{Access, Caller};
-use super::changes::Changes;
 use super::metrics::HubMetrics;
 use super::openapi;
 use super::problem::{Refused, refuse};
@@ -43,7 +42,7 @@ use super::schema_state::SchemaState;
 use super::tokens::Place;
 use crate::config::names::{is_label, is_subdomain};
 use crate::db::Database;
-use crate::documents::{Key, Kind, Problem, ProblemKind, Store, Tail, not_found};
+use crate::documents::{Documents, Key, Kind, Problem, ProblemKind, Tail, not_found};
 use crate::http::{Server, ServerTls};
 
 /// The label of requests that no route has.
@@ -52,8 +51,7 @@ const NO_ROUTE: &str = "none";
 /// What the handlers of requests share.
 pub(super) struct Api {
     pub(super) database: Database,
-    pub(super) store: Store,
-    pub(super) changes: Changes,
+    pub(super) documents: Documents,
     pub(super) tail: Tail,
     pub(super) access: Access,
     pub(super) watchers: Arc<Watchers>,

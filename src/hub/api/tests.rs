@@ -19,7 +19,6 @@ use super::{Api, router};
 use crate::db::DatabaseSource;
 use crate::documents::{self, Keyring, Kind, Store, Tail, Writer};
 use crate::hub::access::Access;
-use crate::hub::changes::Changes;
 use crate::hub::metrics::HubMetrics;
 use crate::hub::schema_state::SchemaState;
 use crate::hub::tokens::{Grants, digest_of};
@@ -33,8 +32,7 @@ fn api(access: Access) -> Router {
     tokio::spawn(writer.run(scope));
     let keyring = latest::Sender::new(Arc::new(Some(Keyring::default()))).subscribe();
     router(Arc::new(Api {
-        store: Store::new(database.clone()),
-        changes: Changes::new(Store::new(database.clone()), handle, keyring),
+        documents: documents::Documents::new(Store::new(database.clone()), handle, keyring),
         tail: Tail::new(database.clone()),
         database,
         access,
