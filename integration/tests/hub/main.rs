@@ -11,6 +11,7 @@
 
 mod commands;
 mod outages;
+mod page;
 mod secrets;
 mod walk;
 mod world;
