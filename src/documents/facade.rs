@@ -161,7 +161,7 @@ mod tests {
     async fn a_condition_ends_the_rounds() {
         let condition = IfMatch::parse("\"1\"").ok();
         let told = Told::default();
-        let conditional = Request { condition, ..request(Action::Delete) };
+        let conditional = Request { condition, ..request(Action::Delete(None)) };
         let problem = ask(&conditional, 1, &told).await.expect_err("another version");
         assert_eq!((problem.kind, *told.reads.borrow()), (ProblemKind::Precondition, 2));
     }

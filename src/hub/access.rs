@@ -17,15 +17,10 @@ use crate::documents::{Problem, ProblemKind};
 
 /// Set by browsers: how the page that makes the request relates to this server.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// Set by proxies.
-const OF_PROXIES: [HeaderName; 6] = [
-    FORWARDED,
-    VIA,
-    HeaderName::from_static("x-forwarded-for"),
-    HeaderName::from_static("x-forwarded-host"),
-    HeaderName::from_static("x-forwarded-proto"),
-    HeaderName::from_static("x-real-ip"),
-];
+/// Set by proxies, as are those that begin with [`X_FORWARDED`].
+const OF_PROXIES: [HeaderName; 3] = [FORWARDED, VIA, HeaderName::from_static("x-real-ip")];
+/// The first letters of further headers of proxies.
+const X_FORWARDED: &str = "x-forwarded";
 
 /// How callers are recognized.
 #[derive(Clone)]
@@ -161,7 +156,8 @@ fn bearer(request: &Parts) -> Result<TokenDigest, Problem> {
 
 /// What shows that a request on loopback is made on behalf of another party.
 fn foreign(request: &Parts) -> Option<&'static str> {
-    if OF_PROXIES.iter().any(|header| request.headers.contains_key(header)) {
+    let is_of_proxy = |header: &HeaderName| OF_PROXIES.contains(header) || header.as_str().starts_with(X_FORWARDED);
+    if request.headers.keys().any(is_of_proxy) {
         return Some("a header of a proxy");
     }
     let mut hosts = request.headers.get_all(HOST).iter();

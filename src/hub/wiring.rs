@@ -214,6 +214,8 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         scope.draining().await;
         return Ok(());
     };
+    // A former instance may have ended without a word.
+    hub.listening.send_replace(None);
     let tls = match hub.config.tls.clone() {
         Some(files) => Some(ServerTls::load(files).await?),
         None => None,

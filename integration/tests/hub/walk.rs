@@ -33,6 +33,10 @@ fn a_first_user_registers_lists_changes_watches_and_deletes_a_cluster() {
         assert_eq!(row.get::<_, i64>("version").to_string(), version);
 
         hub.expect(409, "/v1/clusters", &["-X", "POST", "-d", body]).await;
+        let rehearsed = body.replace("cluster1", "cluster9");
+        let rehearsed = hub.expect(200, "/v1/clusters?dryRun=true", &["-X", "POST", "-d", &rehearsed]).await;
+        assert!(!rehearsed.head.contains("etag") && !rehearsed.head.contains("location"), "{}", rehearsed.head);
+        hub.expect(404, "/v1/clusters/foo/cluster9", &[]).await;
         let other = r#"{"name":"cluster2","namespace":"foo","kubeconfig":"k","labels":{"env":"test"}}"#;
         hub.expect(201, "/v1/clusters", &["--json", other]).await;
         let etag = format!("if-none-match: \"{version}\"");
@@ -78,7 +82,14 @@ fn a_first_user_registers_lists_changes_watches_and_deletes_a_cluster() {
 
         let tried = hub.expect(200, "/v1/clusters/foo/cluster1?dryRun=true", &["-X", "DELETE"]).await.json();
         assert_eq!(tried["resourceVersion"], seen["resourceVersion"]);
-        let deleted = hub.expect(200, "/v1/clusters/foo/cluster1", &["-X", "DELETE"]).await.json();
+        // A version in the body is a condition, too.
+        let earlier = json!({"resourceVersion": version}).to_string();
+        hub.expect(409, "/v1/clusters/foo/cluster1", &["-X", "DELETE", "--json", &earlier]).await;
+        let typo = r#"{"resourceVersoin":"1"}"#;
+        let refused = hub.expect(422, "/v1/clusters/foo/cluster1", &["-X", "DELETE", "--json", typo]).await.json();
+        assert_eq!(refused["errors"][0]["suggestion"], "resourceVersion");
+        let newest = json!({"resourceVersion": seen["resourceVersion"]}).to_string();
+        let deleted = hub.expect(200, "/v1/clusters/foo/cluster1", &["-X", "DELETE", "--json", &newest]).await.json();
         assert_eq!(deleted["status"], json!({"seen": true}));
         let (kind, object) = watch.event().await;
         assert_eq!((kind.as_str(), &object["name"]), ("DELETED", &json!("cluster1")));

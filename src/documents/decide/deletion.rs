@@ -1,15 +1,28 @@
 //! Deletions (rule D3).
 
-use super::{Context, Decision, Request, Stored, Verdict, precondition};
+use super::{Action, Context, Decision, Request, Stored, Verdict, precondition};
+use crate::documents::body::Path;
 use crate::documents::document::{Document, Key};
 use crate::documents::item::{Change, Expected, Item, Row};
 use crate::documents::kind::Kind;
 use crate::documents::problem::{Fault, Problem};
-use crate::documents::validate::Identity;
+use crate::documents::validate::{Faults, Identity};
+
+/// What a body may say: which document is meant, and which version of it.
+const OF_BODY: [&str; 5] = ["kind", "id", "namespace", "name", "resourceVersion"];
 
 /// Without finalizers the document is removed; with some, its deletion is noted.
 pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>) -> Result<Decision, Problem> {
-    precondition::check(present, request, &Identity::default())?;
+    let mut faults = Faults::default();
+    let given = match &request.action {
+        Action::Delete(Some(body)) => {
+            faults.unknown_fields(body.fields(), &Path::Root, &OF_BODY);
+            precondition::identity_of(request, body, &mut faults)
+        }
+        _ => Identity::default(),
+    };
+    precondition::check(present, request, &given)?;
+    faults.into_result()?;
     let old = &present.document;
     if old.finalizers.is_empty() {
         return Ok(remove(old, old.clone(), context));

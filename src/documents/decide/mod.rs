@@ -53,8 +53,8 @@ pub enum Action {
     Merge(Part, Body),
     /// Change it by a JSON patch.
     Patch(Part, Operations),
-    /// Delete it.
-    Delete,
+    /// Delete it; a body may say which document is meant, and which version of it.
+    Delete(Option<Body>),
 }
 
 /// Which part of a document a request is about.
@@ -142,7 +142,7 @@ impl Decision {
 pub fn decide(present: Option<&Stored>, request: &Request, context: &Context<'_>) -> Result<Decision, Problem> {
     let part = match &request.action {
         Action::Replace(part, _) | Action::Merge(part, _) | Action::Patch(part, _) => *part,
-        Action::Create(_) | Action::Apply(_) | Action::Delete => Part::Document,
+        Action::Create(_) | Action::Apply(_) | Action::Delete(_) => Part::Document,
     };
     if part == Part::Document && !request.key.kind.is_written_by_clients() {
         let title =
@@ -166,7 +166,7 @@ pub fn decide(present: Option<&Stored>, request: &Request, context: &Context<'_>
             decided.revise(present, *part)
         }
         (_, None) => Err(not_found(&request.key)),
-        (Action::Delete, Some(present)) => deletion::decide(present, request, context),
+        (Action::Delete(_), Some(present)) => deletion::decide(present, request, context),
         (_, Some(present)) => decided.revise(present, part),
     }
 }

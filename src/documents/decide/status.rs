@@ -50,7 +50,7 @@ fn wanted(present: &Stored, request: &Request) -> Result<Map<String, Value>, Pro
             let patched = patched.get_mut("status").map_or_else(|| json!({}), Value::take);
             status(Some(patched), &mut faults)
         }
-        Action::Create(_) | Action::Apply(_) | Action::Delete => old.status.clone(),
+        Action::Create(_) | Action::Apply(_) | Action::Delete(_) => old.status.clone(),
     };
     faults.into_result().map(|()| new)
 }

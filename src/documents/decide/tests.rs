@@ -178,7 +178,7 @@ fn a_new_cluster_comes_with_its_clustersync_in_one_item() {
     assert_eq!((row.id, row.generation, &row.sealed), (Uuid::from_u128(3), 1, &None));
     assert!(row.labels.is_empty() && row.annotations.is_empty() && row.data.is_empty() && row.status.is_empty());
 
-    let deleted = place.ask(Action::Delete).expect("deleted").item.expect("an item");
+    let deleted = place.ask(Action::Delete(None)).expect("deleted").item.expect("an item");
     let kinds: Vec<_> =
         deleted.changes.iter().map(|change| (change.kind, change.expected, change.row.is_none())).collect();
     assert_eq!(kinds, [(Kind::Cluster, Expected::Version(41), true), (Kind::ClusterSync, Expected::Any, true)]);
@@ -199,7 +199,7 @@ fn what_exists_is_not_created_and_what_does_not_exist_is_not_changed() {
             assert_eq!(refused(none.ask(action)).0, ProblemKind::NotFound);
         }
     }
-    assert_eq!(refused(none.ask(Action::Delete)).0, ProblemKind::NotFound);
+    assert_eq!(refused(none.ask(Action::Delete(None))).0, ProblemKind::NotFound);
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn patches_and_deletions_may_have_conditions() {
     assert_eq!(refused(place.patch(&replace("41"))).0, ProblemKind::Conflict);
     assert_eq!(place.patch(&replace("42")).expect("the same").verdict, Verdict::Unchanged);
     let condition = IfMatch::parse("\"41\"").ok();
-    let conditional = Request { condition, ..place.request(Action::Delete) };
+    let conditional = Request { condition, ..place.request(Action::Delete(None)) };
     assert_eq!(place.send(&conditional).expect_err("another version").kind, ProblemKind::Precondition);
     let test = json!([{"op": "test", "path": "/paused", "value": false}]);
     let operations = Operations::of(&test).expect("operations");
@@ -301,11 +301,11 @@ fn another_id_is_another_document() {
 fn deletion_waits_for_finalizers() {
     let mut place = Place::with(Kind::Cluster, cluster());
     place.merge(json!({"finalizers": ["a.io/b", "c.io/d"]})).expect("changed");
-    let deleting = place.ask(Action::Delete).expect("deleting");
+    let deleting = place.ask(Action::Delete(None)).expect("deleting");
     assert_eq!((deleting.verdict, &deleting.document.deleted_at), (Verdict::Deleting, &Some(time(43))));
     assert_eq!(&deleting.document, place.document());
     assert_eq!(deleting.document.generation, 1);
-    let again = place.ask(Action::Delete).expect("deleting");
+    let again = place.ask(Action::Delete(None)).expect("deleting");
     assert_eq!((again.verdict, again.item.is_none(), again.document.version), (Verdict::Deleting, true, 43));
 
     let new = place.merge(json!({"finalizers": ["a.io/b", "e.io/f"]}));
@@ -374,7 +374,7 @@ fn of_a_clustersync_clients_change_the_status_alone() {
         Action::Replace(Part::Document, versioned()),
         Action::Merge(Part::Document, versioned()),
         Action::Patch(Part::Document, operations),
-        Action::Delete,
+        Action::Delete(None),
     ] {
         assert_eq!(refused(place.ask(action)).0, ProblemKind::Method);
     }

@@ -76,7 +76,7 @@ pub(super) fn of_present(present: &Stored, request: &Request) -> Result<Wanted, 
             Ok(Wanted::of(draft, &[], edit.into_edit()))
         }
         // Conditions and all else of these are decided elsewhere.
-        Action::Create(_) | Action::Delete | Action::Replace(..) | Action::Merge(..) | Action::Patch(..) => {
+        Action::Create(_) | Action::Delete(_) | Action::Replace(..) | Action::Merge(..) | Action::Patch(..) => {
             Ok(Wanted {
                 labels: document.labels.clone(),
                 annotations: document.annotations.clone(),

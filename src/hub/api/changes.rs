@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body as HttpBody;
 use axum::response::{IntoResponse, Response};
-use http::header::{IF_MATCH, LOCATION};
+use http::header::{ETAG, IF_MATCH, LOCATION};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 
@@ -13,8 +13,8 @@ use super::media::{self, Media};
 use super::routes::Action;
 use super::{Api, Asked, read};
 use crate::documents::{
-    self, Body, Done, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request, Verdict,
-    key_of_body, manifests_of_json, manifests_of_yaml,
+    self, Body, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request, Verdict, key_of_body,
+    manifests_of_json, manifests_of_yaml,
 };
 use crate::hub::problem::{ProblemBody, body as problem_body};
 
@@ -26,7 +26,16 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
     let key = if action == Action::Create { None } else { Some(asked.key(kind)?) };
     let condition = if_match(&asked.parts.headers)?;
     let (key, wanted) = match (action, key) {
-        (Action::Delete, Some(key)) => (key, documents::Action::Delete),
+        (Action::Delete, Some(key)) => {
+            let text = read(body).await?;
+            let body = if text.is_empty() {
+                None
+            } else {
+                media::of_body(action, &asked.parts.headers, asked.caller.is_local())?;
+                Some(Body::from_json(&text)?)
+            };
+            (key, documents::Action::Delete(body))
+        }
         (_, key) => {
             let media = media::of_body(action, &asked.parts.headers, asked.caller.is_local())?;
             let text = read(body).await?;
@@ -42,16 +51,15 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
     let request = Request { key, action: wanted, condition, dry_run };
     let done = api.documents.change(&request).await?;
     let status = match done.verdict {
-        Verdict::Created => StatusCode::CREATED,
+        Verdict::Created if !dry_run => StatusCode::CREATED,
         Verdict::Deleting => StatusCode::ACCEPTED,
-        Verdict::Changed | Verdict::Unchanged | Verdict::Deleted => StatusCode::OK,
-    };
-    // Deleting again changes nothing, and the document still waits for its finalizers.
-    let status = match done.document.deleted_at {
-        Some(_) if action == Action::Delete && done.verdict == Verdict::Unchanged => StatusCode::ACCEPTED,
-        _ => status,
+        Verdict::Created | Verdict::Changed | Verdict::Unchanged | Verdict::Deleted => StatusCode::OK,
     };
     let mut answer = document_answer(status, &done.document);
+    if done.verdict == Verdict::Created && dry_run {
+        // It has no version.
+        answer.headers_mut().remove(ETAG);
+    }
     if status == StatusCode::CREATED {
         let location = HeaderValue::try_from(format!("/v1/{}", done.document.key()));
         // Names of documents are letters of a path.
@@ -113,8 +121,8 @@ struct Applied<'a> {
     problem: Option<ProblemBody<'a>>,
 }
 
-/// What became of one document of an apply.
-type Outcome = (Option<Key>, Result<Done, Problem>);
+/// What became of one document of an apply. The document itself is not kept: a thousand of them may be large.
+type Outcome = (Option<Key>, Result<(Verdict, i64), Problem>);
 
 /// `POST /v1/apply`: one document after the other, in their order, without a common transaction.
 pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> Result<Response, Problem> {
@@ -143,7 +151,8 @@ async fn apply_one(api: &Arc<Api>, asked: &Asked<'_>, manifest: Result<Manifest,
         Ok((key, body)) => {
             let action = documents::Action::Apply(body);
             let request = Request { key: key.clone(), action, condition: None, dry_run };
-            (Some(key), api.documents.change(&request).await)
+            let done = api.documents.change(&request).await;
+            (Some(key), done.map(|done| (done.verdict, done.document.version)))
         }
     }
 }
@@ -151,7 +160,7 @@ async fn apply_one(api: &Arc<Api>, asked: &Asked<'_>, manifest: Result<Manifest,
 fn applied((key, outcome): &Outcome) -> Applied<'_> {
     let of_key = |part: fn(&Key) -> &String| key.as_ref().map(part).filter(|part| !part.is_empty()).cloned();
     let (result, version, problem) = match outcome {
-        Ok(done) => (word(done.verdict), Some(done.document.version.to_string()), None),
+        Ok((verdict, version)) => (word(*verdict), Some(version.to_string()), None),
         Err(problem) => ("failed", None, Some(problem_body(problem))),
     };
     Applied {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 
+use super::parameters::asks_for_a_watch;
 use crate::http::{AnswerWithin, KeepAlive, Limits, Reserved, begins_with};
 
 /// Most requests under way, watches aside. At 16 connections of the database's pool more would only wait there.
@@ -22,6 +23,10 @@ const LARGEST_BODY: u64 = 5 << 20;
 const ANSWER_STALLS: Duration = Duration::from_mins(1);
 /// The longest time in which a watch accepts no byte.
 const WATCH_STALLS: Duration = Duration::from_secs(30);
+/// Most requests for the description of the API, which have places of their own: no token is needed for them.
+const MOST_DESCRIPTIONS: usize = 16;
+/// Deadline for reading one of them, at most half a megabyte.
+const DESCRIPTION_WITHIN: Duration = Duration::from_secs(30);
 /// Idle connections are closed after this. It is longer than common clients keep theirs.
 const LONGEST_IDLE: Duration = Duration::from_mins(2);
 /// An older connection takes no further request.
@@ -35,12 +40,17 @@ const FAREWELL: Duration = Duration::from_secs(10);
 pub(super) fn limits(max_watchers: usize) -> Limits {
     let watches =
         Reserved { serves: is_watch, most: max_watchers, answer_within: AnswerWithin::Progress(WATCH_STALLS) };
+    let descriptions = Reserved {
+        serves: is_description,
+        most: MOST_DESCRIPTIONS,
+        answer_within: AnswerWithin::Whole(DESCRIPTION_WITHIN),
+    };
     Limits {
         most_connections: max_watchers + MOST_REQUESTS,
         most_arriving: MOST_ARRIVING,
         most_requests: MOST_REQUESTS,
         answer_within: AnswerWithin::Progress(ANSWER_STALLS),
-        reserved: vec![watches],
+        reserved: vec![watches, descriptions],
         longest_head: LONGEST_HEAD,
         largest_head: LARGEST_HEAD,
         largest_body: LARGEST_BODY,
@@ -54,8 +64,13 @@ pub(super) fn limits(max_watchers: usize) -> Limits {
 
 /// Whether a request may be a watch. What is not, after all, is answered at once and returns its place.
 fn is_watch(request: &Parts) -> bool {
-    let query = request.uri.query().unwrap_or_default();
-    begins_with(request.uri.path(), "/v1") && query.split('&').any(|part| part == "watch=true")
+    begins_with(request.uri.path(), "/v1") && asks_for_a_watch(request.uri.query().unwrap_or_default())
+}
+
+/// Whether a request is for the description of the API, for which nobody needs a token.
+fn is_description(request: &Parts) -> bool {
+    let path = request.uri.path();
+    begins_with(path, "/docs") || path == "/openapi.json"
 }
 
 #[cfg(test)]
@@ -68,6 +83,7 @@ mod tests {
     fn watches_have_places_of_their_own() {
         let is_watch = |uri: &str| is_watch(&Request::get(uri).body(()).expect("a request").into_parts().0);
         assert!(is_watch("/v1/clusters?watch=true") && is_watch("/v1/clusters?limit=1&watch=true&a=b"));
+        assert!(is_watch("/v1/clusters?w%61tch=tru%65"), "another way to write the same takes no other place");
         for other in ["/v1/clusters", "/v1/clusters?watch=false", "/docs?watch=true", "/v1/clusters?fields=watch=true"]
         {
             assert!(!is_watch(other), "{other}");

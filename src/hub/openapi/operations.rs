@@ -4,7 +4,7 @@ use http::Method;
 use utoipa::openapi::path::PathsBuilder;
 use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
-use utoipa::openapi::schema::{AdditionalProperties, Array, ObjectBuilder, Schema, Type};
+use utoipa::openapi::schema::{AdditionalProperties, Array, ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::{Content, Header, HttpMethod, PathItem, Paths, Ref, Required, ResponseBuilder};
 
 use super::schemas;
@@ -27,8 +27,7 @@ const ALWAYS: [(&str, &str); 5] = [
 ];
 const NOT_FOUND: (&str, &str) = ("404", "There is no such document");
 const GONE: (&str, &str) = ("410", "The version is no longer available");
-const BODY: [(&str, &str); 4] = [
-    ("408", "The body did not arrive in time"),
+const BODY: [(&str, &str); 3] = [
     ("413", "The document is too large"),
     ("415", "The media type or the encoding is not accepted"),
     ("422", "The document is not valid"),
@@ -111,7 +110,8 @@ fn create(kind: Kind) -> Operation {
         .request_body(Some(body(&schemas::created(kind))))
         .response("201", answer)
         .response("200", document(kind, "With `dryRun=true`: the document that would be created"))
-        .response("409", problem("A document of this name exists"));
+        .response("409", problem("A document of this name exists"))
+        .response("412", problem("A new document fulfils no `If-Match`"));
     problems(operation, &BODY).build()
 }
 
@@ -155,13 +155,18 @@ fn patch(kind: Kind, part: &str) -> Operation {
 }
 
 fn delete(kind: Kind) -> Operation {
+    let which = RequestBodyBuilder::new()
+        .description(Some("Which document is meant, and which version of it"))
+        .content(JSON, of_schema(schemas::WHICH))
+        .build();
     let operation = operation(kind, "delete", "", "Delete a document")
         .parameters(Some(path(kind)))
         .parameter(dry_run())
         .parameter(if_match())
+        .request_body(Some(which))
         .response("200", document(kind, "It is gone; this was its last state"))
         .response("202", document(kind, "It is gone when its finalizers have been removed"));
-    problems(problems(operation, &[NOT_FOUND]), &PRECONDITIONS).build()
+    problems(problems(problems(operation, &[NOT_FOUND]), &BODY), &PRECONDITIONS).build()
 }
 
 fn replace_status(kind: Kind) -> Operation {
@@ -179,7 +184,7 @@ fn apply() -> Operation {
     let documents = RequestBodyBuilder::new()
         .required(Some(Required::True))
         .description(Some("Up to 1,000 documents, also manifests of Hive's kinds"))
-        .content(JSON, Content::new(Some(free_form())))
+        .content(JSON, Content::new(Some(ObjectBuilder::new().schema_type(SchemaType::AnyValue))))
         .content(YAML, Content::new(Some(text())))
         .build();
     let results = ResponseBuilder::new()

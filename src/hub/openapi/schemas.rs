@@ -118,7 +118,11 @@ struct SeenCluster {
 
 /// A cluster, with a kubeconfig that leads to it.
 #[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
 struct SentCluster {
+    /// Ignored.
+    #[schema(nullable = false)]
+    kubeconfig_generation: Option<i64>,
     /// Required by `POST`; otherwise absent means unchanged. It is stored sealed and never shown.
     #[schema(nullable = false)]
     kubeconfig: Option<String>,
@@ -144,7 +148,14 @@ struct SeenSecret {
 
 /// Values that syncsets copy to clusters.
 #[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
 struct SentSecret {
+    /// Ignored.
+    #[schema(nullable = false)]
+    data_generation: Option<i64>,
+    /// Ignored.
+    #[schema(nullable = false)]
+    keys: Option<Vec<String>>,
     /// Type of the secret.
     #[schema(nullable = false, rename = "type", default = "Opaque")]
     secret_type: Option<String>,
@@ -343,6 +354,27 @@ struct StatusRequest {
     status: Map<String, Value>,
 }
 
+/// Which document is meant, and which version of it.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+struct Which {
+    /// Must fit the path.
+    #[schema(nullable = false)]
+    kind: Option<String>,
+    /// Must be the document's.
+    #[schema(nullable = false)]
+    id: Option<String>,
+    /// Must equal the path.
+    #[schema(nullable = false)]
+    namespace: Option<String>,
+    /// Must equal the path.
+    #[schema(nullable = false)]
+    name: Option<String>,
+    /// The document must have this version.
+    #[schema(nullable = false)]
+    resource_version: Option<String>,
+}
+
 /// What became of the documents of an apply, in their order.
 #[derive(ToSchema)]
 struct Applied {
@@ -436,6 +468,8 @@ pub(super) fn replaced(kind: Kind) -> String {
 
 /// The name of the schema of problems.
 pub(super) const PROBLEM: &str = "Problem";
+/// The name of the schema of the body of a DELETE.
+pub(super) const WHICH: &str = "Which";
 /// The name of the schema of the answer to an apply.
 pub(super) const APPLIED: &str = "Applied";
 /// The name of the schema that `…/status` accepts.
@@ -459,6 +493,7 @@ pub(super) fn all() -> Components {
     schemas.push(("SelectorSyncSetSpec".to_owned(), merged(SelectorSyncSetSpec::schema(), SyncSetContent::schema())));
     schemas.push((PROBLEM.to_owned(), Problem::schema()));
     schemas.push((STATUS.to_owned(), StatusRequest::schema()));
+    schemas.push((WHICH.to_owned(), Which::schema()));
     schemas.push((APPLIED.to_owned(), Applied::schema()));
     // Those that the others refer to.
     SyncSetSpec::schemas(&mut schemas);
