@@ -207,7 +207,10 @@ impl Patched<'_> {
                 let size = extent(&value);
                 self.add(&at, value, size, place)
             }
-            Operation::Remove { at } => self.remove(&at).map_err(at_path(&at)).map(drop),
+            Operation::Remove { at } => {
+                self.remove(&at).map_err(at_path(&at))?;
+                self.work(0)
+            }
             Operation::Replace { at, value } => {
                 let size = extent(&value);
                 check_levels(&at, size, place)?;
@@ -298,6 +301,7 @@ impl Patched<'_> {
         self.work(size.bytes).map(|()| size)
     }
 
+    /// Counts bytes that are copied and elements that are shifted, up to a limit.
     fn work(&mut self, more: usize) -> Result<(), Problem> {
         self.work += more;
         if self.work <= WORK {

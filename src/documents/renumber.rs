@@ -14,9 +14,9 @@ pub async fn renumber(database: &Database, force: bool) -> Result<Option<i64>, d
     base(&database.all(QUERY, TEXT, &[(&force, Type::BOOL)]).await?)
 }
 
-/// The same on a dedicated connection, if the origin has changed.
-pub(super) async fn renumber_on(connection: &mut Connection) -> Result<Option<i64>, db::Error> {
-    base(&connection.all(QUERY, TEXT, &[(&false, Type::BOOL)]).await?)
+/// The same on a dedicated connection.
+pub(super) async fn renumber_on(connection: &mut Connection, force: bool) -> Result<Option<i64>, db::Error> {
+    base(&connection.all(QUERY, TEXT, &[(&force, Type::BOOL)]).await?)
 }
 
 fn base(rows: &[Row]) -> Result<Option<i64>, db::Error> {

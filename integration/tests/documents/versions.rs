@@ -1,6 +1,6 @@
 //! Versions after a failover or a restore: none is given out twice.
 
-use integration::postgres::Transport;
+use integration::postgres::{ADMIN, Transport};
 use integration::{Postgres, eventually};
 use towline::documents::{self, Claims, Expected, Holder, Item, Role, Store, WorkClaim};
 
@@ -82,6 +82,29 @@ fn a_restored_snapshot_has_the_same_origin_and_is_renumbered_by_order() {
         // Again by order: further up.
         let further = documents::renumber(&database, true).await.expect("an answer");
         assert_eq!(further, Some(base + 1 + LIFT));
+    });
+}
+
+#[test]
+fn a_writer_that_is_given_versions_again_renumbers_by_itself() {
+    run(async {
+        let stage = Stage::new("again").await;
+        let writer = stage.writer();
+        let version = writer.version(create("c1")).await;
+        let lost = writer.version(create("c2")).await;
+        // What a restored snapshot of the disk looks like: it has neither the last versions nor another origin.
+        let admin = stage.place.client(ADMIN).await.expect("a connection");
+        let back = format!(
+            "delete from towline_documents where version > {version}; delete from towline_log where version > {version}; \
+             select setval('towline_version', {version})"
+        );
+        admin.batch_execute(&back).await.expect("it is undone");
+        let first = writer.version(create("c3")).await;
+        assert!(first <= lost, "{first}");
+        assert!(stage.number("select base from towline_meta").await >= lost + LIFT);
+        let next = writer.version(create("c4")).await;
+        assert!(next > lost + LIFT, "{next}");
+        assert_eq!(writer.version(create("c5")).await - next, lost - version, "once");
     });
 }
 

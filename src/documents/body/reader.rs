@@ -26,6 +26,11 @@ impl Limits {
     }
 }
 
+/// Most faults that are told of one body.
+const MOST_FAULTS: usize = 100;
+/// Characters of a field's name that a pointer shows.
+const NAME_SHOWN: usize = 64;
+
 /// A place in what is read. It is written out only for faults.
 #[derive(Clone, Copy)]
 pub(in crate::documents) enum Path<'p> {
@@ -49,12 +54,16 @@ impl<'p> Path<'p> {
     }
 }
 
-/// A JSON pointer (RFC 6901).
+/// A JSON pointer (RFC 6901), in which names are cut: one may be as long as the body.
 impl fmt::Display for Path<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => Ok(()),
-            Self::Field(parent, name) => write!(formatter, "{parent}/{}", name.replace('~', "~0").replace('/', "~1")),
+            Self::Field(parent, name) => {
+                let shown: String = name.chars().take(NAME_SHOWN).collect();
+                let rest = if shown.len() < name.len() { "…" } else { "" };
+                write!(formatter, "{parent}/{}{rest}", shown.replace('~', "~0").replace('/', "~1"))
+            }
             Self::Element(parent, index) => write!(formatter, "{parent}/{index}"),
         }
     }
@@ -196,7 +205,8 @@ impl Reading {
 
     /// Counts a text, and finds the character that PostgreSQL refuses.
     fn count_text<E: Error>(&self, text: &str, path: &Path<'_>, what: &str) -> Result<(), E> {
-        if text.contains('\0') {
+        // A body may have a million of them.
+        if text.contains('\0') && self.faults.borrow().len() < MOST_FAULTS {
             let fault = Fault::new(path.to_string(), format!("{what} with the character U+0000"));
             self.faults.borrow_mut().push(fault.allowed("every other character"));
         }
@@ -375,6 +385,14 @@ mod tests {
         let text = format!("\"{}\"", "a".repeat(LARGEST - 2));
         assert!(json(text.as_bytes(), &Limits::document()).is_ok());
         assert_eq!(refused(&format!("\"{}\"", "a".repeat(LARGEST - 1))).kind, ProblemKind::TooLarge);
+    }
+
+    #[test]
+    fn a_body_full_of_faults_has_a_short_problem() {
+        let text = format!(r#"{{"{}": [{}0]}}"#, "k".repeat(100_000), r#""\u0000", "#.repeat(10_000));
+        let problem = refused(&text);
+        assert_eq!(problem.faults.len(), MOST_FAULTS);
+        assert_eq!(problem.faults[1].pointer, format!("/{}…/1", "k".repeat(NAME_SHOWN)));
     }
 
     #[test]

@@ -97,6 +97,14 @@ fn a_thousand_large_copies_over_each_other_are_refused() {
 }
 
 #[test]
+fn a_thousand_removals_at_the_beginning_of_a_long_list_are_refused() {
+    let remove = json!({"op": "remove", "path": "/a/0"});
+    let long = json!({"a": vec![0; 100_000]});
+    assert!(patched(long.clone(), &json!(vec![remove.clone(); 600])).is_ok());
+    assert_eq!(patched(long, &json!(vec![remove; 900])).expect_err("too much").kind, ProblemKind::TooLarge);
+}
+
+#[test]
 fn no_operation_makes_a_document_too_deep() {
     let mut path = "/a".to_owned();
     let mut operations = Vec::new();

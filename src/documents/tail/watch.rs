@@ -132,6 +132,12 @@ impl Watch {
         outcome
     }
 
+    /// Whether the next event needs no read of its own. Only then may a caller ask for it without waiting until it comes: a read
+    /// that has begun holds a connection.
+    pub fn needs_no_read(&self) -> bool {
+        !self.ready.is_empty() || matches!(self.phase, Phase::Ring)
+    }
+
     /// How long ago the tail has read the event that was returned last; `None` for what does not come from the ring.
     pub fn lag(&self) -> Option<Duration> {
         self.read_at.map(|read_at| read_at.elapsed())

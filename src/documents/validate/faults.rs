@@ -25,7 +25,9 @@ impl Faults {
 
     /// Adds a fault at a place.
     pub(in crate::documents) fn add(&mut self, path: &Path<'_>, found: impl Into<String>, allowed: impl Into<String>) {
-        self.push(Fault::new(path.to_string(), found).allowed(allowed));
+        if self.0.len() < MOST {
+            self.push(Fault::new(path.to_string(), found).allowed(allowed));
+        }
     }
 
     /// Adds an unknown field. Its value is not shown: it may be a secret under a mistyped name.

@@ -15,6 +15,8 @@ const TYPES: [&str; 3] = ["strategic", "merge", "json"];
 pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool, faults: &mut Faults) -> Value {
     let patches_path = parent.field("patches");
     let mut checked = Vec::with_capacity(patches.len());
+    // For all together: aliases may make much of a short text.
+    let mut left = Limits::document();
     for (index, patch) in patches.iter().enumerate() {
         let path = patches_path.element(index);
         let Some(fields) = object(patch, &path, faults) else {
@@ -31,7 +33,7 @@ pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool,
             if are_templates && text.contains("{{") {
                 objects::template(text, &path.field("patch"), faults);
             } else {
-                content(text, patch_type, &path.field("patch"), faults);
+                content(text, patch_type, &path.field("patch"), &mut left, faults);
             }
         }
         let mut filled = fields.clone();
@@ -42,15 +44,21 @@ pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool,
 }
 
 /// Checks the text of a patch: JSON or YAML, of the form that its type has.
-fn content(text: &str, patch_type: &str, path: &Path<'_>, faults: &mut Faults) {
+fn content(text: &str, patch_type: &str, path: &Path<'_>, left: &mut Limits, faults: &mut Faults) {
     let (allowed, is_list) = match patch_type {
         "json" => ("a list of operations as JSON or YAML", true),
         _ => ("an object as JSON or YAML", false),
     };
     let values = match body::json(text.as_bytes(), body::LEVELS) {
         Ok(value) => Ok(vec![value]),
-        Err(_) => body::yaml(text, &Limits::document()),
+        Err(_) => body::yaml(text, left),
     };
+    let size = match &values {
+        Ok(values) => values.iter().map(|value| body::extent(value).bytes).sum(),
+        // It has been read up to the limit, perhaps.
+        Err(_) => left.bytes,
+    };
+    left.bytes = left.bytes.saturating_sub(size);
     let value = match values.map(|mut values| (values.pop(), values.is_empty())) {
         Ok((Some(value), true)) => value,
         Ok((None, _)) => return faults.add(path, "nothing", allowed),

@@ -299,6 +299,16 @@ fn patches_are_json_or_yaml_of_their_type() {
 }
 
 #[test]
+fn aliases_in_all_patches_together_make_no_more_than_a_document() {
+    let wide = format!("a: &a {{x: {}}}\nb: [{}]\n", "y".repeat(1000), vec!["*a"; 1500].join(", "));
+    let patch =
+        json!({"apiVersion": "v1", "kind": "Namespace", "name": "default", "patchType": "merge", "patch": wide});
+    assert!(spec(Kind::SyncSet, json!({"patches": [patch, patch]})).is_ok());
+    let faults = spec(Kind::SyncSet, json!({"patches": vec![patch; 50]})).err().unwrap_or_default();
+    assert_eq!((faults[0].pointer.as_str(), faults.len()), ("/spec/patches/2/patch", 48));
+}
+
+#[test]
 fn templates_are_checked_where_they_are_switched_on() {
     let document = |resources: bool, patches: bool| {
         json!({"enableResourceTemplates": resources, "enablePatchTemplates": patches,

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::batch::Batch;
 use crate::actor::Backoff;
+use crate::cluster::full_text;
 use crate::db::{Connection, Database, Error, Json, Source, Type, column};
 use crate::documents::document::Timestamp;
 use crate::documents::item::Outcome;
@@ -79,21 +80,39 @@ impl Calls {
             return Err(unexpected(Unexpected::Count { items: batch.len(), answers: answers.len() }));
         }
         let outcomes = answers.into_iter().map(outcome).collect::<Result<Vec<_>, _>>()?;
-        let written = outcomes.iter().filter_map(|outcome| match outcome {
-            Outcome::Written { version, .. } => Some(*version),
-            Outcome::Conflict { .. } | Outcome::Fenced => None,
-        });
-        if let Some(newest) = written.max() {
-            // Not the maximum with the former value: after a snapshot was restored, versions may be lower.
+        let versions = || {
+            outcomes.iter().filter_map(|outcome| match outcome {
+                // An item that found nothing to delete has none.
+                Outcome::Written { version, .. } => Some(*version).filter(|version| *version > 0),
+                Outcome::Conflict { .. } | Outcome::Fenced => None,
+            })
+        };
+        if versions().min().is_some_and(|lowest| lowest <= self.newest) {
+            self.lift().await;
+        } else if let Some(newest) = versions().max() {
             self.newest = newest;
         }
         Ok(outcomes)
     }
 
+    /// Puts all further versions above those that there were: the database gives out versions again, since the snapshot of a disk
+    /// was restored, which has the same origin. What follows the log learns of it by the new base.
+    async fn lift(&mut self) {
+        let lifted = match self.connection().await {
+            Ok(connection) => renumber_on(connection, true).await,
+            Err(error) => Err(error),
+        };
+        match lifted {
+            Ok(base) => self.newest = base.unwrap_or_default(),
+            // The next answer shows the same.
+            Err(error) => tracing::warn!(error = %full_text(&error), "failed to renumber the versions after a restore"),
+        }
+    }
+
     /// Puts all further versions above those that there are, if the database has another origin than before.
     pub(super) async fn renumber(&mut self) -> Result<(), Error> {
         let connection = self.connection().await?;
-        renumber_on(connection).await.map(drop)
+        renumber_on(connection, false).await.map(drop)
     }
 
     /// The items of a batch that the log shows. If there are none, it is not certain that none will be written: the call may still
@@ -108,7 +127,7 @@ impl Calls {
                 Ok(Err(error)) => error,
                 Err(_) => return HashMap::new(),
             };
-            tracing::debug!(error = %crate::cluster::full_text(&error), "failed to look for a write whose answer was lost");
+            tracing::debug!(error = %full_text(&error), "failed to look for a write whose answer was lost");
             let next = Instant::now() + AGAIN.next_delay(attempts);
             if next >= until {
                 return HashMap::new();

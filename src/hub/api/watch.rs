@@ -153,7 +153,9 @@ impl Served {
             if let Some(lag) = self.watch.lag() {
                 self.api.metrics.lag(lag);
             }
-            next = if into.len() < CHUNK { self.watch.next().now_or_never() } else { None };
+            // The client may take its time, so nothing is begun that another watch would wait for.
+            let may_go_on = into.len() < CHUNK && self.watch.needs_no_read();
+            next = if may_go_on { self.watch.next().now_or_never() } else { None };
         }
         true
     }
