@@ -13,8 +13,6 @@ begin
   end if;
   -- A crash would lose versions that clients have seen.
   if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'local', true); end if;
-  -- Otherwise the statements below are planned anew each time, for which the server takes a quarter of the whole time.
-  perform set_config('plan_cache_mode', 'force_generic_plan', true);
   perform pg_advisory_xact_lock('towline_log'::regclass::bigint);
   -- While a dump is being restored, the row of `towline_meta` may be missing; and at its end the restore sets the sequence back, also
   -- if the versions have just been lifted.
