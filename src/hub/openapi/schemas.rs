@@ -59,25 +59,10 @@ struct SeenMetadata {
     status: Option<Map<String, Value>>,
 }
 
-/// What every document has in a request.
+/// What every document has in a request beside [`Which`].
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
 struct SentMetadata {
-    /// Must fit the path.
-    #[schema(nullable = false)]
-    kind: Option<String>,
-    /// Ignored by `POST`; otherwise it must be the document's.
-    #[schema(nullable = false)]
-    id: Option<String>,
-    /// Namespace: a DNS label. Required by `POST`; otherwise it must equal the path.
-    #[schema(nullable = false)]
-    namespace: Option<String>,
-    /// Name: a DNS subdomain. Required by `POST`; otherwise it must equal the path.
-    #[schema(nullable = false)]
-    name: Option<String>,
-    /// Ignored by `POST`; otherwise the document must have this version.
-    #[schema(nullable = false)]
-    resource_version: Option<String>,
     /// Labels; absent means none.
     #[schema(nullable = false)]
     labels: Option<Texts>,
@@ -361,16 +346,16 @@ struct Which {
     /// Must fit the path.
     #[schema(nullable = false)]
     kind: Option<String>,
-    /// Must be the document's.
+    /// Must be the document's; `POST` ignores it.
     #[schema(nullable = false)]
     id: Option<String>,
-    /// Must equal the path.
+    /// Namespace: a DNS label. Required by `POST`; otherwise it must equal the path.
     #[schema(nullable = false)]
     namespace: Option<String>,
-    /// Must equal the path.
+    /// Name: a DNS subdomain. Required by `POST`; otherwise it must equal the path.
     #[schema(nullable = false)]
     name: Option<String>,
-    /// The document must have this version.
+    /// The document must have this version; `POST` ignores it.
     #[schema(nullable = false)]
     resource_version: Option<String>,
 }
@@ -485,8 +470,8 @@ pub(super) fn all() -> Components {
             let mut required = vec!["name"];
             required.extend(kind.is_namespaced().then_some("namespace"));
             required.extend((kind == Kind::Cluster).then_some("kubeconfig"));
-            schemas.push((created(kind), document(SentMetadata::schema(), fields.clone(), kind, &required)));
-            schemas.push((replaced(kind), document(SentMetadata::schema(), fields, kind, &[])));
+            schemas.push((created(kind), document(sent_metadata(), fields.clone(), kind, &required)));
+            schemas.push((replaced(kind), document(sent_metadata(), fields, kind, &[])));
         }
     }
     schemas.push(("SyncSetSpec".to_owned(), merged(SyncSetSpec::schema(), SyncSetContent::schema())));
@@ -501,6 +486,11 @@ pub(super) fn all() -> Components {
     SyncSetContent::schemas(&mut schemas);
     Applied::schemas(&mut schemas);
     schemas.into_iter().fold(ComponentsBuilder::new(), |all, (name, schema)| all.schema(name, schema)).build()
+}
+
+/// What every document has in a request.
+fn sent_metadata() -> RefOr<Schema> {
+    merged(Which::schema(), SentMetadata::schema())
 }
 
 /// The own fields that clients see.
