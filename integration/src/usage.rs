@@ -13,6 +13,9 @@ pub struct Usage {
     pub cpu: Duration,
     /// The most memory it ever held at once, in bytes (`VmHWM`).
     pub rss_peak: u64,
+    /// What it holds now that is its own alone, in bytes (`RssAnon`): not the pages of its program file, of which the kernel
+    /// maps as many as it has cached around those that are used.
+    pub anonymous: u64,
     /// How often one of its living threads gave its core up: what waking up costs, where there is little else to do.
     pub switches: u64,
 }
@@ -28,7 +31,8 @@ impl Usage {
         let status = read(pid, "status")?;
         let ticks = Ticks::of(&stat).ok_or_else(|| unreadable("/proc/…/stat", &stat))?;
         let rss_peak = peak_kibibytes(&status).ok_or_else(|| unreadable("/proc/…/status", &status))? * 1024;
-        Ok(Self { cpu: duration(ticks.own), rss_peak, switches: switches(pid)? })
+        let own = kibibytes(&status, "RssAnon:").ok_or_else(|| unreadable("/proc/…/status", &status))? * 1024;
+        Ok(Self { cpu: duration(ticks.own), rss_peak, anonymous: own, switches: switches(pid)? })
     }
 
     /// CPU time of a process and of its children, be they alive or waited for.

@@ -18,7 +18,7 @@ use tower::{BoxError, ServiceExt};
 
 use super::Verb;
 use super::bearer::Bearer;
-use super::error::{Asked, Error, NO_STATUS};
+use super::error::{Asked, Cause, Error, NO_STATUS};
 use super::fence::{Claim, Expired, Guard};
 use super::request::Request;
 use super::stack::{self, Answer, LARGEST_REFUSAL, Settings, Transport};
@@ -175,10 +175,14 @@ impl Connection {
                 Some(bytes) => bytes,
                 // Such a large body is no Status.
                 None if !parts.status.is_success() => Vec::new(),
-                None => return Err(Error::Decode { reason: format!("the answer has more than {} MiB", limit >> 20) }),
+                None => {
+                    return Err(Error::Decode {
+                        source: format!("the answer has more than {} MiB", limit >> 20).into(),
+                    });
+                }
             };
             if parts.status.is_success() {
-                return serde_json::from_slice(&bytes).map_err(|source| Error::Decode { reason: source.to_string() });
+                return serde_json::from_slice(&bytes).map_err(|source| Error::Decode { source: Cause::of(source) });
             }
             let retry_after = parts
                 .headers
@@ -200,7 +204,7 @@ impl Connection {
         timely.unwrap_or_else(|| {
             Err(Error::NoAnswer {
                 cluster: self.name.clone(),
-                reason: format!("no answer within {}", humantime::format_duration(deadline)),
+                source: format!("no answer within {}", humantime::format_duration(deadline)).into(),
             })
         })
     }

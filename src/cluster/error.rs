@@ -5,7 +5,7 @@ mod classify;
 use std::time::Duration;
 
 pub(super) use self::classify::{Asked, NO_STATUS};
-pub use self::classify::{ConnectFailure, full_text};
+pub use self::classify::{Cause, full_text};
 use super::Verb;
 use super::fence::Expired;
 use crate::config::ClusterName;
@@ -28,15 +28,15 @@ pub enum Error {
         /// Which cluster.
         cluster: ClusterName,
         /// The connector's error.
-        source: ConnectFailure,
+        source: Cause,
     },
     /// No complete answer within the deadline, or the connection broke: the outcome is unknown.
-    #[error("no answer from cluster {cluster}: {reason}")]
+    #[error("no answer from cluster {cluster}: {source}")]
     NoAnswer {
         /// Which cluster.
         cluster: ClusterName,
         /// What failed, or the deadline.
-        reason: String,
+        source: Cause,
     },
     /// The object has changed since it was read (409), or an object with that name exists already.
     #[error("conflict: {message}")]
@@ -117,10 +117,10 @@ pub enum Error {
     #[error(transparent)]
     LeaseExpired(#[from] Expired),
     /// The answer could not be decoded.
-    #[error("failed to decode the answer: {reason}")]
+    #[error("failed to decode the answer: {source}")]
     Decode {
         /// The decoder's error.
-        reason: String,
+        source: Cause,
     },
 }
 

@@ -146,7 +146,7 @@ impl Cluster {
 }
 
 fn too_many(kind: &Kind, most: usize) -> Error {
-    Error::Decode { reason: format!("the list of {} has more than {most} objects", kind.full_resource()) }
+    Error::Decode { source: format!("the list of {} has more than {most} objects", kind.full_resource()).into() }
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub use connection::PARTIAL_METADATA;
 pub use credentials::{Unusable, configured};
 pub use demand::Demand;
 pub use dynamic::{DynamicCluster, DynamicClusters, Fingerprint};
-pub use error::{ConnectFailure, Error, Retry, full_text};
+pub use error::{Cause, Error, Retry, full_text};
 pub use fence::{Claim, Expired, Fence};
 pub use held::Marked;
 pub use identity::{Identity, Replaced};

@@ -124,8 +124,9 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
             let reason = fault.map_or_else(|| error.to_string(), |fault| format!("{error}: {fault}"));
             Some((ClusterState::Unauthorized, reason))
         }
-        Err(Error::Connect { source, .. }) => Some(unreachable(&session.connection, &source)),
-        Err(Error::NoAnswer { reason, .. }) => Some(unreachable(&session.connection, &reason)),
+        Err(Error::Connect { source, .. } | Error::NoAnswer { source, .. }) => {
+            Some(unreachable(&session.connection, &source))
+        }
         Err(error) => Some((ClusterState::Unreachable, error.to_string())),
     };
     // Another cluster than before may answer.

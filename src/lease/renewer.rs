@@ -339,7 +339,7 @@ mod tests {
             secret.send_replace(broken);
             state.act(&scope);
             if let Some(UnderWay { hub, .. }) = state.verifying.take() {
-                state.verified(hub, Err(Error::Decode { reason: "it is another server".into() }));
+                state.verified(hub, Err(Error::Decode { source: String::from("it is another server").into() }));
                 state.act(&scope);
             }
             assert!(fault().is_some(), "the fault is not reported");

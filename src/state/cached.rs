@@ -18,6 +18,9 @@ enum Phase {
     Unavailable(Arc<str>),
 }
 
+/// Why changes of an earlier term are not stored.
+const TERM_ENDED: &str = "the section's term ended here before it was written";
+
 /// A failed attempt to read or write the state.
 #[derive(Debug, Clone)]
 struct Failure {
@@ -44,6 +47,8 @@ pub(super) struct CachedState {
     changes: u64,
     /// All changes up to this one are stored.
     stored: u64,
+    /// The newest change that was forgotten with its term before it was stored; 0 if there is none.
+    lost: u64,
     /// The last attempt, if it failed.
     failure: Option<Arc<str>>,
     /// The last attempt that failed, also after a later one has succeeded: who waits for a change may learn of both at once.
@@ -101,6 +106,7 @@ impl CachedState {
             epoch: None,
             changes: 0,
             stored: 0,
+            lost: 0,
             failure: None,
             last_failed: None,
             failures: 0,
@@ -124,6 +130,9 @@ impl CachedState {
             self.base = Document::default();
             self.current = SectionState::default();
             self.version = None;
+            if self.has_unstored() {
+                self.lost = self.changes;
+            }
             self.stored = self.changes;
         }
     }
@@ -176,7 +185,7 @@ impl CachedState {
     }
 
     pub(super) fn is_stored(&self, mark: Mark) -> bool {
-        self.stored >= mark.changes
+        self.stored >= mark.changes && self.lost < mark.changes
     }
 
     /// Why nobody can say when the state will be stored.
@@ -189,6 +198,9 @@ impl CachedState {
 
     /// Why an attempt to store these changes failed since the mark was made, whatever has happened after that.
     pub(super) fn failed_since(&self, mark: Mark) -> Option<Arc<str>> {
+        if self.lost >= mark.changes {
+            return Some(TERM_ENDED.into());
+        }
         let failure = self.last_failed.as_ref().filter(|failure| failure.changes >= mark.changes)?;
         (self.failures > mark.failures).then(|| Arc::clone(&failure.reason))
     }

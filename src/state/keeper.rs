@@ -12,7 +12,7 @@ use super::Keeping;
 use super::cached::{CachedState, StateReport};
 use super::content::{Document, SectionState, Settings, Unreadable};
 use super::object::{self, Foreign, Read};
-use crate::cluster::{Cluster, Error};
+use crate::cluster::{Cause, Cluster, Error};
 use crate::config::SectionName;
 use crate::telemetry::NotReady;
 
@@ -289,7 +289,7 @@ impl Keeper {
             let version = write.version.as_deref();
             match object::write(&self.cluster, &self.owner.section, &namespace, version, &write.text).await {
                 Ok(version) => {
-                    self.update(|state| state.written(&write, version)).map_err(|error| undecodable(&error))?;
+                    self.update(|state| state.written(&write, version)).map_err(undecodable)?;
                 }
                 Err(Error::Conflict { .. } | Error::NotFound { .. }) => {
                     conflicts += 1;
@@ -314,9 +314,7 @@ impl Keeper {
             Read::State(document, version) => (*document, Some(version)),
             Read::Foreign(foreign) => return Err(self.refused(namespace, &foreign)),
         };
-        if let Some(other) =
-            self.update(|state| state.loaded(document, version, epoch)).map_err(|error| undecodable(&error))?
-        {
+        if let Some(other) = self.update(|state| state.loaded(document, version, epoch)).map_err(undecodable)? {
             tracing::warn!(
                 section = %self.owner.section, %other, this = %self.keeping.daemon,
                 "another daemon has written this section's state: does it run the section, too?"
@@ -357,8 +355,8 @@ impl Keeper {
     }
 }
 
-fn undecodable(unreadable: &Unreadable) -> Error {
-    Error::Decode { reason: unreadable.to_string() }
+fn undecodable(unreadable: Unreadable) -> Error {
+    Error::Decode { source: Cause::of(unreadable) }
 }
 
 /// Whether the same request will fail until somebody changes something, so that the section continues without its state.

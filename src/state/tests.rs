@@ -224,6 +224,27 @@ async fn a_new_term_reads_again_and_trusts_nothing_of_an_earlier_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_for_a_change_learns_that_the_term_ended_before_it_was_stored() {
+    let (keeper, script, _) = keeper();
+    script.answer(|line| if line == GET { missing() } else { (201, config_map(8, Some("databases"), "")) });
+    keeper.work().await.unwrap();
+    keeper.change(|state| state.detached = Some(Detached::default()));
+    let waiting = keeper.persisted();
+    let mut waiting = std::pin::pin!(waiting);
+    assert!(futures::poll!(&mut waiting).is_pending());
+    keeper.forget(false);
+    let failure = waiting.await.unwrap_err();
+    assert!(failure.reason.contains("term ended"), "{failure}");
+    // The next term's changes are waited for by themselves.
+    keeper.work().await.unwrap();
+    keeper.change(|state| state.detached = Some(Detached::default()));
+    let mut later = std::pin::pin!(keeper.persisted());
+    assert!(futures::poll!(&mut later).is_pending());
+    keeper.work().await.unwrap();
+    later.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_actor_tries_again_until_the_state_is_stored() {
     let (keeper, script, _) = keeper();
     let fails = Arc::new(Mutex::new(3));

@@ -26,30 +26,49 @@ pub(in crate::cluster) struct Asked<'a> {
     pub name: Option<&'a str>,
 }
 
-/// Why no connection could be opened. It keeps the error of the HTTP stack as its source, and its text is that of the whole
-/// chain: in plain words if it is a usual error of the operating system.
+/// Why a request has no answer that can be used. Where it comes from an error, it keeps that as its source, and its text is
+/// that of the whole chain: in plain words if it is a usual error of the operating system.
 #[derive(Clone)]
-pub struct ConnectFailure(Arc<kube::Error>);
+pub struct Cause {
+    text: Arc<str>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
 
-impl fmt::Display for ConnectFailure {
+impl Cause {
+    /// From an error whose text is safe to print.
+    pub(crate) fn of(source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self { text: source.to_string().into(), source: Some(Arc::new(source)) }
+    }
+
+    fn of_exchange(source: kube::Error) -> Self {
+        let text = plain_reason(&source).map_or_else(|| full_text(&source).into(), Into::into);
+        Self { text, source: Some(Arc::new(source)) }
+    }
+}
+
+/// Without a source.
+impl From<String> for Cause {
+    fn from(text: String) -> Self {
+        Self { text: text.into(), source: None }
+    }
+}
+
+impl fmt::Display for Cause {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match plain_reason(&self.0) {
-            Some(reason) => formatter.write_str(reason),
-            None => formatter.write_str(&full_text(&*self.0)),
-        }
+        formatter.write_str(&self.text)
     }
 }
 
 /// Prints no more than the text does.
-impl fmt::Debug for ConnectFailure {
+impl fmt::Debug for Cause {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:?}", self.to_string())
+        write!(formatter, "{:?}", self.text)
     }
 }
 
-impl std::error::Error for ConnectFailure {
+impl std::error::Error for Cause {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.0)
+        self.source.as_deref().map(|source| source as &(dyn std::error::Error + 'static))
     }
 }
 
@@ -58,18 +77,16 @@ impl Asked<'_> {
     pub(in crate::cluster) fn failed(&self, error: kube::Error) -> Error {
         match error {
             kube::Error::Api(status) => self.refused(&status, asked_delay(&status)),
-            kube::Error::SerdeError(source) => Error::Decode { reason: source.to_string() },
-            kube::Error::FromUtf8(source) => Error::Decode { reason: source.to_string() },
+            kube::Error::SerdeError(source) => Error::Decode { source: Cause::of(source) },
+            kube::Error::FromUtf8(source) => Error::Decode { source: Cause::of(source) },
             other => {
                 if let Some(expired) = cause::<Expired>(&other) {
                     return Error::LeaseExpired(expired.clone());
                 }
                 let cluster = self.cluster.clone();
-                if is_connect(&other) {
-                    return Error::Connect { cluster, source: ConnectFailure(Arc::new(other)) };
-                }
-                let reason = plain_reason(&other).map_or_else(|| full_text(&other), str::to_owned);
-                Error::NoAnswer { cluster, reason }
+                let connecting = is_connect(&other);
+                let source = Cause::of_exchange(other);
+                if connecting { Error::Connect { cluster, source } } else { Error::NoAnswer { cluster, source } }
             }
         }
     }
@@ -146,7 +163,7 @@ pub fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
             text.push_str(&part);
         }
         // Its text is that of its sources, in other words.
-        source = if inner.is::<ConnectFailure>() { None } else { inner.source() };
+        source = if inner.is::<Cause>() { None } else { inner.source() };
     }
     text
 }
@@ -269,6 +286,25 @@ mod tests {
             (std::io::ErrorKind::Other, None),
         ] {
             assert_eq!(plain_reason(&broken(kind)), expected, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_keeps_what_it_comes_from() {
+        let cluster: ClusterName = "edge".parse().unwrap();
+        let asked = Asked { cluster: &cluster, verb: Verb::Get, resource: "secrets", name: Some("one") };
+        let decoder = serde_json::from_str::<u64>("?").unwrap_err();
+        let broken = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        for error in [kube::Error::SerdeError(decoder), kube::Error::Service(Box::new(broken))] {
+            let failed = asked.failed(error);
+            let mut depth = 0;
+            let mut next = std::error::Error::source(&failed);
+            while let Some(inner) = next {
+                depth += 1;
+                next = inner.source();
+            }
+            assert!(depth >= 2, "{failed:?}: {depth}");
+            assert_eq!(full_text(&failed), failed.to_string());
         }
     }
 

@@ -75,7 +75,7 @@ impl Watch {
                 return Some(End::Relist);
             }
             watcher::Error::WatchError(status) => asked.refused(&status, None),
-            watcher::Error::NoResourceVersion => Error::Decode { reason: "no resourceVersion".into() },
+            watcher::Error::NoResourceVersion => Error::Decode { source: String::from("no resourceVersion").into() },
         };
         match error {
             Error::Rejected { code: 410, .. } => {

@@ -83,7 +83,7 @@ impl Meter {
 
     /// The daemon is another process from now on, which has used nothing yet.
     pub(crate) fn daemon_starts_anew(&mut self) {
-        self.daemon = Usage { cpu: Duration::ZERO, rss_peak: 0, switches: 0 };
+        self.daemon = Usage { cpu: Duration::ZERO, rss_peak: 0, anonymous: 0, switches: 0 };
     }
 
     /// Ends, when the daemon is at rest.

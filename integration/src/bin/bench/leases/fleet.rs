@@ -38,6 +38,8 @@ pub(crate) struct FleetCost {
     pub(crate) hub_cpu_seconds: f64,
     /// Since the start of the process.
     pub(crate) peak_mib: f64,
+    /// At the end: without the pages of the program file.
+    pub(crate) anonymous_mib: f64,
 }
 
 impl FleetCost {
@@ -145,6 +147,7 @@ impl Begun {
             cpu_seconds: after.cpu.saturating_sub(before.cpu).as_secs_f64(),
             hub_cpu_seconds: hub_after.cpu.saturating_sub(hub_before.cpu).as_secs_f64(),
             peak_mib: crate::measure::mebibytes(after.rss_peak),
+            anonymous_mib: crate::measure::mebibytes(after.anonymous),
         })
     }
 }

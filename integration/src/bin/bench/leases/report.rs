@@ -17,7 +17,7 @@ pub(crate) fn fleet_progress(who: &str, cost: &FleetCost) -> String {
     format!(
         "  {who:<9}{:>5} leases of {:>2} s: {} renewals in {:.0} s, {} other requests, {} at the managed cluster, {} discovery, \
          {} probes; \
-         CPU s: towline {:.2}, hub {:.2}; {:.3} ms/renewal, {:.1} % of a core; {:.1} MiB",
+         CPU s: towline {:.2}, hub {:.2}; {:.3} ms/renewal, {:.1} % of a core; {:.1} MiB, {:.1} anonymous",
         cost.leases,
         cost.duration_seconds,
         cost.renewals,
@@ -31,6 +31,7 @@ pub(crate) fn fleet_progress(who: &str, cost: &FleetCost) -> String {
         cost.cpu_ms_per_renewal(),
         cost.cores() * 100.0,
         cost.peak_mib,
+        cost.anonymous_mib,
     )
 }
 
@@ -76,6 +77,7 @@ fn marks(measured: &Measured) -> Vec<Mark> {
     mark("side-car: probes of the managed cluster (`/version`)".to_owned(), side_car(probes), 1.0);
     mark("side-car: requests to the managed cluster at rest".to_owned(), side_car(managed), 0.0);
     mark("side-car: peak MiB".to_owned(), side_car(|cost| cost.peak_mib), 14.0);
+    mark("side-car: anonymous MiB".to_owned(), side_car(|cost| cost.anonymous_mib), 3.0);
     mark("side-car: CPU s in 2 minutes".to_owned(), side_car(|cost| cost.cpu_seconds * 120.0 / cost.seconds), 0.09);
     let mut sizes: Vec<(usize, u64)> =
         measured.fleets.iter().map(|cost| (cost.leases, cost.duration_seconds)).collect();
@@ -90,6 +92,7 @@ fn marks(measured: &Measured) -> Vec<Mark> {
         mark(format!("{name}: hub requests for a renewal"), of_size(requests_per_renewal), 1.0);
         mark(format!("{name}: share of one core"), of_size(FleetCost::cores), 0.05);
         mark(format!("{name}: peak MiB"), of_size(|cost| cost.peak_mib), 100.0);
+        mark(format!("{name}: anonymous MiB"), of_size(|cost| cost.anonymous_mib), 50.0);
     }
     let returned = median(measured.hub_return_seconds.iter().copied());
     mark("from the hub's return to a renewal, s".to_owned(), returned, 1.0);
