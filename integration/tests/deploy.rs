@@ -30,6 +30,25 @@ const STATUS_SYNC_PANELS: [&str; 6] = [
     "Time per statement, p99",
 ];
 
+/// What tells somebody that the hub does not do its work.
+const HUB_ALERTS: [&str; 6] = [
+    "TowlineHubUnavailable",
+    "TowlineHubErrors",
+    "TowlineHubBusy",
+    "TowlineHubSlow",
+    "TowlineHubWatchLag",
+    "TowlineHubLogNotCompacted",
+];
+/// What stands in the dashboard's row of the hub.
+const HUB_PANELS: [&str; 6] = [
+    "Requests by code",
+    "Time until an answer begins, p99",
+    "Watches",
+    "Delay of watches",
+    "Changes per call of the writer",
+    "Rows of the log",
+];
+
 /// The monitoring operator's kinds as far as an API server looks at them: their names.
 fn monitoring_kind(plural: &str, kind: &str) -> String {
     format!(
@@ -97,7 +116,7 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
         crds::install(&client, &monitoring_kind(plural, kind)).await.unwrap();
     }
     let kubeconfig = plane.kubeconfig(users::ADMIN).unwrap();
-    for directory in ["hub", "base", "side-car", "side-car/hub", "status-sync"] {
+    for directory in ["hub", "base", "side-car", "side-car/hub", "status-sync", "syncsets/base"] {
         apply(&kubeconfig, directory, &[]).await;
         let again = apply(&kubeconfig, directory, &[]).await;
         assert!(again.lines().all(|line| line.ends_with("unchanged")), "{directory} does not settle:\n{again}");
@@ -105,16 +124,21 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
     let namespace = "towline";
     let rules: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &monitoring("PrometheusRule"));
     let alerts = alerts(&rules.list(&ListParams::default()).await.unwrap().items);
-    for alert in STATUS_SYNC_ALERTS {
+    for alert in STATUS_SYNC_ALERTS.into_iter().chain(HUB_ALERTS) {
         assert!(alerts.contains(&alert.to_owned()), "no alert {alert} among {alerts:?}");
     }
     let dashboards: Api<ConfigMap> = Api::namespaced(client, namespace);
     let dashboard = dashboards.get("towline-dashboard").await.unwrap().data.unwrap_or_default();
     let dashboard: Value = serde_json::from_str(&dashboard["towline.json"]).unwrap();
     assert_eq!(panels_of(&dashboard, "Status sync"), STATUS_SYNC_PANELS);
+    assert_eq!(panels_of(&dashboard, "Hub"), HUB_PANELS);
     for directory in ["overlays/edge-west", "overlays/replicated", "overlays/without-monitoring"] {
         let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
         assert!(told.contains("deployment.apps/towline") && told.contains("(server dry run)"), "{told}");
+    }
+    for directory in ["syncsets/overlays/trial", "syncsets/overlays/production"] {
+        let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
+        assert!(told.contains("deployment.apps/towline-hub") && told.contains("(server dry run)"), "{told}");
     }
     plane.stop().await.unwrap();
 }

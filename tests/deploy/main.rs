@@ -9,6 +9,7 @@
 )]
 
 mod daemon;
+mod hub;
 mod image;
 mod kustomize;
 mod monitoring;

@@ -116,6 +116,17 @@ fn what_the_guard_holds_and_what_was_adopted_is_on_the_dashboard() {
 }
 
 #[test]
+fn every_series_of_the_hub_is_on_the_dashboard() {
+    let shown: BTreeSet<String> =
+        queries().into_iter().flat_map(|(_, query)| query.selectors).map(|selector| selector.name).collect();
+    let of_hub =
+        |name: &&String| name.starts_with("towline_hub_") && !name.ends_with("_sum") && !name.ends_with("_count");
+    let missing: Vec<&String> = SERIES.keys().filter(of_hub).filter(|name| !shown.contains(*name)).collect();
+    assert!(missing.is_empty(), "no panel asks for {missing:?}");
+    assert_eq!(SERIES.keys().filter(of_hub).count(), 8);
+}
+
+#[test]
 fn every_alert_says_what_to_do() {
     let mut names = BTreeSet::new();
     for alert in alerts() {
@@ -143,6 +154,12 @@ fn every_alert_says_what_to_do() {
         "StatusStale",
         "StatusWritesFailing",
         "StatusBadRows",
+        "HubUnavailable",
+        "HubErrors",
+        "HubBusy",
+        "HubSlow",
+        "HubWatchLag",
+        "HubLogNotCompacted",
         "ActorRestarting",
         "ApiErrors",
     ] {

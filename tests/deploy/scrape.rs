@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use towline::hub::HubMetrics;
 use towline::jobs::JOBS;
 use towline::lease::LeaseMetrics;
 use towline::resource_sync::{Direction, SyncMetrics};
@@ -87,10 +88,15 @@ fn record_everything_once() {
     LeaseMetrics::new(&section).renewed();
     StatusSyncMetrics::new("policies", &["foreign"]).pass(Duration::ZERO);
     ListenerMetrics::new().set(true, 0);
+    let hub = HubMetrics::new();
+    hub.request("/v1/clusters", &http::Method::POST, http::StatusCode::CREATED, Duration::ZERO);
+    hub.request("/v1/clusters", &http::Method::POST, http::StatusCode::TOO_MANY_REQUESTS, Duration::ZERO);
+    hub.lag(Duration::ZERO);
     db_query("detect_policies", Duration::ZERO);
     RestClientMetrics::new("hub:6443").answered(None, &http::Method::GET);
     leader_election_master_status(&section, true);
     section_well(&section, true);
+    section_well(&"hub".parse().expect("a name"), true);
     cluster_available(&"hub".parse().expect("a name"), true);
     actors("watcher", 0, 0, 1);
 }
