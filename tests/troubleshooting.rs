@@ -31,13 +31,18 @@ const WORDS: [(&str, &str, &str); 16] = [
 const VARIANTS: [(&str, &str); 2] = [("telemetry", "pub enum SectionState {"), ("telemetry", "pub enum Readiness {")];
 
 /// Sentences with names in them: their parts are looked for.
-const SENTENCES: [(&str, &str); 6] = [
+const SENTENCES: [(&str, &str); 11] = [
     ("resource_sync", "impl Waits {"),
     ("resource_sync", "impl fmt::Display for Objection {"),
     ("resource_sync", "impl fmt::Display for Elsewhere {"),
     ("status_sync", "impl fmt::Display for Objection {"),
     ("cluster", "impl fmt::Display for Replaced {"),
     ("lease", "pub(super) enum Error {"),
+    ("hub", "fn not_ready(&self) -> Option<NotReady> {"),
+    ("hub", "pub enum FileError {"),
+    ("hub", "fn grant(name: &str"),
+    ("documents", "pub enum InvalidKeys {"),
+    ("documents", "pub enum OpenError {"),
 ];
 
 /// Shorter parts of a sentence, such as ` in `, are anywhere.

@@ -37,7 +37,7 @@ fn the_commands_of_the_page_do_what_it_says() {
         let output = Command::new("bash")
             .args(["-c", &format!("{prelude}\n{announced}")])
             .current_dir(&folder)
-            .envs([("HUB", hub.url.as_str()), ("DATABASE", &database.url(ADMIN))])
+            .envs([("HUB", hub.url.as_str()), ("POSTGRES_PARAMS", &database.url(ADMIN))])
             .env("TOWLINE", towline)
             .output()
             .await
