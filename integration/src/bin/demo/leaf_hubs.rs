@@ -50,6 +50,11 @@ impl LeafHubs {
         Ok(Instant::now())
     }
 
+    /// Makes another database on the server, for the hub server.
+    pub(crate) async fn hub_database(&self) -> Result<Database, Error> {
+        Ok(self.server.hub_database("hub").await?)
+    }
+
     /// By which people reach the database.
     pub(crate) fn url(&self) -> String {
         self.database.url(postgres::ADMIN)

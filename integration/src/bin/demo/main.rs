@@ -6,6 +6,7 @@
 mod cluster;
 mod controller;
 mod error;
+mod hub_server;
 mod leaf_hubs;
 mod playground;
 mod requests;

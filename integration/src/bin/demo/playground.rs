@@ -37,6 +37,9 @@ pub(crate) async fn show(screen: Screen, stage: &Stage) -> Result<(), Error> {
         stage.leaf_hubs.url()
     ));
     screen.line("kubectl --context hub get policies -A -o yaml");
+    let hub_server = stage.hub_server.api();
+    screen.line(&format!("curl -N 'http://{hub_server}/v1/clusters?watch=true'"));
+    screen.line(&format!("towline get clusters --hub http://{hub_server}"));
     screen.line(&format!("towline status{option}"));
     screen.line(&format!("curl -s {admin}/metrics"));
     screen.line(&format!("\nadmin address  {admin}\ntowline's log  {}", absolute(&log)?.display()));

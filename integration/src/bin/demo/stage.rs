@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use crate::cluster::{Cluster, LIMIT, databases};
 use crate::controller::CREDENTIALS;
 use crate::error::Error;
+use crate::hub_server::HubServer;
 use crate::leaf_hubs::LeafHubs;
 use crate::requests::Requests;
 use crate::screen::Screen;
@@ -54,6 +55,8 @@ pub(crate) struct Stage {
     pub(crate) west: Cluster,
     /// An edge that goes on meanwhile.
     pub(crate) east: Cluster,
+    /// `towline hub`, in two replicas.
+    pub(crate) hub_server: HubServer,
     /// What they report to the hub's database.
     pub(crate) leaf_hubs: LeafHubs,
     /// What is waited for.
@@ -101,8 +104,16 @@ impl Stage {
         let until_ready = towline.wait_ready(LIMIT);
         screen.during(|| "waiting for towline to be ready".to_owned(), until_ready).await?;
         screen.done(&format!("towline run --config {CONFIG}, ready at {}", towline.admin_url()), began.elapsed());
+        let began = Instant::now();
+        let database = leaf_hubs.hub_database().await?;
+        let serving = HubServer::start(&database);
+        let hub_server = screen.during(|| "waiting for towline hub to be ready".to_owned(), serving).await?;
+        screen.done(
+            &format!("towline hub, two replicas on a database, ready at http://{}", hub_server.api()),
+            began.elapsed(),
+        );
         let (controllers, note) = (JoinSet::new(), Note::default());
-        Ok(Self { controllers, towline, hub, west, east, leaf_hubs, note, _lock: lock })
+        Ok(Self { controllers, towline, hub, west, east, hub_server, leaf_hubs, note, _lock: lock })
     }
 
     /// Starts another replica of the daemon, at another address, and waits until it takes part.
@@ -165,6 +176,7 @@ impl Stage {
         for cluster in [self.hub, self.west, self.east] {
             cluster.plane.stop().await?;
         }
+        self.hub_server.stop(LONGEST_SHUTDOWN).await?;
         self.leaf_hubs.stop(LONGEST_SHUTDOWN).await?;
         Ok(ended)
     }

@@ -6,6 +6,7 @@
 mod compliance;
 mod faults;
 mod heartbeats;
+mod registration;
 mod replicas;
 mod travel;
 
@@ -61,6 +62,7 @@ pub(crate) async fn play(screen: Screen, stage: &mut Stage) -> Result<(), Error>
     story.step("heartbeat", heartbeats::heartbeat).await?;
     story.step("not ready", heartbeats::not_ready).await?;
     story.step("rolled up", compliance::compliance).await?;
+    story.step("register", registration::registered).await?;
     story.step("edge down", faults::edge_down).await?;
     story.step("edge back", faults::edge_back).await?;
     story.step("killed", faults::killed).await?;
