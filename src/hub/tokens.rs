@@ -125,8 +125,17 @@ impl Grants {
     }
 
     /// Reads the content of the file. What it says of faults repeats no digest.
+    ///
+    /// An empty file is faulty: most probably, it is being written, or what writes it has failed. Who means to revoke all grants leaves
+    /// a comment.
     pub fn read(text: &SecretString) -> Result<Self, String> {
-        Self::parse(text.expose_secret()).map_err(|faults| faults.to_string())
+        let text = text.expose_secret();
+        if text.trim().is_empty() {
+            return Err(
+                "it is empty; a file that shall grant nothing has a comment, a line that begins with #".to_owned()
+            );
+        }
+        Self::parse(text).map_err(|faults| faults.to_string())
     }
 
     /// The grants of a token.
@@ -216,6 +225,17 @@ mod tests {
         assert!(!may(&grants, "two", Role::Read, Place::Namespace("shop2")));
         assert!(!may(&grants, "two", Role::Read, Place::Everywhere));
         assert_eq!(grants.of(&digest_of(b"three")), None);
+    }
+
+    #[test]
+    fn an_empty_file_is_faulty_and_one_with_a_comment_grants_nothing() {
+        for empty in ["", "\n", " \n\t\n"] {
+            assert!(
+                Grants::read(&SecretString::from(empty)).is_err_and(|fault| fault.starts_with("it is empty")),
+                "{empty:?}"
+            );
+        }
+        assert_eq!(Grants::read(&SecretString::from("# nobody any more\n")).map(|grants| grants.tokens()), Ok(0));
     }
 
     #[test]
