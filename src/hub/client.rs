@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use hyper::body::Bytes;
 use secrecy::SecretString;
 use serde_json::Value;
@@ -106,8 +106,8 @@ enum Error {
     Name(String),
     #[error(transparent)]
     Http(#[from] crate::http::Error),
-    #[error("the hub's answer is not JSON")]
-    Answer(#[source] serde_json::Error),
+    #[error("the hub answered {status}, and not in JSON: is this its address?")]
+    Answer { status: StatusCode, source: serde_json::Error },
     #[error("the hub's answer is too large")]
     TooLarge,
     #[error("{0}")]
@@ -152,12 +152,11 @@ fn path_of(kind: Kind, namespace: Option<&str>, name: &str) -> Result<String, Er
 }
 
 async fn ask(reach: &Reach, method: Method, path: &str, body: Option<(&'static str, Bytes)>) -> Result<Value, Error> {
-    let read =
-        |path: &PathBuf| std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.clone(), source });
     let token = match &reach.token_file {
         None => None,
         Some(path) => {
-            let text = SecretString::from(read(path)?);
+            let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.clone(), source });
+            let text = SecretString::from(text?);
             Some(BearerToken::new(&text).map_err(|_| Error::Token { path: path.clone() })?)
         }
     };
@@ -172,14 +171,22 @@ async fn ask(reach: &Reach, method: Method, path: &str, body: Option<(&'static s
     let answer =
         Client::new(settings).await?.ask(Ask { method, path, headers, token, body, deadline: DEADLINE }).await?;
     let text = answer.body.ok_or(Error::TooLarge)?;
-    let document: Value = serde_json::from_slice(&text).map_err(Error::Answer)?;
-    if answer.status.is_success() { Ok(document) } else { Err(Error::Problem(told(&document))) }
+    read(answer.status, &text)
 }
 
-/// A problem in words.
-fn told(problem: &Value) -> String {
+/// The document or problem of an answer.
+fn read(status: StatusCode, text: &[u8]) -> Result<Value, Error> {
+    let document: Value = serde_json::from_slice(text).map_err(|source| Error::Answer { status, source })?;
+    if status.is_success() { Ok(document) } else { Err(Error::Problem(told(&document, status))) }
+}
+
+/// A problem in words; JSON of something else than a hub is told by its status.
+fn told(problem: &Value, status: StatusCode) -> String {
     let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut told = text(problem, "title");
+    if told.is_empty() {
+        told = format!("the hub answered {status}");
+    }
     for fault in problem.get("errors").and_then(Value::as_array).into_iter().flatten() {
         // Writing to a string can't fail.
         let _ = write!(told, "\n  {}: found {}", text(fault, "pointer"), text(fault, "found"));
@@ -206,16 +213,16 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
     let path = if command.dry_run { "/v1/apply?dryRun=true" } else { "/v1/apply" };
     let answer = ask(&command.reach, Method::POST, path, Some((media, Bytes::from(text)))).await?;
     let mut exit = Exit::Done;
-    for item in answer.get("items").and_then(Value::as_array).into_iter().flatten() {
+    for (number, item) in (1..).zip(answer.get("items").and_then(Value::as_array).into_iter().flatten()) {
         let text = |field: &str| item.get(field).and_then(Value::as_str).unwrap_or_default();
         let parts: Vec<&str> =
             [text("kind"), text("namespace"), text("name")].into_iter().filter(|part| !part.is_empty()).collect();
-        let what = if parts.is_empty() { "document".to_owned() } else { parts.join("/") };
+        let what = if parts.is_empty() { format!("document {number}") } else { parts.join("/") };
         match item.get("problem") {
             None => say(&format!("{what} {}", text("result"))),
             Some(problem) => {
                 exit = Exit::Failed;
-                complain(&format!("{what}: {}", told(problem)));
+                complain(&format!("{what}: {}", told(problem, StatusCode::OK)));
             }
         }
     }
@@ -288,11 +295,22 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_no_hub_has_given_is_told_by_its_status() {
+        let told = |status, text: &[u8]| full_text(&read(status, text).expect_err("no success"));
+        let page = told(StatusCode::BAD_GATEWAY, b"<html>");
+        assert!(page.starts_with("the hub answered 502 Bad Gateway, and not in JSON"), "{page}");
+        assert!(told(StatusCode::OK, b"<html>").starts_with("the hub answered 200 OK, and not in JSON"));
+        assert_eq!(told(StatusCode::NOT_FOUND, b"{\"error\": \"no\"}"), "the hub answered 404 Not Found");
+        assert_eq!(told(StatusCode::NOT_FOUND, b"{\"title\": \"there is no a/b\"}"), "there is no a/b");
+        assert_eq!(read(StatusCode::OK, b"{}").ok(), Some(json!({})));
+    }
+
+    #[test]
     fn a_problem_is_told_with_each_fault() {
         let problem = json!({"title": "the document is not valid", "errors": [
             {"pointer": "/spec/mode", "found": "\"Synk\"", "allowed": "Upsert or Sync", "suggestion": "Sync"}]});
         assert_eq!(
-            told(&problem),
+            told(&problem, StatusCode::UNPROCESSABLE_ENTITY),
             "the document is not valid\n  /spec/mode: found \"Synk\"; allowed: Upsert or Sync; did you mean `Sync`?"
         );
     }
