@@ -111,6 +111,6 @@ impl telemetry::Section for HubReport {
         let tail = self.0.tail.state();
         self.0.metrics.set(tail.version, tail.base, self.0.watchers.count());
         let pool = self.0.database.state();
-        telemetry::db_pool_connections(pool.idle, pool.in_use, pool.max);
+        telemetry::db_pool_connections(HUB, pool.idle, pool.in_use, pool.max);
     }
 }

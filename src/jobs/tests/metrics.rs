@@ -91,7 +91,7 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_status_sync_listening", &[]),
     ("towline_status_sync_missing_triggers", &[]),
     ("towline_status_sync_notifications_total", &[]),
-    ("towline_db_pool_connections", &[("state", &["idle", "in_use", "max"])]),
+    ("towline_db_pool_connections", &[("job", &["hub", "status_sync"]), ("state", &["idle", "in_use", "max"])]),
     ("towline_db_query_seconds", &[("query", &["detect_policies"])]),
     ("towline_actor_restarts_total", &[("actor", ROLES)]),
     ("towline_mailbox_depth", &[("actor", ROLES)]),
@@ -222,7 +222,8 @@ fn record() -> (String, Vec<Metric>) {
         hub.log_rows(900);
         hub.lag(Duration::from_millis(4));
         db_query("detect_policies", Duration::from_millis(30));
-        db_pool_connections(1, 2, 8);
+        db_pool_connections("hub", 1, 2, 8);
+        db_pool_connections("status_sync", 3, 4, 16);
         actors("watcher", 2, 5, 16);
         actors("watcher", 2, 6, 16);
         described
