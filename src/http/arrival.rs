@@ -28,7 +28,7 @@ pub(super) struct Arrival {
 /// The error that a handler gets when the server refuses the body. The server replaces the handler's response.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the body was refused: {0:?}")]
-struct Refused(Refusal);
+pub struct BodyRefused(pub Refusal);
 
 impl Arrival {
     /// The deadline starts now.
@@ -38,7 +38,7 @@ impl Arrival {
 
     fn refuse(&self, refusal: Refusal) -> BoxError {
         let refusal = *self.outcome.get_or_init(|| refusal);
-        Box::new(Refused(refusal))
+        Box::new(BodyRefused(refusal))
     }
 }
 

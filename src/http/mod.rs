@@ -24,12 +24,13 @@ mod token;
 mod trust;
 
 pub use alive::{Alive, Answers, Counted, Heard};
+pub use arrival::BodyRefused;
 pub use client::{Answer, Ask, Client, ClientSettings, Error, Post, Retry};
 pub use connector::{Connector, Socket, Stream, Tcp, direct};
 pub use files::Files;
 pub use limits::{AnswerWithin, KeepAlive, Limits, Refusal, Reserved, begins_with};
 pub use proxy::{Proxy, of_environment};
-pub use server::{Peer, Server};
+pub use server::{Observer, Peer, Server};
 pub use tls::{CertificateError, CertificateFiles, ServerTls};
 pub use token::{BearerToken, NotAToken};
 pub use trust::TrustError;

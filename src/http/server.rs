@@ -16,7 +16,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::DefaultBodyLimit;
 use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -24,6 +24,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -48,13 +49,37 @@ pub struct Server {
     name: &'static str,
     limits: Limits,
     refuse: fn(Refusal) -> Response<Body>,
+    observer: Arc<dyn Observer>,
     tls: Option<ServerTls>,
+}
+
+/// Sees every answer of a server. It must not block.
+pub trait Observer: Send + Sync {
+    /// A request of this method is answered, `took` after its head was complete. The answer of a route has the route's extensions, also
+    /// if the server refuses the rest of the body after the route has answered.
+    fn answers(&self, method: &Method, answer: &Response<Body>, took: Duration);
+
+    /// A head that is too large or no HTTP was answered with this status, and its connection ends.
+    fn refuses_head(&self, code: StatusCode);
+}
+
+/// Observes nothing.
+impl Observer for () {
+    fn answers(&self, _: &Method, _: &Response<Body>, _: Duration) {}
+
+    fn refuses_head(&self, _: StatusCode) {}
 }
 
 impl Server {
     /// A server without TLS. `refuse` makes the responses to refused requests.
     pub fn new(name: &'static str, limits: Limits, refuse: fn(Refusal) -> Response<Body>) -> Self {
-        Self { name, limits, refuse, tls: None }
+        Self { name, limits, refuse, observer: Arc::new(()), tls: None }
+    }
+
+    /// The same with an observer.
+    #[must_use]
+    pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer, ..self }
     }
 
     /// The same with TLS.
@@ -67,7 +92,7 @@ impl Server {
     ///
     /// Handlers of streams should end them on the same signal; otherwise the streams are cut off.
     pub async fn serve(self, listener: TcpListener, router: Router, stop: CancellationToken) {
-        let Self { name, limits, refuse, mut tls } = self;
+        let Self { name, limits, refuse, observer, mut tls } = self;
         let acceptor = tls.as_ref().map(ServerTls::acceptor);
         let reloading = async {
             match &mut tls {
@@ -80,7 +105,8 @@ impl Server {
         let (farewell, places) = (limits.farewell, Places::of(&limits));
         // Only the limit of the route applies: axum's default may be smaller.
         let router = router.layer(DefaultBodyLimit::disable());
-        let service = Arc::new(Service { name, limits, refuse, acceptor, places, router, stop: stop.clone() });
+        let service =
+            Arc::new(Service { name, limits, refuse, observer, acceptor, places, router, stop: stop.clone() });
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
@@ -112,6 +138,7 @@ struct Service {
     name: &'static str,
     limits: Limits,
     refuse: fn(Refusal) -> Response<Body>,
+    observer: Arc<dyn Observer>,
     acceptor: Option<TlsAcceptor>,
     places: Places,
     router: Router,
@@ -180,7 +207,12 @@ impl Service {
         loop {
             tokio::select! {
                 biased;
-                ended = connection.as_mut() => return ended.map_err(Ended::Http),
+                ended = connection.as_mut() => return ended.map_err(|error| {
+                    if let Some(code) = answered(&error) {
+                        self.observer.refuses_head(code);
+                    }
+                    Ended::Http(error)
+                }),
                 cut = watchdog.barks() => match cut {
                     Cut::Idle if !is_ending => {}
                     cut => return Err(cut.into()),
@@ -206,12 +238,15 @@ impl Service {
         standing: &Shared,
         request: Request<Incoming>,
     ) -> Result<Response<Answer>, Infallible> {
+        let begun = Instant::now();
         let (parts, body) = request.into_parts();
+        let method = parts.method.clone();
         let (place, answer_within) = self.places.take(&parts);
         let has_place = place.is_some();
         standing.works(place);
         let request = Request::from_parts(parts, body);
         let mut answer = if has_place { self.answer(peer, request).await } else { (self.refuse)(Refusal::Busy) };
+        self.observer.answers(&method, &answer, begun.elapsed());
         let may_be_kept = standing.answers(answer_within) && !self.stop.is_cancelled();
         if self.limits.keep_alive.is_some() && !may_be_kept {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -238,9 +273,22 @@ impl Service {
         };
         match outcome.get() {
             None => answer,
-            Some(refusal) => (self.refuse)(*refusal),
+            Some(refusal) => {
+                let mut refused = (self.refuse)(*refusal);
+                *refused.extensions_mut() = answer.into_parts().0.extensions;
+                refused
+            }
         }
     }
+}
+
+/// The status with which hyper has answered a head that it can't read, before it ends the connection with this error.
+fn answered(error: &hyper::Error) -> Option<StatusCode> {
+    if error.is_parse_too_large() {
+        // A head is far shorter than the longest URI, so that it is never 414.
+        return Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    }
+    (error.is_parse() && !error.is_parse_version_h2()).then_some(StatusCode::BAD_REQUEST)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod bodies;
 mod deadlines;
+mod observed;
 mod places;
 
 use std::sync::Arc;
@@ -83,6 +84,10 @@ struct Running {
 }
 
 async fn start(limits: Limits) -> Running {
+    start_observed(limits, Arc::new(())).await
+}
+
+async fn start_observed(limits: Limits, observer: Arc<dyn Observer>) -> Running {
     let (stream, receiver) = mpsc::channel(0);
     let script =
         Arc::new(Script { begun: Semaphore::new(0), gate: Semaphore::new(0), stream: Mutex::new(Some(receiver)) });
@@ -100,7 +105,7 @@ async fn start(limits: Limits) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let server = Server::new("test", limits, Refusal::into_json);
+    let server = Server::new("test", limits, Refusal::into_json).observed_by(observer);
     let server = tokio::spawn(server.serve(listener, router, stop.clone()));
     Running { address, stop, server, script, stream }
 }
