@@ -93,6 +93,16 @@ impl Database {
         Ok(dump)
     }
 
+    /// Dumps it as text.
+    pub async fn dump_text(&self) -> Result<String, Error> {
+        let room = Room::new("dump")?;
+        let path = room.join("dump.sql");
+        let mut args = self.address_args();
+        args.extend(["--file".into(), path.clone().into(), self.name.clone().into()]);
+        run("a dump of a database", &find_programs()?.join("pg_dump"), args).await?;
+        std::fs::read_to_string(&path).map_err(Error::file("read", &path))
+    }
+
     fn address_args(&self) -> Vec<OsString> {
         let port = self.port.to_string();
         vec!["-h".into(), self.host.clone().into(), "-p".into(), port.into(), "-U".into(), ADMIN.into()]

@@ -9,9 +9,13 @@
     reason = "the allowance for tests does not reach their helpers"
 )]
 
+mod canary;
 mod commands;
+mod grants;
+mod injection;
 mod outages;
 mod page;
+mod rough_bodies;
 mod secrets;
 mod walk;
 mod world;

@@ -4,24 +4,17 @@ use integration::postgres::ADMIN;
 use integration::{Towline, eventually};
 use serde_json::json;
 
-use crate::world::{Hub, LIMIT, database, run};
+use crate::world::{Hub, LIMIT, database, folder, grant, run};
 
 const CANARY: &str = "canary-5b1f";
 /// Lines of `keys_file`: 32 bytes in base64 each.
 const KEYS: [&str; 2] =
     ["one AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n", "two Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=\n"];
 
-/// The line of a grant. The digests are those that `sha256sum` prints.
-async fn grant(role: &str, namespaces: &str, token: &str) -> String {
-    let script = format!("printf %s {token} | sha256sum | cut -d' ' -f1");
-    let output = tokio::process::Command::new("sh").args(["-c", &script]).output().await.expect("a shell");
-    format!("somebody {role} {namespaces} {}", String::from_utf8(output.stdout).expect("a digest"))
-}
-
 #[test]
 fn a_token_that_is_taken_away_ends_its_watches() {
     run(async {
-        let room = tempdir("tokens");
+        let room = folder("tokens");
         let file = room.join("tokens");
         let read = grant("read", "team-*", "reader").await;
         let write = grant("write", "*", "writer").await;
@@ -61,7 +54,7 @@ fn a_token_that_is_taken_away_ends_its_watches() {
 #[test]
 fn a_kubeconfig_is_nowhere_to_be_read_and_its_key_can_be_changed() {
     run(async {
-        let room = tempdir("keys");
+        let room = folder("keys");
         let file = room.join("keys");
         std::fs::write(&file, KEYS[0]).expect("a file");
         let path = file.display().to_string();
@@ -103,10 +96,4 @@ fn a_kubeconfig_is_nowhere_to_be_read_and_its_key_can_be_changed() {
         std::fs::write(&file, KEYS[0]).expect("a file");
         assert_eq!(rotate(&["hub", "rotate-key"]).await.0, Some(1));
     });
-}
-
-fn tempdir(name: &str) -> std::path::PathBuf {
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hub-{name}"));
-    std::fs::create_dir_all(&path).expect("a directory");
-    path
 }

@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use integration::hub::{Client, Reply, Request};
 use integration::postgres::{self, ADMIN, Transport};
 use integration::{Postgres, Towline, eventually};
 use serde_json::Value;
@@ -28,6 +29,56 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
 pub(crate) async fn database(name: &str) -> postgres::Database {
     let start = async || Postgres::start("hub", Transport::Plain).await.expect("a server");
     SERVER.get_or_init(start).await.empty_database(name).await.expect("a database")
+}
+
+/// Everything that all servers' logs have; statements of databases that [`log_statements`] was called for among it.
+pub(crate) async fn server_log() -> String {
+    let server = SERVER.get().expect("a database was asked for");
+    String::from_utf8_lossy(&std::fs::read(server.log_path()).expect("the server's log")).into_owned()
+}
+
+/// Lets the server log the statements of a database, with their parameters or without.
+pub(crate) async fn log_statements(database: &postgres::Database, name: &str, with_parameters: bool) {
+    let most = if with_parameters { -1 } else { 0 };
+    let statements = format!(
+        "alter database {name} set log_statement = 'all'; alter database {name} set log_parameter_max_length = {most}; \
+         alter database {name} set log_parameter_max_length_on_error = {most}"
+    );
+    database.client(ADMIN).await.expect("a connection").batch_execute(&statements).await.expect("settings");
+}
+
+/// The line of `tokens_file` for a token.
+pub(crate) async fn grant(role: &str, namespaces: &str, token: &str) -> String {
+    // The digest is the one that `sha256sum` prints.
+    let script = format!("printf %s {token} | sha256sum | cut -d' ' -f1");
+    let output = Command::new("sh").args(["-c", &script]).output().await.expect("a shell");
+    format!("somebody {role} {namespaces} {}", String::from_utf8(output.stdout).expect("a digest"))
+}
+
+/// A folder for a test's files.
+pub(crate) fn folder(name: &str) -> std::path::PathBuf {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hub-{name}"));
+    std::fs::create_dir_all(&path).expect("a directory");
+    path
+}
+
+/// The type of a problem, without what all have in common. Panics where the answer is no problem as the API describes it.
+pub(crate) fn problem_of(reply: &Reply) -> String {
+    assert_eq!(reply.header(http::header::CONTENT_TYPE), Some("application/problem+json"), "{reply:?}");
+    let body = reply.json().expect("JSON");
+    assert_eq!(body["status"], reply.status, "{reply:?}");
+    let kind = body["type"].as_str().and_then(|kind| kind.strip_prefix("urn:towline:problem:"));
+    kind.unwrap_or_else(|| panic!("{reply:?}")).to_owned()
+}
+
+/// Sends a request that must succeed.
+pub(crate) async fn done(client: &mut Client, request: &Request) -> Reply {
+    client.send(request).await.expect("an answer").success().expect("it succeeds")
+}
+
+/// What is at a path.
+pub(crate) async fn shown(client: &mut Client, path: &str) -> Value {
+    done(client, &Request::get(path)).await.json().expect("JSON")
 }
 
 /// A running hub.
@@ -60,6 +111,12 @@ impl Hub {
         let report = towline.admin().section("hub").await.expect("a report");
         let url = format!("http://{}", report["api"].as_str().unwrap_or_else(|| panic!("{report}")));
         Self { towline, url }
+    }
+
+    /// A client that keeps its connection.
+    pub(crate) fn client(&self) -> Client {
+        let address = self.url.strip_prefix("http://").and_then(|address| address.parse().ok());
+        Client::to(address.expect("an address"))
     }
 
     /// `curl` with these arguments; a path takes the place of the URL.
