@@ -19,7 +19,7 @@
 //! │  ├─ poller <family>                reads what changed in the database, rolls it up, writes the differences
 //! │  └─ listener                       with notify = true: listens on a connection of its own, and wakes the pollers concerned
 //! ├─ hub                               where there is [hub]; in every replica
-//! │  ├─ schema                         brings the database's schema up to date, and lets the others begin
+//! │  ├─ schema                         brings the database's schema up to date, lets the others begin, and probes the database when requests fail
 //! │  ├─ settings                       reads the files of tokens and keys again when they change
 //! │  ├─ writer                         makes all changes, many in one call; on a connection of its own
 //! │  ├─ tail                           reads the log into the ring that all watches share; listens on its connection

@@ -67,6 +67,8 @@ pub struct Claims {
     holder: Holder,
     clock: Clock,
     roles: Vec<Candidate>,
+    /// Why the last statement failed. Each is a write, so it shows whether the database takes any.
+    failure: watch::Sender<Option<Error>>,
 }
 
 /// Shows whether this process fills a role.
@@ -213,7 +215,13 @@ impl Candidate {
 impl Claims {
     /// The claims of this process in a database. `clock` is the one by which they end here.
     pub fn new(database: &Database, holder: Holder, clock: Clock) -> Self {
-        Self { database: database.clone().answering_within(ANSWER_WITHIN), holder, clock, roles: Vec::new() }
+        let database = database.clone().answering_within(ANSWER_WITHIN);
+        Self { database, holder, clock, roles: Vec::new(), failure: watch::Sender::new(None) }
+    }
+
+    /// Why the database did not take the last renewal or the last demand for a claim; none if it did.
+    pub fn failure(&self) -> Option<Error> {
+        self.failure.borrow().clone()
     }
 
     /// Adds a role that this process tries to fill.
@@ -268,7 +276,9 @@ impl Claims {
             return;
         }
         let sent = self.clock.now();
-        match self.on_held(connection, "renew_claims", RENEW, &held).await {
+        let renewed = self.on_held(connection, "renew_claims", RENEW, &held).await;
+        self.failure.send_replace(renewed.as_ref().err().cloned());
+        match renewed {
             Ok(renewed) => {
                 for (candidate, _) in held {
                     candidate.answered(renewed.iter().any(|name| name == candidate.role.as_str()), sent);
@@ -282,7 +292,9 @@ impl Claims {
     /// Asks for a claim.
     async fn lead(&self, connection: &mut Option<Connection>, candidate: &Candidate) {
         let sent = self.clock.now();
-        match self.ask(connection, candidate.role).await {
+        let asked = self.ask(connection, candidate.role).await;
+        self.failure.send_replace(asked.as_ref().err().cloned());
+        match asked {
             Ok(Some((token, cursor))) => candidate.granted(&self.holder, token, cursor, sent),
             Ok(None) => {}
             Err(error) => {

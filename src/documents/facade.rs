@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::decide::{Action, Context, Fresh, Request, Verdict, decide, exists};
+use super::aside::Aside;
+use super::decide::{Action, Context, Decision, Fresh, Request, Verdict, decide, exists};
 use super::document::Document;
 use super::item::{Item, Outcome};
 use super::keyring::Keyring;
@@ -21,8 +22,8 @@ const ROUNDS: u32 = 5;
 pub struct Documents {
     store: Store,
     writer: WriterHandle,
-    /// None while `keys_file` has never been readable.
-    keyring: watch::Receiver<Arc<Option<Keyring>>>,
+    keyring: watch::Receiver<Arc<Keyring>>,
+    aside: Aside,
 }
 
 /// What has become of a request.
@@ -36,8 +37,8 @@ pub struct Done {
 
 impl Documents {
     /// Reads through `store` and writes through `writer`. Each request uses the newest keys.
-    pub fn new(store: Store, writer: WriterHandle, keyring: watch::Receiver<Arc<Option<Keyring>>>) -> Self {
-        Self { store, writer, keyring }
+    pub fn new(store: Store, writer: WriterHandle, keyring: watch::Receiver<Arc<Keyring>>) -> Self {
+        Self { store, writer, keyring, aside: Aside::default() }
     }
 
     /// Reads single documents.
@@ -45,36 +46,45 @@ impl Documents {
         &self.store
     }
 
-    /// Carries out a request. Its sender has the right to it.
+    /// Where large bodies are read.
+    pub fn aside(&self) -> &Aside {
+        &self.aside
+    }
+
+    /// Carries out a request, which came in `bytes` bytes. Its sender has the right to it.
     ///
     /// A creation takes no statement but a share of a write, unless it is a dry run; all else reads first.
-    pub async fn change(&self, request: &Request) -> Result<Done, Problem> {
-        let keyring = Arc::clone(&self.keyring.borrow());
-        let Some(keyring) = &*keyring else {
-            return Err(Problem::new(ProblemKind::Unavailable, "keys_file can't be used, so nothing can be sealed"));
-        };
+    pub async fn change(&self, request: Request, bytes: usize) -> Result<Done, Problem> {
+        let (request, keyring) = (Arc::new(request), Arc::clone(&self.keyring.borrow()));
         let read = || async { Ok(self.store.stored(&request.key).await?) };
+        let decide = |present: Option<Stored>| {
+            let (request, keyring) = (Arc::clone(&request), Arc::clone(&keyring));
+            let decide =
+                move || decide(present.as_ref(), &request, &Context { keyring: &keyring, fresh: Fresh::draw() });
+            self.aside.run(bytes, decide)
+        };
         let write = |item| async { Ok(self.writer.write(item).await?) };
-        rounds(request, keyring, read, write).await
+        rounds(&request, read, decide, write).await
     }
 }
 
 /// Reads, decides and writes until no other write comes first.
-async fn rounds<R, W>(
+async fn rounds<R, D, W>(
     request: &Request,
-    keyring: &Keyring,
     read: impl Fn() -> R,
+    decide: impl Fn(Option<Stored>) -> D,
     write: impl Fn(Item) -> W,
 ) -> Result<Done, Problem>
 where
     R: Future<Output = Result<Option<Stored>, Problem>>,
+    D: Future<Output = Result<Decision, Problem>>,
     W: Future<Output = Result<Outcome, Problem>>,
 {
     let is_creation = matches!(request.action, Action::Create(_));
     for _ in 0..ROUNDS {
         // Whether a new document exists is found out by the write.
         let present = if is_creation && !request.dry_run { None } else { read().await? };
-        let mut decision = decide(present.as_ref(), request, &Context { keyring, fresh: Fresh::draw() })?;
+        let mut decision = decide(present).await?;
         let verdict = decision.verdict;
         let Some(item) = decision.item.take().filter(|_| !request.dry_run) else {
             return Ok(Done { verdict, document: decision.document });
@@ -130,7 +140,11 @@ mod tests {
             let is_last = i64::try_from(told.written.borrow().len()).is_ok_and(|written| written >= conflicts);
             Ok(if is_last { Outcome::Written { version: 77, at } } else { Outcome::Conflict { present: Some(9) } })
         };
-        rounds(request, &Keyring::default(), read, write).await
+        let decide = |present: Option<Stored>| {
+            let context = Context { keyring: &Keyring::default(), fresh: Fresh::draw() };
+            std::future::ready(decide(present.as_ref(), request, &context))
+        };
+        rounds(request, read, decide, write).await
     }
 
     fn request(action: Action) -> Request {

@@ -24,9 +24,14 @@ const SEALED: u8 = 1;
 /// Bytes of a nonce. It is random: with one key, 2³² values may be sealed (NIST SP 800-38D).
 pub(super) const NONCE: usize = 12;
 
-/// The keys of `keys_file`: the first seals, all open. `Debug` shows only their ids.
+/// The keys of `keys_file`: the first seals, all open. Without that file, values are stored plainly: the default. `Debug` shows only
+/// the ids of keys.
 #[derive(Clone, Default)]
-pub struct Keyring(Vec<SealingKey>);
+pub struct Keyring {
+    keys: Vec<SealingKey>,
+    /// There is a file that could never be read: nothing can be sealed, and only plain values can be opened.
+    is_unread: bool,
+}
 
 #[derive(Clone)]
 struct SealingKey {
@@ -70,10 +75,16 @@ pub enum OpenError {
     Unknown,
 }
 
-/// A value could not be sealed: it is longer than the cipher takes.
+/// Why a value can't be sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the value can't be sealed")]
-pub struct SealError;
+pub enum SealError {
+    /// It is longer than the cipher takes.
+    #[error("the value can't be sealed")]
+    TooLong,
+    /// There are no keys yet.
+    #[error("the value can't be sealed: keys_file could not be read yet")]
+    Unread,
+}
 
 /// The key that a stored value was sealed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,6 +96,11 @@ pub enum SealedWith<'v> {
 }
 
 impl Keyring {
+    /// What is in force until the file can be read for the first time.
+    pub fn unread() -> Self {
+        Self { keys: Vec::new(), is_unread: true }
+    }
+
     /// Reads the content of a key file: lines `id base64-of-32-bytes`. Blank lines and those that begin with `#` are skipped.
     pub fn parse(text: &SecretString) -> Result<Self, InvalidKeys> {
         let mut keys: Vec<SealingKey> = Vec::new();
@@ -109,23 +125,26 @@ impl Keyring {
                 Aes256Gcm::new_from_slice(bytes.expose_secret()).map_err(|_| wrong("the key has not 32 bytes"))?;
             keys.push(SealingKey { id: id.to_owned(), cipher });
         }
-        if keys.is_empty() { Err(InvalidKeys::Empty) } else { Ok(Self(keys)) }
+        if keys.is_empty() { Err(InvalidKeys::Empty) } else { Ok(Self { keys, is_unread: false }) }
     }
 
     /// The id of the key that seals; none if values are stored plainly.
     pub fn sealing_key(&self) -> SealedWith<'_> {
-        self.0.first().map_or(SealedWith::Nothing, |key| SealedWith::Key(&key.id))
+        self.keys.first().map_or(SealedWith::Nothing, |key| SealedWith::Key(&key.id))
     }
 
     /// Seals a value of a document. A nonce is used once.
     pub fn seal(&self, kind: Kind, id: Uuid, value: &[u8], nonce: [u8; NONCE]) -> Result<Vec<u8>, SealError> {
-        let Some(key) = self.0.first() else {
+        if self.is_unread {
+            return Err(SealError::Unread);
+        }
+        let Some(key) = self.keys.first() else {
             return Ok([&[PLAIN], value].concat());
         };
         let associated = associated_data(kind, id);
         let payload = Payload { msg: value, aad: associated.as_bytes() };
-        let ciphertext = key.cipher.encrypt(&Nonce::from(nonce), payload).map_err(|_| SealError)?;
-        let length = u8::try_from(key.id.len()).map_err(|_| SealError)?;
+        let ciphertext = key.cipher.encrypt(&Nonce::from(nonce), payload).map_err(|_| SealError::TooLong)?;
+        let length = u8::try_from(key.id.len()).map_err(|_| SealError::TooLong)?;
         Ok([&[SEALED, length], key.id.as_bytes(), &nonce, &ciphertext].concat())
     }
 
@@ -135,7 +154,7 @@ impl Keyring {
             return Ok(SecretSlice::from(value.to_vec()));
         }
         let (key_id, rest) = key_and_rest(stored).ok_or(OpenError::Unknown)?;
-        let Some(key) = self.0.iter().find(|key| key.id == key_id) else {
+        let Some(key) = self.keys.iter().find(|key| key.id == key_id) else {
             return Err(OpenError::UnknownKey { key: key_id.to_owned() });
         };
         let (nonce, ciphertext) = rest.split_first_chunk::<NONCE>().ok_or(OpenError::Unknown)?;
@@ -168,7 +187,7 @@ fn associated_data(kind: Kind, id: Uuid) -> String {
 
 impl fmt::Debug for Keyring {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_list().entries(self.0.iter().map(|key| &key.id)).finish()
+        formatter.debug_list().entries(self.keys.iter().map(|key| &key.id)).finish()
     }
 }
 
@@ -181,7 +200,11 @@ impl From<OpenError> for Problem {
 
 impl From<SealError> for Problem {
     fn from(error: SealError) -> Self {
-        Self::new(ProblemKind::TooLarge, error.to_string())
+        let kind = match error {
+            SealError::TooLong => ProblemKind::TooLarge,
+            SealError::Unread => ProblemKind::Unavailable,
+        };
+        Self::new(kind, error.to_string())
     }
 }
 
@@ -227,6 +250,16 @@ mod tests {
         assert_eq!(Keyring::key_of(&stored), Some(SealedWith::Nothing));
         assert_eq!(opened(&none, &stored), Ok(b"value".to_vec()));
         assert_eq!(opened(&keyring(&line("k1", 1)), &stored), Ok(b"value".to_vec()));
+    }
+
+    #[test]
+    fn before_the_key_file_was_read_nothing_is_sealed_and_above_all_not_stored_plainly() {
+        let unread = Keyring::unread();
+        assert_eq!(unread.seal(Kind::Secret, ID, b"value", [0; NONCE]), Err(SealError::Unread));
+        assert_eq!(Problem::from(SealError::Unread).kind, ProblemKind::Unavailable);
+        assert_eq!(opened(&unread, b"\0value"), Ok(b"value".to_vec()));
+        let stored = keyring(&line("k1", 1)).seal(Kind::Secret, ID, b"value", [0; NONCE]).expect("sealed");
+        assert_eq!(opened(&unread, &stored), Err(OpenError::UnknownKey { key: "k1".to_owned() }));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::db;
 /// A failed attempt may succeed after this.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Why a list or a watch could not be read.
+/// Why a document, a list or a watch could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ListError {
     /// The version is below what the log still has, or above the newest one (V8).
@@ -35,13 +35,20 @@ impl From<UnreadableRow> for ListError {
     }
 }
 
-impl From<&ListError> for Problem {
-    fn from(error: &ListError) -> Self {
+/// What its sender is told of a failed read: nothing that the server says of its data.
+impl From<ListError> for Problem {
+    fn from(error: ListError) -> Self {
         match error {
             ListError::Gone => Self::new(ProblemKind::Gone, error.to_string()),
             ListError::Database(_) | ListError::Row(_) | ListError::TailBehind { .. } => {
-                Self::new(ProblemKind::Unavailable, error.to_string()).retry_after(RETRY_AFTER)
+                Self::new(ProblemKind::Unavailable, error.to_string()).retry_after(RETRY_AFTER).caused_by(error)
             }
         }
+    }
+}
+
+impl From<&ListError> for Problem {
+    fn from(error: &ListError) -> Self {
+        error.clone().into()
     }
 }

@@ -10,6 +10,7 @@
 //!
 //! What a caller did wrong, and what it can do now, is a [`Problem`].
 
+mod aside;
 mod body;
 mod claims;
 mod compaction;
@@ -34,6 +35,7 @@ mod template;
 mod validate;
 mod writer;
 
+pub use aside::Aside;
 pub use body::{Body, Manifest, manifests_of_json, manifests_of_yaml};
 pub use claims::{Claims, Grant, Holder, Leadership, Role};
 pub use compaction::{Compacted, Compaction, CompactionObserver, compact};
@@ -48,10 +50,10 @@ pub use kind::{Kind, Sealed};
 pub use list::{Continue, DEFAULT_LIMIT, ListQuery, MAX_LIMIT, Page, list};
 pub use list_error::ListError;
 pub use operations::Operations;
-pub use problem::{Fault, Problem, ProblemKind};
+pub use problem::{Cause, Fault, Problem, ProblemKind};
 pub use renumber::renumber;
 pub use schema::{Migrated, SCHEMA, migrate};
-pub use store::{ReadError, Store, Stored};
+pub use store::{Store, Stored};
 pub use tail::{Ending, Event, Object, Tail, TailState, Watch, WatchQuery};
 pub use template::{Expression, Function, InvalidTemplate, Node, Template};
 pub use validate::key_of_body;

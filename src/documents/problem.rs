@@ -1,5 +1,7 @@
 //! What is wrong with a request, as its sender is told (RFC 9457 calls it a problem).
 
+use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -16,7 +18,23 @@ pub struct Problem {
     pub faults: Vec<Fault>,
     /// When another attempt may succeed.
     pub retry_after: Option<Duration>,
+    /// How the database has failed, for the log alone; none if the request or the hub itself is the reason.
+    #[source]
+    pub cause: Option<Cause>,
 }
+
+/// Why the database has not done what a request needs. Its sender never sees it: problems that differ in their causes alone are equal.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Cause(Arc<dyn Error + Send + Sync>);
+
+impl PartialEq for Cause {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Cause {}
 
 /// A fault at one place of a document. It names a sealed field's path, and never its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -79,7 +97,7 @@ pub enum ProblemKind {
 impl Problem {
     /// A problem without further details.
     pub fn new(kind: ProblemKind, title: impl Into<String>) -> Self {
-        Self { kind, title: title.into(), faults: Vec::new(), retry_after: None }
+        Self { kind, title: title.into(), faults: Vec::new(), retry_after: None, cause: None }
     }
 
     /// A document with faults.
@@ -91,6 +109,12 @@ impl Problem {
     #[must_use]
     pub fn retry_after(self, after: Duration) -> Self {
         Self { retry_after: Some(after), ..self }
+    }
+
+    /// The same with how the database has failed.
+    #[must_use]
+    pub fn caused_by(self, error: impl Error + Send + Sync + 'static) -> Self {
+        Self { cause: Some(Cause(Arc::new(error))), ..self }
     }
 }
 

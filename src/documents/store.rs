@@ -1,11 +1,8 @@
 //! Reads of single documents, through the pool. Each is one statement.
 
-use super::document::{Document, Key, UnreadableRow};
-use super::problem::{Problem, ProblemKind};
+use super::document::{Document, Key};
+use super::list_error::ListError;
 use crate::db::{self, Database, Row, Type, column};
-
-/// How soon a read that failed may succeed.
-const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Reads documents.
 #[derive(Clone)]
@@ -22,17 +19,6 @@ pub struct Stored {
     pub sealed: Option<Vec<u8>>,
 }
 
-/// Why documents can't be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The database does not answer, or refuses the statement.
-    #[error("failed to read documents")]
-    Database(#[from] db::Error),
-    /// A row is not as this release expects it.
-    #[error(transparent)]
-    Row(#[from] UnreadableRow),
-}
-
 impl Store {
     /// Reads this database.
     pub fn new(database: Database) -> Self {
@@ -40,7 +26,7 @@ impl Store {
     }
 
     /// A document.
-    pub async fn get(&self, key: &Key) -> Result<Option<Document>, ReadError> {
+    pub async fn get(&self, key: &Key) -> Result<Option<Document>, ListError> {
         const QUERY: &str = "get";
         const TEXT: &str = "select (to_jsonb(d) - 'sealed')::text from towline_documents d \
              where kind = $1 and namespace = $2 and name = $3";
@@ -49,7 +35,7 @@ impl Store {
     }
 
     /// A document with its sealed field.
-    pub async fn stored(&self, key: &Key) -> Result<Option<Stored>, ReadError> {
+    pub async fn stored(&self, key: &Key) -> Result<Option<Stored>, ListError> {
         const QUERY: &str = "get_stored";
         const TEXT: &str = "select (to_jsonb(d) - 'sealed')::text, sealed from towline_documents d \
              where kind = $1 and namespace = $2 and name = $3";
@@ -62,12 +48,5 @@ impl Store {
         let kind = key.kind.plural();
         let params = [(&kind as _, Type::TEXT), (&key.namespace as _, Type::TEXT), (&key.name as _, Type::TEXT)];
         Ok(self.database.all(query, text, &params).await?.pop())
-    }
-}
-
-/// What its sender is told of a failed read: nothing that the server says of its data.
-impl From<ReadError> for Problem {
-    fn from(_: ReadError) -> Self {
-        Self::new(ProblemKind::Unavailable, "the database does not answer").retry_after(RETRY_AFTER)
     }
 }

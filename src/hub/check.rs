@@ -5,7 +5,7 @@ use super::reloaded::{FileError, Reloaded};
 use super::tokens::Grants;
 use super::wiring::read_keys;
 use crate::cluster::full_text;
-use crate::documents::{self, SCHEMA};
+use crate::documents::{self, Keyring, SCHEMA};
 use crate::http::ServerTls;
 use crate::job::check::say;
 
@@ -17,7 +17,7 @@ pub(super) async fn check_section(config: &HubConfig) -> usize {
         faults.extend(fault_of(&Reloaded::open(path.clone(), Grants::read, Grants::default())));
     }
     if let Some(path) = &config.keys_file {
-        faults.extend(fault_of(&Reloaded::open(path.clone(), read_keys, None)));
+        faults.extend(fault_of(&Reloaded::open(path.clone(), read_keys, Keyring::unread())));
     }
     if let Some(files) = &config.tls
         && let Err(error) = ServerTls::load(files.clone()).await

@@ -1,5 +1,7 @@
 //! The commands of the hub: `towline hub` and what maintains its database, and those that are clients of the API.
 
+use std::sync::Arc;
+
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -12,7 +14,7 @@ use super::rotate;
 use super::wiring::{MIGRATE_WITHIN, read_keys};
 use crate::cluster::full_text;
 use crate::config;
-use crate::documents::{self, SCHEMA};
+use crate::documents::{self, Keyring, SCHEMA};
 use crate::job::check::say;
 use crate::job::command::{Exit, JobCommand, Load, Order, complain};
 
@@ -146,11 +148,11 @@ async fn rotate_key(config: HubConfig, check: bool) -> Exit {
         complain("TOWLINE__HUB__KEYS_FILE is required: the file with the keys");
         return Exit::Usage;
     };
-    let keys = Reloaded::open(path, read_keys, None);
+    let keys = Reloaded::open(path, read_keys, Keyring::unread());
     if let Some(fault) = keys.fault().borrow().as_deref() {
         return failed(fault);
     }
-    let keyring = keys.content().borrow().as_ref().clone().unwrap_or_default();
+    let keyring = Arc::clone(&keys.content().borrow());
     let database = documents::open(config.database);
     if !check {
         match rotate::rotate(&database, &keyring).await {

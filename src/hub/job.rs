@@ -52,7 +52,11 @@ impl Job for HubJob {
 
     fn roles(&self) -> &'static [Role] {
         const BELOW: &[Role] = &[
-            Role::new("schema", "", "brings the database's schema up to date, and lets the others begin"),
+            Role::new(
+                "schema",
+                "",
+                "brings the database's schema up to date, lets the others begin, and probes the database when requests fail",
+            ),
             Role::new("settings", "", "reads the files of tokens and keys again when they change"),
             Role::new("writer", "", "makes all changes, many in one call; on a connection of its own"),
             Role::new("tail", "", "reads the log into the ring that all watches share; listens on its connection"),

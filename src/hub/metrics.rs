@@ -1,11 +1,14 @@
 //! The metrics of the hub: `towline_hub_*`, each with its description, and how they are recorded.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, StatusCode};
+use axum::body::Body;
+use http::{Method, Response, StatusCode};
 use metrics::{Gauge, Histogram, counter, gauge, histogram};
 
 use crate::documents::WriterObserver;
+use crate::http::Observer;
 use crate::telemetry::{self, Metric};
 
 /// Requests to the API, by `route`, `method` and `code`.
@@ -36,6 +39,20 @@ pub(super) const ALL: &[Metric] = &[
     Metric::histogram(HUB_WATCH_LAG_SECONDS, "Time from reading a change from the log to handing it to a watch"),
     Metric::gauge(HUB_LOG_ROWS, "Rows of the log, as the database estimates them"),
 ];
+
+/// The label `route` of requests that no route has, or that are refused before their route is known.
+const NO_ROUTE: &str = "none";
+
+/// An extension of an answer: the label `route` of its request.
+#[derive(Clone, Debug)]
+pub(super) struct Route(Arc<str>);
+
+impl Route {
+    /// The path of an operation with its variables, or a fixed word.
+    pub(super) fn new(label: &str) -> Self {
+        Self(label.into())
+    }
+}
 
 /// The metrics of the hub.
 #[derive(Debug)]
@@ -94,11 +111,29 @@ impl WriterObserver for HubMetrics {
     }
 }
 
+/// All answers of the server, whoever gave them.
+impl Observer for HubMetrics {
+    fn answers(&self, method: &Method, answer: &Response<Body>, took: Duration) {
+        let route = answer.extensions().get::<Route>().map_or(NO_ROUTE, |route| &route.0);
+        self.request(route, method, answer.status(), took);
+    }
+
+    fn refuses_head(&self, code: StatusCode) {
+        // What the method is, nobody knows.
+        let (route, method) = (NO_ROUTE, OTHER);
+        counter!(HUB_REQUESTS_TOTAL, "route" => route, "method" => method, "code" => code.as_str().to_owned())
+            .increment(1);
+    }
+}
+
 /// A version as a sample. A renumbering adds 2^40, so that it takes thousands of them until samples are not exact any more.
 #[expect(clippy::cast_precision_loss, reason = "numbers up to 2^53 are exact")]
 fn number(version: i64) -> f64 {
     version as f64
 }
+
+/// A method that clients have made up, and the unknown one.
+const OTHER: &str = "other";
 
 /// The methods are a closed set: a client can make up others.
 fn label(method: &Method) -> &'static str {
@@ -110,6 +145,6 @@ fn label(method: &Method) -> &'static str {
         "PATCH" => "PATCH",
         "DELETE" => "DELETE",
         "OPTIONS" => "OPTIONS",
-        _ => "other",
+        _ => OTHER,
     }
 }

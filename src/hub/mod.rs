@@ -23,6 +23,7 @@ pub mod config;
 mod job;
 mod metrics;
 mod openapi;
+mod outages;
 mod problem;
 pub mod reloaded;
 mod report;

@@ -93,9 +93,14 @@ pub(super) fn answer(problem: &Problem) -> Response {
     answer
 }
 
-/// The answer to a request that the server refuses before any handler.
+/// The answer to a request that the server refuses.
 pub(super) fn refuse(refusal: Refusal) -> http::Response<Body> {
-    let problem = match refusal {
+    answer(&of_refusal(refusal))
+}
+
+/// What its sender is told of a request that the server refuses.
+pub(super) fn of_refusal(refusal: Refusal) -> Problem {
+    match refusal {
         Refusal::Busy => Problem::new(ProblemKind::Busy, "too many requests are under way"),
         Refusal::BodyTooLarge(most) => {
             Problem::new(ProblemKind::TooLarge, format!("the body has more than {most} bytes"))
@@ -104,8 +109,7 @@ pub(super) fn refuse(refusal: Refusal) -> http::Response<Body> {
             let within = humantime::format_duration(within);
             Problem::new(ProblemKind::Malformed, format!("the body did not arrive within {within}"))
         }
-    };
-    answer(&problem)
+    }
 }
 
 #[cfg(test)]

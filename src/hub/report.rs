@@ -9,15 +9,18 @@ use super::schema_state::SchemaState;
 use super::wiring::Hub;
 use crate::cluster::full_text;
 use crate::config::SectionName;
+use crate::db;
 use crate::telemetry::{self, Condition, Facts, NotReady, Overview, Readiness};
 
 /// The report of the section.
 pub(super) struct HubReport(pub(super) Arc<Hub>);
 
 impl HubReport {
-    /// Why the database can't be used, if the tail has lost it.
-    fn database(&self) -> Option<String> {
-        self.0.tail.state().failure.map(|error| full_text(&error))
+    /// How the database fails. The tail reads once a second, and the claims are renewed by writes; requests notice first that there are no
+    /// new connections.
+    fn outage(&self) -> Option<db::Error> {
+        let hub = &self.0;
+        hub.tail.state().failure.or_else(|| hub.outages.failure()).or_else(|| hub.claims.failure())
     }
 
     /// The files that can't be used.
@@ -34,8 +37,9 @@ impl HubReport {
         if let SchemaState::Missing(reason) = &*self.0.schema.borrow() {
             return not_ready(reason.clone(), false);
         }
-        if let Some(failure) = self.database() {
-            return not_ready(format!("the database does not answer: {failure}"), true);
+        if let Some(failure) = self.outage() {
+            let what = if failure.is_unreachable() { "does not answer" } else { "refuses statements" };
+            return not_ready(format!("the database {what}: {}", full_text(&failure)), failure.is_unreachable());
         }
         if !self.0.tail.state().is_ready {
             return not_ready("the log has not been read yet".to_owned(), false);
@@ -46,7 +50,7 @@ impl HubReport {
 
     fn facts(&self) -> Facts {
         Facts {
-            database: self.database(),
+            database: self.outage().map(|failure| full_text(&failure)),
             failing: self.faulty_files(),
             not_ready: self.not_ready(),
             ..Facts::default()

@@ -11,10 +11,12 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Access;
+use super::api::bodies::Bodies;
 use super::api::watch::Watchers;
 use super::api::{self, Api};
 use super::config::HubConfig;
 use super::metrics::HubMetrics;
+use super::outages::Outages;
 use super::reloaded::Reloaded;
 use super::schema_state::SchemaState;
 use super::tokens::Grants;
@@ -47,9 +49,10 @@ pub(super) struct Hub {
     pub(super) holder: Holder,
     pub(super) leadership: Leadership,
     pub(super) tokens: Option<Reloaded<Grants>>,
-    pub(super) keys: Option<Reloaded<Option<Keyring>>>,
+    pub(super) keys: Option<Reloaded<Keyring>>,
     pub(super) watchers: Arc<Watchers>,
     pub(super) metrics: Arc<HubMetrics>,
+    pub(super) outages: Arc<Outages>,
     pub(super) schema: watch::Sender<SchemaState>,
     /// Where the API listens now.
     pub(super) listening: watch::Sender<Option<SocketAddr>>,
@@ -64,7 +67,7 @@ pub(super) fn wire(config: &HubConfig) -> Arc<Hub> {
     let mut claims = Claims::new(&database, holder.clone(), Clock::Boot);
     let leadership = claims.role(Role::Compaction);
     let tokens = config.tokens_file.clone().map(|path| Reloaded::open(path, Grants::read, Grants::default()));
-    let keys = config.keys_file.clone().map(|path| Reloaded::open(path, read_keys, None));
+    let keys = config.keys_file.clone().map(|path| Reloaded::open(path, read_keys, Keyring::unread()));
     let waiting = SchemaState::Missing("the schema of the database has not been looked at yet".to_owned());
     Arc::new(Hub {
         config: config.clone(),
@@ -79,14 +82,15 @@ pub(super) fn wire(config: &HubConfig) -> Arc<Hub> {
         keys,
         watchers: Arc::new(Watchers::new(config.max_watchers.get())),
         metrics,
+        outages: Arc::default(),
         schema: watch::Sender::new(waiting),
         listening: watch::Sender::new(None),
     })
 }
 
 /// Reads the content of `keys_file`.
-pub(super) fn read_keys(text: &SecretString) -> Result<Option<Keyring>, String> {
-    Keyring::parse(text).map(Some).map_err(|error| error.to_string())
+pub(super) fn read_keys(text: &SecretString) -> Result<Keyring, String> {
+    Keyring::parse(text).map_err(|error| error.to_string())
 }
 
 /// The section's supervisor.
@@ -157,12 +161,28 @@ async fn schema(hub: Arc<Hub>, keepers: Arc<Vec<GateKeeper>>, scope: Scope) -> R
         tokio::select! {
             biased;
             () = scope.draining() => return Ok(()),
-            _ = estimate.tick() => {}
+            () = hub.outages.met() => if !until_connected(&hub, &scope).await { return Ok(()) },
+            _ = estimate.tick() => match log_rows(&hub.database).await {
+                Ok(rows) => hub.metrics.log_rows(rows),
+                Err(error) => tracing::debug!(error = %full_text(&error), "failed to estimate the size of the log"),
+            }
         }
-        match log_rows(&hub.database).await {
-            Ok(rows) => hub.metrics.log_rows(rows),
-            Err(error) => tracing::debug!(error = %full_text(&error), "failed to estimate the size of the log"),
+    }
+}
+
+/// Tries to open a connection until there is one. False if the process is to end meanwhile.
+async fn until_connected(hub: &Hub, scope: &Scope) -> bool {
+    let connected = async {
+        let mut attempt = 0;
+        while !hub.outages.probe(&hub.database).await {
+            tokio::time::sleep(AGAIN.next_delay(attempt)).await;
+            attempt += 1;
         }
+    };
+    tokio::select! {
+        biased;
+        () = scope.draining() => false,
+        () = connected => true,
     }
 }
 
@@ -232,6 +252,8 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         access: hub.tokens.as_ref().map_or(Access::Local, |tokens| Access::Tokens(tokens.content())),
         watchers: Arc::clone(&hub.watchers),
         metrics: Arc::clone(&hub.metrics),
+        bodies: Bodies::default(),
+        outages: Arc::clone(&hub.outages),
         schema: hub.schema.subscribe(),
         stop: stop.clone(),
     });
@@ -250,10 +272,10 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
 
 impl Hub {
     /// The keys by which sealed fields are encrypted now; without `keys_file` an empty ring, which stores them as they are.
-    fn keyring(&self) -> watch::Receiver<Arc<Option<Keyring>>> {
+    fn keyring(&self) -> watch::Receiver<Arc<Keyring>> {
         match &self.keys {
             Some(keys) => keys.content(),
-            None => watch::Sender::new(Arc::new(Some(Keyring::default()))).subscribe(),
+            None => watch::Sender::new(Arc::default()).subscribe(),
         }
     }
 }

@@ -47,6 +47,11 @@ impl Body {
         }
     }
 
+    /// A field, if it is a text.
+    pub fn text(&self, field: &str) -> Option<&str> {
+        self.0.get(field).and_then(Value::as_str)
+    }
+
     /// Its fields.
     pub(super) fn fields(&self) -> &Map<String, Value> {
         &self.0

@@ -236,6 +236,7 @@ impl From<WriteError> for Problem {
             WriteError::Unavailable(_) | WriteError::Overdue => {
                 problem(ProblemKind::Unavailable, "the database does not take the change; nothing was written")
                     .retry_after(SOON)
+                    .caused_by(error)
             }
             WriteError::ShuttingDown => {
                 problem(ProblemKind::Unavailable, "this replica is shutting down; nothing was written")
@@ -244,7 +245,7 @@ impl From<WriteError> for Problem {
             WriteError::OutcomeUnknown => {
                 let title =
                     "the database's answer was lost: the change may have been made, so read before trying again";
-                problem(ProblemKind::OutcomeUnknown, title).retry_after(SOON)
+                problem(ProblemKind::OutcomeUnknown, title).retry_after(SOON).caused_by(error)
             }
             // The server's message may quote the content.
             WriteError::Refused(refused) => {

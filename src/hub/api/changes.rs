@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::lists::{document_answer, json};
 use super::media::{self, Media};
 use super::routes::Action;
-use super::{Api, Asked, read};
+use super::{Api, Asked};
 use crate::documents::{
     self, Body, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request, Verdict, key_of_body,
     manifests_of_json, manifests_of_yaml,
@@ -25,31 +25,29 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
     // The rights of all but a POST are known before its body is.
     let key = if action == Action::Create { None } else { Some(asked.key(kind)?) };
     let condition = if_match(&asked.parts.headers)?;
-    let (key, wanted) = match (action, key) {
-        (Action::Delete, Some(key)) => {
-            let text = read(body).await?;
-            let body = if text.is_empty() {
-                None
-            } else {
-                media::of_body(action, &asked.parts.headers, asked.caller.is_local())?;
-                Some(Body::from_json(&text)?)
-            };
-            (key, documents::Action::Delete(body))
-        }
-        (_, key) => {
-            let media = media::of_body(action, &asked.parts.headers, asked.caller.is_local())?;
-            let text = read(body).await?;
-            let wanted = wanted(action, media, &text)?;
-            match (key, &wanted) {
-                (Some(key), _) => (key, wanted),
-                (None, documents::Action::Create(body)) => (new_key(&asked, kind, body)?, wanted),
-                // Only a new document's key is in its body.
-                (None, _) => return Err(Problem::new(ProblemKind::NotFound, "there is no such route")),
-            }
-        }
+    let media = || media::of_body(action, &asked.parts.headers, asked.caller.is_local());
+    let known = if action == Action::Delete { None } else { Some(media()?) };
+    // It keeps its room until the request has been carried out.
+    let text = api.bodies.read(body).await?;
+    let media = match known {
+        Some(known) => known,
+        // It may have no body.
+        None if text.is_empty() => Media::Json,
+        None => media()?,
+    };
+    let bytes = text.len();
+    let wanted = {
+        let text = Arc::clone(&text);
+        api.documents.aside().run(bytes, move || wanted(action, media, &text)).await?
+    };
+    let key = match (key, &wanted) {
+        (Some(key), _) => key,
+        (None, documents::Action::Create(body)) => new_key(&asked, kind, body)?,
+        // Only a new document's key is in its body.
+        (None, _) => return Err(Problem::new(ProblemKind::NotFound, "there is no such route")),
     };
     let request = Request { key, action: wanted, condition, dry_run };
-    let done = api.documents.change(&request).await?;
+    let done = api.documents.change(request, bytes).await?;
     let status = match done.verdict {
         Verdict::Created if !dry_run => StatusCode::CREATED,
         Verdict::Deleting => StatusCode::ACCEPTED,
@@ -75,6 +73,8 @@ fn wanted(action: Action, media: Media, text: &[u8]) -> Result<documents::Action
         _ => Part::Document,
     };
     Ok(match (action, media) {
+        (Action::Delete, _) if text.is_empty() => documents::Action::Delete(None),
+        (Action::Delete, _) => documents::Action::Delete(Some(Body::from_json(text)?)),
         (Action::Create, _) => documents::Action::Create(Body::from_json(text)?),
         (_, Media::MergePatch) => documents::Action::Merge(part, Body::from_json(text)?),
         (_, Media::JsonPatch) => documents::Action::Patch(part, Operations::from_json(text)?),
@@ -104,6 +104,9 @@ fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> {
     }
 }
 
+/// A longer text is no name.
+const LONGEST_NAME: usize = 253;
+
 /// The result of an apply for one document.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -111,9 +114,9 @@ struct Applied<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<String>,
+    namespace: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
+    name: Option<&'a str>,
     result: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     resource_version: Option<String>,
@@ -122,51 +125,92 @@ struct Applied<'a> {
 }
 
 /// What became of one document of an apply. The document itself is not kept: a thousand of them may be large.
-type Outcome = (Option<Key>, Result<(Verdict, i64), Problem>);
+struct Outcome {
+    named: Named,
+    result: Result<(Verdict, i64), Problem>,
+}
+
+/// What an apply calls a document, as far as it is known.
+#[derive(Default)]
+struct Named {
+    kind: Option<&'static str>,
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
+impl Named {
+    /// A document that may not be valid.
+    fn of(kind: Kind, body: &Body) -> Self {
+        let text = |field| body.text(field).filter(|text| (1..=LONGEST_NAME).contains(&text.len())).map(str::to_owned);
+        Self { kind: Some(kind.name()), namespace: text("namespace"), name: text("name") }
+    }
+}
 
 /// `POST /v1/apply`: one document after the other, in their order, without a common transaction.
 pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> Result<Response, Problem> {
     let dry_run = asked.parameters().dry_run()?;
     let media = media::of_body(Action::Apply, &asked.parts.headers, asked.caller.is_local())?;
-    let text = read(body).await?;
-    let manifests = if media == Media::Yaml { manifests_of_yaml(&text) } else { manifests_of_json(&text) }?;
-    let mut results: Vec<Outcome> = Vec::with_capacity(manifests.len());
+    let text = api.bodies.read(body).await?;
+    let bytes = text.len();
+    let manifests = {
+        let text = Arc::clone(&text);
+        let read = move || if media == Media::Yaml { manifests_of_yaml(&text) } else { manifests_of_json(&text) };
+        api.documents.aside().run(bytes, read).await?
+    };
+    let mut outcomes: Vec<Outcome> = Vec::with_capacity(manifests.len());
+    let mut is_away = false;
     for manifest in manifests {
-        results.push(apply_one(api, &asked, manifest, dry_run).await);
+        let outcome = match manifest {
+            Err(problem) => Outcome { named: Named::default(), result: Err(problem) },
+            Ok(manifest) => {
+                let named = Named::of(manifest.kind, &manifest.body);
+                let result =
+                    if is_away { Err(not_tried()) } else { apply_one(api, &asked, manifest, bytes, dry_run).await };
+                Outcome { named, result }
+            }
+        };
+        if let Err(problem) = &outcome.result {
+            api.outages.note(problem);
+            is_away |= problem.cause.is_some();
+        }
+        outcomes.push(outcome);
     }
-    let items: Vec<Applied<'_>> = results.iter().map(applied).collect();
+    let items: Vec<Applied<'_>> = outcomes.iter().map(applied).collect();
     Ok(json(&serde_json::json!({ "items": items })).into_response())
 }
 
-async fn apply_one(api: &Arc<Api>, asked: &Asked<'_>, manifest: Result<Manifest, Problem>, dry_run: bool) -> Outcome {
-    let key = |manifest: &Manifest| {
-        if !manifest.kind.is_written_by_clients() {
-            let title = format!("the hub itself writes documents of kind {}", manifest.kind);
-            return Err(Problem::new(ProblemKind::Method, title));
-        }
-        new_key(asked, manifest.kind, &manifest.body)
-    };
-    match manifest.and_then(|manifest| Ok((key(&manifest)?, manifest.body))) {
-        Err(problem) => (None, Err(problem)),
-        Ok((key, body)) => {
-            let action = documents::Action::Apply(body);
-            let request = Request { key: key.clone(), action, condition: None, dry_run };
-            let done = api.documents.change(&request).await;
-            (Some(key), done.map(|done| (done.verdict, done.document.version)))
-        }
+async fn apply_one(
+    api: &Arc<Api>,
+    asked: &Asked<'_>,
+    manifest: Manifest,
+    bytes: usize,
+    dry_run: bool,
+) -> Result<(Verdict, i64), Problem> {
+    let Manifest { kind, body } = manifest;
+    if !kind.is_written_by_clients() {
+        return Err(Problem::new(ProblemKind::Method, format!("the hub itself writes documents of kind {kind}")));
     }
+    let key = new_key(asked, kind, &body)?;
+    let request = Request { key, action: documents::Action::Apply(body), condition: None, dry_run };
+    let done = api.documents.change(request, bytes).await?;
+    Ok((done.verdict, done.document.version))
 }
 
-fn applied((key, outcome): &Outcome) -> Applied<'_> {
-    let of_key = |part: fn(&Key) -> &String| key.as_ref().map(part).filter(|part| !part.is_empty()).cloned();
-    let (result, version, problem) = match outcome {
+/// The problem of the documents after one that the database has not taken: each would wait for it as long.
+fn not_tried() -> Problem {
+    Problem::new(ProblemKind::Unavailable, "not tried, since the database has failed at an earlier document")
+}
+
+fn applied(outcome: &Outcome) -> Applied<'_> {
+    let Outcome { named: Named { kind, namespace, name }, result } = outcome;
+    let (result, version, problem) = match result {
         Ok((verdict, version)) => (word(*verdict), Some(version.to_string()), None),
         Err(problem) => ("failed", None, Some(problem_body(problem))),
     };
     Applied {
-        kind: key.as_ref().map(|key| key.kind.name()),
-        namespace: of_key(|key| &key.namespace),
-        name: of_key(|key| &key.name),
+        kind: *kind,
+        namespace: namespace.as_deref(),
+        name: name.as_deref(),
         result,
         resource_version: version,
         problem,

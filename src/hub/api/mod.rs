@@ -2,8 +2,9 @@
 //!
 //! `routes` is the table of operations, and [`router`] makes the routes from it. A request goes through the same steps whatever it
 //! asks for: who is the caller, what do the parameters say, may the caller do it (before anything is read), what does the body say,
-//! and then the documents are asked. `lists` and `watch` read, `changes` writes.
+//! and then the documents are asked. `lists` and `watch` read, `changes` writes. `bodies` bounds what all bodies take.
 
+pub(super) mod bodies;
 mod changes;
 mod etag;
 mod limits;
@@ -18,25 +19,23 @@ pub(super) mod watch;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, Request};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use http::HeaderValue;
 use http::header::X_CONTENT_TYPE_OPTIONS;
-use http_body_util::BodyExt;
-use hyper::body::Bytes;
 use tokio::net::TcpListener;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::bodies::Bodies;
 use self::parameters::Parameters;
 use self::routes::{Action, Operation, operations};
 use self::watch::Watchers;
 use super::access::{Access, Caller};
-use super::metrics::HubMetrics;
+use super::metrics::{HubMetrics, Route};
 use super::openapi;
+use super::outages::Outages;
 use super::problem::{Refused, refuse};
 use super::schema_state::SchemaState;
 use super::tokens::Place;
@@ -45,8 +44,8 @@ use crate::db::Database;
 use crate::documents::{Documents, Key, Kind, Problem, ProblemKind, Tail, not_found};
 use crate::http::{Server, ServerTls};
 
-/// The label of requests that no route has.
-const NO_ROUTE: &str = "none";
+/// The label of requests for the description of the API.
+const DESCRIPTION: &str = "description";
 
 /// What the handlers of requests share.
 pub(super) struct Api {
@@ -56,6 +55,8 @@ pub(super) struct Api {
     pub(super) access: Access,
     pub(super) watchers: Arc<Watchers>,
     pub(super) metrics: Arc<HubMetrics>,
+    pub(super) bodies: Bodies,
+    pub(super) outages: Arc<Outages>,
     /// Whether the schema is there.
     pub(super) schema: tokio::sync::watch::Receiver<SchemaState>,
     /// Ends the watches.
@@ -75,6 +76,7 @@ struct Asked<'o> {
 /// Serves the API on a listener until its `stop`.
 pub(super) async fn serve(api: Arc<Api>, listener: TcpListener, tls: Option<ServerTls>, max_watchers: usize) {
     let server = Server::new("hub", limits::limits(max_watchers), |refusal| with_headers(refuse(refusal)));
+    let server = server.observed_by(Arc::clone(&api.metrics) as _);
     let server = match tls {
         Some(tls) => server.with_tls(tls),
         None => server,
@@ -92,7 +94,11 @@ pub(super) fn router(api: Arc<Api>) -> Router {
         let (api, operation) = (Arc::clone(&api), Arc::new(operation));
         let handler = move |variables: Result<RawPathParams, RawPathParamsRejection>, request: Request| {
             let (api, operation) = (Arc::clone(&api), Arc::clone(&operation));
-            async move { counted(api, operation, variables.ok(), request).await }
+            async move {
+                let mut answer = carry_out(&api, &operation, variables.ok(), request).await;
+                answer.extensions_mut().insert(Route::new(&operation.path));
+                answer
+            }
         };
         router = router.route(&path, on(filter, handler));
     }
@@ -103,14 +109,16 @@ pub(super) fn router(api: Arc<Api>) -> Router {
                 let (parts, _) = request.into_parts();
                 let denied = api.access.caller(&parts).err();
                 let problem = denied.unwrap_or_else(|| Problem::new(kind, title));
-                let answer = Refused(problem).into_response();
-                api.metrics.request(NO_ROUTE, &parts.method, answer.status(), std::time::Duration::ZERO);
-                answer
+                Refused(problem).into_response()
             }
         }
     };
+    let described = axum::middleware::map_response(async |mut answer: Response| {
+        answer.extensions_mut().insert(Route::new(DESCRIPTION));
+        answer
+    });
     router
-        .merge(openapi::router())
+        .merge(openapi::router().layer(described))
         .fallback(nowhere(Arc::clone(&api), ProblemKind::NotFound, "there is no such route"))
         .method_not_allowed_fallback(nowhere(api, ProblemKind::Method, "the route does not have this method"))
         .layer(axum::middleware::map_response(async |answer: Response| with_headers(answer)))
@@ -122,25 +130,25 @@ fn with_headers(mut answer: Response) -> Response {
     answer
 }
 
-/// Carries out a request and records it.
-async fn counted(
-    api: Arc<Api>,
-    operation: Arc<Operation>,
+/// Carries out a request.
+async fn carry_out(
+    api: &Arc<Api>,
+    operation: &Operation,
     variables: Option<RawPathParams>,
     request: Request,
 ) -> Response {
-    let (began, method) = (Instant::now(), request.method().clone());
     let outcome = match &variables {
         Some(variables) => {
             let variable = |name: &str| variables.iter().find(|(variable, _)| *variable == name);
             let variable = |name: &str| variable(name).map(|(_, value)| value.to_owned());
-            answer(&api, &operation, variable("namespace"), variable("name"), request).await
+            answer(api, operation, variable("namespace"), variable("name"), request).await
         }
         None => Err(Problem::new(ProblemKind::Malformed, "the path is not UTF-8")),
     };
-    let answer = outcome.unwrap_or_else(|problem| Refused(problem).into_response());
-    api.metrics.request(&operation.path, &method, answer.status(), began.elapsed());
-    answer
+    outcome.unwrap_or_else(|problem| {
+        api.outages.note(&problem);
+        Refused(problem).into_response()
+    })
 }
 
 async fn answer(
@@ -188,10 +196,4 @@ impl Asked<'_> {
         let place = if kind.is_namespaced() { Place::Namespace(namespace) } else { Place::Everywhere };
         self.caller.require(self.operation.action.role(), place)
     }
-}
-
-/// All of a body. The server has bounded its size and time.
-async fn read(body: Body) -> Result<Bytes, Problem> {
-    let lost = |_| Problem::new(ProblemKind::Malformed, "the body did not arrive");
-    body.collect().await.map(http_body_util::Collected::to_bytes).map_err(lost)
 }

@@ -13,6 +13,7 @@ use tokio::sync::watch as latest;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use super::bodies::Bodies;
 use super::routes::{Action, operations};
 use super::watch::Watchers;
 use super::{Api, router};
@@ -25,12 +26,16 @@ use crate::hub::tokens::{Grants, digest_of};
 
 /// An API whose database refuses connections.
 fn api(access: Access) -> Router {
+    api_with(access, Keyring::default())
+}
+
+fn api_with(access: Access, keyring: Keyring) -> Router {
     let url = "postgres://nobody@127.0.0.1:1/none".parse().expect("a URL");
     let database = documents::open(DatabaseSource::Url(Box::new(url)));
     let (writer, handle) = Writer::new(database.clone(), Arc::new(()));
     let (scope, _stop) = crate::actor::Scope::standalone("writer");
     tokio::spawn(writer.run(scope));
-    let keyring = latest::Sender::new(Arc::new(Some(Keyring::default()))).subscribe();
+    let keyring = latest::Sender::new(Arc::new(keyring)).subscribe();
     router(Arc::new(Api {
         documents: documents::Documents::new(Store::new(database.clone()), handle, keyring),
         tail: Tail::new(database.clone()),
@@ -38,6 +43,8 @@ fn api(access: Access) -> Router {
         access,
         watchers: Arc::new(Watchers::new(10)),
         metrics: Arc::new(HubMetrics::new()),
+        bodies: Bodies::default(),
+        outages: Arc::default(),
         schema: latest::Sender::new(SchemaState::Current).subscribe(),
         stop: CancellationToken::new(),
     }))
@@ -248,6 +255,51 @@ async fn a_body_is_refused_for_its_type_its_keys_and_its_levels() {
         assert_eq!(status.as_u16(), expected, "{media} {body}: {answer}");
         assert!(!answer.to_string().contains("canary"), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn an_apply_names_what_failed_and_stops_where_the_database_does() {
+    let api = api(Access::Local);
+    let cluster =
+        |name: &str| serde_json::json!({"kind": "Cluster", "namespace": "foo", "name": name, "kubeconfig": "k"});
+    let text = serde_json::json!([{"kind": "Cluster", "name": "Not_A-Name", "namespace": "foo", "a": 1}, {"kind": "Pod"},
+        {"kind": "ClusterSync", "name": "own", "namespace": "foo"}, cluster("a"), cluster("b")]);
+    let request = Request::post("/v1/apply").header(HOST, "localhost").header(CONTENT_TYPE, "application/json");
+    let (status, answer) = send(&api, request.body(Body::from(text.to_string())).expect("a request")).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let items = answer["items"].as_array().expect("items");
+    let told: Vec<_> =
+        items.iter().map(|item| (item["kind"].as_str(), item["name"].as_str(), &item["problem"]["status"])).collect();
+    let expected = [
+        (Some("Cluster"), Some("Not_A-Name"), 422),
+        (None, None, 422),
+        (Some("ClusterSync"), Some("own"), 405),
+        (Some("Cluster"), Some("a"), 503),
+        (Some("Cluster"), Some("b"), 503),
+    ];
+    for (told, (kind, name, status)) in told.iter().zip(expected) {
+        assert_eq!(*told, (kind, name, &serde_json::json!(status)), "{answer}");
+    }
+    let titles: Vec<_> = items[3..].iter().map(|item| item["problem"]["title"].as_str()).collect();
+    assert!(
+        titles[0]
+            .is_some_and(|title| title.starts_with("the database does not take the change")
+                || title.starts_with("failed to read")),
+        "{answer}"
+    );
+    assert_eq!(titles[1], Some("not tried, since the database has failed at an earlier document"));
+}
+
+#[tokio::test]
+async fn before_the_keys_are_read_a_new_kubeconfig_is_refused() {
+    let api = api_with(Access::Local, Keyring::unread());
+    let body = r#"{"name": "one", "namespace": "foo", "kubeconfig": "canary"}"#;
+    let request = Request::post("/v1/clusters").header(HOST, "localhost").header(CONTENT_TYPE, "application/json");
+    let (status, answer) = send(&api, request.body(Body::from(body)).expect("a request")).await;
+    assert_eq!(
+        (status.as_u16(), answer["title"].as_str()),
+        (503, Some("the value can't be sealed: keys_file could not be read yet"))
+    );
 }
 
 #[tokio::test]

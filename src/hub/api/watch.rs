@@ -191,6 +191,7 @@ impl Served {
             Ending::Gone => Problem::new(ProblemKind::Gone, ending.to_string()),
             Ending::Failed(error) => Problem::from(error),
         };
+        self.api.outages.note(&problem);
         if self.stream == Stream::Events {
             into.extend_from_slice(b"data: ");
         }

@@ -1,0 +1,100 @@
+//! Reading and deciding large documents, which takes long: on threads of their own, a few at a time.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::problem::{Problem, ProblemKind};
+
+/// What came in more bytes is large. Less is read and decided within a millisecond, which is not worth another thread.
+const LARGE: usize = 64 << 10;
+/// Large ones at a time. What a body becomes in memory can be many times its size.
+const AT_ONCE: usize = 4;
+
+/// Threads for what would keep those of the runtime from other requests. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Aside(Arc<Semaphore>);
+
+impl Default for Aside {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(AT_ONCE)))
+    }
+}
+
+impl Aside {
+    /// Does the work for a request that came in `bytes` bytes: at once if that is little, else when one of the threads is free.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        if bytes <= LARGE {
+            return work();
+        }
+        // The semaphore is never closed.
+        let turn = Arc::clone(&self.0).acquire_owned().await.ok();
+        let done = tokio::task::spawn_blocking(move || {
+            // It takes its turn to the end, even if nobody waits for it any more.
+            let _turn = turn;
+            work()
+        });
+        match done.await {
+            Ok(done) => done,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The runtime is shutting down.
+            Err(_) => Err(Problem::new(ProblemKind::Unavailable, "this replica is shutting down; nothing was written")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn small_work_is_done_at_once_and_large_work_aside() {
+        let aside = Aside::default();
+        let runtime = thread::current().id();
+        let whose = async |bytes| aside.run(bytes, || Ok(thread::current().id())).await.expect("done");
+        assert_eq!(whose(LARGE).await, runtime);
+        assert_ne!(whose(LARGE + 1).await, runtime);
+        let failed = aside.run(LARGE + 1, || Err::<(), _>(Problem::new(ProblemKind::Invalid, "wrong"))).await;
+        assert_eq!(failed.expect_err("the problem").kind, ProblemKind::Invalid);
+    }
+
+    #[tokio::test]
+    async fn large_work_waits_for_its_turn_and_keeps_it_when_nobody_waits() {
+        let aside = Aside::default();
+        let (begun, mut beginnings) = tokio::sync::mpsc::channel(16);
+        let mut waiting = Vec::new();
+        for _ in 0..AT_ONCE {
+            let (end, ended) = mpsc::sync_channel::<()>(0);
+            let (aside, begun) = (aside.clone(), begun.clone());
+            let work = move || {
+                begun.blocking_send(()).expect("the test listens");
+                ended.recv().map_err(|_| Problem::new(ProblemKind::Invalid, "the test has ended"))
+            };
+            waiting.push((tokio::spawn(async move { aside.run(LARGE + 1, work).await }), end));
+        }
+        for _ in 0..AT_ONCE {
+            beginnings.recv().await.expect("it begins");
+        }
+        let (gone, end) = waiting.pop().expect("one of them");
+        gone.abort();
+        assert!(gone.await.expect_err("aborted").is_cancelled());
+        assert_eq!(aside.0.available_permits(), 0, "its work still runs");
+        let next = tokio::spawn({
+            let aside = aside.clone();
+            async move { aside.run(LARGE + 1, || Ok(7)).await }
+        });
+        end.send(()).expect("it waits");
+        assert_eq!(next.await.expect("no panic").expect("its turn has come"), 7);
+        for (work, end) in waiting {
+            end.send(()).expect("it waits");
+            work.await.expect("no panic").expect("done");
+        }
+    }
+}
