@@ -12,7 +12,7 @@ use crate::documents::{Fault, Problem, ProblemKind};
 use crate::http::Refusal;
 
 /// The media type of problems.
-const PROBLEM_JSON: &str = "application/problem+json";
+pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 /// `Retry-After` where a problem names no time: an overload or a failover of the database lasts that long or longer.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
@@ -62,6 +62,15 @@ pub(super) fn status(kind: ProblemKind) -> StatusCode {
         ProblemKind::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
         ProblemKind::Busy => StatusCode::TOO_MANY_REQUESTS,
         ProblemKind::Unavailable | ProblemKind::OutcomeUnknown => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// The headers of answers with this status, beside those of all answers.
+pub(super) fn headers(status: StatusCode) -> &'static [&'static str] {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => &["Retry-After"],
+        StatusCode::UNAUTHORIZED => &["WWW-Authenticate"],
+        _ => &[],
     }
 }
 

@@ -8,7 +8,7 @@ use crate::documents::{Problem, ProblemKind};
 
 /// How a body is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Media {
+pub(in crate::hub) enum Media {
     /// A document, or several, as JSON.
     Json,
     /// Several documents as YAML.
@@ -37,18 +37,7 @@ pub(super) fn of_body(action: Action, headers: &HeaderMap, is_local: bool) -> Re
     if headers.contains_key(CONTENT_ENCODING) {
         return Err(Problem::new(ProblemKind::MediaType, "bodies with a Content-Encoding are not accepted"));
     }
-    let allowed: &[(&str, Media)] = match action {
-        Action::Patch | Action::PatchStatus => {
-            &[("application/merge-patch+json", Media::MergePatch), ("application/json-patch+json", Media::JsonPatch)]
-        }
-        Action::Apply => &[
-            ("application/json", Media::Json),
-            ("application/yaml", Media::Yaml),
-            ("application/x-yaml", Media::Yaml),
-            ("text/yaml", Media::Yaml),
-        ],
-        _ => &[("application/json", Media::Json)],
-    };
+    let allowed = action.bodies();
     let given = essence(headers);
     let found = given.as_deref().and_then(|given| allowed.iter().find(|(name, _)| *name == given));
     if let Some((_, media)) = found {

@@ -6,10 +6,11 @@
 
 pub(super) mod bodies;
 mod changes;
+pub(super) mod contract;
 mod etag;
 mod limits;
 mod lists;
-mod media;
+pub(super) mod media;
 mod parameters;
 pub mod routes;
 #[cfg(test)]
@@ -145,10 +146,12 @@ async fn carry_out(
         }
         None => Err(Problem::new(ProblemKind::Malformed, "the path is not UTF-8")),
     };
-    outcome.unwrap_or_else(|problem| {
+    let answer = outcome.unwrap_or_else(|problem| {
         api.outages.note(&problem);
         Refused(problem).into_response()
-    })
+    });
+    debug_assert!(operation.action.may_answer(answer.status()), "{operation:?} has no status {}", answer.status());
+    answer
 }
 
 async fn answer(

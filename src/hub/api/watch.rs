@@ -17,6 +17,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::Api;
+use super::contract::{LINES, SERVER_SENT_EVENTS};
 use super::media::Stream;
 use crate::documents::{Ending, Event, Fields, Kind, Problem, ProblemKind, Watch, WatchQuery};
 use crate::hub::access::Caller;
@@ -113,8 +114,8 @@ pub(super) async fn answer(
     let ends_at = Instant::now() + lasts;
     let served = Served { api, watch, kind, fields, stream, ends_at, caller, namespace, _counted: counted };
     let media = match stream {
-        Stream::Lines => "application/x-ndjson",
-        Stream::Events => "text/event-stream",
+        Stream::Lines => LINES,
+        Stream::Events => SERVER_SENT_EVENTS,
     };
     let body = Body::from_stream(served.chunks());
     Ok(([(CONTENT_TYPE, media), (CACHE_CONTROL, "no-store")], body).into_response())

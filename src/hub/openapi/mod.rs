@@ -4,6 +4,7 @@
 
 mod operations;
 mod schemas;
+mod types;
 
 use std::sync::LazyLock;
 
@@ -77,11 +78,13 @@ pub(super) fn document() -> OpenApi {
 mod tests {
     use std::collections::BTreeSet;
 
+    use http::StatusCode;
     use serde_json::Value;
 
     use super::*;
     use crate::documents::Kind;
     use crate::hub::api::routes::operations;
+    use crate::hub::problem;
 
     fn rendered() -> Value {
         serde_json::from_slice(&RENDERED).expect("JSON")
@@ -146,6 +149,89 @@ mod tests {
             .as_object()
             .map_or(0, |paths| paths.values().filter_map(|path| path.as_object()).map(serde_json::Map::len).sum());
         assert_eq!(described, operations().len() + 1, "something that the API does not have is described");
+    }
+
+    /// The keys of an object; none of anything else.
+    fn keys(value: &Value) -> BTreeSet<String> {
+        value.as_object().map(|map| map.keys().cloned().collect()).unwrap_or_default()
+    }
+
+    #[test]
+    fn every_operation_is_described_with_the_bodies_headers_and_answers_that_it_has() {
+        let document = rendered();
+        for operation in operations() {
+            let (action, described) =
+                (operation.action, &document["paths"][&operation.path][operation.method.as_str().to_lowercase()]);
+            let parameters = described["parameters"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let headers = parameters.iter().filter(|parameter| parameter["in"] == "header");
+            let headers: BTreeSet<&str> = headers.filter_map(|header| header["name"].as_str()).collect();
+            assert_eq!(headers, action.headers().iter().copied().collect(), "{operation:?}");
+            let bodies = action.bodies().iter().map(|(name, _)| (*name).to_owned());
+            assert_eq!(keys(&described["requestBody"]["content"]), bodies.collect(), "{operation:?}");
+
+            let (responses, mut statuses) = (&described["responses"], BTreeSet::new());
+            let expect = |status: StatusCode, media: &[&str], headers: &[&str]| {
+                let response = &responses[status.as_str()];
+                let of = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+                assert_eq!(keys(&response["content"]), of(media), "{operation:?} {status}");
+                assert_eq!(keys(&response["headers"]), of(headers), "{operation:?} {status}");
+                status.as_str().to_owned()
+            };
+            for success in action.successes() {
+                statuses.insert(expect(success.status, success.media, success.headers));
+            }
+            for kind in action.problems() {
+                let status = problem::status(kind);
+                statuses.insert(expect(status, &["application/problem+json"], problem::headers(status)));
+                let about = responses[status.as_str()]["description"].as_str().unwrap_or_default();
+                assert!(about.contains(&format!("`{}`", kind.as_str())), "{operation:?} {kind:?}: {about}");
+            }
+            assert_eq!(keys(responses), statuses, "{operation:?}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_absent_is_not_required() {
+        let schemas = &rendered()["components"]["schemas"];
+        let required = |schema: &str| -> Vec<String> {
+            let names = schemas[schema]["required"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let mut names: Vec<String> = names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(required("ClusterCreate"), ["kubeconfig", "name", "namespace"]);
+        assert_eq!(required("SelectorSyncSetCreate"), ["name"]);
+        assert!(required("SecretReplace").is_empty() && required("Which").is_empty());
+        for kind in Kind::ALL {
+            let required = required(kind.name());
+            let has = |name: &str| required.iter().any(|required| required == name);
+            // A document that is being deleted has `deletedAt`, and a list of metadata no status and no own fields.
+            assert!(has("id") && has("labels") && !has("status") && !has("deletedAt") && !has("spec"), "{required:?}");
+            assert_eq!(has("namespace"), kind.is_namespaced(), "{required:?}");
+        }
+    }
+
+    #[test]
+    fn every_parameter_header_and_property_says_what_it_is() {
+        let document = rendered();
+        let mut described = Vec::new();
+        for key in ["parameters", "headers", "properties"] {
+            let mut found = Vec::new();
+            all_of(&document, key, &mut found);
+            for group in found {
+                match group {
+                    Value::Array(list) => described.extend(list),
+                    Value::Object(map) => described.extend(map.values()),
+                    _ => {}
+                }
+            }
+        }
+        assert!(described.len() > 200, "{}", described.len());
+        for one in described {
+            let is_described =
+                one.get("$ref").is_some() || one["description"].as_str().is_some_and(|text| !text.is_empty());
+            assert!(is_described, "{one}");
+        }
     }
 
     #[test]

@@ -1,41 +1,21 @@
-//! The operations of the API, as the OpenAPI document describes them.
+//! The operations of the API, as the OpenAPI document describes them: what the table `hub::api::contract` says of each, in words.
 
-use http::Method;
+use http::{Method, StatusCode};
 use utoipa::openapi::path::PathsBuilder;
 use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
 use utoipa::openapi::schema::{AdditionalProperties, Array, ObjectBuilder, Schema, SchemaType, Type};
-use utoipa::openapi::{Content, Header, HttpMethod, PathItem, Paths, Ref, Required, ResponseBuilder};
+use utoipa::openapi::{Content, Header, HttpMethod, PathItem, Paths, Ref, Required, Response, ResponseBuilder};
 
 use super::schemas;
-use crate::documents::Kind;
+use crate::documents::{Kind, ProblemKind};
+use crate::hub::api::contract::{JSON, LINES, SERVER_SENT_EVENTS, Success};
+use crate::hub::api::media::Media;
 use crate::hub::api::routes::{self, Action, operations};
+use crate::hub::problem::{self, PROBLEM_JSON};
 
-const JSON: &str = "application/json";
-const YAML: &str = "application/yaml";
-const PROBLEM_JSON: &str = "application/problem+json";
-const MERGE_PATCH: &str = "application/merge-patch+json";
-const JSON_PATCH: &str = "application/json-patch+json";
-
-/// Problems that any request with a token can have.
-const ALWAYS: [(&str, &str); 5] = [
-    ("400", "The request can't be read, or a parameter is wrong"),
-    ("401", "No token, or an unknown one"),
-    ("403", "The token does not allow this"),
-    ("429", "Too much is under way; see Retry-After"),
-    ("503", "The database does not answer; see Retry-After"),
-];
-const NOT_FOUND: (&str, &str) = ("404", "There is no such document");
-const GONE: (&str, &str) = ("410", "The version is no longer available");
-const BODY: [(&str, &str); 3] = [
-    ("413", "The document is too large"),
-    ("415", "The media type or the encoding is not accepted"),
-    ("422", "The document is not valid"),
-];
-const PRECONDITIONS: [(&str, &str); 2] = [
-    ("409", "The document has another version or id, or an operation `test` failed"),
-    ("412", "`If-Match` does not hold"),
-];
+/// Problems of a request for this document: only the server can refuse it.
+const OF_OPENAPI: [ProblemKind; 2] = [ProblemKind::TooLarge, ProblemKind::Busy];
 
 /// All operations of the API, and this document.
 pub(super) fn all() -> Paths {
@@ -50,19 +30,37 @@ pub(super) fn all() -> Paths {
 }
 
 fn describe(operation: &routes::Operation) -> Operation {
-    // Only apply is of no kind.
-    let Some(kind) = operation.kind else { return apply() };
-    match operation.action {
-        Action::List => list(kind),
-        Action::Create => create(kind),
-        Action::Read => get(kind),
-        Action::Replace => replace(kind),
-        Action::Patch => patch(kind, ""),
-        Action::Delete => delete(kind),
-        Action::ReplaceStatus => replace_status(kind),
-        Action::PatchStatus => patch(kind, "Status"),
-        Action::Apply => apply(),
+    let (action, kind) = (operation.action, operation.kind);
+    let tag = kind.map_or("apply", Kind::plural);
+    let mut described =
+        OperationBuilder::new().operation_id(Some(id(action, kind))).tag(tag).summary(Some(about(action)));
+    described = described.parameters(kind.filter(|_| operation.path.ends_with('}') || is_of_status(action)).map(path));
+    for name in action.parameters() {
+        // A kind without namespaces has none to select by.
+        if *name != "namespace" || kind.is_some_and(Kind::is_namespaced) {
+            described = described.parameter(query(name));
+        }
     }
+    for name in action.headers() {
+        described = described.parameter(header(name));
+    }
+    if !action.bodies().is_empty() {
+        described = described.request_body(Some(body(action, kind)));
+    }
+    for success in action.successes() {
+        described = described.response(success.status.as_str(), answer(action, kind, success));
+    }
+    problems(described, &action.problems()).build()
+}
+
+fn openapi() -> Operation {
+    let document = ResponseBuilder::new().description("OpenAPI 3.1").content(JSON, Content::new(Some(free_form())));
+    let operation = OperationBuilder::new()
+        .operation_id(Some("getOpenApi"))
+        .summary(Some("This document"))
+        .securities(Some([utoipa::openapi::SecurityRequirement::default()]))
+        .response("200", document);
+    problems(operation, &OF_OPENAPI).build()
 }
 
 fn method(method: &Method) -> HttpMethod {
@@ -75,169 +73,150 @@ fn method(method: &Method) -> HttpMethod {
     }
 }
 
-fn list(kind: Kind) -> Operation {
-    let events = Content::new(Some(text().description(Some(
-        "An event a line, each `{\"type\": ADDED | MODIFIED | DELETED | BOOKMARK | ERROR, \"object\": …}`",
-    ))));
-    let page = ResponseBuilder::new()
-        .description("A page of the list; with `watch=true` a stream of events")
-        .content(JSON, of_schema(&schemas::list(kind)))
-        .content("application/x-ndjson", events.clone())
-        .content("text/event-stream", events);
-    let mut operation = operation(kind, "list", "", "List documents, or watch them with `watch=true`");
-    if kind.is_namespaced() {
-        operation = operation.parameter(query("namespace", text(), "Only this namespace"));
+/// `listClusters`, `getCluster`, `patchClusterStatus`.
+fn id(action: Action, kind: Option<Kind>) -> String {
+    let kind = kind.map_or("Documents", Kind::name);
+    match action {
+        Action::List => format!("list{kind}s"),
+        Action::Create => format!("create{kind}"),
+        Action::Read => format!("get{kind}"),
+        Action::Replace => format!("replace{kind}"),
+        Action::Patch => format!("patch{kind}"),
+        Action::Delete => format!("delete{kind}"),
+        Action::ReplaceStatus => format!("replace{kind}Status"),
+        Action::PatchStatus => format!("patch{kind}Status"),
+        Action::Apply => format!("apply{kind}"),
     }
-    operation = operation
-        .parameter(query("labelSelector", text(), "Only documents whose labels match, as in Kubernetes"))
-        .parameter(query("fieldSelector", text(), "`metadata.name=…` or `metadata.namespace=…`"))
-        .parameter(query("limit", integer(1, 1000), "Most items of a page; 500 by default"))
-        .parameter(query("continue", text(), "The next page, by the answer of the one before"))
-        .parameter(query("fields", words(&["metadata"]), "`metadata`: neither own fields nor status"))
-        .parameter(query("watch", boolean(), "Stream changes instead of a list"))
-        .parameter(query("resourceVersion", text(), "With watch: changes after this version"))
-        .parameter(query("timeoutSeconds", integer(1, 3_600), "With watch: when it ends"))
-        .response("200", page);
-    problems(operation, &[GONE]).build()
 }
 
-fn create(kind: Kind) -> Operation {
-    let answer = document(kind, "The new document")
-        .header("ETag", Header::new(text()))
-        .header("Location", Header::new(text().description(Some("The path of the document"))));
-    let operation = operation(kind, "create", "", "Create a document")
-        .parameter(dry_run())
-        .request_body(Some(body(&schemas::created(kind))))
-        .response("201", answer)
-        .response("200", document(kind, "With `dryRun=true`: the document that would be created"))
-        .response("409", problem("A document of this name exists"))
-        .response("412", problem("A new document fulfils no `If-Match`"));
-    problems(operation, &BODY).build()
+fn is_of_status(action: Action) -> bool {
+    matches!(action, Action::ReplaceStatus | Action::PatchStatus)
 }
 
-fn get(kind: Kind) -> Operation {
-    let operation = operation(kind, "get", "", "Read a document")
-        .parameters(Some(path(kind)))
-        .parameter(header("If-None-Match", "304 if the document still has this ETag"))
-        .response("200", with_etag(document(kind, "The document")))
-        .response("304", with_etag(ResponseBuilder::new().description("The document has this ETag")));
-    problems(operation, &[NOT_FOUND]).build()
+fn about(action: Action) -> &'static str {
+    match action {
+        Action::List => "List documents, or watch them with `watch=true`",
+        Action::Create => "Create a document",
+        Action::Read => "Read a document",
+        Action::Replace => "Replace own fields, labels and annotations; needs the version in `If-Match` or in the body",
+        Action::Patch => "Change parts of a document",
+        Action::Delete => "Delete a document",
+        Action::ReplaceStatus => "Replace the status; needs role `admin`, and the version in `If-Match` or in the body",
+        Action::PatchStatus => "Change parts of the status; needs role `admin`",
+        Action::Apply => "Create or change documents; each by itself, in their order",
+    }
 }
 
-fn replace(kind: Kind) -> Operation {
-    let about = "Replace own fields, labels and annotations; needs the version in `If-Match` or in the body";
-    let operation = operation(kind, "replace", "", about)
-        .parameters(Some(path(kind)))
-        .parameter(dry_run())
-        .parameter(if_match())
-        .request_body(Some(body(&schemas::replaced(kind))))
-        .response("200", with_etag(document(kind, "The document as it is now")))
-        .response("428", problem("Neither `If-Match` nor `resourceVersion`"));
-    problems(problems(problems(operation, &[NOT_FOUND]), &BODY), &PRECONDITIONS).build()
+/// The body of a request.
+fn body(action: Action, kind: Option<Kind>) -> RequestBody {
+    let content = |media: Media| match (action, kind, media) {
+        (Action::Create, Some(kind), _) => of_schema(&schemas::created(kind)),
+        (Action::Replace, Some(kind), _) => of_schema(&schemas::replaced(kind)),
+        (Action::ReplaceStatus, ..) => of_schema(schemas::STATUS),
+        (Action::Delete, ..) => of_schema(schemas::WHICH),
+        (_, _, Media::MergePatch) => Content::new(Some(free_form())),
+        (_, _, Media::JsonPatch) => {
+            let operations = Array::new(Ref::from_schema_name(schemas::PATCH_OPERATION));
+            Content::new(Some(Schema::Array(operations)))
+        }
+        (_, _, Media::Json | Media::Yaml) => Content::new(Some(ObjectBuilder::new().schema_type(SchemaType::AnyValue))),
+    };
+    let body = match action {
+        Action::Delete => {
+            RequestBodyBuilder::new().description(Some("Which document is meant, and which version of it"))
+        }
+        Action::Apply => RequestBodyBuilder::new()
+            .required(Some(Required::True))
+            .description(Some("Up to 1,000 documents, also manifests of Hive's kinds")),
+        _ => RequestBodyBuilder::new().required(Some(Required::True)),
+    };
+    action.bodies().iter().fold(body, |body, (name, media)| body.content(*name, content(*media))).build()
 }
 
-fn patch(kind: Kind, part: &str) -> Operation {
-    let about =
-        if part.is_empty() { "Change parts of a document" } else { "Change parts of the status; needs role `admin`" };
-    let operations = Array::new(ObjectBuilder::new().schema_type(Type::Object));
-    let patch = RequestBodyBuilder::new()
-        .required(Some(Required::True))
-        .content(MERGE_PATCH, Content::new(Some(free_form())))
-        .content(JSON_PATCH, Content::new(Some(Schema::Array(operations))))
-        .build();
-    let operation = operation(kind, "patch", part, about)
-        .parameters(Some(path(kind)))
-        .parameter(dry_run())
-        .parameter(if_match())
-        .request_body(Some(patch))
-        .response("200", with_etag(document(kind, "The document as it is now")));
-    problems(problems(problems(operation, &[NOT_FOUND]), &BODY), &PRECONDITIONS).build()
+/// An answer to a request that was carried out.
+fn answer(action: Action, kind: Option<Kind>, success: &Success) -> Response {
+    let content = |media: &str| match (action, kind, media) {
+        (_, Some(kind), LINES) => of_schema(&schemas::event(kind)),
+        (_, _, SERVER_SENT_EVENTS) => Content::new(Some(text())),
+        (Action::List, Some(kind), _) => of_schema(&schemas::list(kind)),
+        (_, Some(kind), _) => of_schema(&schemas::seen(kind)),
+        (_, None, _) => of_schema(schemas::APPLIED),
+    };
+    let answer = ResponseBuilder::new().description(result(action, success.status));
+    let answer = success.media.iter().fold(answer, |answer, media| answer.content(*media, content(media)));
+    success.headers.iter().fold(answer, |answer, name| answer.header(*name, answer_header(name))).build()
 }
 
-fn delete(kind: Kind) -> Operation {
-    let which = RequestBodyBuilder::new()
-        .description(Some("Which document is meant, and which version of it"))
-        .content(JSON, of_schema(schemas::WHICH))
-        .build();
-    let operation = operation(kind, "delete", "", "Delete a document")
-        .parameters(Some(path(kind)))
-        .parameter(dry_run())
-        .parameter(if_match())
-        .request_body(Some(which))
-        .response("200", document(kind, "It is gone; this was its last state"))
-        .response("202", document(kind, "It is gone when its finalizers have been removed"));
-    problems(problems(problems(operation, &[NOT_FOUND]), &BODY), &PRECONDITIONS).build()
+/// What an answer to a request that was carried out says.
+fn result(action: Action, status: StatusCode) -> &'static str {
+    match (action, status) {
+        (Action::List, _) => {
+            "A page of the list. With `watch=true` a stream of events: a JSON document in each line, or server-sent \
+             events whose `data` is such a document"
+        }
+        (Action::Create, StatusCode::CREATED) => "The new document",
+        (Action::Create, _) => "With `dryRun=true`: the document that would be created",
+        (Action::Read, StatusCode::NOT_MODIFIED) => "The document still has an ETag of `If-None-Match`",
+        (Action::Read, _) => "The document",
+        (Action::Delete, StatusCode::ACCEPTED) => "The document will be gone when its finalizers have been removed",
+        (Action::Delete, _) => "The document is gone; this was its last state",
+        (Action::Apply, _) => "For each document: created, configured, unchanged, or a problem",
+        (Action::Replace | Action::Patch | Action::ReplaceStatus | Action::PatchStatus, _) => {
+            "The document as it is now"
+        }
+    }
 }
 
-fn replace_status(kind: Kind) -> Operation {
-    let operation = operation(kind, "replace", "Status", "Replace the status; needs role `admin`")
-        .parameters(Some(path(kind)))
-        .parameter(dry_run())
-        .parameter(if_match())
-        .request_body(Some(body(schemas::STATUS)))
-        .response("200", with_etag(document(kind, "The document as it is now")))
-        .response("428", problem("Neither `If-Match` nor `resourceVersion`"));
-    problems(problems(problems(operation, &[NOT_FOUND]), &BODY), &PRECONDITIONS).build()
+/// Adds the answers to requests that are not carried out, one for each status.
+fn problems(operation: OperationBuilder, kinds: &[ProblemKind]) -> OperationBuilder {
+    let same_status = |one: &ProblemKind, other: &ProblemKind| problem::status(*one) == problem::status(*other);
+    kinds.chunk_by(same_status).fold(operation, |operation, kinds| {
+        let Some(first) = kinds.first() else { return operation };
+        let status = problem::status(*first);
+        let words: Vec<String> = kinds.iter().map(|kind| format!("`{}`: {}", kind.as_str(), reason(*kind))).collect();
+        let mut answer =
+            ResponseBuilder::new().description(words.join(". ")).content(PROBLEM_JSON, of_schema(schemas::PROBLEM));
+        for name in problem::headers(status) {
+            answer = answer.header(*name, answer_header(name));
+        }
+        operation.response(status.as_str(), answer)
+    })
 }
 
-fn apply() -> Operation {
-    let documents = RequestBodyBuilder::new()
-        .required(Some(Required::True))
-        .description(Some("Up to 1,000 documents, also manifests of Hive's kinds"))
-        .content(JSON, Content::new(Some(ObjectBuilder::new().schema_type(SchemaType::AnyValue))))
-        .content(YAML, Content::new(Some(text())))
-        .build();
-    let results = ResponseBuilder::new()
-        .description("For each document: created, configured, unchanged, or a problem")
-        .content(JSON, of_schema(schemas::APPLIED));
-    let operation = OperationBuilder::new()
-        .operation_id(Some("apply"))
-        .tag("apply")
-        .summary(Some("Create or change documents; each by itself, in their order"))
-        .parameter(dry_run())
-        .request_body(Some(documents))
-        .response("200", results);
-    problems(problems(operation, &ALWAYS), &BODY).build()
+/// What a problem means.
+fn reason(kind: ProblemKind) -> &'static str {
+    match kind {
+        ProblemKind::Malformed => "the request can't be read",
+        ProblemKind::Parameter => "a parameter is unknown, repeated or wrong",
+        ProblemKind::Unauthenticated => "there is no token, or an unknown one",
+        ProblemKind::Forbidden => "the token does not allow this",
+        ProblemKind::NotFound => "there is no such document",
+        ProblemKind::Method => "the route does not have this method",
+        ProblemKind::Exists => "a document of this name exists",
+        ProblemKind::Conflict => "the document has another version",
+        ProblemKind::Identity => "the document has another id",
+        ProblemKind::TestFailed => "an operation `test` of the JSON patch failed",
+        ProblemKind::Gone => "the version is no longer available",
+        ProblemKind::Precondition => "`If-Match` does not hold",
+        ProblemKind::TooLarge => "the document or the request is too large",
+        ProblemKind::MediaType => "the media type or the encoding is not accepted",
+        ProblemKind::Invalid => "the document is not valid; `errors` has every fault",
+        ProblemKind::PreconditionRequired => "there is neither `If-Match` nor `resourceVersion`",
+        ProblemKind::Busy => "too much is under way",
+        ProblemKind::Unavailable => "the database does not answer; nothing was written",
+        ProblemKind::OutcomeUnknown => "the database's answer was lost; read the document to see what was written",
+    }
 }
 
-fn openapi() -> Operation {
-    let document = ResponseBuilder::new().description("OpenAPI 3.1").content(JSON, Content::new(Some(free_form())));
-    OperationBuilder::new()
-        .operation_id(Some("openapi"))
-        .summary(Some("This document"))
-        .securities(Some([utoipa::openapi::SecurityRequirement::default()]))
-        .response("200", document)
-        .build()
-}
-
-/// An operation on a kind: `listClusters`, `getCluster`, `patchClusterStatus`.
-fn operation(kind: Kind, verb: &str, part: &str, summary: &str) -> OperationBuilder {
-    let plural = if verb == "list" { "s" } else { "" };
-    let operation = OperationBuilder::new()
-        .operation_id(Some(format!("{verb}{kind}{plural}{part}")))
-        .tag(kind.plural())
-        .summary(Some(summary));
-    problems(operation, &ALWAYS)
-}
-
-fn problems(operation: OperationBuilder, statuses: &[(&str, &str)]) -> OperationBuilder {
-    statuses.iter().fold(operation, |operation, (status, about)| operation.response(*status, problem(about)))
-}
-
-fn problem(about: &str) -> ResponseBuilder {
-    ResponseBuilder::new().description(about).content(PROBLEM_JSON, of_schema(schemas::PROBLEM))
-}
-
-fn document(kind: Kind, about: &str) -> ResponseBuilder {
-    ResponseBuilder::new().description(about).content(JSON, of_schema(&schemas::seen(kind)))
-}
-
-fn with_etag(answer: ResponseBuilder) -> ResponseBuilder {
-    answer.header("ETag", Header::new(text().description(Some("The resourceVersion in quotes"))))
-}
-
-fn body(schema: &str) -> RequestBody {
-    RequestBodyBuilder::new().required(Some(Required::True)).content(JSON, of_schema(schema)).build()
+/// A header of an answer.
+fn answer_header(name: &str) -> Header {
+    let (schema, about) = match name {
+        "ETag" => (text(), "The `resourceVersion` in quotes"),
+        "Location" => (text(), "The path of the document"),
+        "Retry-After" => (ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)), "Seconds to wait"),
+        _ => (text(), "How to authenticate"),
+    };
+    utoipa::openapi::HeaderBuilder::new().schema(Some(schema)).description(Some(about)).build()
 }
 
 fn of_schema(name: &str) -> Content {
@@ -246,33 +225,48 @@ fn of_schema(name: &str) -> Content {
 
 /// The parameters in the path of a document.
 fn path(kind: Kind) -> Vec<Parameter> {
-    let name = |name: &str, about: &str| {
-        let builder = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path).required(Required::True);
-        builder.description(Some(about)).schema(Some(text())).build()
+    let variable = |name: &str, schema: ObjectBuilder, about: &str| {
+        parameter(name, ParameterIn::Path, schema, about).required(Required::True).build()
     };
-    let namespace = kind.is_namespaced().then(|| name("namespace", "Namespace"));
-    namespace.into_iter().chain([name("name", "Name")]).collect()
+    let namespace = || variable("namespace", text().max_length(Some(63)), "Namespace: a DNS label");
+    let name = variable("name", text().max_length(Some(253)), "Name: a DNS subdomain");
+    kind.is_namespaced().then(namespace).into_iter().chain([name]).collect()
 }
 
-fn query(name: &str, schema: ObjectBuilder, about: &str) -> ParameterBuilder {
+/// A parameter in the query.
+fn query(name: &str) -> ParameterBuilder {
+    let (schema, about) = match name {
+        "namespace" => (text(), "Only this namespace"),
+        "labelSelector" => (text(), "Only documents whose labels match, as in Kubernetes"),
+        "fieldSelector" => (text(), "`metadata.name=…` or `metadata.namespace=…`, or both with a comma between"),
+        "limit" => (integer(1, 1000), "Most items of a page; 500 by default"),
+        "continue" => (text(), "The next page, by the answer of the one before"),
+        "fields" => (text().enum_values(Some(["metadata"])), "`metadata`: neither own fields nor status"),
+        "watch" => (boolean(), "Stream changes instead of a list"),
+        "resourceVersion" => (text(), "With watch: changes after this version"),
+        "timeoutSeconds" => (integer(1, 3_600), "With watch: when it ends"),
+        "dryRun" => (boolean(), "All checks, and nothing is written"),
+        _ => (text(), ""),
+    };
     parameter(name, ParameterIn::Query, schema, about)
 }
 
-fn header(name: &str, about: &str) -> ParameterBuilder {
+/// A parameter in a header.
+fn header(name: &str) -> ParameterBuilder {
+    let about = match name {
+        "If-Match" => "The document must have this ETag",
+        "If-None-Match" => "304 if the document still has this ETag",
+        "Last-Event-ID" => {
+            "With watch, as server-sent events: changes after this version, in place of `resourceVersion`"
+        }
+        _ => "",
+    };
     parameter(name, ParameterIn::Header, text(), about)
 }
 
 fn parameter(name: &str, place: ParameterIn, schema: ObjectBuilder, about: &str) -> ParameterBuilder {
     let builder = ParameterBuilder::new().name(name).parameter_in(place).required(Required::False);
     builder.description(Some(about)).schema(Some(schema))
-}
-
-fn dry_run() -> ParameterBuilder {
-    query("dryRun", boolean(), "All checks, and nothing is written")
-}
-
-fn if_match() -> ParameterBuilder {
-    header("If-Match", "The document must have this ETag")
 }
 
 fn text() -> ObjectBuilder {
@@ -285,10 +279,6 @@ fn boolean() -> ObjectBuilder {
 
 fn integer(least: i64, most: i64) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(least)).maximum(Some(most))
-}
-
-fn words(words: &[&str]) -> ObjectBuilder {
-    text().enum_values(Some(words.iter().copied()))
 }
 
 fn free_form() -> ObjectBuilder {
