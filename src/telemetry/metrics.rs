@@ -29,7 +29,7 @@ pub(super) const LEADER_ELECTION_MASTER_STATUS: &str = "leader_election_master_s
 pub(super) const CLUSTER_AVAILABLE: &str = "towline_cluster_available";
 /// Whether a section is well, by `section`.
 pub(super) const SECTION_WELL: &str = "towline_section_well";
-/// Connections of a job's pool, by `job` and `state`.
+/// Connections of a section's pool, by `section` and `state`.
 pub(super) const DB_POOL_CONNECTIONS: &str = "towline_db_pool_connections";
 /// Duration of a statement until its last row, by `query`.
 pub(super) const DB_QUERY_SECONDS: &str = "towline_db_query_seconds";
@@ -115,7 +115,7 @@ const COMMON: &[Metric] = &[
     Metric::gauge(LEADER_ELECTION_MASTER_STATUS, "1 if the section runs in this process, else 0"),
     Metric::gauge(CLUSTER_AVAILABLE, "1 if the cluster answers, 0 if it does not or has no usable credentials"),
     Metric::gauge(SECTION_WELL, "1 if the section needs no attention, 0 if it does: towline status shows why"),
-    Metric::gauge(DB_POOL_CONNECTIONS, "Connections of a job's database pool by job and state"),
+    Metric::gauge(DB_POOL_CONNECTIONS, "Connections of a section's database pool by section and state"),
     Metric::histogram(DB_QUERY_SECONDS, "Duration of a statement until its last row"),
     Metric::counter(ACTOR_RESTARTS_TOTAL, "Restarts of actors by role"),
     Metric::gauge(MAILBOX_DEPTH, "Messages waiting in the mailboxes of a role"),

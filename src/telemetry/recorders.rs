@@ -163,10 +163,11 @@ pub fn db_query(query: &'static str, took: Duration) {
     histogram!(names::DB_QUERY_SECONDS, "query" => query).record(took);
 }
 
-/// The connections of a job's pool, at a scrape.
-pub fn db_pool_connections(job: &'static str, idle: u32, in_use: u32, max: u32) {
+/// The connections of a section's pool, at a scrape. The label is not `job`: Prometheus gives each series a label of that name, and
+/// renames ours.
+pub fn db_pool_connections(section: &'static str, idle: u32, in_use: u32, max: u32) {
     for (state, number) in [("idle", idle), ("in_use", in_use), ("max", max)] {
-        gauge!(names::DB_POOL_CONNECTIONS, "job" => job, "state" => state).set(f64::from(number));
+        gauge!(names::DB_POOL_CONNECTIONS, "section" => section, "state" => state).set(f64::from(number));
     }
 }
 

@@ -116,6 +116,15 @@ fn what_the_guard_holds_and_what_was_adopted_is_on_the_dashboard() {
 }
 
 #[test]
+fn no_label_of_ours_is_one_that_prometheus_sets() {
+    for (name, series) in SERIES.iter() {
+        for label in series.iter().flat_map(|labels| labels.keys()) {
+            assert!(!TARGET_LABELS.contains(&label.as_str()), "{name} has the label {label}, which would be renamed");
+        }
+    }
+}
+
+#[test]
 fn every_series_of_the_hub_is_on_the_dashboard() {
     let shown: BTreeSet<String> =
         queries().into_iter().flat_map(|(_, query)| query.selectors).map(|selector| selector.name).collect();

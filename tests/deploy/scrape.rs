@@ -17,8 +17,8 @@ use towline::lease::LeaseMetrics;
 use towline::resource_sync::{Direction, SyncMetrics};
 use towline::status_sync::{ListenerMetrics, StatusSyncMetrics};
 use towline::telemetry::{
-    self, Admin, ReconcileResult, RestClientMetrics, Tree, WorkqueueMetrics, actors, cluster_available, db_query,
-    leader_election_master_status, section_well,
+    self, Admin, ReconcileResult, RestClientMetrics, Tree, WorkqueueMetrics, actors, cluster_available,
+    db_pool_connections, db_query, leader_election_master_status, section_well,
 };
 
 /// The labels of one series, with their values.
@@ -93,6 +93,7 @@ fn record_everything_once() {
     hub.request("/v1/clusters", &http::Method::POST, http::StatusCode::TOO_MANY_REQUESTS, Duration::ZERO);
     hub.lag(Duration::ZERO);
     db_query("detect_policies", Duration::ZERO);
+    db_pool_connections("hub", 0, 0, 8);
     RestClientMetrics::new("hub:6443").answered(None, &http::Method::GET);
     leader_election_master_status(&section, true);
     section_well(&section, true);

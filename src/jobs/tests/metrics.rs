@@ -91,7 +91,7 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_status_sync_listening", &[]),
     ("towline_status_sync_missing_triggers", &[]),
     ("towline_status_sync_notifications_total", &[]),
-    ("towline_db_pool_connections", &[("job", &["hub", "status_sync"]), ("state", &["idle", "in_use", "max"])]),
+    ("towline_db_pool_connections", &[("section", &["hub", "status_sync"]), ("state", &["idle", "in_use", "max"])]),
     ("towline_db_query_seconds", &[("query", &["detect_policies"])]),
     ("towline_actor_restarts_total", &[("actor", ROLES)]),
     ("towline_mailbox_depth", &[("actor", ROLES)]),
