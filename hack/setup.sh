@@ -6,7 +6,7 @@
 #   tools  what is needed to build and lint Towline
 #   demo   the same, a database server, and a control plane: built once, in about five minutes, and kept
 #   test   the same, and what the tests of network failures need (default). If Go builds the control plane, it also builds the
-#          Go controller that the bench compares with: two minutes, once
+#          Go controller that the bench compares with: two minutes, once; and the checker of the hub's histories
 set -euo pipefail
 
 readonly purpose=${1:-test}
@@ -103,4 +103,5 @@ if [[ $purpose != tools ]]; then
 fi
 if [[ $purpose == test && -z ${KUBEBUILDER_ASSETS:-} ]]; then
     integration/reference/build.sh >/dev/null
+    integration/linearizability/build.sh >/dev/null
 fi

@@ -1,4 +1,4 @@
-//! The programs that the fixtures run: the control plane's, Towline's own, and the one that it is compared with.
+//! The programs that the fixtures run: the control plane's, Towline's own, the one that it is compared with, and a checker.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use crate::room::{repository, target_directory};
 
 static CONTROL_PLANE: OnceCell<PathBuf> = OnceCell::const_new();
 static REFERENCE: OnceCell<PathBuf> = OnceCell::const_new();
+static LINEARIZABILITY: OnceCell<PathBuf> = OnceCell::const_new();
 static TOWLINE: OnceCell<PathBuf> = OnceCell::const_new();
 
 /// Path of one of the control plane's programs (`kube-apiserver`, `etcd`, `kube-controller-manager`, `kubectl`), which
@@ -29,6 +30,13 @@ async fn build_control_plane() -> Result<PathBuf, Error> {
 pub async fn reference() -> Result<PathBuf, Error> {
     let build = || script("the reference (integration/reference/build.sh)", "integration/reference/build.sh");
     REFERENCE.get_or_try_init(build).await.cloned()
+}
+
+/// Path of the checker of histories (`integration/linearizability`), which is built where nobody has built it yet.
+pub async fn linearizability() -> Result<PathBuf, Error> {
+    const SCRIPT: &str = "integration/linearizability/build.sh";
+    let build = || script("the checker of histories (integration/linearizability/build.sh)", SCRIPT);
+    LINEARIZABILITY.get_or_try_init(build).await.cloned()
 }
 
 /// Runs a script that builds something; the path that it prints.
