@@ -37,7 +37,8 @@ soak: setup-test ## plays the tests that draw lots for long (SEED=…: the same 
 	cargo test --workspace --locked --test faults -- --nocapture --test-threads=1 churn:: ; \
 	cargo test --workspace --locked --test elections -- --nocapture --test-threads=1 rounds:: ; \
 	cargo test --workspace --locked --test status_sync -- --nocapture --test-threads=1 kills::; \
-	cargo test --workspace --locked --test documents_read -- --nocapture --test-threads=1 lists:: selectors:: watches::
+	cargo test --workspace --locked --test documents_read -- --nocapture --test-threads=1 lists:: selectors:: watches:: ; \
+	cargo test --workspace --locked --test hub_replicas -- --nocapture --test-threads=1 storm:: conditional::
 
 .PHONY: lint
 lint: lint-format lint-clippy lint-bans ## checks formatting, and denies every warning of clippy

@@ -90,14 +90,20 @@ impl Client {
 
     /// The same by a request with headers of one's own.
     pub async fn watch_with(&self, request: &Request) -> Result<Watch, Error> {
+        let refusal = |reply: Reply| refused(&reply.path, reply.status, &reply.body);
+        self.try_watch(request).await?.map_err(refusal)
+    }
+
+    /// The same; where the hub refuses the watch, its answer.
+    pub async fn try_watch(&self, request: &Request) -> Result<Result<Watch, Reply>, Error> {
         let mut own = Self { address: self.address, token: self.token.clone(), connection: None };
-        let response = own.begin(request).await?;
-        let status = response.status().as_u16();
+        let (head, body) = own.begin(request).await?.into_parts();
+        let (path, status) = (request.path.clone(), head.status.as_u16());
         if status == 200 {
-            return Ok(Watch::new(request.path.clone(), response.into_body(), own.connection));
+            return Ok(Ok(Watch::new(path, body, own.connection)));
         }
-        let body = response.into_body().collect().await.map(Collected::to_bytes).unwrap_or_default();
-        Err(refused(&request.path, status, &body))
+        let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+        Ok(Err(Reply { path, status, headers: head.headers, body }))
     }
 
     async fn begin(&mut self, request: &Request) -> Result<Response<Incoming>, Error> {
