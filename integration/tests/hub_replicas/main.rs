@@ -14,9 +14,12 @@
 mod chaos;
 mod conditional;
 mod filter;
+mod gateway;
+mod grants;
 mod history;
 mod linearizability;
 mod pages;
+mod restores;
 mod storm;
 mod watcher;
 mod world;
