@@ -5,8 +5,9 @@
 //! between are the margin for steps of the server's clock, and for a failover to a server whose clock is ahead.
 //!
 //! State: a connection of its own, and the holder's side of each claim. Who fills a role has its [`Leadership`], and sends nothing
-//! here. The actor sends one statement that renews all its claims every 6 s, and asks for those that it does not hold every 10 s.
-//! A claim that was not renewed is lost, and its fence is closed at once. Restart: all claims are given up, and end in the database
+//! here. The actor sends one statement that renews all its claims every 6 s, and one that asks for all that it does not hold every
+//! 10 s; asking never waits for another process, and is given up when a renewal is due. A claim that was not renewed is lost, and
+//! its fence is closed at once. Restart: all claims are given up, and end in the database
 //! by themselves. Drain: they are handed back.
 
 use std::fmt;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use uuid::Uuid;
 
 use crate::actor::{BoxError, ChildSpec, Scope};
@@ -27,14 +28,18 @@ const HELD_FOR: Duration = Duration::from_secs(20);
 const RENEW_EVERY: Duration = Duration::from_secs(6);
 /// Between two attempts to get a claim.
 const LEAD_EVERY: Duration = Duration::from_secs(10);
-/// Longest wait for an answer: the server's limit for locks, and 3 s for the way. So two renewals fit into [`HELD_FOR`].
+/// Longest wait for an answer: the server's limit for locks, and 3 s for the way. So two renewals fit into [`HELD_FOR`], since nothing
+/// else delays them.
 const ANSWER_WITHIN: Duration = Duration::from_secs(8);
 /// No turn takes so long.
 const STALL_AFTER: Duration = Duration::from_mins(2);
 
-const LEAD: &str = "insert into towline_claim select $1, $2, 1, now() + interval '30 s', 0 from towline_meta where origin = towline_origin() \
-     on conflict (name) do update set holder = $2, token = towline_claim.token + 1, until = now() + interval '30 s' \
-     where towline_claim.until is null or towline_claim.until < now() returning token, cursor";
+/// Grants what nobody holds. A row that somebody else is changing is left to them. Nothing is granted while versions of another
+/// origin are not renumbered: the database may have lost a grant.
+const LEAD: &str = "with free as materialized (select name from towline_claim where name = any($2) and (until is null or until < now()) \
+     and (select origin = towline_origin() from towline_meta) order by name for no key update skip locked) \
+     update towline_claim c set holder = $1, token = c.token + 1, until = now() + interval '30 s' from free where c.name = free.name \
+     returning c.name, c.token, c.cursor";
 /// Renews and returns only claims that have not ended: an ended one is never revived.
 const RENEW: &str = "with mine as materialized (select c.name from towline_claim c \
      join unnest($2::text[], $3::bigint[]) m(name, token) using (name, token) \
@@ -255,14 +260,11 @@ impl Claims {
                 renew_at = Instant::now() + RENEW_EVERY;
                 self.renew(&mut connection).await;
             }
-            for candidate in self.roles.iter().filter(|candidate| candidate.token().is_none()) {
-                if lead_at <= Instant::now() {
-                    work.beat();
-                    self.lead(&mut connection, candidate).await;
-                }
-            }
-            if lead_at <= Instant::now() {
+            // A renewal that took too long is repeated first.
+            if lead_at <= Instant::now() && (renew_at > Instant::now() || self.held().is_empty()) {
                 lead_at = Instant::now() + LEAD_EVERY;
+                work.beat();
+                self.lead(&mut connection, renew_at).await;
             }
         }
         self.hand_back(&mut connection).await;
@@ -289,27 +291,51 @@ impl Claims {
         }
     }
 
-    /// Asks for a claim.
-    async fn lead(&self, connection: &mut Option<Connection>, candidate: &Candidate) {
+    /// Asks for what is not held. While something is held, the answer is waited for until the next renewal.
+    async fn lead(&self, connection: &mut Option<Connection>, renew_at: Instant) {
+        let wanted: Vec<_> = self.roles.iter().filter(|candidate| candidate.token().is_none()).collect();
+        if wanted.is_empty() {
+            return;
+        }
         let sent = self.clock.now();
-        let asked = self.ask(connection, candidate.role).await;
-        self.failure.send_replace(asked.as_ref().err().cloned());
-        match asked {
-            Ok(Some((token, cursor))) => candidate.granted(&self.holder, token, cursor, sent),
-            Ok(None) => {}
-            Err(error) => {
-                let role = candidate.role.as_str();
-                tracing::warn!(role, error = %full_text(&error), "failed to ask for a leader claim, retrying");
+        let asked = self.ask(connection, &wanted);
+        let answered = if self.held().is_empty() { Ok(asked.await) } else { timeout_at(renew_at, asked).await };
+        if let Ok(answer) = &answered {
+            self.failure.send_replace(answer.as_ref().err().cloned());
+        }
+        match answered {
+            Ok(Ok(granted)) => {
+                for (candidate, token, cursor) in granted {
+                    candidate.granted(&self.holder, token, cursor, sent);
+                }
+            }
+            Ok(Err(error)) => tracing::warn!(error = %full_text(&error), "failed to ask for leader claims, retrying"),
+            Err(_) => {
+                // The renewal would queue behind it. What it may still be granted ends by itself.
+                *connection = None;
+                tracing::warn!("no answer to a request for leader claims before a renewal is due, retrying");
             }
         }
     }
 
-    async fn ask(&self, connection: &mut Option<Connection>, role: Role) -> Result<Option<(i64, i64)>, Error> {
+    async fn ask<'c>(
+        &self,
+        connection: &mut Option<Connection>,
+        wanted: &[&'c Candidate],
+    ) -> Result<Vec<(&'c Candidate, i64, i64)>, Error> {
         const QUERY: &str = "lead";
         let connection = self.connection(connection).await?;
-        let (name, holder) = (role.as_str(), self.holder.as_str());
-        let rows = connection.all(QUERY, LEAD, &[(&name, Type::TEXT), (&holder, Type::TEXT)]).await?;
-        rows.first().map(|row| Ok((column(QUERY, row, 0)?, column(QUERY, row, 1)?))).transpose()
+        let names: Vec<&str> = wanted.iter().map(|candidate| candidate.role.as_str()).collect();
+        let holder = self.holder.as_str();
+        let rows = connection.all(QUERY, LEAD, &[(&holder, Type::TEXT), (&names, Type::TEXT_ARRAY)]).await?;
+        let mut granted = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let name: &str = column(QUERY, row, 0)?;
+            if let Some(candidate) = wanted.iter().find(|candidate| candidate.role.as_str() == name) {
+                granted.push((*candidate, column(QUERY, row, 1)?, column(QUERY, row, 2)?));
+            }
+        }
+        Ok(granted)
     }
 
     /// Ends what is held, so that another process needs not wait for its end.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use integration::postgres::ADMIN;
 use tokio::sync::mpsc;
 use towline::actor::Scope;
 use towline::cluster::Clock;
@@ -99,22 +100,53 @@ fn the_log_keeps_what_is_above_the_base_and_the_last_row_of_each_living_document
     });
 }
 
+/// V6: compaction stops at the lower of both cursors, and neither a role that has been away for a day nor one that has never
+/// read the log is waited for.
 #[test]
-fn rows_that_the_relay_has_not_read_are_kept_for_a_day() {
+fn rows_that_relay_or_dispatcher_have_not_read_are_kept_for_a_day() {
     run(async {
-        let stage = Stage::new("unrelayed").await;
+        let stage = Stage::new("unhandled").await;
         fill(&stage).await;
         stage.run(AGE).await;
-        stage.run("insert into towline_claim values ('relay', 'gone', 1, now() - interval '23 h', 700)").await;
+        let away = |role: &str, hours: u32, cursor: i64| {
+            format!(
+                "update towline_claim set holder = 'gone', token = 1, until = now() - interval '{hours} h', cursor = {cursor} \
+                 where name = '{role}'"
+            )
+        };
+        stage.run(&away("relay", 23, 700)).await;
+        stage.run(&away("dispatcher", 23, 500)).await;
         let (_running, grant) = leader(&stage).await;
         let database = stage.database();
-        compact(&database, &grant, HOUR).await.expect("a step");
-        assert_eq!((stage.number(BASE).await, stage.number(CURSOR).await), (700, 700));
-        // A relay that has been away for a day is not waited for.
-        stage.run("update towline_claim set until = until - interval '2 h' where name = 'relay'").await;
-        compact(&database, &grant, HOUR).await.expect("a step");
+        let step = async || {
+            compact(&database, &grant, HOUR).await.expect("a step");
+            (stage.number(BASE).await, stage.number(CURSOR).await)
+        };
+        assert_eq!(step().await, (500, 500));
+        // The dispatcher has read on.
+        stage.run(&away("dispatcher", 0, 900)).await;
+        assert_eq!(step().await, (700, 700));
+        stage.run(&away("relay", 25, 700)).await;
+        assert_eq!(step().await, (900, 900));
+        // It has been given its role, and reads the documents first: what the log had before is nothing to it.
+        stage.run(&away("dispatcher", 0, 0)).await;
         let newest = stage.number("select version from towline_log order by version desc offset 999 limit 1").await;
-        assert_eq!(stage.number(BASE).await, newest);
+        assert_eq!(step().await, (newest, newest));
+    });
+}
+
+/// V6: rows that are older than a day are compacted whoever has not read them.
+#[test]
+fn no_cursor_keeps_a_row_for_longer_than_a_day() {
+    run(async {
+        let stage = Stage::new("old").await;
+        fill(&stage).await;
+        stage.run(AGE).await;
+        stage.run("update towline_log set at = at - interval '1 day' where version <= 800").await;
+        stage.run("update towline_claim set until = now(), cursor = 500 where name = 'dispatcher'").await;
+        let (_running, grant) = leader(&stage).await;
+        compact(&stage.database(), &grant, HOUR).await.expect("a step");
+        assert_eq!((stage.number(BASE).await, stage.number(CURSOR).await), (800, 800));
     });
 }
 
@@ -128,17 +160,20 @@ fn a_process_that_has_lost_the_claim_moves_nothing() {
         drop(running);
         let (database, before) = (stage.database(), stage.number(ROWS).await);
         for change in ["token = token + 1", "token = token - 1, holder = 'other'", "holder = 'other'"] {
-            stage.run(&format!("update towline_claim set until = now() + interval '1 h', {change}")).await;
+            let change =
+                format!("update towline_claim set until = now() + interval '1 h', {change} where name = 'compaction'");
+            stage.run(&change).await;
             let step = compact(&database, &grant, HOUR).await.expect("a step");
             assert_eq!((step, stage.number(CURSOR).await), (Compacted::default(), 0), "{change}");
         }
         // Its own claim, but ended.
-        let ended = format!("update towline_claim set holder = '{}', until = now()", grant.holder);
+        let ended =
+            format!("update towline_claim set holder = '{}', until = now() where name = 'compaction'", grant.holder);
         stage.run(&ended).await;
         assert_eq!(compact(&database, &grant, HOUR).await.expect("a step"), Compacted::default());
         assert_eq!((stage.number(BASE).await, stage.number(ROWS).await), (0, before));
         // With time left, it is good.
-        stage.run("update towline_claim set until = now() + interval '1 h'").await;
+        stage.run("update towline_claim set until = now() + interval '1 h' where name = 'compaction'").await;
         assert!(compact(&database, &grant, HOUR).await.expect("a step").removed > 0);
     });
 }
@@ -156,6 +191,71 @@ fn the_base_never_goes_down_after_a_renumbering() {
         let step = compact(&stage.database(), &grant, HOUR).await.expect("a step");
         assert!(step.removed > 0 && stage.number(CURSOR).await > 0, "{step:?}");
         assert_eq!(stage.number(BASE).await, base);
+    });
+}
+
+/// V3, V6: both lock claims before the row of `towline_meta`. In opposite orders they would wait for each other.
+#[test]
+fn a_step_of_compaction_and_a_renumbering_do_not_block_each_other() {
+    run(async {
+        let stage = Stage::new("ordered").await;
+        fill(&stage).await;
+        stage.run(AGE).await;
+        let (_running, grant) = leader(&stage).await;
+        // Compaction has got as far as its claim.
+        let other = stage.place.client(ADMIN).await.expect("a connection");
+        other
+            .batch_execute("begin; select from towline_claim where name = 'compaction' for update")
+            .await
+            .expect("a lock");
+        let database = stage.database();
+        let renumbering = tokio::spawn(async move { towline::documents::renumber(&database, true).await });
+        let waits = "select count(*) from pg_stat_activity where datname = current_database() \
+             and wait_event_type = 'Lock' and query like '%towline_renumber%'";
+        stage.becomes("the renumbering to wait for the claim", waits, 1).await;
+        let step = "select scanned from towline_compact($1, $2, interval '1 h')";
+        let step = other.query_one(step, &[&grant.holder.as_str(), &grant.token]).await.expect("it waits for nobody");
+        assert!(step.get::<_, i64>(0) > 0);
+        let raised = other.query_one(BASE, &[]).await.expect("a row").get::<_, i64>(0);
+        other.batch_execute("commit").await.expect("it is committed");
+        let base = renumbering.await.expect("no panic").expect("no deadlock").expect("a base");
+        assert!(raised > 0 && base > raised, "{raised}, {base}");
+        assert_eq!(stage.number(BASE).await, base);
+    });
+}
+
+/// The same with both at full speed: each step of the one meets any of the other.
+#[test]
+fn compaction_and_renumbering_run_against_each_other_without_a_deadlock() {
+    run(async {
+        const ROUNDS: usize = 200;
+        let stage = Stage::new("against").await;
+        fill(&stage).await;
+        stage.run(AGE).await;
+        let (running, grant) = leader(&stage).await;
+        drop(running);
+        let (database, other) = (stage.database(), stage.database());
+        let sql = stage.place.client(ADMIN).await.expect("a connection");
+        let lift = async {
+            for _ in 0..ROUNDS {
+                towline::documents::renumber(&other, true).await.expect("no deadlock").expect("a base");
+            }
+        };
+        let step = async {
+            let again = format!(
+                "update towline_claim set holder = '{}', token = {}, until = now() + interval '1 h', cursor = 0 \
+                 where name = 'compaction'",
+                grant.holder, grant.token
+            );
+            let mut scanned = 0;
+            for _ in 0..ROUNDS {
+                sql.batch_execute(&again).await.expect("no deadlock");
+                scanned += compact(&database, &grant, HOUR).await.expect("no deadlock").scanned;
+            }
+            scanned
+        };
+        let ((), scanned) = tokio::join!(lift, step);
+        assert!(scanned > 0, "compaction has never been the first");
     });
 }
 

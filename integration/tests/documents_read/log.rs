@@ -196,8 +196,8 @@ pub(crate) struct Compaction(JoinHandle<()>);
 impl Compaction {
     pub(crate) async fn start(world: &World) -> Self {
         let sql = world.place.client(integration::postgres::ADMIN).await.expect("a connection");
-        let claim = "insert into towline_claim (name, holder, token, until) \
-                     values ('compaction', 'test', 1, now() + interval '1 day')";
+        let claim = "update towline_claim set holder = 'test', token = 1, until = now() + interval '1 day' \
+                     where name = 'compaction'";
         sql.batch_execute(claim).await.expect("a claim");
         Self(tokio::spawn(async move {
             loop {

@@ -2,13 +2,14 @@
 --
 -- It walks the log upwards from its own cursor, raises `base`, and deletes the predecessors of the rows that it passes and the
 -- deletions among them. It stops before the newest 1,000 rows, rows younger than `history`, and, for 24 h, rows that the relay or
--- the dispatcher has not read.
+-- the dispatcher has not read. A cursor of 0 belongs to a role that has read nothing: it begins with the documents, not with the log.
 create function towline_compact(me text, my_token bigint, history interval) returns table (scanned bigint, removed bigint)
 language sql as $$
 with claim as materialized (
   select cursor from towline_claim where name = 'compaction' and holder = me and token = my_token and until > clock_timestamp() for update),
  floor as materialized (
-  select min(cursor) as version from towline_claim where name in ('relay', 'dispatcher') and until > now() - interval '24 h'),
+  select min(cursor) as version from towline_claim where name in ('relay', 'dispatcher') and cursor > 0
+    and until > now() - interval '24 h'),
  newest as materialized (select version from towline_log order by version desc offset 999 limit 1),
  seen as materialized (
   select l.version, l.old_version, l.document is null as gone,

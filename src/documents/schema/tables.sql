@@ -35,9 +35,11 @@ create table towline_terms (
   key text collate "C" not null, value text collate "C" not null, selector uuid not null, primary key (key, value, selector));
 create index on towline_terms (selector);
 
--- Leader claims: each elects one process for a role.
+-- Leader claims: each elects one process for a role. All roles have their row from the beginning, so that a renumbering of the
+-- versions blocks also those that a transaction that it does not know of may have granted.
 create table towline_claim (
   name text primary key, holder text, token bigint not null default 0, until timestamptz, cursor bigint not null default 0);
+insert into towline_claim (name) values ('compaction'), ('relay'), ('dispatcher');
 
 -- Work claims: each gives one cluster to one process.
 create table towline_work (
