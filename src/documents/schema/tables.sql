@@ -48,3 +48,23 @@ create table towline_work (
   with (fillfactor = 50);
 create index on towline_work (ready_at);
 create index on towline_work (ready_at) where urgent;
+
+-- A sealed field does not get smaller. Compressing the other large values costs a fifth of a write, and less with LZ4, which servers
+-- have from version 14 on if they were built with it.
+do $$
+declare place record;
+begin
+  for place in select a.attrelid::regclass as name, a.attname as field, a.atttypid from pg_attribute a
+    where (a.attrelid in ('towline_documents'::regclass, 'towline_log'::regclass)
+      or a.attrelid in (select inhrelid from pg_inherits where inhparent = 'towline_documents'::regclass))
+    and a.atttypid in ('jsonb'::regtype, 'bytea'::regtype) loop
+    if place.atttypid = 'bytea'::regtype then
+      execute format('alter table %s alter column %I set storage external', place.name, place.field);
+    else
+      begin
+        execute format('alter table %s alter column %I set compression lz4', place.name, place.field);
+      exception when feature_not_supported or syntax_error then null;
+      end;
+    end if;
+  end loop;
+end $$;

@@ -1,11 +1,54 @@
+-- The functions below plan their statements anew in each call: a plan from a time when the tables were empty would go on reading them
+-- from end to end.
+
+-- What there is of a document; its version is null if it does not exist.
+create type towline_present as (version bigint, id uuid, created_at timestamptz, deleted_at timestamptz);
+create function towline_look(change jsonb) returns towline_present language plpgsql set plan_cache_mode = force_custom_plan as $$
+declare present towline_present;
+begin
+  select version, id, created_at, deleted_at into present from towline_documents
+    where kind = change->>'kind' and namespace = change->>'namespace' and name = change->>'name';
+  return present;
+end $$;
+
+-- Whether a claim is held at this moment. Its row is locked in a mode that conflicts with a new grant, and not with requests for the
+-- cluster. It never waits.
+create function towline_holds(claim jsonb, moment timestamptz) returns boolean language plpgsql
+set plan_cache_mode = force_custom_plan as $$
+begin
+  perform from towline_work w where w.cluster = (claim->>'cluster')::uuid and w.holder = claim->>'holder'
+    and w.token = (claim->>'token')::bigint and w.until > moment for key share skip locked;
+  return found;
+end $$;
+
+-- Deletes a document, and returns the labels that it had.
+create function towline_remove(of_kind text, of_id uuid) returns jsonb language plpgsql set plan_cache_mode = force_custom_plan as $$
+declare had jsonb;
+begin
+  delete from towline_documents where kind = of_kind and id = of_id returning labels into had;
+  return had;
+end $$;
+
+-- Replaces the terms of a selector; null removes them.
+create function towline_set_terms(of_selector uuid, terms jsonb) returns void language plpgsql
+set plan_cache_mode = force_custom_plan as $$
+begin
+  delete from towline_terms where selector = of_selector;
+  insert into towline_terms select distinct e->>0, e->>1, of_selector from jsonb_array_elements(terms) e;
+end $$;
+
 -- items: [{request, claim?: {cluster, holder, token}, changes: [{kind, namespace, name, expected, row?, terms?}, …]}, …]
 -- result: [{outcome: written | conflict | fenced, version, at}, …], one element for each item, in order.
 --
 -- Versions are drawn under an advisory lock, and nowhere else, which is held until the commit is visible. So whoever reads
 -- `version > R order by version` misses none, whatever other transactions are open.
+--
+-- Planning a look-up takes longer than inserting a row. So a new document is inserted without one, which fails where there is one of
+-- its name; and a document that was looked up is written by `on conflict`, which names its index and so has a plan for good.
 create procedure towline_write(items jsonb, inout result jsonb default null) language plpgsql as $$
 declare
-  item jsonb; change jsonb; r towline_documents; w towline_documents; v bigint; seen bigint; first bigint; verdict text; moment timestamptz;
+  item jsonb; changes jsonb; change jsonb; verdict text; moment timestamptz; first bigint; v bigint; answers jsonb[] := '{}';
+  looked towline_present[]; r towline_present; w towline_documents; is_new boolean;
 begin
   -- A snapshot that is older than the lock would not see the latest versions.
   if current_setting('transaction_isolation') <> 'read committed' then
@@ -19,56 +62,66 @@ begin
   if not exists (select from towline_meta m, towline_version s where m.origin = towline_origin() and m.base <= s.last_value) then
     raise exception 'the database has another origin' using errcode = 'TW001';
   end if;
-  result := '[]';
-  for item in select e from jsonb_array_elements(items) e loop
-    verdict := 'written'; first := null; moment := clock_timestamp();
-    -- This lock mode conflicts with a new grant of the claim, and not with requests for the cluster. It never waits.
-    if item ? 'claim' then
-      perform from towline_work k where k.cluster = (item #>> '{claim,cluster}')::uuid and k.holder = item #>> '{claim,holder}'
-        and k.token = (item #>> '{claim,token}')::bigint and k.until > moment for key share skip locked;
-      if not found then verdict := 'fenced'; end if;
-    end if;
-    -- All expected versions are checked before the first change.
+  for number in 0 .. jsonb_array_length(items) - 1 loop
+    item := items->number; changes := item->'changes';
+    verdict := 'written'; first := null; moment := clock_timestamp(); looked := '{}';
+    if item ? 'claim' and not towline_holds(item->'claim', moment) then verdict := 'fenced'; end if;
+    -- All expected versions are checked before the first change. Only the first change finds out by itself that its document is new.
     if verdict = 'written' then
-      for change in select e from jsonb_array_elements(item->'changes') e
-        where coalesce(e->'expected', 'null') <> '"any"' loop
-        select version into seen from towline_documents
-          where kind = change->>'kind' and namespace = change->>'namespace' and name = change->>'name';
-        if seen is distinct from (change->>'expected')::bigint then verdict := 'conflict'; first := seen; exit; end if;
+      for i in 1 .. jsonb_array_length(changes) loop
+        change := changes->(i - 1);
+        continue when change->>'expected' = 'any' or (i = 1 and change->>'expected' is null and change ? 'row');
+        r := towline_look(change);
+        looked[i] := r;
+        if r.version is distinct from (change->>'expected')::bigint then verdict := 'conflict'; first := r.version; exit; end if;
       end loop;
     end if;
     if verdict = 'written' then
-      for change in select e from jsonb_array_elements(item->'changes') e loop
-        select * into r from towline_documents
-          where kind = change->>'kind' and namespace = change->>'namespace' and name = change->>'name';
-        continue when r.version is null and not change ? 'row';
-        v := nextval('towline_version'); first := coalesce(first, v); w := null;
+      for i in 1 .. jsonb_array_length(changes) loop
+        change := changes->(i - 1); r := looked[i]; w := null;
         if change ? 'row' then
-          w := jsonb_populate_record(null::towline_documents, change->'row' || jsonb_build_object('kind', change->'kind',
-            'namespace', change->'namespace', 'name', change->'name', 'version', v));
-          w.updated_at := moment; w.created_at := coalesce(r.created_at, moment); w.id := coalesce(r.id, w.id);
+          v := nextval('towline_version');
+          w := jsonb_populate_record(null::towline_documents, change->'row');
+          w.kind := change->>'kind'; w.namespace := change->>'namespace'; w.name := change->>'name'; w.version := v;
+          w.created_at := moment; w.updated_at := moment;
           -- The row says whether the document is being deleted; since when is a time of the database.
-          if w.deleted_at is not null then w.deleted_at := coalesce(r.deleted_at, moment); end if;
-          if r.version is null then insert into towline_documents select w.*;
-          else update towline_documents t set labels = w.labels, annotations = w.annotations, finalizers = w.finalizers,
-              generation = w.generation, version = v, updated_at = moment, deleted_at = w.deleted_at, data = w.data, status = w.status,
-              -- A write that does not set the sealed field keeps it, also if a key rotation has just changed it.
-              sealed = case when change->'row' ? 'sealed' then w.sealed else t.sealed end
-            where t.kind = w.kind and t.id = w.id;
+          if w.deleted_at is not null then w.deleted_at := moment; end if;
+          is_new := false;
+          if r.version is null then
+            insert into towline_documents select w.* on conflict (kind, namespace, name) do nothing;
+            is_new := found;
+            if not is_new then
+              r := towline_look(change);
+              if i = 1 and change->>'expected' is null then verdict := 'conflict'; first := r.version; exit; end if;
+            end if;
           end if;
-        else delete from towline_documents t where t.kind = r.kind and t.id = r.id;
+          if not is_new then
+            w.id := r.id; w.created_at := r.created_at;
+            if w.deleted_at is not null then w.deleted_at := coalesce(r.deleted_at, moment); end if;
+            insert into towline_documents as t select w.* on conflict (kind, id) do update set labels = w.labels,
+              annotations = w.annotations, finalizers = w.finalizers, generation = w.generation, version = v, updated_at = moment,
+              deleted_at = w.deleted_at, data = w.data, status = w.status,
+              -- A write that does not set the sealed field keeps it, also if a key rotation has just changed it.
+              sealed = case when change->'row' ? 'sealed' then w.sealed else t.sealed end;
+          end if;
+          w.sealed := null;
+        else
+          if r.version is null then r := towline_look(change); end if;
+          continue when r.version is null;
+          v := nextval('towline_version'); w.id := r.id; w.labels := towline_remove(change->>'kind', r.id);
         end if;
+        first := coalesce(first, v);
         if change ? 'terms' or not change ? 'row' then
-          delete from towline_terms where selector = coalesce(r.id, w.id);
-          insert into towline_terms select distinct e->>0, e->>1, w.id from jsonb_array_elements(change->'terms') e where change ? 'row';
+          perform towline_set_terms(w.id, case when change ? 'row' then change->'terms' end);
         end if;
-        insert into towline_log values (v, moment, (item->>'request')::uuid, change->>'kind', coalesce(r.id, w.id),
-          change->>'namespace', change->>'name', coalesce(w.labels, r.labels), r.version,
+        insert into towline_log values (v, moment, (item->>'request')::uuid, change->>'kind', w.id,
+          change->>'namespace', change->>'name', w.labels, r.version,
           case when change ? 'row' then to_jsonb(w) - 'sealed' end);
       end loop;
     end if;
-    result := result || jsonb_build_array(jsonb_build_object('outcome', verdict, 'version', first::text, 'at', moment));
+    answers := answers || jsonb_build_object('outcome', verdict, 'version', first::text, 'at', moment);
   end loop;
+  result := to_jsonb(answers);
   perform pg_notify('towline', '');
   -- A function would hold the lock until the client's next message arrives: a client that has stopped would block all writers.
   commit;
