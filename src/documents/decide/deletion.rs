@@ -25,7 +25,7 @@ pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>)
     faults.into_result()?;
     let old = &present.document;
     if old.finalizers.is_empty() {
-        return Ok(remove(old, old.clone(), context));
+        return Ok(remove(old, context));
     }
     if old.deleted_at.is_some() {
         return Ok(Decision { verdict: Verdict::Deleting, document: old.clone(), item: None });
@@ -36,15 +36,16 @@ pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>)
     Ok(Decision { verdict: Verdict::Deleting, document, item: Some(item) })
 }
 
-/// Removes a document, and with a cluster its `ClusterSync`. `last` is its last state.
-pub(super) fn remove(old: &Document, last: Document, context: &Context<'_>) -> Decision {
+/// Removes a document, and with a cluster its `ClusterSync`. It is answered with its last state, and with the version of the removal,
+/// as watches show it.
+pub(super) fn remove(old: &Document, context: &Context<'_>) -> Decision {
     let key = old.key();
     let mut changes = vec![Change::delete(&key, Expected::Version(old.version))];
     if key.kind == Kind::Cluster {
         changes.push(Change::delete(&Key { kind: Kind::ClusterSync, ..key }, Expected::Any));
     }
     let item = Item { request: context.fresh.request, claim: None, changes };
-    Decision { verdict: Verdict::Deleted, document: last, item: Some(item) }
+    Decision { verdict: Verdict::Deleted, document: old.clone(), item: Some(item) }
 }
 
 /// A document that is being deleted takes no new finalizers: who set one could wait for it in vain.

@@ -261,7 +261,8 @@ impl Deciding<'_> {
         }
         let sealed = sealed.map(|sealed| self.seal(&mut document, sealed)).transpose()?;
         if is_being_deleted && document.finalizers.is_empty() {
-            return Ok(deletion::remove(old, document, self.context));
+            // What the write wants besides was never stored: the last state is the present one.
+            return Ok(deletion::remove(old, self.context));
         }
         let is_metadata_change = (&document.labels, &document.annotations, &document.finalizers)
             != (&old.labels, &old.annotations, &old.finalizers);

@@ -108,20 +108,9 @@ impl Edit {
             }
             Self::Data { replaces: false, entries } if entries.is_empty() => Ok(None),
             Self::Data { replaces, entries } => {
-                if dry_run {
-                    let mut names =
-                        if replaces { BTreeSet::new() } else { names(present.map(|present| &present.document)) };
-                    for (name, value) in entries {
-                        if value.is_some() {
-                            names.insert(name)
-                        } else {
-                            names.remove(&name)
-                        };
-                    }
-                    let names = Some(names.into_iter().collect());
-                    return Ok(Some(NewValue { plain: SecretSlice::from(Vec::new()), names }));
-                }
-                let opened = present.and_then(|present| open(present, context)).transpose();
+                // A value that is replaced is opened only to be compared.
+                let is_opened = !(dry_run && replaces);
+                let opened = present.filter(|_| is_opened).and_then(|present| open(present, context)).transpose();
                 let old = match opened {
                     Ok(opened) => opened.as_ref().map(data_of).transpose()?,
                     Err(_) if replaces => None,
@@ -135,7 +124,7 @@ impl Edit {
                         None => drop(new.remove(&name)),
                     }
                 }
-                if old.is_some_and(|old| exposed(&old) == exposed(&new)) {
+                if !dry_run && old.is_some_and(|old| exposed(&old) == exposed(&new)) {
                     return Ok(None);
                 }
                 let plain = serde_json::to_vec(&exposed(&new)).map_err(|_| unreadable())?;

@@ -312,9 +312,12 @@ fn deletion_waits_for_finalizers() {
     assert_eq!(refused(new), (ProblemKind::Invalid, vec!["/finalizers/1".to_owned()]));
     let fewer = place.merge(json!({"finalizers": ["c.io/d"], "labels": {"x": "y"}})).expect("changed");
     assert_eq!((fewer.verdict, &fewer.document.deleted_at), (Verdict::Changed, &Some(time(43))));
-    let last = place.merge(json!({"finalizers": null, "labels": {"z": "z"}})).expect("removed");
+    let before = place.document().clone();
+    let last = place.merge(json!({"finalizers": null, "labels": {"z": "z"}, "paused": true})).expect("removed");
     assert_eq!(last.verdict, Verdict::Deleted);
-    assert_eq!(last.document.labels.len(), 3);
+    // As watches show it: the state that was stored last, with the version of its removal.
+    assert_eq!(last.document, Document { version: last.document.version, ..before.clone() });
+    assert!(last.document.version > before.version);
     assert_eq!(last.item.expect("an item").changes.len(), 2);
     assert!(place.stored.is_none());
 }
@@ -462,6 +465,21 @@ fn the_present_sealed_value_is_no_change_except_in_a_dry_run() {
         assert_eq!(right, wrong, "a dry run confirms no guess");
         assert_eq!((right.0, right.1.generation), (Verdict::Changed, 2));
     }
+}
+
+/// S6: a dry run checks what a write would check: the size of the whole value.
+#[test]
+fn a_dry_run_of_a_value_that_is_too_large_fails_like_the_write() {
+    let mut place = Place::with(Kind::Secret, secret());
+    let part = |name: &str| json!({"data": {name: "YWFh".repeat(600_000)}});
+    place.merge(part("b")).expect("changed");
+    let merge = place.request(Action::Merge(Part::Document, body(part("c"))));
+    for dry_run in [true, false] {
+        let request = Request { dry_run, ..merge.clone() };
+        let problem = place.decide(&request).err().expect("it is too large");
+        assert_eq!(problem.kind, ProblemKind::TooLarge, "dry run: {dry_run}");
+    }
+    assert_eq!(place.merge(json!({"data": {"b": null, "c": "YQ=="}})).expect("changed").verdict, Verdict::Changed);
 }
 
 #[test]
