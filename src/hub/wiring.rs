@@ -62,6 +62,7 @@ pub(super) struct Hub {
 pub(super) fn wire(config: &HubConfig) -> Arc<Hub> {
     let database = documents::open(config.database.clone());
     let metrics = Arc::new(HubMetrics::new());
+    let tail = Tail::new(database.clone());
     let (writer, handle) = Writer::new(database.clone(), Arc::clone(&metrics) as _);
     let holder = Holder::of_this_process();
     let mut claims = Claims::new(&database, holder.clone(), Clock::Boot);
@@ -71,9 +72,9 @@ pub(super) fn wire(config: &HubConfig) -> Arc<Hub> {
     let waiting = SchemaState::Missing("the schema of the database has not been looked at yet".to_owned());
     Arc::new(Hub {
         config: config.clone(),
-        tail: Tail::new(database.clone()),
         database,
-        writer,
+        writer: writer.above(tail.clone()),
+        tail,
         handle,
         claims,
         holder,

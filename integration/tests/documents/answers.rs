@@ -2,7 +2,8 @@
 
 use integration::postgres::{ADMIN, Transport};
 use integration::{Link, Postgres, eventually};
-use towline::documents::{self, Change, Expected, Item, Outcome, Problem, ProblemKind, WriteError};
+use towline::actor::Scope;
+use towline::documents::{self, Change, Expected, Item, Outcome, Problem, ProblemKind, Tail, WriteError};
 
 use crate::world::{LIMIT, Stage, Written, cluster, create, item, put, row, run, source};
 
@@ -114,6 +115,45 @@ fn a_call_that_ended_without_an_answer_and_is_not_in_the_log_has_an_unknown_outc
         assert_eq!(Problem::from(error).kind, ProblemKind::OutcomeUnknown);
         writer.version(create("c1")).await;
         assert_eq!(stage.number("select count(*) from towline_log").await, 2);
+    });
+}
+
+/// W9: an answer is looked for above the version that was newest at sending. What is below has the same request only by chance.
+#[test]
+fn a_lost_answer_is_looked_for_above_the_newest_version_alone() {
+    run(async {
+        let stage = Stage::new("above").await;
+        stage.writer().version(create("c0")).await;
+        let tail = Tail::new(stage.database());
+        let (scope, drain) = Scope::standalone("tail");
+        let reading = tokio::spawn(tail.clone().run(scope));
+        eventually("the tail to have read it", LIMIT, async || {
+            let version = tail.state().version;
+            if version > 0 { Ok(()) } else { Err(version.to_string()) }
+        })
+        .await
+        .unwrap();
+        let found_by = async |writer: Written| {
+            stage.block_writers().await;
+            let mut again = create("c1");
+            let request = "select request::text from towline_log order by version limit 1";
+            let request: String = stage.sql.query_one(request, &[]).await.expect("a row").get(0);
+            again.request = request.parse().expect("a UUID");
+            let waiting = writer.send(again);
+            stage.calls_wait(1).await;
+            let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+                 where datname = current_database() and application_name like '%writer' and query like 'call%'";
+            assert_eq!(stage.number(end).await, 1);
+            stage.let_write().await;
+            waiting.await.expect("no panic")
+        };
+        let above = found_by(Written::above(stage.database(), tail.clone())).await;
+        assert!(matches!(above, Err(WriteError::OutcomeUnknown)), "{above:?}");
+        // Without a tail it knows of no version.
+        let below = found_by(stage.writer()).await;
+        assert!(matches!(below, Ok(Outcome::Written { .. })), "{below:?}");
+        drain.cancel();
+        reading.await.expect("no panic").expect("it is drained");
     });
 }
 

@@ -15,7 +15,9 @@ use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 use towline::actor::Scope;
 use towline::db::{Database, DatabaseSource};
-use towline::documents::{self, Change, Expected, Item, Key, Kind, Outcome, Row, Writer, WriterHandle, WriterObserver};
+use towline::documents::{
+    self, Change, Expected, Item, Key, Kind, Outcome, Row, Tail, Writer, WriterHandle, WriterObserver,
+};
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
@@ -145,8 +147,18 @@ impl WriterObserver for Seen {
 impl Written {
     /// Writes to this database.
     pub(crate) fn to(database: Database) -> Self {
+        Self::run(database, |writer| writer)
+    }
+
+    /// The same for one that knows what this tail has read.
+    pub(crate) fn above(database: Database, tail: Tail) -> Self {
+        Self::run(database, |writer| writer.above(tail))
+    }
+
+    fn run(database: Database, with: impl FnOnce(Writer) -> Writer) -> Self {
         let (sender, calls) = mpsc::channel(100_000);
         let (writer, handle) = Writer::new(database, Arc::new(Seen(sender)));
+        let writer = with(writer);
         let (scope, drain) = Scope::standalone("writer");
         let body = tokio::spawn(async move { writer.run(scope).await.expect("the writer does not fail") });
         Self { handle, calls, drain: Box::new(move || drain.cancel()), body }

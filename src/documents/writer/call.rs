@@ -14,6 +14,7 @@ use crate::db::{Connection, Database, Error, Json, Source, Type, column};
 use crate::documents::document::Timestamp;
 use crate::documents::item::Outcome;
 use crate::documents::renumber::renumber_on;
+use crate::documents::tail::Tail;
 
 const WRITE: &str = "write";
 const CALL: &str = "call towline_write($1::jsonb, null)";
@@ -33,8 +34,12 @@ const AGAIN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_s
 pub(super) struct Calls {
     database: Database,
     connection: Option<Connection>,
+    /// Follows the log; none where nobody does.
+    tail: Option<Tail>,
     /// The highest version of the last answer; 0 before the first one. A later call's versions are above it.
     newest: i64,
+    /// The newest version that was known when the last call was sent.
+    sent_above: i64,
 }
 
 /// An element of the procedure's answer.
@@ -63,13 +68,14 @@ enum Unexpected {
 }
 
 impl Calls {
-    pub(super) fn new(database: Database) -> Self {
-        Self { database, connection: None, newest: 0 }
+    pub(super) fn new(database: Database, tail: Option<Tail>) -> Self {
+        Self { database, connection: None, tail, newest: 0, sent_above: 0 }
     }
 
     /// Sends a batch and returns what became of each item.
     pub(super) async fn write(&mut self, batch: &Batch) -> Result<Vec<Outcome>, Error> {
         let text = batch.text();
+        self.sent_above = self.tail.as_ref().map_or(0, |tail| tail.state().version).max(self.newest);
         let connection = self.connection().await?;
         let rows = connection.all(WRITE, CALL, &[(&text, Type::TEXT)]).await?;
         let answers = match rows.first() {
@@ -138,11 +144,11 @@ impl Calls {
     }
 
     async fn look(&mut self, requests: &[String]) -> Result<HashMap<Uuid, Outcome>, Error> {
-        let newest = self.newest;
+        let sent_above = self.sent_above;
         let connection = self.connection().await?;
         connection.execute(FIND_NAME, AWAIT_OTHERS, &[]).await?;
         // A statement of its own: its snapshot is newer than the lock.
-        let rows = connection.all(FIND_NAME, FIND, &[(&newest, Type::INT8), (&requests, Type::TEXT_ARRAY)]).await?;
+        let rows = connection.all(FIND_NAME, FIND, &[(&sent_above, Type::INT8), (&requests, Type::TEXT_ARRAY)]).await?;
         let mut found = HashMap::new();
         for row in &rows {
             let request: &str = column(FIND_NAME, row, 0)?;

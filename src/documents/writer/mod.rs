@@ -1,6 +1,6 @@
 //! The writer: the one actor of a process through which all changes of documents go, in group commits.
 //!
-//! State: a connection of its own, the version that was newest at its last answer, and an item that did not fit into the last
+//! State: a connection of its own, the version that was newest when it last sent, and an item that did not fit into the last
 //! batch. Callers send through a [`WriterHandle`] and wait for the answer. It sends to nobody but the database.
 //!
 //! One call of the procedure `towline_write` is under way at a time; the next one takes the items that wait, in order, up to 64 of
@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use super::item::{Item, Outcome};
 use super::problem::{Problem, ProblemKind};
+use super::tail::Tail;
 use crate::actor::{BoxError, ChildSpec, Gauge, Inbox, Mailbox, Scope, mailbox};
 use crate::db::{self, Database};
 
@@ -90,6 +91,8 @@ pub struct WriterHandle {
 #[derive(Clone)]
 pub struct Writer {
     database: Database,
+    /// Knows the newest version.
+    tail: Option<Tail>,
     inbox: Inbox<Waiting>,
     observer: Arc<dyn WriterObserver>,
 }
@@ -157,7 +160,14 @@ impl Writer {
     pub fn new(database: Database, observer: Arc<dyn WriterObserver>) -> (Self, WriterHandle) {
         let (mailbox, inbox) = mailbox(MOST_WAITING_ITEMS);
         let room = Arc::new(Semaphore::new(MOST_WAITING_BYTES));
-        (Self { database, inbox, observer }, WriterHandle { mailbox, room })
+        (Self { database, tail: None, inbox, observer }, WriterHandle { mailbox, room })
+    }
+
+    /// A writer that looks for a lost answer only above what this tail had read when the call was sent. Without one, a writer whose
+    /// first answer is lost looks through the whole log.
+    #[must_use]
+    pub fn above(self, tail: Tail) -> Self {
+        Self { tail: Some(tail), ..self }
     }
 
     /// The actor, under its name `writer`.
@@ -168,9 +178,9 @@ impl Writer {
 
     /// The actor's body.
     pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
-        let Self { database, inbox, observer } = self;
+        let Self { database, tail, inbox, observer } = self;
         let mut batches = Batches::new(inbox);
-        let mut calls = Calls::new(database);
+        let mut calls = Calls::new(database, tail);
         loop {
             let batch = tokio::select! {
                 // What waits is written before the drain ends.
