@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::document::UnreadableRow;
 use super::problem::{Problem, ProblemKind};
+use super::whole;
 use crate::db;
 
 /// A failed attempt may succeed after this.
@@ -18,6 +19,12 @@ pub enum ListError {
     /// The database did not answer, or not as expected. Another attempt may succeed.
     #[error("failed to read documents")]
     Database(#[from] db::Error),
+    /// The documents are not those of its versions, or not all of them. Another attempt may succeed.
+    #[error("{}", whole::REASON)]
+    Restoring,
+    /// The rows of a page did not come in their order. They always do.
+    #[error("the items of a page came out of order")]
+    Order,
     /// A row is not a document. Another attempt fails in the same way.
     #[error("failed to read a document")]
     Row(#[source] std::sync::Arc<UnreadableRow>),
@@ -40,7 +47,11 @@ impl From<ListError> for Problem {
     fn from(error: ListError) -> Self {
         match error {
             ListError::Gone => Self::new(ProblemKind::Gone, error.to_string()),
-            ListError::Database(_) | ListError::Row(_) | ListError::TailBehind { .. } => {
+            ListError::Database(_)
+            | ListError::Restoring
+            | ListError::Order
+            | ListError::Row(_)
+            | ListError::TailBehind { .. } => {
                 Self::new(ProblemKind::Unavailable, error.to_string()).retry_after(RETRY_AFTER).caused_by(error)
             }
         }

@@ -2,6 +2,7 @@
 
 use super::document::{Document, Key};
 use super::list_error::ListError;
+use super::whole;
 use crate::db::{self, Database, Row, Type, column};
 
 /// Reads documents.
@@ -28,25 +29,35 @@ impl Store {
     /// A document.
     pub async fn get(&self, key: &Key) -> Result<Option<Document>, ListError> {
         const QUERY: &str = "get";
-        const TEXT: &str = "select (to_jsonb(d) - 'sealed')::text from towline_documents d \
-             where kind = $1 and namespace = $2 and name = $3";
-        let row = self.row(QUERY, TEXT, key).await?;
-        row.map(|row| Ok(Document::from_row(column(QUERY, &row, 0)?)?)).transpose()
+        let Some(row) = self.row(QUERY, "null::bytea", key).await? else { return Ok(None) };
+        let document = column::<Option<&str>>(QUERY, &row, 1)?;
+        document.map(|document| Ok(Document::from_row(document)?)).transpose()
     }
 
     /// A document with its sealed field.
     pub async fn stored(&self, key: &Key) -> Result<Option<Stored>, ListError> {
         const QUERY: &str = "get_stored";
-        const TEXT: &str = "select (to_jsonb(d) - 'sealed')::text, sealed from towline_documents d \
-             where kind = $1 and namespace = $2 and name = $3";
-        let Some(row) = self.row(QUERY, TEXT, key).await? else { return Ok(None) };
-        let document = Document::from_row(column(QUERY, &row, 0)?)?;
-        Ok(Some(Stored { document, sealed: column(QUERY, &row, 1)? }))
+        let Some(row) = self.row(QUERY, "sealed", key).await? else { return Ok(None) };
+        let Some(document) = column::<Option<&str>>(QUERY, &row, 1)? else { return Ok(None) };
+        Ok(Some(Stored { document: Document::from_row(document)?, sealed: column(QUERY, &row, 2)? }))
     }
 
-    async fn row(&self, query: &'static str, text: &str, key: &Key) -> Result<Option<Row>, db::Error> {
+    /// Whether the database is whole, the document, and this expression of its row.
+    async fn row(&self, query: &'static str, sealed: &str, key: &Key) -> Result<Option<Row>, ListError> {
+        let text = format!(
+            "select s.is_whole, d.* from ( \
+               select {is_whole} as is_whole from towline_meta m, towline_version s) s \
+             left join lateral ( \
+               select (to_jsonb(t) - 'sealed')::text, {sealed} from towline_documents t \
+               where kind = $1 and namespace = $2 and name = $3) d on true",
+            is_whole = whole::CONDITION,
+        );
         let kind = key.kind.plural();
         let params = [(&kind as _, Type::TEXT), (&key.namespace as _, Type::TEXT), (&key.name as _, Type::TEXT)];
-        Ok(self.database.all(query, text, &params).await?.pop())
+        let row = self.database.all(query, &text, &params).await?.pop();
+        match row.as_ref().map(|row| column::<bool>(query, row, 0)).transpose()? {
+            Some(true) => Ok(row),
+            Some(false) | None => Err(ListError::Restoring),
+        }
     }
 }

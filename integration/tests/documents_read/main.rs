@@ -11,6 +11,7 @@
     reason = "the allowance for tests does not reach their helpers"
 )]
 
+mod bounds;
 mod lists;
 mod log;
 mod pages;

@@ -1,7 +1,9 @@
 //! After a restore or a promotion, watches end with 410 and versions begin again above all earlier ones (V2 to V5).
 
 use serde_json::json;
-use towline::documents::{Ending, Fields, Filter, Kind, ListError, Tail, Watch, WatchQuery};
+use towline::documents::{
+    Ending, Fields, Filter, Key, Kind, ListError, ListQuery, ReadError, Store, Tail, Watch, WatchQuery, list, list_json,
+};
 
 use crate::world::{LIMIT, World, run};
 
@@ -81,5 +83,74 @@ fn a_replica_that_has_missed_compacted_rows_ends_its_watches() {
         };
         let (version, newer) = after("missed", missed).await;
         assert_eq!(newer, version + 11);
+    });
+}
+
+/// Whether documents can be read, in all ways that are not a watch.
+async fn reads(world: &World) -> bool {
+    let (store, key) = (Store::new(world.database.clone()), Key::new(Kind::Cluster, "n", "a"));
+    let query = ListQuery { filter: Filter::of(Kind::Cluster), fields: Fields::All, limit: 1, after: None };
+    let mut outcomes = Vec::new();
+    match list(&world.database, &query).await {
+        Ok(page) => {
+            assert_eq!(page.items[0].name, "a");
+            outcomes.push(true);
+        }
+        Err(ListError::Restoring) => outcomes.push(false),
+        Err(other) => panic!("{other}"),
+    }
+    outcomes.push(list_json(&world.database, &query).await.is_ok());
+    for found in
+        [store.get(&key).await.map(|found| found.is_some()), store.stored(&key).await.map(|found| found.is_some())]
+    {
+        match found {
+            Ok(found) => {
+                assert!(found, "a document that is there");
+                outcomes.push(true);
+            }
+            Err(ReadError::Restoring) => outcomes.push(false),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(outcomes.iter().all(|outcome| *outcome == outcomes[0]), "{outcomes:?}");
+    outcomes[0]
+}
+
+#[test]
+fn a_database_that_is_being_restored_is_not_read() {
+    run(async {
+        let world = World::new("restoring").await;
+        put(&world, 1).await;
+        put(&world, 2).await;
+        assert!(reads(&world).await);
+        let query = |after| ListQuery { filter: Filter::of(Kind::Cluster), fields: Fields::All, limit: 1, after };
+        world.put(3, Kind::Cluster, ("n", "b"), &json!({}), &json!({})).await;
+        let first = list(&world.database, &query(None)).await.expect("a page");
+        // Each of these is a moment of a restore; the other tables may be full, or not.
+        world.run("create table kept as select * from towline_meta").await;
+        for moment in [
+            "delete from towline_meta",
+            "insert into towline_meta select * from kept; update towline_meta set origin = 'another'",
+            "update towline_meta set origin = towline_origin(), base = 10; select setval('towline_version', 9)",
+        ] {
+            world.run(moment).await;
+            assert!(!reads(&world).await, "{moment}");
+            let next = list(&world.database, &query(first.next.clone())).await;
+            assert!(matches!(next, Err(ListError::Restoring)), "{moment}: {next:?}");
+        }
+        // A table that is missing is no empty one, either.
+        world.run("alter table towline_meta rename to renamed").await;
+        assert!(matches!(list(&world.database, &query(None)).await, Err(ListError::Database(_))));
+        world.run("alter table renamed rename to towline_meta").await;
+        // Nobody writes: the tail renumbers, and then the documents can be read.
+        let _replica = world.tail(RING);
+        integration::eventually("reads after the versions were renumbered", LIMIT, async || {
+            if reads(&world).await { Ok(()) } else { Err("they are still refused".to_owned()) }
+        })
+        .await
+        .unwrap();
+        assert!(world.number("select base from towline_meta").await > LIFT);
+        let old = list(&world.database, &query(first.next)).await;
+        assert!(matches!(old, Err(ListError::Gone)), "{old:?}");
     });
 }

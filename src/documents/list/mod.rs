@@ -3,14 +3,21 @@
 //! The first page reads the newest version R and its rows in one statement. Further pages show the state at R exactly, whatever
 //! was written in between: the documents that have not changed since R, and for the others the row of the log that held at R.
 //! If the log no longer has those rows, the page is [`ListError::Gone`], and the client starts again.
+//!
+//! The database ends a page where it is full. Clients get its values as the database prints them ([`list_json`]); only who needs
+//! [`Document`]s parses them ([`list`]).
 
+mod item;
 mod statement;
 mod token;
 
-use super::document::Document;
+use super::document::{Document, UnreadableRow};
 use super::filter::{Fields, Filter};
 use super::list_error::ListError;
+use super::object::Object;
+use crate::cluster::full_text;
 use crate::db::{Database, column};
+use item::Item;
 
 pub use token::Continue;
 
@@ -36,108 +43,93 @@ pub struct ListQuery {
 
 /// A page of a list, in the order of namespace and name, bytewise.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct Page<Items = Vec<Document>> {
     /// The version whose state the list shows.
     pub version: i64,
     /// At least one item, unless nothing is left.
-    pub items: Vec<Document>,
+    pub items: Items,
     /// The place behind this page; `None` if it is the last one.
     pub next: Option<Continue>,
 }
 
 /// Reads a page with one statement.
 pub async fn list(database: &Database, query: &ListQuery) -> Result<Page, ListError> {
-    page(database, query, MAX_BYTES).await
+    page(database, query, MAX_BYTES, |items: &mut Vec<Document>, item| {
+        items.push(item.document()?);
+        Ok(())
+    })
+    .await
 }
 
-/// The same with another limit for the size of a page.
-pub(super) async fn page(database: &Database, query: &ListQuery, max_bytes: usize) -> Result<Page, ListError> {
-    const QUERY: &str = "list";
-    let limit = query.limit.clamp(1, MAX_LIMIT);
-    let statement = statement::of(query, limit);
-    let mut rows = database.rows(QUERY, &statement.text, &statement.parameters.as_params()).await?;
-    let mut version = query.after.as_ref().map(|after| after.version);
-    let (mut items, mut has_more, mut is_gone) = (Items::new(limit as usize, max_bytes), false, false);
-    // Rows that are left unread would end the connection.
-    while let Some(row) = rows.next().await? {
-        if query.after.is_some() {
-            is_gone = column(QUERY, &row, 0)?;
-        } else {
-            version = Some(column(QUERY, &row, 0)?);
+/// The same with the items as clients see them: JSON, with a comma between two of them.
+pub async fn list_json(database: &Database, query: &ListQuery) -> Result<Page<Vec<u8>>, ListError> {
+    page(database, query, MAX_BYTES, |items: &mut Vec<u8>, item| {
+        if !items.is_empty() {
+            items.push(b',');
         }
-        let Some(document) = column::<Option<&str>>(QUERY, &row, 1)? else { continue };
-        if !items.has_room_for(document.len()) {
-            has_more = true;
-            if items.is_full() {
-                // The last row.
-                continue;
-            }
-            // A new connection costs less than to read large documents that are not shown.
-            break;
-        }
-        items.add(Document::from_row(document)?, document.len());
-    }
-    if is_gone {
-        return Err(ListError::Gone);
-    }
-    // Both statements always return a row.
-    let version = version.ok_or(ListError::Gone)?;
-    let items = items.documents;
-    let last = items.last().filter(|_| has_more);
-    let next = last.map(|last| Continue { version, namespace: last.namespace.clone(), name: last.name.clone() });
-    Ok(Page { version, items, next })
+        item.write(query.fields, items)?;
+        Ok(())
+    })
+    .await
 }
 
-/// The items of a page so far.
-struct Items {
-    documents: Vec<Document>,
-    limit: usize,
-    bytes: usize,
+/// The same for a watch, which begins with the state, with another limit for the size of a page.
+pub(super) async fn list_objects(
+    database: &Database,
+    query: &ListQuery,
     max_bytes: usize,
+) -> Result<Page<Vec<Object>>, ListError> {
+    let mut json = Vec::new();
+    page(database, query, max_bytes, |items: &mut Vec<Object>, item| {
+        json.clear();
+        let metadata_end = item.write(query.fields, &mut json)?;
+        items.push(Object::rendered(&json, metadata_end, item.version()));
+        Ok(())
+    })
+    .await
 }
 
-impl Items {
-    fn new(limit: usize, max_bytes: usize) -> Self {
-        Self { documents: Vec::new(), limit, bytes: 0, max_bytes }
+async fn page<Items: Default>(
+    database: &Database,
+    query: &ListQuery,
+    max_bytes: usize,
+    mut add: impl FnMut(&mut Items, &Item<'_>) -> Result<(), UnreadableRow>,
+) -> Result<Page<Items>, ListError> {
+    const QUERY: &str = "list";
+    let statement = statement::of(query, query.limit.clamp(1, MAX_LIMIT), max_bytes);
+    let mut rows = database.rows(QUERY, &statement.text, &statement.parameters.as_params()).await?;
+    let (mut items, mut count, mut last) = (Items::default(), 0, None);
+    // Without a row, the database has no versions.
+    let mut state = None;
+    while let Some(row) = rows.next().await? {
+        let (is_whole, is_gone, version): (bool, bool, i64) =
+            (column(QUERY, &row, 0)?, column(QUERY, &row, 1)?, column(QUERY, &row, 2)?);
+        let found: i64 = column(QUERY, &row, 3)?;
+        state = Some((is_whole, is_gone, version, found));
+        let Some(item) = Item::read(QUERY, &row, query.filter.kind())? else { continue };
+        if item.number() != count + 1 {
+            return Err(ListError::Order);
+        }
+        count += 1;
+        match add(&mut items, &item) {
+            Ok(()) => {}
+            // Every further attempt would fail. A client that starts again gets the document itself, not a row of the log.
+            Err(error) if query.after.is_some() => {
+                let (version, error) = (item.version(), full_text(&error));
+                tracing::error!(version, error, "a row of the log can't be read, ending the list that needs it");
+                return Err(ListError::Gone);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if count < found {
+            last = Some((item.namespace().to_owned(), item.name().to_owned()));
+        }
     }
-
-    fn has_room_for(&self, bytes: usize) -> bool {
-        self.documents.is_empty() || !self.is_full() && self.bytes + bytes <= self.max_bytes
-    }
-
-    fn is_full(&self) -> bool {
-        self.documents.len() >= self.limit
-    }
-
-    fn add(&mut self, document: Document, bytes: usize) {
-        self.documents.push(document);
-        self.bytes += bytes;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn document() -> Document {
-        let row = r#"{"id": "6f1c0000-0000-4000-8000-000000000000", "data": {}, "kind": "clusters", "name": "c1", "labels": {},
-            "status": {}, "version": 41, "namespace": "foo", "created_at": "2026-11-21T23:40:00+00:00", "deleted_at": null,
-            "finalizers": [], "generation": 1, "updated_at": "2026-11-21T23:40:00+00:00", "annotations": {}}"#;
-        Document::from_row(row).expect("a row")
-    }
-
-    #[test]
-    fn a_page_ends_at_its_limit_or_its_size_and_has_at_least_one_item() {
-        let mut items = Items::new(3, 100);
-        assert!(items.has_room_for(1000), "the first item always has room");
-        items.add(document(), 40);
-        assert!(items.has_room_for(60) && !items.has_room_for(61));
-        items.add(document(), 60);
-        assert!(items.has_room_for(0) && !items.has_room_for(1));
-        items.add(document(), 0);
-        assert!(!items.has_room_for(0), "the limit is reached");
-        let mut items = Items::new(3, 100);
-        items.add(document(), 1000);
-        assert!(!items.has_room_for(0));
-    }
+    let (version, found) = match state {
+        Some((true, false, version, found)) => (version, found),
+        Some((true, true, ..)) => return Err(ListError::Gone),
+        Some((false, ..)) | None => return Err(ListError::Restoring),
+    };
+    let next = last.filter(|_| count < found).map(|(namespace, name)| Continue { version, namespace, name });
+    Ok(Page { version, items, next })
 }

@@ -17,6 +17,7 @@ use crate::actor::{BoxError, Scope};
 use crate::cluster::full_text;
 use crate::db::{self, Listener, Row, Session, Subscriber, Type, column};
 use crate::documents::renumber::renumber;
+use crate::documents::whole;
 
 /// What every write notifies.
 const CHANNEL: &str = "towline";
@@ -222,10 +223,11 @@ struct NoOrigin;
 /// The statement of a read behind `$1` (T1). It always returns a row; its version is null where there is nothing new.
 fn statement() -> String {
     format!(
-        "select m.origin, m.origin = towline_origin(), m.base, greatest(m.base, (select max(version) from towline_log)), l.* \
-         from towline_meta m left join lateral ( \
+        "select m.origin, {}, m.base, greatest(m.base, (select max(version) from towline_log)), l.* \
+         from towline_meta m cross join towline_version s left join lateral ( \
            select {} from (select * from towline_log where version > $1 order by version limit {ROWS}) n \
            left join towline_log p on p.version = n.old_version) l on true order by l.version",
+        whole::CONDITION,
         entry::COLUMNS
     )
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use tokio::time::Instant;
 
 use super::event::Event;
-use super::object::Object;
 use crate::db::{self, Json, Row, column};
 use crate::documents::document::{Document, UnreadableRow};
 use crate::documents::filter::Filter;
 use crate::documents::kind::Kind;
+use crate::documents::object::Object;
 
 /// What an entry takes in memory beside its texts: itself, its place in the ring, and the nodes of its labels.
 const OVERHEAD: usize = 512;

@@ -1,7 +1,7 @@
 //! What a watch sends, and why it ends.
 
-use super::object::Object;
 use crate::documents::list_error::ListError;
+use crate::documents::object::Object;
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]

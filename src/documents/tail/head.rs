@@ -5,7 +5,7 @@
 pub(super) struct Head {
     /// The origin of the versions.
     pub(super) origin: String,
-    /// Whether it is the database's own.
+    /// Whether it is the database's own, and the next version is above the base. If not, writes and reads are refused.
     pub(super) is_own_origin: bool,
     /// The log has all rows above it.
     pub(super) base: i64,

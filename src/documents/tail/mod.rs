@@ -11,7 +11,6 @@ mod actor;
 mod entry;
 mod event;
 mod head;
-mod object;
 mod ring;
 mod watch;
 mod window;
@@ -28,7 +27,6 @@ use crate::db::{self, Database};
 use ring::Ring;
 
 pub use event::{Ending, Event};
-pub use object::Object;
 pub use watch::{Watch, WatchQuery};
 
 /// Size of the ring (T1).

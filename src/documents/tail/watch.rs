@@ -9,13 +9,13 @@ use tokio::sync::watch as latest;
 use tokio::time::Instant;
 
 use super::event::{Ending, Event};
-use super::object::Object;
 use super::ring::{Next, Start};
 use super::window::{self, Window};
 use super::{Progress, Tail};
 use crate::documents::filter::{Fields, Filter};
 use crate::documents::list::{self, Continue, ListQuery, Page};
 use crate::documents::list_error::ListError;
+use crate::documents::object::Object;
 
 /// A bookmark follows the first read that begins so long after the last one. A read begins at least once a second, so that at
 /// most 10 s are between two bookmarks (T5).
@@ -70,7 +70,7 @@ enum Phase {
 }
 
 enum Read {
-    Page(Page),
+    Page(Page<Vec<Object>>),
     Window(Window),
 }
 
@@ -187,7 +187,7 @@ impl Watch {
         self.reading = None;
         match read? {
             Read::Page(page) => {
-                self.ready.extend(page.items.iter().map(|document| Event::Initial(Object::of(document))));
+                self.ready.extend(page.items.into_iter().map(Event::Initial));
                 if page.next.is_some() {
                     self.phase = Phase::State(page.next);
                 } else {
@@ -219,7 +219,7 @@ impl Watch {
                 let query = ListQuery { filter: Filter::clone(&filter), fields, limit: PAGE_ITEMS, after };
                 Ok(Some(Box::pin(async move {
                     let _permit = tail.permit().await;
-                    list::page(&tail.0.database, &query, PAGE_BYTES).await.map(Read::Page)
+                    list::list_objects(&tail.0.database, &query, PAGE_BYTES).await.map(Read::Page)
                 })))
             }
             Phase::Log if self.position < floor => {

@@ -1,10 +1,10 @@
-//! A document as a watch sends it: rendered once for all watches.
+//! A document as lists and watches send it: rendered once for all watches.
 
 use std::fmt;
 use std::sync::Arc;
 
-use crate::documents::document::Document;
-use crate::documents::filter::Fields;
+use super::document::Document;
+use super::filter::Fields;
 
 /// A document in the form that clients see. Clones share it.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,6 +26,11 @@ impl Object {
         Self { json: json.into(), metadata_end, version: document.version }
     }
 
+    /// A document that has been rendered, with the end of its metadata.
+    pub(super) fn rendered(json: &[u8], metadata_end: usize, version: i64) -> Self {
+        Self { json: json.into(), metadata_end, version }
+    }
+
     /// Its resource version.
     pub fn version(&self) -> i64 {
         self.version
@@ -34,6 +39,16 @@ impl Object {
     /// The whole document as JSON on one line.
     pub fn json(&self) -> &[u8] {
         &self.json
+    }
+
+    /// The length of the metadata, which come first, without the brace that closes them.
+    pub(super) fn metadata_end(&self) -> usize {
+        self.metadata_end
+    }
+
+    /// The memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.json.len()
     }
 
     /// Appends the document as JSON on one line.
@@ -46,10 +61,12 @@ impl Object {
             }
         }
     }
+}
 
-    /// The memory that it takes.
-    pub(super) fn bytes(&self) -> usize {
-        self.json.len()
+/// The whole document as JSON: its bytes can be sent without a copy.
+impl AsRef<[u8]> for Object {
+    fn as_ref(&self) -> &[u8] {
+        &self.json
     }
 }
 
@@ -64,12 +81,15 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::documents::tail::entry::tests::document;
 
     #[test]
     fn the_metadata_are_the_beginning_of_the_document() {
         for deleted in [None, Some("2026-11-22T00:00:00Z".parse().expect("a time"))] {
-            let mut document = document(41, "c1", &[("env", "prod")]);
+            let row = r#"{"id": "6f1c0000-0000-4000-8000-000000000000", "data": {}, "kind": "clusters", "name": "c1",
+                "labels": {"env": "prod"}, "status": {}, "version": 41, "namespace": "foo", "finalizers": [], "generation": 1,
+                "created_at": "2026-11-21T23:40:00+00:00", "deleted_at": null, "updated_at": "2026-11-21T23:40:00+00:00",
+                "annotations": {}}"#;
+            let mut document = Document::from_row(row).expect("a row");
             document.deleted_at = deleted;
             document.data.insert("paused".to_owned(), json!(false));
             document.status.insert("a\nb".to_owned(), json!("c\nd"));
