@@ -1,6 +1,7 @@
 //! An entry of the log, and what a watch sees of it (T4).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
@@ -11,8 +12,12 @@ use crate::documents::filter::Filter;
 use crate::documents::kind::Kind;
 use crate::documents::object::Object;
 
-/// What an entry takes in memory beside its texts: itself, its place in the ring, and the nodes of its labels.
+/// What an entry takes in memory beside its texts and labels: itself and its place in the ring.
 const OVERHEAD: usize = 512;
+/// What labels take beside their texts: a node of the map, which has room for 11 of them.
+const NODE: usize = 600;
+/// What the two texts of a label take beside their characters.
+const LABEL: usize = 32;
 
 /// The columns of an entry, from `n`, the row of the log, and `p`, the row before it of the same document. The document before
 /// is needed only if a selector may have matched it and no longer does.
@@ -28,9 +33,9 @@ pub(super) struct Entry {
     pub(super) kind: Kind,
     pub(super) namespace: String,
     pub(super) name: String,
-    pub(super) labels: Labels,
-    /// The labels before; `None` if the document was created.
-    pub(super) old_labels: Option<Labels>,
+    pub(super) labels: Arc<Labels>,
+    /// The labels before; `None` if the document was created. Most changes leave them as they are, and share them.
+    pub(super) old_labels: Option<Arc<Labels>>,
     /// `None` if the document was removed.
     pub(super) after: Option<Object>,
     /// The document before, with the version of this change; only if it was removed or its labels have changed.
@@ -61,15 +66,16 @@ impl Entry {
             let document = Document { version, ..Document::from_row(text)? };
             Ok(Some(Object::of(&document)))
         };
-        let labels = |labels: Json<Labels>| labels.0;
+        let labels = Arc::new(column::<Json<Labels>>(query, row, first + 4)?.0);
+        let old_labels = column::<Option<Json<Labels>>>(query, row, first + 6)?;
         let entry = Self {
             version,
             kind,
             namespace: column(query, row, first + 2)?,
             name: column(query, row, first + 3)?,
-            labels: labels(column(query, row, first + 4)?),
+            old_labels: old_labels.map(|old| if old.0 == *labels { Arc::clone(&labels) } else { Arc::new(old.0) }),
+            labels,
             after: document(first + 5)?,
-            old_labels: column::<Option<_>>(query, row, first + 6)?.map(labels),
             before: document(first + 7)?,
             read_at: Instant::now(),
         };
@@ -94,9 +100,17 @@ impl Entry {
 
     /// The memory that it takes.
     pub(super) fn bytes(&self) -> usize {
-        let of_labels = |labels: &Labels| labels.iter().map(|(key, value)| key.len() + value.len() + 64).sum::<usize>();
+        let of_label = |(key, value): (&String, &String)| key.len() + value.len() + LABEL;
+        let of_labels = |labels: &Labels| {
+            if labels.is_empty() {
+                0
+            } else {
+                NODE * labels.len().div_ceil(11) + labels.iter().map(of_label).sum::<usize>()
+            }
+        };
         let objects = [&self.after, &self.before].into_iter().flatten().map(Object::bytes).sum::<usize>();
-        let labels = of_labels(&self.labels) + self.old_labels.as_ref().map_or(0, of_labels);
+        let old_labels = self.old_labels.as_ref().filter(|old| !Arc::ptr_eq(old, &self.labels));
+        let labels = of_labels(&self.labels) + old_labels.map_or(0, |old| of_labels(old));
         OVERHEAD + self.namespace.len() + self.name.len() + labels + objects
     }
 }
@@ -125,8 +139,8 @@ pub(super) mod tests {
             kind: Kind::Cluster,
             namespace: "foo".to_owned(),
             name: name.to_owned(),
-            labels: last.labels.clone(),
-            old_labels: before.as_ref().map(|before| before.labels.clone()),
+            labels: Arc::new(last.labels.clone()),
+            old_labels: before.as_ref().map(|before| Arc::new(before.labels.clone())),
             after: after.as_ref().map(Object::of),
             before: before.as_ref().filter(|_| has_before).map(Object::of),
             read_at: Instant::now(),
@@ -175,8 +189,21 @@ pub(super) mod tests {
         let rendered = Object::of(&document(7, "c1", &[])).json().len();
         assert_eq!(small.bytes(), OVERHEAD + "foo".len() + "c1".len() + rendered);
         let labelled = change(7, "c1", [Some(&[]), Some(&[("tier", "gold")])]);
-        let labels = r#""tier":"gold""#.len() + 64 + "tiergold".len();
+        let labels = r#""tier":"gold""#.len() + NODE + LABEL + "tiergold".len();
         assert_eq!(labelled.bytes(), small.bytes() + labels + rendered);
+        let gold = Arc::new(Labels::from([("tier".to_owned(), "gold".to_owned())]));
+        let both = |old_labels| Entry {
+            labels: Arc::clone(&gold),
+            old_labels: Some(old_labels),
+            ..change(7, "c1", [None, Some(&[])])
+        };
+        assert_eq!(
+            both(Arc::clone(&gold)).bytes(),
+            small.bytes() + NODE + LABEL + "tiergold".len(),
+            "shared labels count once"
+        );
+        let other = both(Arc::new(Labels::clone(&gold)));
+        assert_eq!(other.bytes(), small.bytes() + 2 * (NODE + LABEL + "tiergold".len()));
     }
 
     fn labels() -> impl Strategy<Value = Option<Vec<(&'static str, &'static str)>>> {
