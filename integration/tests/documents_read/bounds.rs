@@ -1,8 +1,8 @@
-//! What lists and watches take at most, however large and many the documents are (L2, T1).
+//! What lists and watches take at most, however large and many the documents are (L2, C4, T1, T2).
 
 use integration::soak::{Random, seed};
-use serde_json::json;
-use towline::documents::{Continue, Document, Fields, Filter, Kind, ListQuery, Page, list};
+use serde_json::{Value, json};
+use towline::documents::{Continue, Document, Fields, Filter, Key, Kind, ListQuery, Page, Store, WatchQuery, list};
 
 use crate::world::{LIMIT, World, put, run, write};
 
@@ -116,6 +116,55 @@ fn a_list_of_500_documents_of_4_mib_is_read_page_by_page_each_with_one_statement
 }
 
 #[test]
+fn watches_that_read_the_log_leave_half_of_the_connections_to_other_requests() {
+    run(async {
+        let world = World::new("readers").await;
+        let mut version = 0;
+        for content in 1..=40 {
+            version = world.put(content, Kind::Cluster, ("n", "a"), &json!({}), &json!({"content": content})).await;
+        }
+        // Room for the last few events only.
+        let replica = world.tail(8 * 1024);
+        let from = |from| WatchQuery { filter: Filter::of(Kind::Cluster), fields: Fields::All, from: Some(from) };
+        drop(replica.tail.watch(from(version)).await.expect("the tail reads"));
+        let other = world.place.client(integration::postgres::ADMIN).await.expect("a connection");
+        // Statements on the log wait now, for 5 s at most.
+        other.batch_execute("begin; lock table towline_log in access exclusive mode").await.expect("a lock");
+        let watches: Vec<_> = (0..20)
+            .map(|_| {
+                let tail = replica.tail.clone();
+                tokio::spawn(async move { tail.watch(from(version - 39)).await })
+            })
+            .collect();
+        let reading = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
+             and query like '%stored_before%'";
+        let half = i64::from(world.database.state().max / 2);
+        assert_eq!(half, 4);
+        integration::eventually("watches to read the log", LIMIT, async || {
+            match world.sql.query_one(reading, &[]).await {
+                Ok(row) if row.get::<_, i64>(0) == half => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+        .unwrap();
+        let store = Store::new(world.database.clone());
+        let key = Key::new(Kind::Cluster, "n", "a");
+        for _ in 0..20 {
+            // Neither of these reads the log.
+            assert!(store.get(&key).await.expect("a connection is free").is_some());
+        }
+        assert_eq!(world.number(reading).await, half);
+        other.batch_execute("commit").await.expect("the lock is released");
+        for watch in watches {
+            let mut watch = watch.await.expect("no panic").expect("a watch");
+            let event = tokio::time::timeout(LIMIT, watch.next()).await.expect("in time").expect("an event");
+            assert_eq!(event.resume_version(), Some(version - 38));
+        }
+    });
+}
+
+#[test]
 fn a_tail_that_starts_with_100_000_documents_reads_the_newest_10_000_versions() {
     run(async {
         let world = World::new("start").await;
@@ -145,5 +194,42 @@ fn a_tail_that_starts_with_100_000_documents_reads_the_newest_10_000_versions() 
         let (rows, reads) = (world.number(&of("rows")).await, world.number(&of("calls")).await);
         assert!(reads > 20, "{reads}");
         assert!((10_000..=10_000 + reads).contains(&rows), "{rows} rows in {reads} reads");
+    });
+}
+
+#[test]
+fn a_watch_that_resumes_before_a_row_that_cannot_be_read_is_gone_and_a_list_gets_the_document_itself() {
+    run(async {
+        let world = World::new("unreadablerow").await;
+        for content in 1..=40 {
+            world.put(content, Kind::Cluster, ("n", "a"), &json!({}), &json!({"content": content})).await;
+        }
+        let (a, b) = (20, 41);
+        world.put(50, Kind::Cluster, ("n", "b"), &json!({}), &json!({"content": 50})).await;
+        let replica = world.tail(8 * 1024);
+        let watch = async |from| {
+            let query = WatchQuery { filter: Filter::of(Kind::Cluster), fields: Fields::All, from: Some(from) };
+            replica.tail.watch(query).await.map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert_eq!(watch(a - 1).await, Ok(()));
+        let gone = Err("the version is no longer available".to_owned());
+        for row in [a, b] {
+            world.run(&format!("update towline_log set document = '{{}}' where version = {row}")).await;
+        }
+        for _ in 0..2 {
+            assert_eq!(watch(a - 1).await, gone, "each time");
+        }
+        assert_eq!(watch(a).await, Ok(()), "behind it");
+        let first = list(&world.database, &ListQuery { limit: 1, ..query(None) }).await.expect("a page");
+        assert_eq!(first.version, b);
+        let next = || query(first.next.clone());
+        assert_eq!(list(&world.database, &next()).await.expect("the document itself").items[0].version, b);
+        // Now that page needs the row of the log.
+        world.put(51, Kind::Cluster, ("n", "b"), &json!({}), &json!({"content": 51})).await;
+        let outcome = list(&world.database, &next()).await.map(|_| ()).map_err(|error| error.to_string());
+        assert_eq!(outcome, gone);
+        let restarted = list(&world.database, &query(None)).await.expect("a page");
+        let contents: Vec<&Value> = restarted.items.iter().map(|document| &document.data["content"]).collect();
+        assert_eq!(contents, [&json!(40), &json!(51)]);
     });
 }

@@ -11,6 +11,7 @@ mod actor;
 mod entry;
 mod event;
 mod head;
+mod held;
 mod ring;
 mod watch;
 mod window;
@@ -24,6 +25,7 @@ use tokio::time::timeout;
 
 use super::list_error::ListError;
 use crate::db::{self, Database};
+use held::Held;
 use ring::Ring;
 
 pub use event::{Ending, Event};
@@ -31,9 +33,8 @@ pub use watch::{Watch, WatchQuery};
 
 /// Size of the ring (T1).
 const RING_BYTES: usize = 32 * 1024 * 1024;
-/// Watches that read documents or the log at the same time, so that those which start together don't use up the connections
-/// and memory (T2).
-const READERS: usize = 8;
+/// Most watches that read documents or the log at the same time (T2).
+const MOST_READERS: usize = 8;
 /// How long a watch that starts waits for the tail. As long as a request waits for a connection (C4).
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -48,6 +49,8 @@ struct Shared {
     /// How often a watch has asked for a read.
     wanted: latest::Sender<u64>,
     readers: Arc<Semaphore>,
+    /// What watches hold for their clients.
+    held: Held,
 }
 
 /// What the tail has done. Each change wakes the watches that wait for events.
@@ -86,12 +89,14 @@ impl Tail {
 
     /// The same with a ring of another size.
     pub fn with_ring(database: Database, bytes: usize) -> Self {
+        let readers = readers(database.state().max);
         Self(Arc::new(Shared {
             database,
             ring: RwLock::new(Ring::new(bytes)),
             progress: latest::Sender::default(),
             wanted: latest::Sender::default(),
-            readers: Arc::new(Semaphore::new(READERS)),
+            readers: Arc::new(Semaphore::new(readers)),
+            held: Held::default(),
         }))
     }
 
@@ -137,5 +142,21 @@ impl Tail {
         }
         let failure = self.0.progress.borrow().failure.clone();
         Err(failure.map_or(ListError::TailBehind { within: PATIENCE }, ListError::Database))
+    }
+}
+
+/// How many watches read at the same time with a pool of so many connections: at most half of them, so that watches which start
+/// together leave connections to other requests (C4).
+fn readers(connections: u32) -> usize {
+    usize::try_from(connections / 2).unwrap_or(MOST_READERS).clamp(1, MOST_READERS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::readers;
+
+    #[test]
+    fn watches_leave_half_of_the_connections_to_other_requests() {
+        assert_eq!([1, 2, 3, 8, 16, 100].map(readers), [1, 1, 1, 4, 8, 8]);
     }
 }

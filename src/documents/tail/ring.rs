@@ -165,7 +165,13 @@ impl Ring {
         if *position < self.floor {
             return Next::Missed;
         }
-        let begin = self.entries.partition_point(|entry| entry.version <= *position);
+        // Most looks find a watch at the end.
+        let is_behind = *position < self.position;
+        let begin = if is_behind {
+            self.entries.partition_point(|entry| entry.version <= *position)
+        } else {
+            self.entries.len()
+        };
         for entry in self.entries.range(begin..) {
             if let Some(event) = entry.seen_through(filter) {
                 *position = entry.version;

@@ -9,6 +9,7 @@ use tokio::sync::watch as latest;
 use tokio::time::Instant;
 
 use super::event::{Ending, Event};
+use super::held::Share;
 use super::ring::{Next, Start};
 use super::window::{self, Window};
 use super::{Progress, Tail};
@@ -22,10 +23,8 @@ use crate::documents::object::Object;
 const BOOKMARK_AFTER: Duration = Duration::from_secs(8);
 /// Versions of the log that a statement goes through (T2).
 const WINDOW: i64 = 10_000;
-/// Most documents of a page of the state that a watch begins with. It waits in memory until the client has taken it.
+/// Most documents of a page of the state that a watch begins with.
 const PAGE_ITEMS: u32 = 250;
-/// Size of such a page.
-const PAGE_BYTES: usize = 1024 * 1024;
 
 /// A watch that is asked for.
 #[derive(Clone, Debug)]
@@ -49,6 +48,8 @@ pub struct Watch {
     phase: Phase,
     /// Events of the page or window that was read last. Empty in the phase [`Phase::Ring`].
     ready: VecDeque<Event>,
+    /// What they take in memory; `None` without any.
+    share: Option<Share>,
     /// A read under way. It is kept here so that a caller which stops waiting for an event does not interrupt it.
     reading: Option<BoxFuture<'static, Result<Read, ListError>>>,
     progress: latest::Receiver<Progress>,
@@ -70,8 +71,8 @@ enum Phase {
 }
 
 enum Read {
-    Page(Page<Vec<Object>>),
-    Window(Window),
+    Page(Page<Vec<Object>>, Share),
+    Window(Window, Share),
 }
 
 impl Tail {
@@ -101,6 +102,7 @@ impl Tail {
             position,
             phase,
             ready: VecDeque::new(),
+            share: None,
             reading: None,
             progress,
             bookmark_due: Instant::now() + BOOKMARK_AFTER,
@@ -120,22 +122,48 @@ impl Tail {
 impl Watch {
     /// The next event, as soon as there is one. A caller may stop waiting at any time without losing an event.
     pub async fn next(&mut self) -> Result<Event, Ending> {
-        if let Some(ending) = &self.ending {
-            return Err(ending.clone());
+        loop {
+            // Others wait for the same thread while the client takes all that is there.
+            tokio::task::coop::consume_budget().await;
+            if let Some(next) = self.next_if_there() {
+                return next;
+            }
+            if matches!(self.phase, Phase::Ring) {
+                // The tail, whose handle the watch has, holds the sender.
+                drop(self.progress.changed().await);
+            } else if let Err(error) = self.read_on().await {
+                return Err(self.end(error.into()));
+            }
         }
-        let outcome = self.advance().await;
-        if let Err(ending) = &outcome {
-            self.ending = Some(ending.clone());
-            self.ready.clear();
-            self.reading = None;
-        }
-        outcome
     }
 
-    /// Whether the next event needs no read of its own. Only then may a caller ask for it without waiting until it comes: a read
-    /// that has begun holds a connection.
-    pub fn needs_no_read(&self) -> bool {
-        !self.ready.is_empty() || matches!(self.phase, Phase::Ring)
+    /// The next event, if there is one now that needs no read: a read that has begun holds a connection until it ends, so that the
+    /// caller would have to wait for it.
+    pub fn next_if_there(&mut self) -> Option<Result<Event, Ending>> {
+        if let Some(ending) = &self.ending {
+            return Some(Err(ending.clone()));
+        }
+        self.read_at = None;
+        if let Some(event) = self.ready.pop_front() {
+            self.took(&event);
+            return Some(Ok(event));
+        }
+        if !matches!(self.phase, Phase::Ring) {
+            return None;
+        }
+        // Before the look, so that no later change is missed.
+        self.progress.mark_unchanged();
+        let next = self.tail.0.ring.read().next(self.epoch, &mut self.position, &self.filter);
+        match next {
+            Next::Found(event, read_at) => {
+                self.read_at = Some(read_at);
+                Some(Ok(event))
+            }
+            Next::Nothing(Some(end_read_at)) if end_read_at >= self.bookmark_due => Some(Ok(self.bookmark(false))),
+            Next::Nothing(_) => None,
+            Next::Missed => Some(Err(self.end(Ending::FellBehind))),
+            Next::Gone => Some(Err(self.end(Ending::Gone))),
+        }
     }
 
     /// How long ago the tail has read the event that was returned last; `None` for what does not come from the ring.
@@ -143,32 +171,20 @@ impl Watch {
         self.read_at.map(|read_at| read_at.elapsed())
     }
 
-    async fn advance(&mut self) -> Result<Event, Ending> {
-        loop {
-            // Others wait for the same thread while the client takes all that is there.
-            tokio::task::coop::consume_budget().await;
-            self.read_at = None;
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(event);
-            }
-            if !matches!(self.phase, Phase::Ring) {
-                self.read_on().await?;
-                continue;
-            }
-            // Before the look, so that no later change is missed.
-            self.progress.mark_unchanged();
-            let next = self.tail.0.ring.read().next(self.epoch, &mut self.position, &self.filter);
-            match next {
-                Next::Found(event, read_at) => {
-                    self.read_at = Some(read_at);
-                    return Ok(event);
-                }
-                Next::Nothing(Some(end_read_at)) if end_read_at >= self.bookmark_due => return Ok(self.bookmark(false)),
-                // The tail, whose handle the watch has, holds the sender.
-                Next::Nothing(_) => drop(self.progress.changed().await),
-                Next::Missed => return Err(Ending::FellBehind),
-                Next::Gone => return Err(Ending::Gone),
-            }
+    /// Records the ending, and lets go of everything.
+    fn end(&mut self, ending: Ending) -> Ending {
+        self.ready = VecDeque::new();
+        (self.share, self.reading) = (None, None);
+        self.ending = Some(ending.clone());
+        ending
+    }
+
+    /// An event of a page or window has been returned.
+    fn took(&mut self, event: &Event) {
+        match &mut self.share {
+            Some(share) if !self.ready.is_empty() => share.set(share.bytes().saturating_sub(event.bytes())),
+            // With the memory of the queue.
+            share => (*share, self.ready) = (None, VecDeque::new()),
         }
     }
 
@@ -185,8 +201,8 @@ impl Watch {
         let Some(reading) = &mut self.reading else { return Ok(()) };
         let read = reading.await;
         self.reading = None;
-        match read? {
-            Read::Page(page) => {
+        let mut share = match read? {
+            Read::Page(page, share) => {
                 self.ready.extend(page.items.into_iter().map(Event::Initial));
                 if page.next.is_some() {
                     self.phase = Phase::State(page.next);
@@ -195,12 +211,16 @@ impl Watch {
                     let end = self.bookmark(true);
                     self.ready.push_back(end);
                 }
+                share
             }
-            Read::Window(window) => {
+            Read::Window(window, share) => {
                 self.position = window.position;
                 self.ready.extend(window.entries.iter().filter_map(|entry| entry.seen_through(&self.filter)));
+                share
             }
-        }
+        };
+        share.set(self.ready.iter().map(Event::bytes).sum());
+        self.share = Some(share).filter(|_| !self.ready.is_empty());
         Ok(())
     }
 
@@ -219,14 +239,18 @@ impl Watch {
                 let query = ListQuery { filter: Filter::clone(&filter), fields, limit: PAGE_ITEMS, after };
                 Ok(Some(Box::pin(async move {
                     let _permit = tail.permit().await;
-                    list::list_objects(&tail.0.database, &query, PAGE_BYTES).await.map(Read::Page)
+                    let share = tail.0.held.take();
+                    let page = list::list_objects(&tail.0.database, &query, share.bytes()).await?;
+                    Ok(Read::Page(page, share))
                 })))
             }
             Phase::Log if self.position < floor => {
                 let (after, until) = (self.position, floor.min(self.position.saturating_add(WINDOW)));
                 Ok(Some(Box::pin(async move {
                     let _permit = tail.permit().await;
-                    window::read(&tail.0.database, &filter, after, until).await.map(Read::Window)
+                    let share = tail.0.held.take();
+                    let window = window::read(&tail.0.database, &filter, after, until, share.bytes()).await?;
+                    Ok(Read::Window(window, share))
                 })))
             }
             Phase::Log | Phase::Ring => {

@@ -1,6 +1,7 @@
 //! The changes between two versions, from the log itself: for watches that resume from before the ring (T2).
 
 use super::entry::{self, Entry, EntryError};
+use crate::cluster::full_text;
 use crate::db::{Database, column};
 use crate::documents::filter::Filter;
 use crate::documents::list_error::ListError;
@@ -8,9 +9,9 @@ use crate::documents::selector::{Parameters, place_conditions};
 
 /// Most rows of a window that are sent to a watch at once.
 const ROWS: i64 = 500;
-/// A window ends before the document that would make it larger than this in the database's own, compressed form.
+/// A window ends behind the document that makes it larger than this in the database's own, compressed form.
 const STORED_BYTES: i64 = 256 * 1024;
-/// A window ends behind the document that makes it larger than this.
+/// A window ends behind the document that makes it larger than this, if compression has made it that much shorter.
 const MAX_BYTES: usize = 1024 * 1024;
 const QUERY: &str = "read_log";
 
@@ -21,10 +22,18 @@ pub(super) struct Window {
     pub(super) position: i64,
 }
 
-/// Reads the changes of the filter's kind, namespace and name above `after` and up to `until`, or the first ones of them.
-pub(super) async fn read(database: &Database, filter: &Filter, after: i64, until: i64) -> Result<Window, ListError> {
+/// Reads the changes of the filter's kind, namespace and name above `after` and up to `until`, or the first ones of them if they
+/// have more than about `bytes`.
+pub(super) async fn read(
+    database: &Database,
+    filter: &Filter,
+    after: i64,
+    until: i64,
+    bytes: usize,
+) -> Result<Window, ListError> {
     let mut parameters = Parameters::default();
-    let text = statement(filter, after, until, &mut parameters);
+    let stored_bytes = i64::try_from(bytes).unwrap_or(i64::MAX).min(STORED_BYTES);
+    let text = statement(filter, after, until, stored_bytes, &mut parameters);
     let mut rows = database.rows(QUERY, &text, &parameters.as_params()).await?;
     let (mut window, mut bytes) = (Window { entries: Vec::new(), position: until }, 0);
     // The statement returns a row even where there is no change.
@@ -41,7 +50,16 @@ pub(super) async fn read(database: &Database, filter: &Filter, after: i64, until
             // The statement asks for a known kind.
             Ok(None) => {}
             Err(EntryError::Columns(error)) => return Err(error.into()),
-            Err(EntryError::Document(error)) => return Err(error.into()),
+            Err(EntryError::Document(error)) => {
+                // Every further attempt would come here again. A client that starts again with the state does not.
+                let error = full_text(&error);
+                tracing::error!(
+                    version,
+                    error,
+                    "a row of the log can't be read, ending the watch that resumes before it"
+                );
+                return Err(ListError::Gone);
+            }
         }
         // Rows that are left unread end the connection. That is rare: the statement itself returns few large documents.
         if bytes > MAX_BYTES {
@@ -52,9 +70,10 @@ pub(super) async fn read(database: &Database, filter: &Filter, after: i64, until
 }
 
 /// The first rows between the versions, and whether the base of the same snapshot allows it; there are none if it does not.
-fn statement(filter: &Filter, after: i64, until: i64, parameters: &mut Parameters) -> String {
+fn statement(filter: &Filter, after: i64, until: i64, stored_bytes: i64, parameters: &mut Parameters) -> String {
     let places = place_conditions(filter, "t", parameters);
     let (after, until) = (parameters.number(after), parameters.number(until));
+    let stored_bytes = parameters.number(stored_bytes);
     format!(
         "select m.base <= {after}, l.* from towline_meta m left join lateral ( \
            select {columns} from ( \
@@ -62,7 +81,7 @@ fn statement(filter: &Filter, after: i64, until: i64, parameters: &mut Parameter
                select *, coalesce(pg_column_size(document), 0) as stored from towline_log t \
                where {places}t.version > {after} and t.version <= {until} order by t.version limit {ROWS}) t) n \
            left join towline_log p on p.version = n.old_version \
-           where n.stored_before < {STORED_BYTES}) l on m.base <= {after} order by l.version",
+           where n.stored_before < {stored_bytes}) l on m.base <= {after} order by l.version",
         columns = entry::COLUMNS,
     )
 }

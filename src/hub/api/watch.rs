@@ -1,15 +1,18 @@
 //! The body of a watch: its events as lines of JSON, or as server-sent events.
 //!
 //! A watch has no task and no queue of its own. The connection asks for the next bytes when it can write some, and gets the events
-//! that are there by then, up to [`CHUNK`] bytes.
+//! that are there by then, up to [`CHUNK`] bytes. Small objects are copied, so that one write sends many events; the bytes of a
+//! large one are those that all watches share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use futures::{FutureExt, stream};
+use futures::future::BoxFuture;
+use futures::stream::{self, FuturesUnordered, StreamExt};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use hyper::body::Bytes;
 use parking_lot::Mutex;
@@ -24,8 +27,12 @@ use crate::hub::access::Caller;
 use crate::hub::problem;
 use crate::hub::tokens::{Place, Role, TokenDigest};
 
-/// Bytes that are written at once, unless a single event is larger.
-const CHUNK: usize = 64 * 1024;
+/// Bytes that are written at once, unless a single event is larger. As much as the HTTP stack buffers (`LARGEST_HEAD`).
+const CHUNK: usize = 16 * 1024;
+/// Objects of this size are not copied.
+const LARGE: usize = 8 * 1024;
+/// Room for what is around an object.
+const AROUND: usize = 64;
 
 /// The watches that this process serves. A lock, since each watch counts itself when it begins and when it ends; it is held for one
 /// look into the table.
@@ -92,10 +99,12 @@ struct Served {
     kind: Kind,
     fields: Fields,
     stream: Stream,
-    ends_at: Instant,
-    caller: Caller,
-    /// None: all namespaces.
-    namespace: Option<String>,
+    /// The time, the server or the grants end it. It is one task among others, so that it is only looked at when it has been woken:
+    /// an event wakes a thousand watches, and none of them looks at its timer.
+    ends: FuturesUnordered<BoxFuture<'static, ()>>,
+    /// What is to be written next.
+    chunks: VecDeque<Bytes>,
+    is_over: bool,
     _counted: Counted,
 }
 
@@ -111,8 +120,10 @@ pub(super) async fn answer(
     let (kind, fields) = (query.filter.kind(), query.fields);
     let namespace = query.filter.namespace().map(str::to_owned);
     let watch = api.tail.watch(query).await.map_err(|error| Problem::from(&error))?;
-    let ends_at = Instant::now() + lasts;
-    let served = Served { api, watch, kind, fields, stream, ends_at, caller, namespace, _counted: counted };
+    let ends: BoxFuture<'static, ()> = Box::pin(ends(Arc::clone(&api), caller, namespace, Instant::now() + lasts));
+    let ends = FuturesUnordered::from_iter([ends]);
+    let served =
+        Served { api, watch, kind, fields, stream, ends, chunks: VecDeque::new(), is_over: false, _counted: counted };
     let media = match stream {
         Stream::Lines => LINES,
         Stream::Events => SERVER_SENT_EVENTS,
@@ -121,25 +132,34 @@ pub(super) async fn answer(
     Ok(([(CONTENT_TYPE, media), (CACHE_CONTROL, "no-store")], body).into_response())
 }
 
+/// Waits for what ends a watch whatever its events are. Without a namespace it shows all of them.
+async fn ends(api: Arc<Api>, caller: Caller, namespace: Option<String>, ends_at: Instant) {
+    let place = namespace.as_deref().map_or(Place::Everywhere, Place::Namespace);
+    tokio::select! {
+        () = api.stop.cancelled() => {}
+        () = tokio::time::sleep_until(ends_at) => {}
+        () = api.access.lost(&caller, Role::Read, place) => {}
+    }
+}
+
 impl Served {
     /// The bytes of the watch until it ends.
-    fn chunks(self) -> impl stream::Stream<Item = Result<Bytes, std::convert::Infallible>> {
-        stream::unfold(Some(self), |served| async {
-            let mut served = served?;
-            let mut bytes = Vec::new();
-            let goes_on = served.next(&mut bytes).await;
-            (!bytes.is_empty()).then(|| (Ok(Bytes::from(bytes)), goes_on.then_some(served)))
+    fn chunks(self) -> impl stream::Stream<Item = Result<Bytes, Infallible>> {
+        stream::unfold(self, |mut served| async move {
+            if served.chunks.is_empty() && !served.is_over {
+                let mut bytes = Vec::new();
+                served.is_over = !served.next(&mut bytes).await;
+                served.flush(&mut bytes);
+            }
+            served.chunks.pop_front().map(|chunk| (Ok(chunk), served))
         })
     }
 
     /// Waits for an event, and writes it and those that are there already. Returns whether there will be more.
     async fn next(&mut self, into: &mut Vec<u8>) -> bool {
-        let place = self.namespace.as_deref().map_or(Place::Everywhere, Place::Namespace);
         let first = tokio::select! {
             biased;
-            () = self.api.stop.cancelled() => return false,
-            () = tokio::time::sleep_until(self.ends_at) => return false,
-            () = self.api.access.lost(&self.caller, Role::Read, place) => return false,
+            _ = self.ends.next() => return false,
             first = self.watch.next() => first,
         };
         let mut next = Some(first);
@@ -154,35 +174,53 @@ impl Served {
             if let Some(lag) = self.watch.lag() {
                 self.api.metrics.lag(lag);
             }
-            // The client may take its time, so nothing is begun that another watch would wait for.
-            let may_go_on = into.len() < CHUNK && self.watch.needs_no_read();
-            next = if may_go_on { self.watch.next().now_or_never() } else { None };
+            let written = into.len() + self.chunks.iter().map(Bytes::len).sum::<usize>();
+            next = if written < CHUNK { self.watch.next_if_there() } else { None };
         }
         true
     }
 
-    fn write(&self, event: &Event, into: &mut Vec<u8>) {
+    /// What was written so far becomes a chunk.
+    fn flush(&mut self, bytes: &mut Vec<u8>) {
+        if !bytes.is_empty() {
+            self.chunks.push_back(Bytes::from(std::mem::take(bytes)));
+        }
+    }
+
+    fn write(&mut self, event: &Event, into: &mut Vec<u8>) {
+        let (name, object) = match event {
+            Event::Initial(object) | Event::Added(object) => ("ADDED", object),
+            Event::Modified(object) => ("MODIFIED", object),
+            Event::Deleted(object) => ("DELETED", object),
+            Event::Bookmark { version, is_end_of_state } => {
+                self.begin_line(event, into);
+                into.extend_from_slice(bookmark(self.kind, *version, *is_end_of_state).as_bytes());
+                return self.end_line(into);
+            }
+        };
+        let is_shared = self.fields == Fields::All && object.json().len() >= LARGE;
+        into.reserve(AROUND + if is_shared { 0 } else { object.json().len() });
+        self.begin_line(event, into);
+        into.extend_from_slice(b"{\"type\":\"");
+        into.extend_from_slice(name.as_bytes());
+        into.extend_from_slice(b"\",\"object\":");
+        if is_shared {
+            self.flush(into);
+            self.chunks.push_back(Bytes::from_owner(object.clone()));
+        } else {
+            object.write(self.fields, into);
+        }
+        into.push(b'}');
+        self.end_line(into);
+    }
+
+    fn begin_line(&self, event: &Event, into: &mut Vec<u8>) {
         if self.stream == Stream::Events {
             if let Some(version) = event.resume_version() {
                 into.extend_from_slice(format!("id: {version}\n").as_bytes());
             }
             into.extend_from_slice(b"data: ");
         }
-        let (name, object) = match event {
-            Event::Initial(object) | Event::Added(object) => ("ADDED", object),
-            Event::Modified(object) => ("MODIFIED", object),
-            Event::Deleted(object) => ("DELETED", object),
-            Event::Bookmark { version, is_end_of_state } => {
-                into.extend_from_slice(bookmark(self.kind, *version, *is_end_of_state).as_bytes());
-                return self.end_line(into);
-            }
-        };
-        into.extend_from_slice(b"{\"type\":\"");
-        into.extend_from_slice(name.as_bytes());
-        into.extend_from_slice(b"\",\"object\":");
-        object.write(self.fields, into);
-        into.push(b'}');
-        self.end_line(into);
     }
 
     fn write_ending(&self, ending: &Ending, into: &mut Vec<u8>) {

@@ -70,6 +70,25 @@ async fn a_bookmark_follows_the_first_read_to_the_end_that_begins_8_s_after_the_
     assert_eq!(next(&mut watch), Some(bookmark(12)));
 }
 
+/// T5: reads begin at least once a second, and nothing changes.
+#[tokio::test(start_paused = true)]
+async fn at_most_10_s_are_between_two_bookmarks() {
+    let tail = ready();
+    let mut watch = tail.watch(query(10)).await.expect("a watch");
+    let (mut last, mut bookmarks) = (Instant::now(), 0);
+    for _ in 0..100 {
+        // A second and what a read takes.
+        advance(Duration::from_millis(1300)).await;
+        reads_to(&tail, 10);
+        if let Some(event) = next(&mut watch) {
+            assert_eq!(event, bookmark(10));
+            assert!(last.elapsed() <= Duration::from_secs(10), "{:?}", last.elapsed());
+            (last, bookmarks) = (Instant::now(), bookmarks + 1);
+        }
+    }
+    assert_eq!(bookmarks, 14, "one each 9.1 s");
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_bookmark_comes_before_an_event_or_while_the_log_is_not_read_to_its_end() {
     let tail = ready();
