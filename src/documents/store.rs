@@ -3,7 +3,7 @@
 use super::document::{Document, Key};
 use super::list_error::ListError;
 use super::whole;
-use crate::db::{self, Database, Row, Type, column};
+use crate::db::{Database, Row, Type, column};
 
 /// Reads documents.
 #[derive(Clone)]

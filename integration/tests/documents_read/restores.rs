@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use towline::documents::{
-    Ending, Fields, Filter, Key, Kind, ListError, ListQuery, ReadError, Store, Tail, Watch, WatchQuery, list, list_json,
+    Ending, Fields, Filter, Key, Kind, ListError, ListQuery, Store, Tail, Watch, WatchQuery, list, list_json,
 };
 
 use crate::world::{LIMIT, World, run};
@@ -108,7 +108,7 @@ async fn reads(world: &World) -> bool {
                 assert!(found, "a document that is there");
                 outcomes.push(true);
             }
-            Err(ReadError::Restoring) => outcomes.push(false),
+            Err(ListError::Restoring) => outcomes.push(false),
             Err(other) => panic!("{other}"),
         }
     }
