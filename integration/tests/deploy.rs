@@ -31,8 +31,9 @@ const STATUS_SYNC_PANELS: [&str; 6] = [
 ];
 
 /// What tells somebody that the hub does not do its work.
-const HUB_ALERTS: [&str; 6] = [
+const HUB_ALERTS: [&str; 7] = [
     "TowlineHubUnavailable",
+    "TowlineHubGone",
     "TowlineHubErrors",
     "TowlineHubBusy",
     "TowlineHubSlow",

@@ -137,6 +137,19 @@ impl Error {
         matches!(self, Self::Connect { .. } | Self::Lost { .. } | Self::Silent { .. })
     }
 
+    /// Whether it concerns the database as a whole: it does not answer, or gives no connection.
+    pub fn is_outage(&self) -> bool {
+        self.is_unreachable()
+            || matches!(self, Self::Unauthorized { .. } | Self::SetUp { .. } | Self::PoolExhausted { .. })
+    }
+
+    /// Whether it may be due to somebody else's statement: a lock that was not given, or an answer that came too late.
+    pub fn is_delay(&self) -> bool {
+        const LOCK_NOT_AVAILABLE: &str = "55P03";
+        matches!(self, Self::Silent { .. } | Self::Cancelled { .. })
+            || self.server().is_some_and(|server| server.code() == LOCK_NOT_AVAILABLE)
+    }
+
     /// The server's error, if it sent one.
     pub fn server(&self) -> Option<&ServerError> {
         match self {

@@ -72,7 +72,7 @@ pub struct Claims {
     holder: Holder,
     clock: Clock,
     roles: Vec<Candidate>,
-    /// Why the last statement failed. Each is a write, so it shows whether the database takes any.
+    /// Why the last statement failed, unless it was merely delayed. Each is a write, so it shows whether the database takes any.
     failure: watch::Sender<Option<Error>>,
 }
 
@@ -271,6 +271,11 @@ impl Claims {
         Ok(())
     }
 
+    /// A long step of compaction locks its claim, too, and delays a renewal: that says nothing about other writes.
+    fn remember(&self, failure: Option<&Error>) {
+        self.failure.send_replace(failure.filter(|failure| !failure.is_delay()).cloned());
+    }
+
     /// Renews what is held.
     async fn renew(&self, connection: &mut Option<Connection>) {
         let held = self.held();
@@ -279,7 +284,7 @@ impl Claims {
         }
         let sent = self.clock.now();
         let renewed = self.on_held(connection, "renew_claims", RENEW, &held).await;
-        self.failure.send_replace(renewed.as_ref().err().cloned());
+        self.remember(renewed.as_ref().err());
         match renewed {
             Ok(renewed) => {
                 for (candidate, _) in held {
@@ -301,7 +306,7 @@ impl Claims {
         let asked = self.ask(connection, &wanted);
         let answered = if self.held().is_empty() { Ok(asked.await) } else { timeout_at(renew_at, asked).await };
         if let Ok(answer) = &answered {
-            self.failure.send_replace(answer.as_ref().err().cloned());
+            self.remember(answer.as_ref().err());
         }
         match answered {
             Ok(Ok(granted)) => {

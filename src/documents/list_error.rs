@@ -45,15 +45,20 @@ impl From<UnreadableRow> for ListError {
 /// What its sender is told of a failed read: nothing that the server says of its data.
 impl From<ListError> for Problem {
     fn from(error: ListError) -> Self {
+        let is_outage = match &error {
+            ListError::Database(failure) => failure.is_outage(),
+            ListError::Restoring | ListError::TailBehind { .. } => true,
+            ListError::Gone | ListError::Order | ListError::Row(_) => false,
+        };
         match error {
             ListError::Gone => Self::new(ProblemKind::Gone, error.to_string()),
             ListError::Database(_)
             | ListError::Restoring
             | ListError::Order
             | ListError::Row(_)
-            | ListError::TailBehind { .. } => {
-                Self::new(ProblemKind::Unavailable, error.to_string()).retry_after(RETRY_AFTER).caused_by(error)
-            }
+            | ListError::TailBehind { .. } => Self::new(ProblemKind::Unavailable, error.to_string())
+                .retry_after(RETRY_AFTER)
+                .caused_by(error, is_outage),
         }
     }
 }

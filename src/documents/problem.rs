@@ -18,15 +18,25 @@ pub struct Problem {
     pub faults: Vec<Fault>,
     /// When another attempt may succeed.
     pub retry_after: Option<Duration>,
-    /// How the database has failed, for the log alone; none if the request or the hub itself is the reason.
+    /// Why the hub could not do what was asked, for the log alone; none if the request itself is the reason.
     #[source]
     pub cause: Option<Cause>,
 }
 
-/// Why the database has not done what a request needs. Its sender never sees it: problems that differ in their causes alone are equal.
+/// Why the hub could not do what was asked. Its sender never sees it: problems that differ in their causes alone are equal.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct Cause(Arc<dyn Error + Send + Sync>);
+#[error("{source}")]
+pub struct Cause {
+    source: Arc<dyn Error + Send + Sync>,
+    is_outage: bool,
+}
+
+impl Cause {
+    /// Whether other requests fail for the same reason: the database gives no answers, or no connections.
+    pub fn is_outage(&self) -> bool {
+        self.is_outage
+    }
+}
 
 impl PartialEq for Cause {
     fn eq(&self, _: &Self) -> bool {
@@ -111,10 +121,10 @@ impl Problem {
         Self { retry_after: Some(after), ..self }
     }
 
-    /// The same with how the database has failed.
+    /// The same with what has failed, and whether that is an outage.
     #[must_use]
-    pub fn caused_by(self, error: impl Error + Send + Sync + 'static) -> Self {
-        Self { cause: Some(Cause(Arc::new(error))), ..self }
+    pub fn caused_by(self, error: impl Error + Send + Sync + 'static, is_outage: bool) -> Self {
+        Self { cause: Some(Cause { source: Arc::new(error), is_outage }), ..self }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What requests learn of an outage of the database: it is told in the log, and looked into.
+//! Requests that the hub could not carry out: the log tells why, and an outage of the database is looked into.
 
 use parking_lot::Mutex;
 use std::time::Duration;
@@ -40,17 +40,19 @@ impl Told {
 }
 
 impl Outages {
-    /// A request has not been carried out. If the database is the cause, this is told in the log, and [`Outages::met`] completes.
+    /// A request has not been carried out. If it is not to blame, the log tells why; in an outage [`Outages::met`] completes.
     pub(super) fn note(&self, problem: &Problem) {
         let Some(cause) = &problem.cause else { return };
         let told = self.told.lock().count(Instant::now());
         if let Some(requests) = told {
-            tracing::warn!(error = full_text(cause), requests, "requests fail because of the database");
+            tracing::warn!(error = full_text(cause), requests, "requests could not be carried out");
         }
-        self.met.notify_one();
+        if cause.is_outage() {
+            self.met.notify_one();
+        }
     }
 
-    /// Completes when a request has failed because of the database since this completed last.
+    /// Completes when a request has met an outage since this completed last.
     ///
     /// Cancel safe.
     pub(super) async fn met(&self) {
@@ -101,7 +103,10 @@ mod tests {
         outages.note(&Problem::new(ProblemKind::Unavailable, "the schema is not there yet"));
         assert!(futures::FutureExt::now_or_never(outages.met()).is_none());
         let error = db::Error::PoolExhausted { seconds: 5 };
-        let problem = Problem::new(ProblemKind::Unavailable, "the database does not answer").caused_by(error);
+        let problem = Problem::new(ProblemKind::Unavailable, "the database does not answer").caused_by(error, true);
+        let unreadable = Problem::new(ProblemKind::Unavailable, "a row").caused_by(std::fmt::Error, false);
+        outages.note(&unreadable);
+        assert!(futures::FutureExt::now_or_never(outages.met()).is_none(), "that row alone");
         outages.note(&problem);
         outages.note(&problem);
         assert!(futures::FutureExt::now_or_never(outages.met()).is_some());

@@ -33,6 +33,8 @@ use crate::http::ServerTls;
 pub(super) const MIGRATE_WITHIN: Duration = Duration::from_mins(10);
 /// Between two attempts to reach a database, or two looks whether its schema is there.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
+/// Shortest time between two looks whether the database gives connections, while requests fail.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
 /// Between two estimates of the log's size.
 const ESTIMATE_EVERY: Duration = Duration::from_mins(1);
 /// A binary that is older than the schema is not started again: only another binary helps.
@@ -162,16 +164,17 @@ async fn schema(hub: Arc<Hub>, keepers: Arc<Vec<GateKeeper>>, scope: Scope) -> R
         tokio::select! {
             biased;
             () = scope.draining() => return Ok(()),
-            () = hub.outages.met() => if !until_connected(&hub, &scope).await { return Ok(()) },
             _ = estimate.tick() => match log_rows(&hub.database).await {
                 Ok(rows) => hub.metrics.log_rows(rows),
                 Err(error) => tracing::debug!(error = %full_text(&error), "failed to estimate the size of the log"),
-            }
+            },
+            () = hub.outages.met() => if !until_connected(&hub, &scope).await { return Ok(()) },
         }
     }
 }
 
-/// Tries to open a connection until there is one. False if the process is to end meanwhile.
+/// Tries to open a connection until there is one, and waits a while, so that a struggling database gets few more of them. False if
+/// the process is to end meanwhile.
 async fn until_connected(hub: &Hub, scope: &Scope) -> bool {
     let connected = async {
         let mut attempt = 0;
@@ -179,6 +182,7 @@ async fn until_connected(hub: &Hub, scope: &Scope) -> bool {
             tokio::time::sleep(AGAIN.next_delay(attempt)).await;
             attempt += 1;
         }
+        tokio::time::sleep(PROBE_EVERY).await;
     };
     tokio::select! {
         biased;

@@ -47,8 +47,9 @@ pub(super) struct CachedState {
     changes: u64,
     /// All changes up to this one are stored.
     stored: u64,
-    /// The newest change that was forgotten with its term before it was stored; 0 if there is none.
-    lost: u64,
+    /// Changes behind the first and up to the second were forgotten with their term before they were stored: those of the last term
+    /// in which there were any.
+    lost: (u64, u64),
     /// The last attempt, if it failed.
     failure: Option<Arc<str>>,
     /// The last attempt that failed, also after a later one has succeeded: who waits for a change may learn of both at once.
@@ -106,7 +107,7 @@ impl CachedState {
             epoch: None,
             changes: 0,
             stored: 0,
-            lost: 0,
+            lost: (0, 0),
             failure: None,
             last_failed: None,
             failures: 0,
@@ -131,7 +132,7 @@ impl CachedState {
             self.current = SectionState::default();
             self.version = None;
             if self.has_unstored() {
-                self.lost = self.changes;
+                self.lost = (self.stored, self.changes);
             }
             self.stored = self.changes;
         }
@@ -185,7 +186,12 @@ impl CachedState {
     }
 
     pub(super) fn is_stored(&self, mark: Mark) -> bool {
-        self.stored >= mark.changes && self.lost < mark.changes
+        self.stored >= mark.changes && !self.is_lost(mark)
+    }
+
+    fn is_lost(&self, mark: Mark) -> bool {
+        let (stored, forgotten) = self.lost;
+        stored < mark.changes && mark.changes <= forgotten
     }
 
     /// Why nobody can say when the state will be stored.
@@ -198,7 +204,7 @@ impl CachedState {
 
     /// Why an attempt to store these changes failed since the mark was made, whatever has happened after that.
     pub(super) fn failed_since(&self, mark: Mark) -> Option<Arc<str>> {
-        if self.lost >= mark.changes {
+        if self.is_lost(mark) {
             return Some(TERM_ENDED.into());
         }
         let failure = self.last_failed.as_ref().filter(|failure| failure.changes >= mark.changes)?;

@@ -241,12 +241,17 @@ impl From<WriteError> for Problem {
     fn from(error: WriteError) -> Self {
         const SOON: Duration = Duration::from_secs(1);
         let problem = |kind, title: &str| Self::new(kind, title);
+        let is_outage = match &error {
+            WriteError::Unavailable(failure) => failure.is_outage(),
+            WriteError::Overdue => true,
+            _ => false,
+        };
         match &error {
             WriteError::Busy => problem(ProblemKind::Busy, "too many changes wait to be written").retry_after(SOON),
             WriteError::Unavailable(_) | WriteError::Overdue => {
                 problem(ProblemKind::Unavailable, "the database does not take the change; nothing was written")
                     .retry_after(SOON)
-                    .caused_by(error)
+                    .caused_by(error, is_outage)
             }
             WriteError::ShuttingDown => {
                 problem(ProblemKind::Unavailable, "this replica is shutting down; nothing was written")
@@ -255,7 +260,7 @@ impl From<WriteError> for Problem {
             WriteError::OutcomeUnknown => {
                 let title =
                     "the database's answer was lost: the change may have been made, so read before trying again";
-                problem(ProblemKind::OutcomeUnknown, title).retry_after(SOON).caused_by(error)
+                problem(ProblemKind::OutcomeUnknown, title).retry_after(SOON).caused_by(error, is_outage)
             }
             // The server's message may quote the content.
             WriteError::Refused(refused) => {

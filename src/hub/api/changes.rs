@@ -13,8 +13,8 @@ use super::media::{self, Media};
 use super::routes::Action;
 use super::{Api, Asked};
 use crate::documents::{
-    self, Body, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request, Verdict, key_of_body,
-    manifests_of_json, manifests_of_yaml,
+    self, Body, Cause, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request, Verdict,
+    key_of_body, manifests_of_json, manifests_of_yaml,
 };
 use crate::hub::problem::{ProblemBody, body as problem_body};
 
@@ -171,7 +171,7 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
         };
         if let Err(problem) = &outcome.result {
             api.outages.note(problem);
-            is_away |= problem.cause.is_some();
+            is_away |= problem.cause.as_ref().is_some_and(Cause::is_outage);
         }
         outcomes.push(outcome);
     }

@@ -7,7 +7,7 @@ use http::request::Parts;
 use super::parameters::asks_for_a_watch;
 use crate::http::{AnswerWithin, KeepAlive, Limits, Reserved, begins_with};
 
-/// Most requests under way, watches aside. At 16 connections of the database's pool more would only wait there.
+/// Most requests under way, watches aside. At 8 connections of the database's pool, the default, more would only wait there.
 const MOST_REQUESTS: usize = 256;
 /// Most connections in a handshake or with an incomplete head. An honest client sends it within a round trip.
 const MOST_ARRIVING: usize = 128;
