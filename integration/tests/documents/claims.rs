@@ -144,11 +144,11 @@ fn one_statement_renews_all_claims_and_one_that_has_ended_takes_no_other_along()
         let lost = dispatcher.granted().await;
         // The time of a statement: all three were granted by one, and are renewed by one.
         let ends = "select count(distinct until) from towline_claim where holder is not null";
-        let latest = "select (extract(epoch from max(until)) * 1000)::bigint from towline_claim";
-        let mut until = stage.number(latest).await;
+        let newest = "select (extract(epoch from max(until)) * 1000)::bigint from towline_claim";
+        let mut until = stage.number(newest).await;
         assert_eq!(stage.number(ends).await, 1);
         for _ in 0..2 {
-            until = eventually("a renewal", LIMIT, async || match stage.number(latest).await {
+            until = eventually("a renewal", LIMIT, async || match stage.number(newest).await {
                 found if found > until => Ok(found),
                 found => Err(found.to_string()),
             })
