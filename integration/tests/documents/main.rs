@@ -12,6 +12,7 @@
 mod answers;
 mod claims;
 mod compaction;
+mod frozen;
 mod protocol;
 mod raw;
 mod schema;
