@@ -95,6 +95,17 @@ pub enum SealedWith<'v> {
     Key(&'v str),
 }
 
+impl SealedWith<'_> {
+    /// How all values begin that were stored so, and no others.
+    pub fn head(&self) -> Vec<u8> {
+        match self {
+            Self::Nothing => vec![PLAIN],
+            // The id of a key has at most 63 bytes.
+            Self::Key(id) => [&[SEALED, u8::try_from(id.len()).unwrap_or(u8::MAX)], id.as_bytes()].concat(),
+        }
+    }
+}
+
 impl Keyring {
     /// What is in force until the file can be read for the first time.
     pub fn unread() -> Self {
@@ -144,8 +155,7 @@ impl Keyring {
         let associated = associated_data(kind, id);
         let payload = Payload { msg: value, aad: associated.as_bytes() };
         let ciphertext = key.cipher.encrypt(&Nonce::from(nonce), payload).map_err(|_| SealError::TooLong)?;
-        let length = u8::try_from(key.id.len()).map_err(|_| SealError::TooLong)?;
-        Ok([&[SEALED, length], key.id.as_bytes(), &nonce, &ciphertext].concat())
+        Ok([SealedWith::Key(&key.id).head().as_slice(), &nonce, &ciphertext].concat())
     }
 
     /// Opens a stored value of a document.
@@ -231,6 +241,7 @@ mod tests {
         let old = keyring(&line("k1", 1));
         let stored = old.seal(Kind::Cluster, ID, b"canary", [9; NONCE]).expect("sealed");
         assert_eq!(stored[..4], [1, 2, b'k', b'1']);
+        assert_eq!(stored[..4], old.sealing_key().head());
         assert_eq!(stored[4..16], [9; NONCE]);
         assert_eq!(stored.len(), 16 + b"canary".len() + 16);
         assert!(!stored.windows(6).any(|window| window == b"canary"));
@@ -246,7 +257,7 @@ mod tests {
     fn without_keys_the_value_is_plain_and_keys_open_it_later() {
         let none = Keyring::default();
         let stored = none.seal(Kind::Secret, ID, b"value", [0; NONCE]).expect("stored");
-        assert_eq!(stored, b"\0value");
+        assert_eq!((stored.as_slice(), none.sealing_key().head()), (&b"\0value"[..], vec![0]));
         assert_eq!(Keyring::key_of(&stored), Some(SealedWith::Nothing));
         assert_eq!(opened(&none, &stored), Ok(b"value".to_vec()));
         assert_eq!(opened(&keyring(&line("k1", 1)), &stored), Ok(b"value".to_vec()));

@@ -4,14 +4,25 @@
 //! created: what clients see stays the same.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use secrecy::ExposeSecret;
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use crate::db::{self, Database, Type, column};
 use crate::documents::{Fresh, Keyring, Kind, OpenError, SealError, SealedWith};
 
-/// Documents of one read.
+/// Most fields of one read.
 const PAGE: i64 = 200;
+/// A read ends with the field that exceeds so many bytes. A field has at most 4 MiB.
+const PAGE_BYTES: i64 = 4 << 20;
+/// Most fields whose keys one read counts.
+const COUNTED: i64 = 5_000;
+/// The longest beginning of a field that names its key: a byte, the length of the name, and the name.
+const HEAD: i32 = 2 + 255;
+/// Before it looks again for fields that clients have sealed with another key meanwhile.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Why a field could not be encrypted again.
 #[derive(Debug, thiserror::Error)]
@@ -37,40 +48,56 @@ pub(super) enum RotateError {
     Unknown,
 }
 
-use secrecy::ExposeSecret;
-
-/// The number of sealed fields by the key that they use; the empty name is for those stored as they are.
+/// The number of sealed fields by the key that they use; the empty name is for those stored as they are. It reads no more of a field
+/// than the name of its key.
 pub(super) async fn count(database: &Database) -> Result<BTreeMap<String, u64>, RotateError> {
+    const QUERY: &str = "count_keys";
+    const TEXT: &str = "select kind, id::text, substring(sealed from 1 for $4) from towline_documents \
+         where sealed is not null and (kind, id) > ($1, $2::text::uuid) order by kind, id limit $3";
     let mut counts = BTreeMap::new();
-    let mut after = None;
-    while let Some(page) = page(database, after.as_ref()).await? {
-        for (_, _, sealed) in &page.fields {
-            *counts.entry(key_of(sealed)).or_default() += 1;
+    let mut last = Place::default();
+    loop {
+        let params = [
+            (&last.kind as _, Type::TEXT),
+            (&last.id as _, Type::TEXT),
+            (&COUNTED as _, Type::INT8),
+            (&HEAD as _, Type::INT4),
+        ];
+        let rows = database.all(QUERY, TEXT, &params).await?;
+        for row in &rows {
+            last = Place { kind: column(QUERY, row, 0)?, id: column(QUERY, row, 1)? };
+            *counts.entry(key_of(column(QUERY, row, 2)?)).or_default() += 1;
         }
-        after = Some(page.last);
+        if rows.is_empty() {
+            return Ok(counts);
+        }
     }
-    Ok(counts)
 }
 
 /// Encrypts again what does not use the first key. Returns the number of fields.
+///
+/// After each page it rests for as long as the page has taken, so that others have at least half of the database's time.
 pub(super) async fn rotate(database: &Database, keyring: &Keyring) -> Result<u64, RotateError> {
-    let wanted = name_of(keyring.sealing_key());
+    let wanted = keyring.sealing_key().head();
     let mut total = 0;
     loop {
-        let (mut replaced, mut others) = (0, 0);
-        let mut after = None;
-        while let Some(page) = page(database, after.as_ref()).await? {
-            for (kind, id, sealed) in page.fields.iter().filter(|(_, _, sealed)| key_of(sealed) != wanted) {
+        let mut others = 0;
+        let mut last = Place::default();
+        loop {
+            let begun = Instant::now();
+            let Some(page) = page(database, &last, &wanted).await? else { break };
+            for (kind, id, sealed) in &page.fields {
                 others += 1;
-                replaced += replace(database, keyring, *kind, *id, sealed).await?;
+                total += replace(database, keyring, *kind, *id, sealed).await?;
             }
-            after = Some(page.last);
+            last = page.last;
+            sleep(begun.elapsed()).await;
         }
-        total += replaced;
         // A field that a client changed meanwhile may have been sealed by a replica that does not have the new key yet.
         if others == 0 {
             return Ok(total);
         }
+        sleep(AGAIN).await;
     }
 }
 
@@ -95,24 +122,44 @@ async fn replace(
 
 struct Page {
     fields: Vec<(Kind, Uuid, Vec<u8>)>,
-    last: (String, String),
+    last: Place,
 }
 
-/// The next sealed fields, in the order of kind and id.
-async fn page(database: &Database, after: Option<&(String, String)>) -> Result<Option<Page>, RotateError> {
+/// A document in the order of kind and id; at first, the place before all.
+struct Place {
+    kind: String,
+    id: String,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self { kind: String::new(), id: Uuid::nil().to_string() }
+    }
+}
+
+/// The next fields that don't begin with `wanted`, in the order of kind and id. The length of a field is known without reading it.
+async fn page(database: &Database, last: &Place, wanted: &[u8]) -> Result<Option<Page>, RotateError> {
     const QUERY: &str = "sealed_fields";
-    const TEXT: &str = "select kind, id::text, sealed from towline_documents where sealed is not null \
-         and (kind, id) > ($1, $2::text::uuid) order by kind, id limit $3";
-    let first = (String::new(), Uuid::nil().to_string());
-    let (kind, id) = after.unwrap_or(&first);
-    let rows = database.all(QUERY, TEXT, &[(kind, Type::TEXT), (id, Type::TEXT), (&PAGE, Type::INT8)]).await?;
+    const TEXT: &str = "select kind, id::text, sealed from (select kind, id, sealed, \
+           sum(octet_length(sealed)) over (order by kind, id) - octet_length(sealed) as before from ( \
+             select kind, id, sealed from towline_documents where sealed is not null \
+             and (kind, id) > ($1, $2::text::uuid) and substring(sealed from 1 for octet_length($3)) <> $3 \
+             order by kind, id limit $4) page) measured where before < $5 order by kind, id";
+    let params = [
+        (&last.kind as _, Type::TEXT),
+        (&last.id as _, Type::TEXT),
+        (&wanted as _, Type::BYTEA),
+        (&PAGE as _, Type::INT8),
+        (&PAGE_BYTES as _, Type::INT8),
+    ];
+    let rows = database.all(QUERY, TEXT, &params).await?;
     let mut fields = Vec::with_capacity(rows.len());
     for row in &rows {
         let (kind, id): (&str, &str) = (column(QUERY, row, 0)?, column(QUERY, row, 1)?);
         let kind = Kind::of_plural(kind).ok_or(RotateError::Unknown)?;
         fields.push((kind, id.parse::<Uuid>().map_err(|_| RotateError::Unknown)?, column(QUERY, row, 2)?));
     }
-    let last = fields.last().map(|(kind, id, _)| (kind.plural().to_owned(), id.to_string()));
+    let last = fields.last().map(|(kind, id, _)| Place { kind: kind.plural().to_owned(), id: id.to_string() });
     Ok(last.map(|last| Page { fields, last }))
 }
 
