@@ -11,11 +11,14 @@
 
 mod canary;
 mod commands;
+mod costs;
 mod grants;
 mod injection;
 mod outages;
 mod page;
+mod rotation;
 mod rough_bodies;
 mod secrets;
+mod values;
 mod walk;
 mod world;

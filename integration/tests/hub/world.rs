@@ -27,8 +27,16 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
 
 /// An empty database of this name; letters only.
 pub(crate) async fn database(name: &str) -> postgres::Database {
-    let start = async || Postgres::start("hub", Transport::Plain).await.expect("a server");
-    SERVER.get_or_init(start).await.empty_database(name).await.expect("a database")
+    server().await.empty_database(name).await.expect("a database")
+}
+
+/// The same for [`integration::hub::Replica`], with statements that are counted.
+pub(crate) async fn hub_database(name: &str) -> postgres::Database {
+    server().await.hub_database(name).await.expect("a database")
+}
+
+async fn server() -> &'static Postgres {
+    SERVER.get_or_init(async || Postgres::start("hub", Transport::Plain).await.expect("a server")).await
 }
 
 /// Everything that all servers' logs have; statements of databases that [`log_statements`] was called for among it.

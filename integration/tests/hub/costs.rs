@@ -1,0 +1,94 @@
+//! What a request costs the database: statements, counted by the server itself.
+
+use integration::hub::{Replica, Request};
+use integration::postgres::{ADMIN, HUB};
+use serde_json::json;
+use tokio_postgres::Client;
+
+use crate::world::{LIMIT, hub_database, run};
+
+/// What a replica sends by itself: the tail, its claims, compaction and the estimate of the log's size; and the set-up of a new connection.
+const BY_ITSELF: [&str; 6] = [
+    "%m.origin = towline_origin()%",
+    "with mine as%towline_claim%",
+    "with free as%towline_claim%",
+    "%towline_compact(%",
+    "%pg_catalog.pg_class%",
+    "do $$%",
+];
+
+/// A replica, and the statements of its account.
+struct Counted {
+    replica: Replica,
+    sql: Client,
+}
+
+impl Counted {
+    async fn start(name: &str) -> Self {
+        let database = hub_database(name).await;
+        let replica = Replica::start(&database, &[]).await.expect("a process");
+        replica.wait_ready(LIMIT).await.expect("it is ready");
+        Self { replica, sql: database.client(ADMIN).await.expect("a connection") }
+    }
+
+    /// The statements that requests have caused since the last count.
+    async fn count(&self) -> Vec<(String, i64)> {
+        let own: Vec<String> = BY_ITSELF.iter().map(|pattern| format!("query not like '{pattern}'")).collect();
+        let text = format!(
+            "select left(s.query, 60), s.calls from statistics.pg_stat_statements s join pg_roles r on r.oid = s.userid \
+             where r.rolname = '{HUB}' and s.dbid = (select oid from pg_database where datname = current_database()) and {} \
+             order by 1",
+            own.join(" and ")
+        );
+        let rows = self.sql.query(&text, &[]).await.expect("the statements");
+        let reset =
+            "select statistics.pg_stat_statements_reset(0, oid, 0) from pg_database where datname = current_database()";
+        self.sql.execute(reset, &[]).await.expect("it is reset");
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+
+    /// Sends a request, which must have this status, and returns its version. It must cost so many reads and writes.
+    async fn costs(&self, request: &Request, status: u16, reads: i64, writes: i64) -> u64 {
+        let mut client = self.replica.client();
+        // Whatever ran before.
+        self.count().await;
+        let reply = client.send(request).await.expect("an answer");
+        assert_eq!(reply.status, status, "{request:?}: {}", String::from_utf8_lossy(&reply.body));
+        let statements = self.count().await;
+        let of = |is_write: bool| {
+            let is = |text: &str| text.starts_with("call towline_write(") == is_write;
+            statements.iter().filter(|(text, _)| is(text)).map(|(_, calls)| calls).sum::<i64>()
+        };
+        assert_eq!((of(false), of(true)), (reads, writes), "{request:?}: {statements:?}");
+        reply.version().unwrap_or_default()
+    }
+}
+
+/// *Costs*: a read and a page are one statement, a creation is one call, other writes read once before it, and what changes nothing
+/// reads once.
+#[test]
+fn each_request_costs_the_statements_that_are_promised() {
+    run(async {
+        let hub = Counted::start("costs").await;
+        let (all, one) = ("/v1/clusters", "/v1/clusters/foo/c1");
+        let document = json!({"name": "c1", "namespace": "foo", "kubeconfig": "k", "labels": {"env": "prod"}});
+        let patch = |value: &str| Request::merge_patch(one, &json!({"labels": {"env": value}}));
+        let version = hub.costs(&Request::post(all, &document), 201, 0, 1).await;
+        hub.costs(&Request::post(all, &document), 409, 0, 1).await;
+        hub.costs(&Request::get(one), 200, 1, 0).await;
+        hub.costs(&Request::get("/v1/clusters/foo/c2"), 404, 1, 0).await;
+        hub.costs(&Request::get("/v1/clusters?labelSelector=env%3Dprod&limit=1"), 200, 1, 0).await;
+        assert_eq!(hub.costs(&patch("prod"), 200, 1, 0).await, version);
+        hub.costs(&patch("test").if_match(version + 7), 412, 1, 0).await;
+        let dry = Request::merge_patch(&format!("{one}?dryRun=true"), &json!({"labels": {"env": "test"}}));
+        hub.costs(&dry, 200, 1, 0).await;
+        let version = hub.costs(&patch("test").if_match(version), 200, 1, 1).await;
+        hub.costs(&Request::put(one, &json!({"paused": true})).if_match(version), 200, 1, 1).await;
+        hub.costs(&Request::merge_patch(&format!("{one}/status"), &json!({"status": {"a": 1}})), 200, 1, 1).await;
+        hub.costs(&Request::delete(one), 200, 1, 1).await;
+        hub.costs(&Request::delete(one), 404, 1, 0).await;
+        // What is refused for itself costs nothing.
+        hub.costs(&Request::post(all, &json!({"name": "c1", "namespace": "foo"})), 422, 0, 0).await;
+        hub.costs(&Request::get("/v1/clusters?limit=none"), 400, 0, 0).await;
+    });
+}
