@@ -1,5 +1,6 @@
 //! What a request costs the database: statements, counted by the server itself.
 
+use integration::eventually;
 use integration::hub::{Replica, Request};
 use integration::postgres::{ADMIN, HUB};
 use serde_json::json;
@@ -90,5 +91,32 @@ fn each_request_costs_the_statements_that_are_promised() {
         // What is refused for itself costs nothing.
         hub.costs(&Request::post(all, &json!({"name": "c1", "namespace": "foo"})), 422, 0, 0).await;
         hub.costs(&Request::get("/v1/clusters?limit=none"), 400, 0, 0).await;
+    });
+}
+
+/// T1, *Costs*: an idle replica reads the log once a second, and sends nothing else but renewals of its claim.
+#[test]
+fn an_idle_replica_sends_a_statement_a_second() {
+    run(async {
+        let hub = Counted::start("idle").await;
+        hub.count().await;
+        let seconds = async || -> f64 {
+            let now = "select extract(epoch from clock_timestamp())::float8";
+            hub.sql.query_one(now, &[]).await.expect("the time").get(0)
+        };
+        let of_tail = "select coalesce(sum(calls), 0)::int8 from statistics.pg_stat_statements s join pg_database d on d.oid = s.dbid \
+             where d.datname = current_database() and query like '%m.origin = towline_origin()%'";
+        let reads = async || -> i64 { hub.sql.query_one(of_tail, &[]).await.expect("a count").get(0) };
+        let (begun, before) = (seconds().await, reads().await);
+        let after = eventually("the tail to read five times", LIMIT, async || match reads().await {
+            after if after >= before + 5 => Ok(after),
+            other => Err(other.to_string()),
+        })
+        .await
+        .expect("reads");
+        let passed = seconds().await - begun;
+        // The first one may come at once.
+        assert!(passed >= f64::from(u32::try_from(after - before - 1).expect("few")) * 0.95, "{passed} s");
+        assert_eq!(hub.count().await, [], "nothing else");
     });
 }

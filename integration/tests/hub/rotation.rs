@@ -194,3 +194,38 @@ fn a_replica_without_the_new_key_loses_no_value() {
         assert_eq!(merged["keys"], json!(["a", "b"]));
     });
 }
+
+/// S7: a rotation holds a few MiB of sealed values at a time, and reads only those that use another key.
+#[test]
+fn a_rotation_reads_pages_of_a_few_mib() {
+    run(async {
+        let database = hub_database("pages").await;
+        let hub = Keyed::start(&database, "pages").await;
+        let mut client = hub.replica.client();
+        for number in 0..5 {
+            let kubeconfig = "k".repeat(3 << 20);
+            let document = json!({"namespace": "foo", "name": format!("c{number}"), "kubeconfig": kubeconfig});
+            client
+                .send(&Request::post("/v1/clusters", &document))
+                .await
+                .expect("an answer")
+                .success()
+                .expect("created");
+        }
+        hub.keys(&[TWO, ONE].concat()).await;
+        let (code, told) = rotate(&database, &hub.file, &[]).await;
+        assert_eq!((code, told.as_str()), (Some(0), "5 sealed fields encrypted again\n5 sealed fields use two\n"));
+        let sql = database.client(ADMIN).await.expect("a connection");
+        let read = async |what: &str| -> (i64, i64) {
+            let text = format!(
+                "select sum(calls)::int8, sum(rows)::int8 from statistics.pg_stat_statements s \
+                 join pg_database d on d.oid = s.dbid where d.datname = current_database() and query like '%{what}%'"
+            );
+            let row = sql.query_one(&text, &[]).await.expect("a row");
+            (row.get(0), row.get(1))
+        };
+        // A page ends with the field that exceeds 4 MiB: two, two, one, none. A second pass finds none.
+        assert_eq!(read("octet_length(sealed)").await, (5, 5));
+        assert_eq!(read("update towline_documents set sealed").await, (5, 5));
+    });
+}
