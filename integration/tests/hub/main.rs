@@ -21,4 +21,5 @@ mod rough_bodies;
 mod secrets;
 mod values;
 mod walk;
+mod watches;
 mod world;
