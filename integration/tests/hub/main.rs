@@ -10,8 +10,10 @@
 )]
 
 mod canary;
+mod check;
 mod commands;
 mod costs;
+mod files;
 mod grants;
 mod injection;
 mod outages;

@@ -1,0 +1,59 @@
+//! `towline check --connect` with `[hub]`: what its database and its files lack, all at once.
+
+use std::path::{Path, PathBuf};
+
+use integration::postgres::{ADMIN, Transport};
+use integration::{Postgres, Towline};
+
+use crate::world::run;
+
+/// Exit code and everything that was said of a section with these keys.
+async fn check(name: &str, keys: &str) -> (Option<i32>, String) {
+    let path = file(&format!("{name}.toml"), &format!("[hub]\n{keys}"));
+    let output = Towline::command(["check", "--connect", path.to_str().expect("a path")]).await.expect("it runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("check-{name}"));
+    std::fs::write(&path, text).expect("a file");
+    path
+}
+
+fn tells(told: &str, expected: &[&str]) {
+    for text in expected {
+        assert!(told.lines().any(|line| line.contains(text)), "nothing of {text:?} in\n{told}");
+    }
+}
+
+#[test]
+fn the_database_and_the_files_of_the_hub_are_checked() {
+    run(async {
+        let server = Postgres::start("hub-check", Transport::Plain).await.expect("a server");
+        let database = server.empty_database("checked").await.expect("a database");
+        let url = format!("database_url = {:?}\n", database.url(ADMIN));
+        let (code, told) = check("empty", &url).await;
+        assert_eq!(code, Some(0), "the hub migrates at its start: {told}");
+
+        let keys = file("keys", "one two\n");
+        let tokens = file("tokens", "");
+        let faulty = format!("{url}migrate = false\nkeys_file = {keys:?}\ntokens_file = {tokens:?}\n");
+        let (code, told) = check("faulty", &faulty).await;
+        assert_eq!(code, Some(1), "{told}");
+        let migrations = "migrations of the schema are missing, run `towline migrate`";
+        tells(&told, &[migrations, "check-keys: line 1 is no key", "check-tokens: it is empty", "3 fault(s)"]);
+
+        // C3: a server in recovery.
+        let standby = server.standby("hub-check-standby").await.expect("a standby");
+        let url = format!("database_url = {:?}\n", standby.copied_database(&database).url(ADMIN));
+        let (code, told) = check("standby", &url).await;
+        assert_eq!(code, Some(1), "{told}");
+        tells(&told, &["the server is in recovery, but the hub needs the primary", "1 fault(s)"]);
+
+        server.kill().await.expect("it is killed");
+        let (code, told) = check("away", &format!("database_url = {:?}\n", database.url(ADMIN))).await;
+        assert_eq!(code, Some(1), "{told}");
+        tells(&told, &["failed to connect to the database", "1 fault(s)"]);
+    });
+}
