@@ -40,6 +40,11 @@ soak: setup-test ## plays the tests that draw lots for long (SEED=…: the same 
 	cargo test --workspace --locked --test documents_read -- --nocapture --test-threads=1 lists:: selectors:: watches:: ; \
 	cargo test --workspace --locked --test hub_replicas -- --nocapture --test-threads=1 storm:: conditional::
 
+.PHONY: clients
+clients: setup-test ## generates the clients of the hub's API anew, from a running hub
+	cargo build --workspace --locked --bin towline
+	UPDATE_CLIENTS=1 TOWLINE_BIN=$(TARGET)/debug/towline cargo test --locked --package integration --test hub_contract -- the_go_client_is
+
 .PHONY: lint
 lint: lint-format lint-clippy lint-bans ## checks formatting, and denies every warning of clippy
 

@@ -5,8 +5,10 @@
 # Usage: hack/setup.sh [tools|demo|test]
 #   tools  what is needed to build and lint Towline
 #   demo   the same, a database server, and a control plane: built once, in about five minutes, and kept
-#   test   the same, and what the tests of network failures need (default). If Go builds the control plane, it also builds the
-#          Go controller that the bench compares with: two minutes, once; and the checker of the hub's histories
+#   test   the same, and what the tests of network failures and of the hub's API need (default): the
+#          generator of the Go client. If Go builds the control plane, it also builds the Go
+#          controller that the bench compares with. Four minutes, once; and the checker of
+#          the hub's histories
 set -euo pipefail
 
 readonly purpose=${1:-test}
@@ -38,6 +40,7 @@ missing_packages() {
     [[ $purpose == tools ]] || { have setpriv && have flock; } || echo util-linux
     [[ $purpose != test ]] || have nft || echo nftables
     [[ $purpose == tools ]] || have_postgres || echo postgresql
+    [[ $purpose != test ]] || have curl || echo curl
 }
 
 # version_reaches FOUND WANTED
@@ -77,9 +80,13 @@ else
     done
 fi
 
-if [[ $purpose != tools && -z ${KUBEBUILDER_ASSETS:-} ]]; then
+# Go builds the control plane where nobody has built it, and the client of the hub that is tested.
+if [[ $purpose == test || $purpose == demo && -z ${KUBEBUILDER_ASSETS:-} ]]; then
     if ! have go; then
-        todo+=("go is missing: install Go $go_wanted or newer, or set KUBEBUILDER_ASSETS to a directory with kube-apiserver, etcd, kube-controller-manager and kubectl")
+        remedy="install Go $go_wanted or newer"
+        [[ $purpose == test ]] ||
+            remedy+=", or set KUBEBUILDER_ASSETS to a directory with kube-apiserver, etcd, kube-controller-manager and kubectl"
+        todo+=("go is missing: $remedy")
     else
         go_found=$(GOTOOLCHAIN=local go env GOVERSION)
         version_reaches "${go_found#go}" "$go_wanted" ||
@@ -104,4 +111,7 @@ fi
 if [[ $purpose == test && -z ${KUBEBUILDER_ASSETS:-} ]]; then
     integration/reference/build.sh >/dev/null
     integration/linearizability/build.sh >/dev/null
+fi
+if [[ $purpose == test ]]; then
+    clients/go/generator/build.sh >/dev/null
 fi

@@ -1,4 +1,5 @@
-//! The programs that the fixtures run: the control plane's, Towline's own, the one that it is compared with, and a checker.
+//! The programs that the fixtures and tests run: the control plane's, Towline's own, the one that it is compared with, a checker of
+//! histories, and those that make and check what the hub's API describes.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use crate::room::{repository, target_directory};
 static CONTROL_PLANE: OnceCell<PathBuf> = OnceCell::const_new();
 static REFERENCE: OnceCell<PathBuf> = OnceCell::const_new();
 static LINEARIZABILITY: OnceCell<PathBuf> = OnceCell::const_new();
+static CLIENT_GENERATOR: OnceCell<PathBuf> = OnceCell::const_new();
 static TOWLINE: OnceCell<PathBuf> = OnceCell::const_new();
 
 /// Path of one of the control plane's programs (`kube-apiserver`, `etcd`, `kube-controller-manager`, `kubectl`), which
@@ -37,6 +39,13 @@ pub async fn linearizability() -> Result<PathBuf, Error> {
     const SCRIPT: &str = "integration/linearizability/build.sh";
     let build = || script("the checker of histories (integration/linearizability/build.sh)", SCRIPT);
     LINEARIZABILITY.get_or_try_init(build).await.cloned()
+}
+
+/// Path of oapi-codegen, which makes the Go client of the hub, and which is built where nobody has built it yet: a minute.
+pub async fn client_generator() -> Result<PathBuf, Error> {
+    let path = "clients/go/generator/build.sh";
+    let build = || script("the generator of the Go client (clients/go/generator/build.sh)", path);
+    CLIENT_GENERATOR.get_or_try_init(build).await.cloned()
 }
 
 /// Runs a script that builds something; the path that it prints.

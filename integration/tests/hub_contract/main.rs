@@ -1,0 +1,13 @@
+//! The OpenAPI document of a running hub, held to by programs that know nothing else of it: the Go client, which is generated from it.
+//!
+//! All tests share one database server; each has a database of its own with its name.
+
+#![expect(
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "the allowance for tests does not reach their helpers"
+)]
+
+mod go_client;
+mod world;
