@@ -36,8 +36,10 @@ use crate::usage::Usage;
 use crate::{Error, eventually};
 
 mod copies;
+mod frozen;
 
 pub use copies::Dump;
+pub use frozen::Frozen;
 
 /// May do everything; the tests' own doings, and the leaf hubs'.
 pub const ADMIN: &str = "postgres";
