@@ -3,7 +3,7 @@
 //! A document is flat: what all kinds have, and a kind's own fields. So a kind's schema is put together from those of two types.
 
 use utoipa::openapi::schema::{
-    AdditionalProperties, Array, ComponentsBuilder, Object, ObjectBuilder, OneOfBuilder, Schema, Type,
+    AdditionalProperties, ArrayBuilder, ComponentsBuilder, Object, ObjectBuilder, OneOfBuilder, Schema, Type,
 };
 use utoipa::openapi::{Components, Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
@@ -159,7 +159,10 @@ fn page(kind: Kind) -> Object {
     ObjectBuilder::new()
         .description(Some("A page of a list, sorted by namespace and name."))
         .property("resourceVersion", version)
-        .property("items", Array::new(Ref::from_schema_name(seen(kind))))
+        .property(
+            "items",
+            ArrayBuilder::new().items(Ref::from_schema_name(seen(kind))).description(Some("The documents.")),
+        )
         .property("continue", next)
         .required("resourceVersion")
         .required("items")

@@ -11,9 +11,6 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Labels, annotations, or the values of a secret.
-pub(super) type Texts = BTreeMap<String, String>;
-
 /// What clients see of every document.
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
@@ -35,11 +32,9 @@ pub(super) struct SeenMetadata {
     #[schema(minimum = 1)]
     generation: i64,
     /// Labels, by which lists and watches select.
-    #[schema(inline)]
-    labels: Texts,
+    labels: BTreeMap<String, String>,
     /// Annotations.
-    #[schema(inline)]
-    annotations: Texts,
+    annotations: BTreeMap<String, String>,
     /// What has to be removed before the document, once deleted, is gone.
     finalizers: Vec<String>,
     /// When it was created, by the database's clock.
@@ -61,11 +56,11 @@ pub(super) struct SeenMetadata {
 #[schema(rename_all = "camelCase")]
 pub(super) struct SentMetadata {
     /// Labels; absent means none.
-    #[schema(nullable = false, inline)]
-    labels: Option<Texts>,
+    #[schema(nullable = false)]
+    labels: Option<BTreeMap<String, String>>,
     /// Annotations; absent means none.
-    #[schema(nullable = false, inline)]
-    annotations: Option<Texts>,
+    #[schema(nullable = false)]
+    annotations: Option<BTreeMap<String, String>>,
     /// Finalizers; absent means unchanged.
     #[schema(nullable = false, max_items = 64)]
     finalizers: Option<Vec<String>>,
@@ -142,8 +137,8 @@ pub(super) struct SentSecret {
     #[schema(nullable = false, rename = "type", default = "Opaque")]
     secret_type: Option<String>,
     /// Base64 values by name; absent means unchanged. They are stored sealed and never shown.
-    #[schema(nullable = false, inline)]
-    data: Option<Texts>,
+    #[schema(nullable = false)]
+    data: Option<BTreeMap<String, String>>,
 }
 
 /// Objects, patches and secrets for the clusters of its own namespace that it names.
@@ -232,8 +227,8 @@ pub(super) struct Reference {
 #[schema(rename_all = "camelCase")]
 pub(super) struct LabelSelector {
     /// Labels that must have these values.
-    #[schema(nullable = false, inline)]
-    match_labels: Option<Texts>,
+    #[schema(nullable = false)]
+    match_labels: Option<BTreeMap<String, String>>,
     /// Further requirements.
     #[schema(nullable = false)]
     match_expressions: Option<Vec<MatchExpression>>,
@@ -406,8 +401,8 @@ pub(super) struct Bookmark {
     #[schema(pattern = "^[0-9]+$")]
     resource_version: String,
     /// `k8s.io/initial-events-end`: `true` after the present documents.
-    #[schema(nullable = false, inline)]
-    annotations: Option<Texts>,
+    #[schema(nullable = false)]
+    annotations: Option<BTreeMap<String, String>>,
 }
 
 /// What became of the documents of an apply, in their order.
