@@ -5,10 +5,10 @@
 # Usage: hack/setup.sh [tools|demo|test]
 #   tools  what is needed to build and lint Towline
 #   demo   the same, a database server, and a control plane: built once, in about five minutes, and kept
-#   test   the same, and what the tests of network failures and of the hub's API need (default): the
-#          generator of the Go client. If Go builds the control plane, it also builds the Go
-#          controller that the bench compares with. Four minutes, once; and the checker of
-#          the hub's histories
+#   test   the same, and what the tests of network failures and of the hub's API need (default): schemathesis in a virtual
+#          environment of Python, and the generator of the Go client. If Go builds the control plane, it also builds the Go
+#          controller that the bench compares with. Four minutes, once;
+#          and the checker of the hub's histories
 set -euo pipefail
 
 readonly purpose=${1:-test}
@@ -33,6 +33,7 @@ int main(void) { return puts("") < 0; }' | cc -x c - -o /dev/null 2>/dev/null; }
 have() { command -v "$1" >/dev/null; }
 # Debian keeps the server's programs off the PATH, each version's in a directory of its own.
 have_postgres() { have initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; }
+have_python_environments() { have python3 && python3 -c 'import ensurepip, venv' 2>/dev/null; }
 
 missing_packages() {
     c_compiler_works || echo gcc libc6-dev
@@ -40,6 +41,7 @@ missing_packages() {
     [[ $purpose == tools ]] || { have setpriv && have flock; } || echo util-linux
     [[ $purpose != test ]] || have nft || echo nftables
     [[ $purpose == tools ]] || have_postgres || echo postgresql
+    [[ $purpose != test ]] || have_python_environments || echo python3-venv
     [[ $purpose != test ]] || have curl || echo curl
 }
 
@@ -113,5 +115,6 @@ if [[ $purpose == test && -z ${KUBEBUILDER_ASSETS:-} ]]; then
     integration/linearizability/build.sh >/dev/null
 fi
 if [[ $purpose == test ]]; then
+    integration/schemathesis/build.sh >/dev/null
     clients/go/generator/build.sh >/dev/null
 fi

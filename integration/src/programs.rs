@@ -15,6 +15,7 @@ static CONTROL_PLANE: OnceCell<PathBuf> = OnceCell::const_new();
 static REFERENCE: OnceCell<PathBuf> = OnceCell::const_new();
 static LINEARIZABILITY: OnceCell<PathBuf> = OnceCell::const_new();
 static CLIENT_GENERATOR: OnceCell<PathBuf> = OnceCell::const_new();
+static SCHEMATHESIS: OnceCell<PathBuf> = OnceCell::const_new();
 static TOWLINE: OnceCell<PathBuf> = OnceCell::const_new();
 
 /// Path of one of the control plane's programs (`kube-apiserver`, `etcd`, `kube-controller-manager`, `kubectl`), which
@@ -46,6 +47,13 @@ pub async fn client_generator() -> Result<PathBuf, Error> {
     let path = "clients/go/generator/build.sh";
     let build = || script("the generator of the Go client (clients/go/generator/build.sh)", path);
     CLIENT_GENERATOR.get_or_try_init(build).await.cloned()
+}
+
+/// Path of schemathesis, which is installed where nobody has installed it yet: a minute.
+pub async fn schemathesis() -> Result<PathBuf, Error> {
+    let path = "integration/schemathesis/build.sh";
+    let build = || script("schemathesis (integration/schemathesis/build.sh)", path);
+    SCHEMATHESIS.get_or_try_init(build).await.cloned()
 }
 
 /// Runs a script that builds something; the path that it prints.

@@ -10,7 +10,7 @@ use crate::world::{LIMIT, hub_database, run};
 
 /// What a replica sends by itself: the tail, its claims, compaction and the estimate of the log's size; and the set-up of a new connection.
 const BY_ITSELF: [&str; 6] = [
-    "%m.origin = towline_origin()%",
+    "select m.origin, %",
     "with mine as%towline_claim%",
     "with free as%towline_claim%",
     "%towline_compact(%",

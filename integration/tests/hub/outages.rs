@@ -62,7 +62,7 @@ fn requests_are_503_while_the_database_is_away_and_served_again_when_it_is_back(
         ] {
             assert_outage(&hub.expect(503, path, args).await, "unavailable");
         }
-        logged(&hub, "requests fail because of the database", "requests=1");
+        logged(&hub, "requests could not be carried out", "requests=1");
         assert_eq!(
             hub.towline.admin().readyz().await.expect("an answer").status,
             200,
@@ -126,7 +126,7 @@ fn a_frozen_database_is_an_outage_and_what_was_under_way_is_made_once_at_most() 
             .expect("a request under way");
             // The first one waits 35 s for an answer.
             assert_outage(&hub.expect(503, "/v1/clusters/foo/a", &[]).await, "unavailable");
-            logged(&hub, "requests fail because of the database", "no database connection became free within 5 s");
+            logged(&hub, "requests could not be carried out", "no database connection became free within 5 s");
             readiness(&hub, 503).await;
             drop(frozen);
         };
@@ -252,7 +252,7 @@ fn without_free_connections_reads_are_503_and_writes_of_new_documents_go_on() {
         ] {
             assert_outage(&hub.expect(503, path, args).await, "unavailable");
         }
-        logged(&hub, "requests fail because of the database", "too many clients already");
+        logged(&hub, "requests could not be carried out", "too many clients already");
         // The writer has a connection of its own, and a creation reads nothing.
         hub.expect(201, "/v1/clusters", &["--json", &body("b")]).await;
         readiness(&hub, 503).await;

@@ -4,11 +4,10 @@
 use std::fmt::Write;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use integration::eventually;
 use integration::hub::{Client, Request};
 use serde_json::{Value, json};
 
-use crate::world::{Hub, LIMIT, database, folder, problem_of, run};
+use crate::world::{Hub, database, folder, problem_of, run};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
@@ -168,21 +167,10 @@ fn a_rough_body_gets_a_clear_problem_and_the_next_request_is_served() {
         let head = Request::get(&format!("/v1/clusters?continue={}", "a".repeat(MIB)));
         match own.send(&head).await {
             Ok(reply) => assert!([414, 431].contains(&reply.status), "{reply:?}"),
-            // The end of the connection can overtake the answer.
+            // The end of the connection can overtake the answer, of which `limits.rs` shows that it is there.
             Err(error) => println!("a long head: {error}"),
         }
         is_served(&mut own, "a head of 1 MiB").await;
-        eventually("the refusal is counted", LIMIT, async || {
-            let metrics = hub.towline.admin().metrics().await.map_err(|error| error.to_string())?;
-            let refusal = |line: &&str| {
-                line.starts_with("towline_hub_requests_total{")
-                    && line.contains(r#"route="none""#)
-                    && [r#"code="414""#, r#"code="431""#].iter().any(|code| line.contains(code))
-            };
-            metrics.lines().find(refusal).map(|_| ()).ok_or_else(|| "no such series".to_owned())
-        })
-        .await
-        .expect("a head that is too long is refused");
 
         let list = client.send(&Request::get("/v1/clusters")).await.expect("an answer").json().expect("JSON");
         assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{list}");

@@ -1,4 +1,5 @@
-//! The OpenAPI document of a running hub, held to by programs that know nothing else of it: the Go client, which is generated from it.
+//! The OpenAPI document of a running hub, held to by programs that know nothing else of it: schemathesis, which looks for answers that
+//! the document does not have, and the Go client, which is generated from it.
 //!
 //! All tests share one database server; each has a database of its own with its name.
 
@@ -10,4 +11,5 @@
 )]
 
 mod go_client;
+mod schemathesis;
 mod world;
