@@ -135,8 +135,8 @@ struct Compaction {
 impl Compaction {
     async fn start(database: &postgres::Database, places: Vec<Arc<AtomicI64>>) -> Self {
         let sql = sql(database).await;
-        let claims = "insert into towline_claim (name, holder, token, until, cursor) values \
-             ('compaction', 'test', 1, now() + interval '1 day', 0), ('relay', 'test', 1, now() + interval '1 day', 0)";
+        let claims = "update towline_claim set holder = 'test', token = 1, until = now() + interval '1 day', cursor = 1 \
+             where name in ('compaction', 'relay')";
         sql.batch_execute(claims).await.expect("claims");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -144,6 +144,8 @@ impl Compaction {
             let mut removed = 0;
             while !stopped.load(Ordering::Relaxed) {
                 let slowest = places.iter().map(|place| place.load(Ordering::Relaxed)).min().unwrap_or_default();
+                // A role with the place 0 has not begun, and holds nothing back.
+                let slowest = slowest.max(1);
                 sql.execute("update towline_claim set cursor = $1 where name = 'relay'", &[&slowest])
                     .await
                     .expect("a place");
