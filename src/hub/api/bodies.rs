@@ -1,18 +1,21 @@
 //! The bodies of requests, which have a limit in all.
 //!
 //! The first [`FREE`] bytes of each are free: their sum is bounded by the number of requests, and so small requests never wait for
-//! large ones. The rest takes room that all requests share, as it arrives: a client that only announces a large body takes none. A
-//! body has its room until the request has been carried out.
+//! large ones. The rest takes room that all requests share, as it arrives: a client that only announces a large body takes none. The
+//! requests of one token have at most half of it. A body has its room until the request has been carried out.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
 use http_body_util::BodyExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use parking_lot::Mutex;
 
 use crate::documents::{Problem, ProblemKind};
 use crate::http::BodyRefused;
 use crate::hub::problem;
+use crate::hub::tokens::TokenDigest;
 
 /// What each body may have beside the common room.
 const FREE: usize = 64 << 10;
@@ -20,43 +23,90 @@ const FREE: usize = 64 << 10;
 const ROOM: usize = 64 << 20;
 
 /// The room for bodies.
-pub(in crate::hub) struct Bodies(Arc<Semaphore>);
+pub(in crate::hub) struct Bodies(Arc<Room>);
+
+/// A lock, since bodies arrive in the tasks of their requests; it is held for one look into the table.
+struct Room {
+    most: usize,
+    by_token: Mutex<(usize, HashMap<TokenDigest, usize>)>,
+}
+
+/// What a request has of the room, until it is dropped.
+struct Share {
+    room: Arc<Room>,
+    token: Option<TokenDigest>,
+    taken: AtomicUsize,
+}
 
 /// A body that has arrived.
 pub(super) struct Text {
     bytes: Vec<u8>,
-    /// Its room, until it is dropped.
-    _room: Option<OwnedSemaphorePermit>,
+    _share: Share,
 }
 
 impl Default for Bodies {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(ROOM)))
+        Self::of_size(ROOM)
     }
 }
 
 impl Bodies {
-    /// Reads a body. The server bounds the size and the time of each.
-    pub(super) async fn read(&self, mut body: Body) -> Result<Arc<Text>, Problem> {
-        let (mut bytes, mut room) = (Vec::new(), None);
-        while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|error| lost(&error))?.into_data() else { continue };
-            let more = (bytes.len() + data.len()).saturating_sub(FREE.max(bytes.len()));
-            if more > 0 {
-                let more = self.take(more)?;
-                match &mut room {
-                    None => room = Some(more),
-                    Some(room) => room.merge(more),
-                }
-            }
-            bytes.extend_from_slice(&data);
-        }
-        Ok(Arc::new(Text { bytes, _room: room }))
+    fn of_size(most: usize) -> Self {
+        Self(Arc::new(Room { most, by_token: Mutex::default() }))
     }
 
-    fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Problem> {
-        let taken = u32::try_from(bytes).ok().and_then(|bytes| Arc::clone(&self.0).try_acquire_many_owned(bytes).ok());
-        taken.ok_or_else(|| Problem::new(ProblemKind::Busy, "too many large requests are under way"))
+    /// Reads the body of a request with this token. The server bounds the size and the time of each.
+    pub(super) async fn read(&self, token: Option<TokenDigest>, mut body: Body) -> Result<Arc<Text>, Problem> {
+        let share = Share { room: Arc::clone(&self.0), token, taken: AtomicUsize::new(0) };
+        let mut bytes = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|error| lost(&error))?.into_data() else { continue };
+            share.take((bytes.len() + data.len()).saturating_sub(FREE.max(bytes.len())))?;
+            bytes.extend_from_slice(&data);
+        }
+        Ok(Arc::new(Text { bytes, _share: share }))
+    }
+}
+
+impl Share {
+    /// Takes more of the room, unless all requests have too much, or those of this token.
+    fn take(&self, more: usize) -> Result<(), Problem> {
+        if more == 0 {
+            return Ok(());
+        }
+        let mut taken = self.room.by_token.lock();
+        if taken.0.saturating_add(more) > self.room.most {
+            return Err(Problem::new(ProblemKind::Busy, "too many large requests are under way"));
+        }
+        if let Some(token) = self.token {
+            let of_token = taken.1.get(&token).copied().unwrap_or_default().saturating_add(more);
+            if of_token > self.room.most / 2 {
+                return Err(Problem::new(ProblemKind::Busy, "too many large requests of the token are under way"));
+            }
+            taken.1.insert(token, of_token);
+        }
+        taken.0 += more;
+        self.taken.fetch_add(more, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let own = *self.taken.get_mut();
+        if own == 0 {
+            return;
+        }
+        let mut taken = self.room.by_token.lock();
+        taken.0 = taken.0.saturating_sub(own);
+        if let Some(token) = self.token
+            && let Some(of_token) = taken.1.get_mut(&token)
+        {
+            *of_token = of_token.saturating_sub(own);
+            if *of_token == 0 {
+                taken.1.remove(&token);
+            }
+        }
     }
 }
 
@@ -83,10 +133,15 @@ mod tests {
     use hyper::body::Bytes;
 
     use super::*;
+    use crate::hub::tokens::digest_of;
 
     fn of_size(bytes: usize) -> Body {
         let frames = vec![vec![b'x'; 16 << 10]; bytes >> 14].into_iter().chain([vec![b'x'; bytes % (16 << 10)]]);
         Body::from_stream(stream::iter(frames.map(|frame| Ok::<_, std::convert::Infallible>(Bytes::from(frame)))))
+    }
+
+    fn taken(bodies: &Bodies) -> usize {
+        bodies.0.by_token.lock().0
     }
 
     #[tokio::test]
@@ -95,7 +150,7 @@ mod tests {
         let bodies = Bodies::default();
         let mut read = Vec::new();
         let refused = loop {
-            match bodies.read(of_size(LARGE)).await {
+            match bodies.read(None, of_size(LARGE)).await {
                 Ok(text) => read.push(text),
                 Err(problem) => break problem,
             }
@@ -103,19 +158,22 @@ mod tests {
         assert_eq!(refused.kind, ProblemKind::Busy);
         assert_eq!(read.len(), ROOM / (LARGE - FREE));
         assert!(read.iter().all(|text| text.len() == LARGE));
-        assert_eq!(bodies.0.available_permits(), ROOM - read.len() * (LARGE - FREE), "what was refused has no room");
-        assert_eq!(bodies.read(of_size(FREE)).await.expect("small").len(), FREE);
+        assert_eq!(taken(&bodies), read.len() * (LARGE - FREE), "what was refused has no room");
+        assert_eq!(bodies.read(None, of_size(FREE)).await.expect("small").len(), FREE);
         read.pop();
-        assert_eq!(bodies.read(of_size(LARGE)).await.expect("there is room again").len(), LARGE);
+        assert_eq!(bodies.read(None, of_size(LARGE)).await.expect("there is room again").len(), LARGE);
     }
 
     #[tokio::test]
     async fn small_bodies_are_read_while_there_is_no_room_at_all() {
-        let bodies = Bodies(Arc::new(Semaphore::new(0)));
+        let bodies = Bodies::of_size(0);
         for size in [0, 1, FREE] {
-            assert_eq!(bodies.read(of_size(size)).await.expect("free").len(), size);
+            assert_eq!(bodies.read(None, of_size(size)).await.expect("free").len(), size);
         }
-        assert_eq!(bodies.read(of_size(FREE + 1)).await.err().map(|problem| problem.kind), Some(ProblemKind::Busy));
+        assert_eq!(
+            bodies.read(None, of_size(FREE + 1)).await.err().map(|problem| problem.kind),
+            Some(ProblemKind::Busy)
+        );
     }
 
     #[tokio::test]
@@ -123,10 +181,34 @@ mod tests {
         let bodies = Bodies::default();
         let first = stream::iter([Ok::<_, std::convert::Infallible>(Bytes::from(vec![0; FREE + 7]))]);
         let never = Body::from_stream(futures::StreamExt::chain(first, stream::pending()));
-        let mut reading = Box::pin(bodies.read(never));
+        let mut reading = Box::pin(bodies.read(None, never));
         assert!(reading.as_mut().now_or_never().is_none());
-        assert_eq!(bodies.0.available_permits(), ROOM - 7);
+        assert_eq!(taken(&bodies), 7);
         drop(reading);
-        assert_eq!(bodies.0.available_permits(), ROOM);
+        assert_eq!(taken(&bodies), 0);
+    }
+
+    #[tokio::test]
+    async fn one_token_has_at_most_half_of_the_room() {
+        const LARGE: usize = 5 << 20;
+        let bodies = Bodies::default();
+        let [one, two] = [b"one", b"two"].map(|token| Some(digest_of(token)));
+        let mut read = Vec::new();
+        let refused = loop {
+            match bodies.read(one, of_size(LARGE)).await {
+                Ok(text) => read.push(text),
+                Err(problem) => break problem,
+            }
+        };
+        assert_eq!(refused.kind, ProblemKind::Busy);
+        assert_eq!(read.len(), ROOM / 2 / (LARGE - FREE));
+        assert_eq!(bodies.read(one, of_size(FREE)).await.expect("small").len(), FREE);
+        for _ in 0..read.len() {
+            read.push(bodies.read(two, of_size(LARGE)).await.expect("the other half"));
+        }
+        assert!(bodies.read(two, of_size(LARGE)).await.is_err());
+        drop(read);
+        assert_eq!(taken(&bodies), 0);
+        assert!(bodies.0.by_token.lock().1.is_empty(), "nothing is remembered of a token without large bodies");
     }
 }

@@ -28,7 +28,7 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
     let media = || media::of_body(action, &asked.parts.headers, asked.caller.is_local());
     let known = if action == Action::Delete { None } else { Some(media()?) };
     // It keeps its room until the request has been carried out.
-    let text = api.bodies.read(body).await?;
+    let text = api.bodies.read(asked.caller.digest(), body).await?;
     let media = match known {
         Some(known) => known,
         // It may have no body.
@@ -150,7 +150,7 @@ impl Named {
 pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> Result<Response, Problem> {
     let dry_run = asked.parameters().dry_run()?;
     let media = media::of_body(Action::Apply, &asked.parts.headers, asked.caller.is_local())?;
-    let text = api.bodies.read(body).await?;
+    let text = api.bodies.read(asked.caller.digest(), body).await?;
     let bytes = text.len();
     let manifests = {
         let text = Arc::clone(&text);
