@@ -6,7 +6,7 @@ use tokio::sync::Semaphore;
 
 use super::problem::{Problem, ProblemKind};
 
-/// What came in more bytes is large. Less is read and decided within a millisecond, which is not worth another thread.
+/// A text with more bytes is large. Less is read and decided within a millisecond, which is not worth another thread.
 const LARGE: usize = 64 << 10;
 /// Large ones at a time. What a body becomes in memory can be many times its size.
 const AT_ONCE: usize = 4;
@@ -22,7 +22,7 @@ impl Default for Aside {
 }
 
 impl Aside {
-    /// Does the work for a request that came in `bytes` bytes: at once if that is little, else when one of the threads is free.
+    /// Does work with a text of `bytes` bytes: at once if that is little, else when one of the threads is free.
     pub async fn run<T: Send + 'static>(
         &self,
         bytes: usize,

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::aside::Aside;
 use super::decide::{Action, Context, Decision, Fresh, Request, Verdict, decide, exists};
@@ -11,11 +11,17 @@ use super::document::Document;
 use super::item::{Item, Outcome};
 use super::keyring::Keyring;
 use super::problem::{Problem, ProblemKind};
-use super::store::{Store, Stored};
-use super::writer::WriterHandle;
+use super::store::{Store, Stored, StoredRow};
+use super::weight::Weight;
+use super::writer::{Prepared, WriterHandle};
 
 /// How often a request is decided (rule A2). Each time, another write of the same document has come first.
 const ROUNDS: u32 = 5;
+/// What the values of all changes may take in memory from the reading of the document until it is written. A single change may have
+/// all of it. While it is decided, it takes up to three times as much: the document as it was, as it will be, and as it is sent.
+const MEMORY: u32 = 64 << 20;
+/// What each change may have beside that.
+const FREE: usize = 256 << 10;
 
 /// Reads and changes documents. Clones share the writer and the keys.
 #[derive(Clone)]
@@ -24,6 +30,7 @@ pub struct Documents {
     writer: WriterHandle,
     keyring: watch::Receiver<Arc<Keyring>>,
     aside: Aside,
+    memory: Arc<Semaphore>,
 }
 
 /// What has become of a request.
@@ -38,7 +45,8 @@ pub struct Done {
 impl Documents {
     /// Reads through `store` and writes through `writer`. Each request uses the newest keys.
     pub fn new(store: Store, writer: WriterHandle, keyring: watch::Receiver<Arc<Keyring>>) -> Self {
-        Self { store, writer, keyring, aside: Aside::default() }
+        let memory = Arc::new(Semaphore::new(MEMORY as usize));
+        Self { store, writer, keyring, aside: Aside::default(), memory }
     }
 
     /// Reads single documents.
@@ -51,42 +59,83 @@ impl Documents {
         &self.aside
     }
 
-    /// Carries out a request, which came in `bytes` bytes. Its sender has the right to it.
+    /// Carries out a request with a body of this weight. Its sender has the right to it.
     ///
     /// A creation takes no statement but a share of a write, unless it is a dry run; all else reads first.
-    pub async fn change(&self, request: Request, bytes: usize) -> Result<Done, Problem> {
+    pub async fn change(&self, request: Request, weight: Weight) -> Result<Done, Problem> {
         let (request, keyring) = (Arc::new(request), Arc::clone(&self.keyring.borrow()));
         let read = || async { Ok(self.store.stored(&request.key).await?) };
-        let decide = |present: Option<Stored>| {
+        let decide = |present: Option<StoredRow>| {
             let (request, keyring) = (Arc::clone(&request), Arc::clone(&keyring));
-            let decide =
-                move || decide(present.as_ref(), &request, &Context { keyring: &keyring, fresh: Fresh::draw() });
+            let memory = Arc::clone(&self.memory);
+            let bytes = longest(weight, present.as_ref());
+            let decide = move || {
+                let present_weight = present.as_ref().map(StoredRow::weight).unwrap_or_default();
+                let memory = hold(&memory, weight.built.saturating_add(present_weight.built))?;
+                let present = present.map(StoredRow::read).transpose()?;
+                let (decision, item) = decided(present.as_ref(), &request, &keyring)?;
+                Ok(Decided { decision, item: item.map(Prepared::from), _memory: memory })
+            };
             self.aside.run(bytes, decide)
         };
-        let write = |item| async { Ok(self.writer.write(item).await?) };
+        let write = |item: Prepared| async { Ok(self.writer.write(item).await?) };
         rounds(&request, read, decide, write).await
     }
 }
 
+/// What is to be done about a request.
+struct Decided<I> {
+    decision: Decision,
+    /// What is to be written.
+    item: Option<I>,
+    _memory: Option<OwnedSemaphorePermit>,
+}
+
+/// Bytes of the longer text. A short patch of a large document takes as long as one that is as large.
+fn longest(request: Weight, present: Option<&StoredRow>) -> usize {
+    present.map_or(0, StoredRow::length).max(request.bytes)
+}
+
+/// Takes memory for what is read and decided, unless it is little. It does not wait: a change that waits has its document's text.
+fn hold(memory: &Arc<Semaphore>, built: usize) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+    if built <= FREE {
+        return Ok(None);
+    }
+    let permits = u32::try_from(built).unwrap_or(MEMORY).min(MEMORY);
+    let held = Arc::clone(memory).try_acquire_many_owned(permits).ok();
+    held.map(Some).ok_or_else(|| Problem::new(ProblemKind::Busy, "too many large documents are being changed"))
+}
+
+/// The decision, and what is to be written of it: nothing in a dry run.
+fn decided(
+    present: Option<&Stored>,
+    request: &Request,
+    keyring: &Keyring,
+) -> Result<(Decision, Option<Item>), Problem> {
+    let mut decision = decide(present, request, &Context { keyring, fresh: Fresh::draw() })?;
+    let item = decision.item.take().filter(|_| !request.dry_run);
+    Ok((decision, item))
+}
+
 /// Reads, decides and writes until no other write comes first.
-async fn rounds<R, D, W>(
+async fn rounds<P, I, R, D, W>(
     request: &Request,
     read: impl Fn() -> R,
-    decide: impl Fn(Option<Stored>) -> D,
-    write: impl Fn(Item) -> W,
+    decide: impl Fn(Option<P>) -> D,
+    write: impl Fn(I) -> W,
 ) -> Result<Done, Problem>
 where
-    R: Future<Output = Result<Option<Stored>, Problem>>,
-    D: Future<Output = Result<Decision, Problem>>,
+    R: Future<Output = Result<Option<P>, Problem>>,
+    D: Future<Output = Result<Decided<I>, Problem>>,
     W: Future<Output = Result<Outcome, Problem>>,
 {
     let is_creation = matches!(request.action, Action::Create(_));
     for _ in 0..ROUNDS {
         // Whether a new document exists is found out by the write.
         let present = if is_creation && !request.dry_run { None } else { read().await? };
-        let mut decision = decide(present).await?;
+        let Decided { decision, item, _memory } = decide(present).await?;
         let verdict = decision.verdict;
-        let Some(item) = decision.item.take().filter(|_| !request.dry_run) else {
+        let Some(item) = item else {
             return Ok(Done { verdict, document: decision.document });
         };
         match write(item).await? {
@@ -141,8 +190,8 @@ mod tests {
             Ok(if is_last { Outcome::Written { version: 77, at } } else { Outcome::Conflict { present: Some(9) } })
         };
         let decide = |present: Option<Stored>| {
-            let context = Context { keyring: &Keyring::default(), fresh: Fresh::draw() };
-            std::future::ready(decide(present.as_ref(), request, &context))
+            let decided = decided(present.as_ref(), request, &Keyring::default());
+            std::future::ready(decided.map(|(decision, item)| Decided { decision, item, _memory: None }))
         };
         rounds(request, read, decide, write).await
     }
@@ -153,6 +202,31 @@ mod tests {
 
     fn labels() -> Body {
         Body::from_json(br#"{"labels": {"a": "b"}}"#).expect("a body")
+    }
+
+    #[test]
+    fn large_changes_share_64_mib_and_small_ones_are_free() {
+        let memory = Arc::new(Semaphore::new(MEMORY as usize));
+        let of = |built| hold(&memory, built);
+        let half = of(MEMORY as usize / 2).expect("there is room");
+        let rest = of(MEMORY as usize / 2).expect("there is room");
+        assert_eq!(of(FREE + 1).err().map(|problem| problem.kind), Some(ProblemKind::Busy));
+        assert!(of(FREE).expect("it is small").is_none());
+        drop((half, rest));
+        let all = of(9 * MEMORY as usize).expect("one may have all");
+        assert!(of(FREE + 1).is_err());
+        drop(all);
+        assert_eq!(memory.available_permits(), MEMORY as usize);
+    }
+
+    #[test]
+    fn a_short_patch_of_a_large_document_is_large() {
+        let row = StoredRow::of("x".repeat(4 << 20), None);
+        let patch = Weight::of_json(br#"{"labels": {"a": "b"}}"#);
+        assert_eq!(longest(patch, Some(&row)), 4 << 20);
+        assert_eq!(longest(patch, None), 22);
+        let larger = Weight::of_json("x".repeat(5 << 20).as_bytes());
+        assert_eq!(longest(larger, Some(&row)), 5 << 20);
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 
 use super::document::{Document, Key};
 use super::list_error::ListError;
+use super::weight::Weight;
 use super::whole;
 use crate::db::{Database, Row, Type, column};
 
@@ -20,6 +21,34 @@ pub struct Stored {
     pub sealed: Option<Vec<u8>>,
 }
 
+/// A document that has not been read yet, which takes long if it is large.
+pub struct StoredRow {
+    text: String,
+    sealed: Option<Vec<u8>>,
+}
+
+impl StoredRow {
+    /// A row as `to_jsonb(row) - 'sealed'` prints it, and its sealed field.
+    pub(super) fn of(text: String, sealed: Option<Vec<u8>>) -> Self {
+        Self { text, sealed }
+    }
+
+    /// Bytes of its text.
+    pub fn length(&self) -> usize {
+        self.text.len()
+    }
+
+    /// How much there is to read.
+    pub fn weight(&self) -> Weight {
+        Weight::of_json(self.text.as_bytes())
+    }
+
+    /// Reads it.
+    pub fn read(self) -> Result<Stored, ListError> {
+        Ok(Stored { document: Document::from_row(&self.text)?, sealed: self.sealed })
+    }
+}
+
 impl Store {
     /// Reads this database.
     pub fn new(database: Database) -> Self {
@@ -35,11 +64,11 @@ impl Store {
     }
 
     /// A document with its sealed field.
-    pub async fn stored(&self, key: &Key) -> Result<Option<Stored>, ListError> {
+    pub async fn stored(&self, key: &Key) -> Result<Option<StoredRow>, ListError> {
         const QUERY: &str = "get_stored";
         let Some(row) = self.row(QUERY, "sealed", key).await? else { return Ok(None) };
         let Some(document) = column::<Option<&str>>(QUERY, &row, 1)? else { return Ok(None) };
-        Ok(Some(Stored { document: Document::from_row(document)?, sealed: column(QUERY, &row, 2)? }))
+        Ok(Some(StoredRow::of(document.to_owned(), column(QUERY, &row, 2)?)))
     }
 
     /// Whether the database is whole, the document, and this expression of its row.

@@ -297,7 +297,7 @@ fn a_change_keeps_the_id_the_creation_time_and_the_sealed_field_that_it_does_not
         first.sealed = Some(vec![0, 255, 16]);
         let id = first.id;
         writer.version(item(vec![Change::put(&cluster("c1"), Expected::Absent, first)])).await;
-        let created = store.stored(&cluster("c1")).await.expect("a read").expect("a document");
+        let created = store.stored(&cluster("c1")).await.expect("a read").expect("a document").read().expect("a row");
         assert_eq!((created.document.id, created.sealed.as_deref()), (id, Some([0, 255, 16].as_slice())));
         // Meanwhile the field is sealed with another key, which draws no version.
         stage.run("update clusters set sealed = '\\x01aa'").await;
@@ -306,7 +306,7 @@ fn a_change_keeps_the_id_the_creation_time_and_the_sealed_field_that_it_does_not
         second.labels.clear();
         let version = created.document.version;
         let version = writer.version(item(vec![Change::put(&cluster("c1"), Expected::Version(version), second)])).await;
-        let changed = store.stored(&cluster("c1")).await.expect("a read").expect("a document");
+        let changed = store.stored(&cluster("c1")).await.expect("a read").expect("a document").read().expect("a row");
         assert_eq!((changed.document.id, changed.sealed.as_deref()), (id, Some([1, 170].as_slice())));
         assert_eq!(changed.document.created_at, created.document.created_at);
         assert!(changed.document.updated_at > created.document.updated_at);

@@ -5,9 +5,10 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use super::reader::{Limits, json_sequence, yaml};
-use super::{Body, kind_of};
+use super::{Body, extent_of_map, kind_of};
 use crate::documents::kind::Kind;
 use crate::documents::problem::{Fault, Problem, ProblemKind};
+use crate::documents::weight::Weight;
 
 /// Most documents of one apply.
 const MOST: usize = 1_000;
@@ -21,6 +22,8 @@ pub struct Manifest {
     pub kind: Kind,
     /// Its fields, as in the body of a POST.
     pub body: Body,
+    /// What its decision takes, of all that an apply has.
+    pub weight: Weight,
 }
 
 impl fmt::Debug for Manifest {
@@ -90,7 +93,9 @@ fn manifest(value: Value) -> Result<Manifest, Problem> {
         }
         flatten(&mut fields)?;
     }
-    Ok(Manifest { kind, body: Body::from(fields) })
+    let extent = extent_of_map(&fields);
+    let weight = Weight { bytes: extent.bytes, built: extent.built };
+    Ok(Manifest { kind, body: Body::from(fields), weight })
 }
 
 /// Brings the metadata of a Kubernetes object to where a document of the hub has it. What another API server assigned is left
@@ -152,6 +157,19 @@ mod tests {
             let read = manifests_of_json(text.as_bytes()).expect("JSON");
             assert_eq!(read.len(), count);
             assert!(read.iter().all(|manifest| manifest.as_ref().is_ok_and(|manifest| manifest.kind == Kind::Secret)));
+        }
+    }
+
+    #[test]
+    fn each_document_has_its_own_weight() {
+        let large = format!(r#"{{"kind":"Secret","name":"{}"}}"#, "x".repeat(100_000));
+        let read = manifests_of_json(format!(r#"{large}{{"kind":"Secret","name":"a"}}"#).as_bytes()).expect("JSON");
+        let weights: Vec<_> = read.iter().map(|manifest| manifest.as_ref().map(|manifest| manifest.weight)).collect();
+        let text = |length| format!(r#"{{"kind": "Secret", "name": "{}"}}"#, "x".repeat(length));
+        for (weight, length) in weights.into_iter().zip([100_000, 1]) {
+            let weight = weight.expect("a document");
+            assert_eq!(weight.bytes, text(length).len());
+            assert_eq!(weight.built, 528 + 2 * 112 + 4 * 32 + "kindSecretname".len() + length);
         }
     }
 

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Number, Value};
 
+use crate::documents::weight::{ELEMENT, ENTRY, MAP, TEXT};
+
 /// The size of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::documents) struct Extent {
@@ -9,20 +11,23 @@ pub(in crate::documents) struct Extent {
     pub(in crate::documents) bytes: usize,
     /// Levels of objects and lists; 0 for a scalar.
     pub(in crate::documents) levels: usize,
+    /// Bytes that its parts take in memory, about, beside the value itself.
+    pub(in crate::documents) built: usize,
 }
 
 /// The size of a value. It recurses once a level, and nothing deeper than a document may be is ever built.
 pub(in crate::documents) fn extent(value: &Value) -> Extent {
     match value {
-        Value::Null | Value::Bool(true) => Extent { bytes: 4, levels: 0 },
-        Value::Bool(false) => Extent { bytes: 5, levels: 0 },
-        Value::Number(number) => Extent { bytes: length_of_number(number), levels: 0 },
-        Value::String(text) => Extent { bytes: length_of_text(text), levels: 0 },
+        Value::Null | Value::Bool(true) => Extent { bytes: 4, ..Extent::default() },
+        Value::Bool(false) => Extent { bytes: 5, ..Extent::default() },
+        Value::Number(number) => Extent { bytes: length_of_number(number), ..Extent::default() },
+        Value::String(text) => Extent { bytes: length_of_text(text), levels: 0, built: TEXT + text.len() },
         Value::Array(elements) => {
-            let mut whole = Extent { bytes: 2 + separators(elements.len()), levels: 0 };
+            let mut whole = Extent { bytes: 2 + separators(elements.len()), ..Extent::default() };
             for element in elements {
                 let part = extent(element);
                 whole.bytes += part.bytes;
+                whole.built += ELEMENT + part.built;
                 whole.levels = whole.levels.max(part.levels);
             }
             Extent { levels: whole.levels + 1, ..whole }
@@ -33,10 +38,12 @@ pub(in crate::documents) fn extent(value: &Value) -> Extent {
 
 /// The size of an object.
 pub(in crate::documents) fn extent_of_map(fields: &Map<String, Value>) -> Extent {
-    let mut whole = Extent { bytes: 2 + separators(fields.len()), levels: 0 };
+    let built = if fields.is_empty() { 0 } else { MAP };
+    let mut whole = Extent { bytes: 2 + separators(fields.len()), levels: 0, built };
     for (key, value) in fields {
         let part = extent(value);
         whole.bytes += length_of_text(key) + 2 + part.bytes;
+        whole.built += ENTRY + TEXT + key.len() + part.built;
         whole.levels = whole.levels.max(part.levels);
     }
     Extent { levels: whole.levels + 1, ..whole }
@@ -82,6 +89,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::documents::weight::Weight;
 
     #[test]
     fn a_value_is_as_long_as_jsonb_prints_it() {
@@ -115,6 +123,19 @@ mod tests {
         ] {
             let value: Value = serde_json::from_str(number).expect("a number");
             assert_eq!(extent(&value).bytes, printed.len(), "{number}");
+        }
+    }
+
+    #[test]
+    fn what_is_built_weighs_no_more_than_its_text_says() {
+        for (value, built) in [
+            (json!(7), 0),
+            (json!({}), 0),
+            (json!([{}, [1], "ab"]), 4 * ELEMENT + TEXT + 2),
+            (json!({"a": {"b": true}, "c": null}), 2 * MAP + 3 * (ENTRY + TEXT + 1)),
+        ] {
+            assert_eq!(extent(&value).built, built, "{value}");
+            assert!(Weight::of_json(value.to_string().as_bytes()).built >= built, "{value}");
         }
     }
 

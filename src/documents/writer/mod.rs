@@ -97,6 +97,22 @@ pub struct Writer {
     observer: Arc<dyn WriterObserver>,
 }
 
+/// An item as it is sent. To make it takes long if the item is large.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Prepared {
+    request: Uuid,
+    /// As JSON.
+    text: String,
+}
+
+impl From<Item> for Prepared {
+    fn from(item: Item) -> Self {
+        #[expect(clippy::expect_used, reason = "an item consists of texts, numbers and maps whose keys are texts")]
+        let text = serde_json::to_string(&item).expect("an item has a form in JSON");
+        Self { request: item.request, text }
+    }
+}
+
 /// An item that waits.
 struct Waiting {
     request: Uuid,
@@ -123,15 +139,13 @@ impl WriterHandle {
     /// Writes an item, all of its changes or none, and returns what became of it.
     ///
     /// If the future is dropped before the item is sent, nothing is written; after that, its outcome is lost.
-    pub async fn write(&self, item: Item) -> Result<Outcome, WriteError> {
-        #[expect(clippy::expect_used, reason = "an item consists of texts, numbers and maps whose keys are texts")]
-        let text = serde_json::to_string(&item).expect("an item has a form in JSON");
+    pub async fn write(&self, item: impl Into<Prepared>) -> Result<Outcome, WriteError> {
+        let Prepared { request, text } = item.into();
         let bytes = u32::try_from(text.len()).map_err(|_| WriteError::Busy)?;
         let room = Arc::clone(&self.room).try_acquire_many_owned(bytes).map_err(|_| WriteError::Busy)?;
         let (reply, mut answer) = oneshot::channel();
         let fate = Fate::default();
-        let waiting = Waiting { request: item.request, text, room: Some(room), fate: fate.clone(), reply };
-        drop(item);
+        let waiting = Waiting { request, text, room: Some(room), fate: fate.clone(), reply };
         let overdue = sleep(SENT_WITHIN);
         self.mailbox.send(waiting).await.map_err(|_| WriteError::ShuttingDown)?;
         let answered = tokio::select! {

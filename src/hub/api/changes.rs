@@ -13,7 +13,7 @@ use super::media::{self, Media};
 use super::routes::Action;
 use super::{Api, Asked};
 use crate::documents::{
-    self, Body, Cause, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request, Verdict,
+    self, Body, Cause, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request, Verdict, Weight,
     key_of_body, manifests_of_json, manifests_of_yaml,
 };
 use crate::hub::problem::{ProblemBody, body as problem_body};
@@ -35,10 +35,9 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
         None if text.is_empty() => Media::Json,
         None => media()?,
     };
-    let bytes = text.len();
-    let wanted = {
-        let text = Arc::clone(&text);
-        api.documents.aside().run(bytes, move || wanted(action, media, &text)).await?
+    let (wanted, weight) = {
+        let (bytes, text) = (text.len(), Arc::clone(&text));
+        api.documents.aside().run(bytes, move || Ok((wanted(action, media, &text)?, Weight::of_json(&text)))).await?
     };
     let key = match (key, &wanted) {
         (Some(key), _) => key,
@@ -47,7 +46,7 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
         (None, _) => return Err(Problem::new(ProblemKind::NotFound, "there is no such route")),
     };
     let request = Request { key, action: wanted, condition, dry_run };
-    let done = api.documents.change(request, bytes).await?;
+    let done = api.documents.change(request, weight).await?;
     let status = match done.verdict {
         Verdict::Created if !dry_run => StatusCode::CREATED,
         Verdict::Deleting => StatusCode::ACCEPTED,
@@ -151,9 +150,8 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
     let dry_run = asked.parameters().dry_run()?;
     let media = media::of_body(Action::Apply, &asked.parts.headers, asked.caller.is_local())?;
     let text = api.bodies.read(asked.caller.digest(), body).await?;
-    let bytes = text.len();
     let manifests = {
-        let text = Arc::clone(&text);
+        let (bytes, text) = (text.len(), Arc::clone(&text));
         let read = move || if media == Media::Yaml { manifests_of_yaml(&text) } else { manifests_of_json(&text) };
         api.documents.aside().run(bytes, read).await?
     };
@@ -164,8 +162,7 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
             Err(problem) => Outcome { named: Named::default(), result: Err(problem) },
             Ok(manifest) => {
                 let named = Named::of(manifest.kind, &manifest.body);
-                let result =
-                    if is_away { Err(not_tried()) } else { apply_one(api, &asked, manifest, bytes, dry_run).await };
+                let result = if is_away { Err(not_tried()) } else { apply_one(api, &asked, manifest, dry_run).await };
                 Outcome { named, result }
             }
         };
@@ -183,16 +180,15 @@ async fn apply_one(
     api: &Arc<Api>,
     asked: &Asked<'_>,
     manifest: Manifest,
-    bytes: usize,
     dry_run: bool,
 ) -> Result<(Verdict, i64), Problem> {
-    let Manifest { kind, body } = manifest;
+    let Manifest { kind, body, weight } = manifest;
     if !kind.is_written_by_clients() {
         return Err(Problem::new(ProblemKind::Method, format!("the hub itself writes documents of kind {kind}")));
     }
     let key = new_key(asked, kind, &body)?;
     let request = Request { key, action: documents::Action::Apply(body), condition: None, dry_run };
-    let done = api.documents.change(request, bytes).await?;
+    let done = api.documents.change(request, weight).await?;
     Ok((done.verdict, done.document.version))
 }
 
