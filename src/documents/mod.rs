@@ -40,7 +40,7 @@ mod whole;
 mod writer;
 
 pub use aside::Aside;
-pub use body::{Body, Manifest, manifests_of_json, manifests_of_yaml};
+pub use body::{Body, Charge, Manifest, manifests_of_json, manifests_of_yaml};
 pub use claims::{Claims, Grant, Holder, Leadership, Role};
 pub use compaction::{Compacted, Compaction, CompactionObserver, compact};
 pub use database::{PATIENCE, open};

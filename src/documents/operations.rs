@@ -6,7 +6,10 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::body::{self, Extent, LARGEST, LEVELS, extent, kind_of, length_of_text, same, too_deep, too_large};
+use super::body::{
+    self, Charge, Extent, LARGEST, LARGEST_BUILT, LEVELS, extent, kind_of, length_of_text, same, too_deep, too_large,
+    too_many_parts,
+};
 use super::problem::{Fault, Problem, ProblemKind};
 
 /// Most operations of a patch.
@@ -46,7 +49,12 @@ enum Misfit {
 impl Operations {
     /// Reads a patch: a list of operations.
     pub fn from_json(text: &[u8]) -> Result<Self, Problem> {
-        Self::of(&body::json(text, LEVELS + 2)?)
+        Self::charged(text, &|_| Ok(()))
+    }
+
+    /// Reads a patch with room for what is built.
+    pub fn charged(text: &[u8], charge: Charge<'_>) -> Result<Self, Problem> {
+        Self::of(&body::json(text, LEVELS + 2, charge)?)
     }
 
     /// Takes a JSON value as a patch. The faults point into the patch.
@@ -96,7 +104,8 @@ impl Operations {
         document: &mut Value,
         mut intercept: impl FnMut(&Operation, &str) -> Result<bool, Problem>,
     ) -> Result<(), Problem> {
-        let mut patched = Patched { bytes: extent(document).bytes, document, work: 0 };
+        let Extent { bytes, built, .. } = extent(document);
+        let mut patched = Patched { document, bytes, built, work: 0 };
         for (index, operation) in self.0.into_iter().enumerate() {
             let place = format!("/{index}");
             if !intercept(&operation, &place)? {
@@ -196,6 +205,8 @@ struct Patched<'d> {
     document: &'d mut Value,
     /// Its length as PostgreSQL prints it.
     bytes: usize,
+    /// Bytes that its values take in memory, about.
+    built: usize,
     work: usize,
 }
 
@@ -215,9 +226,10 @@ impl Patched<'_> {
                 let size = extent(&value);
                 check_levels(&at, size, place)?;
                 let present = get_mut(self.document, at.names()).map_err(at_path(&at))?;
-                let old = extent(present).bytes;
+                let old = extent(present);
                 *present = value;
-                self.resize(size.bytes, old)
+                self.rebuild(size.built, old.built)?;
+                self.resize(size.bytes, old.bytes)
             }
             Operation::Move { from, at } => {
                 if at.names().starts_with(from.names()) {
@@ -238,6 +250,9 @@ impl Patched<'_> {
                 // Before the copy is made: thirty doublings of a small value are gigabytes.
                 if self.bytes + size.bytes > LARGEST {
                     return Err(too_large());
+                }
+                if self.built + size.built > LARGEST_BUILT {
+                    return Err(too_many_parts());
                 }
                 let copy = get(self.document, from.names()).map_err(misfit(place, "from", &from))?.clone();
                 self.add(&at, copy, size, place)
@@ -260,9 +275,11 @@ impl Patched<'_> {
         match get_mut(self.document, parents).map_err(&wrong)? {
             Value::Object(fields) => {
                 let separator = if fields.is_empty() { 0 } else { 2 };
-                let old = fields.insert(last.to_owned(), value).map(|old| extent(&old).bytes);
+                let old = fields.insert(last.to_owned(), value).map(|old| extent(&old));
                 let new = old.map_or_else(|| length_of_text(last) + 2 + separator, |_| 0);
-                self.resize(size.bytes + new, old.unwrap_or(0))
+                let old = old.unwrap_or_default();
+                self.rebuild(size.built, old.built)?;
+                self.resize(size.bytes + new, old.bytes)
             }
             Value::Array(elements) => {
                 let index = if last == "-" { Some(elements.len()) } else { index_of(last) };
@@ -271,6 +288,7 @@ impl Patched<'_> {
                 let separator = if elements.is_empty() { 0 } else { 2 };
                 elements.insert(index, value);
                 self.work(shifted)?;
+                self.rebuild(size.built, 0)?;
                 self.resize(size.bytes + separator, 0)
             }
             _ => Err(wrong(Misfit::NoSuchPart)),
@@ -292,7 +310,9 @@ impl Patched<'_> {
             _ => return Err(Misfit::NoSuchPart),
         };
         let separator = if rest == 0 { 0 } else { 2 };
-        self.bytes = self.bytes.saturating_sub(extent(&removed).bytes + key + separator);
+        let size = extent(&removed);
+        self.bytes = self.bytes.saturating_sub(size.bytes + key + separator);
+        self.built = self.built.saturating_sub(size.built);
         Ok(removed)
     }
 
@@ -309,6 +329,12 @@ impl Patched<'_> {
         }
         let title = "the patch copies and moves too much; send the result as a merge patch instead";
         Err(Problem::new(ProblemKind::TooLarge, title))
+    }
+
+    /// Counts the values in memory. The nodes around them are left out: a patch has at most [`MOST`] operations.
+    fn rebuild(&mut self, more: usize, less: usize) -> Result<(), Problem> {
+        self.built = (self.built + more).saturating_sub(less);
+        if self.built > LARGEST_BUILT { Err(too_many_parts()) } else { Ok(()) }
     }
 
     fn resize(&mut self, more: usize, less: usize) -> Result<(), Problem> {

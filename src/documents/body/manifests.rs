@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::reader::{Limits, json_sequence, yaml};
+use super::reader::{Charge, Limits, json_sequence, yaml};
 use super::{Body, extent_of_map, kind_of};
 use crate::documents::kind::Kind;
 use crate::documents::problem::{Fault, Problem, ProblemKind};
@@ -33,15 +33,15 @@ impl fmt::Debug for Manifest {
 }
 
 /// Reads the documents of an apply from JSON: one object, a list of them, or several one after the other.
-pub fn manifests_of_json(text: &[u8]) -> Result<Vec<Result<Manifest, Problem>>, Problem> {
-    manifests(json_sequence(text, &Limits::document())?)
+pub fn manifests_of_json(text: &[u8], charge: Charge<'_>) -> Result<Vec<Result<Manifest, Problem>>, Problem> {
+    manifests(json_sequence(text, &Limits { charge, ..Limits::document() })?)
 }
 
 /// Reads the documents of an apply from YAML.
-pub fn manifests_of_yaml(text: &[u8]) -> Result<Vec<Result<Manifest, Problem>>, Problem> {
+pub fn manifests_of_yaml(text: &[u8], charge: Charge<'_>) -> Result<Vec<Result<Manifest, Problem>>, Problem> {
     let text = std::str::from_utf8(text);
     let text = text.map_err(|_| Problem::new(ProblemKind::Malformed, "the YAML is not UTF-8"))?;
-    manifests(yaml(text, &Limits::document())?)
+    manifests(yaml(text, &Limits { charge, ..Limits::document() })?)
 }
 
 fn manifests(values: Vec<Value>) -> Result<Vec<Result<Manifest, Problem>>, Problem> {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn of_yaml(text: &str) -> Vec<Result<Manifest, Problem>> {
-        manifests_of_yaml(text.as_bytes()).expect("YAML")
+        manifests_of_yaml(text.as_bytes(), &|_| Ok(())).expect("YAML")
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
         let one = r#"{"kind": "Secret", "name": "a", "namespace": "b"}"#;
         let list = format!(r#"{{"kind": "List", "apiVersion": "v1", "items": [{one}]}}"#);
         for (text, count) in [(one.to_owned(), 1), (format!("[{one}, {one}]"), 2), (format!("{one}\n{list}"), 2)] {
-            let read = manifests_of_json(text.as_bytes()).expect("JSON");
+            let read = manifests_of_json(text.as_bytes(), &|_| Ok(())).expect("JSON");
             assert_eq!(read.len(), count);
             assert!(read.iter().all(|manifest| manifest.as_ref().is_ok_and(|manifest| manifest.kind == Kind::Secret)));
         }
@@ -163,7 +163,8 @@ mod tests {
     #[test]
     fn each_document_has_its_own_weight() {
         let large = format!(r#"{{"kind":"Secret","name":"{}"}}"#, "x".repeat(100_000));
-        let read = manifests_of_json(format!(r#"{large}{{"kind":"Secret","name":"a"}}"#).as_bytes()).expect("JSON");
+        let read = manifests_of_json(format!(r#"{large}{{"kind":"Secret","name":"a"}}"#).as_bytes(), &|_| Ok(()))
+            .expect("JSON");
         let weights: Vec<_> = read.iter().map(|manifest| manifest.as_ref().map(|manifest| manifest.weight)).collect();
         let text = |length| format!(r#"{{"kind": "Secret", "name": "{}"}}"#, "x".repeat(length));
         for (weight, length) in weights.into_iter().zip([100_000, 1]) {
@@ -188,8 +189,8 @@ mod tests {
     #[test]
     fn a_thousand_documents_are_applied_at_once_and_no_more() {
         let document = r#"{"kind": "Cluster"}"#;
-        assert!(manifests_of_json(document.repeat(MOST).as_bytes()).is_ok());
-        let problem = manifests_of_json(document.repeat(MOST + 1).as_bytes()).expect_err("too many");
+        assert!(manifests_of_json(document.repeat(MOST).as_bytes(), &|_| Ok(())).is_ok());
+        let problem = manifests_of_json(document.repeat(MOST + 1).as_bytes(), &|_| Ok(())).expect_err("too many");
         assert_eq!(problem.kind, ProblemKind::TooLarge);
     }
 }

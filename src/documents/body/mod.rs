@@ -18,10 +18,14 @@ use super::problem::{Fault, Problem, ProblemKind};
 pub(super) use equality::{same, same_map};
 pub use manifests::{Manifest, manifests_of_json, manifests_of_yaml};
 pub(super) use printed::{Extent, extent, extent_of_map, length_of_text};
+pub use reader::Charge;
 pub(super) use reader::{Limits, Path, yaml};
 
 /// Longest document, in bytes as PostgreSQL prints it.
 pub(super) const LARGEST: usize = 4 << 20;
+/// Most memory that the values of a document take, about: 20 times its text if that is as long as it may be, and more than 50 times
+/// the 1.5 MiB that an object of Kubernetes has at most. Without it, 3 MiB of `{"a":1}` would take 300 MiB.
+pub(super) const LARGEST_BUILT: usize = 80 << 20;
 /// Most levels of objects and lists in a document. `serde_json` stops at 128, and a row of the log has two levels of its own.
 pub(super) const LEVELS: usize = 100;
 
@@ -33,7 +37,12 @@ pub struct Body(Map<String, Value>);
 impl Body {
     /// Reads JSON.
     pub fn from_json(text: &[u8]) -> Result<Self, Problem> {
-        Self::of(reader::json(text, &Limits::document())?)
+        Self::charged(text, &|_| Ok(()))
+    }
+
+    /// Reads JSON with room for what is built.
+    pub fn charged(text: &[u8], charge: Charge<'_>) -> Result<Self, Problem> {
+        Self::of(reader::json(text, &Limits { charge, ..Limits::document() })?)
     }
 
     /// A JSON value that has been read.
@@ -71,8 +80,8 @@ impl fmt::Debug for Body {
 }
 
 /// Reads JSON of any type. A list of operations has two levels more than the parts of a document in it.
-pub(super) fn json(text: &[u8], levels: usize) -> Result<Value, Problem> {
-    reader::json(text, &Limits { levels, ..Limits::document() })
+pub(super) fn json(text: &[u8], levels: usize, charge: Charge<'_>) -> Result<Value, Problem> {
+    reader::json(text, &Limits { levels, charge, ..Limits::document() })
 }
 
 /// What a value is, for faults that must not show it.
@@ -90,6 +99,13 @@ pub(super) fn kind_of(value: &Value) -> &'static str {
 /// More than a document may have.
 pub(super) fn too_large() -> Problem {
     let title = "the document has more than 4 MiB, where a number counts with all its digits";
+    Problem::new(ProblemKind::TooLarge, title)
+}
+
+/// More parts than a document may have.
+pub(super) fn too_many_parts() -> Problem {
+    let title =
+        "the document has too many small parts: they take more than 80 MiB of memory, in which a map takes 600 bytes";
     Problem::new(ProblemKind::TooLarge, title)
 }
 

@@ -7,25 +7,35 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::{Map, Number, Value};
 
 use super::printed::{length_of_number, length_of_text};
-use super::{LARGEST, LEVELS, too_deep, too_large};
+use super::{LARGEST, LARGEST_BUILT, LEVELS, too_deep, too_large, too_many_parts};
 use crate::documents::problem::{Fault, Problem, ProblemKind};
+use crate::documents::weight::{ELEMENT, ENTRY, MAP, TEXT};
+
+/// Takes room for so many bytes more that are built of a body, or says why there is none. It is called before they are built.
+pub type Charge<'c> = &'c (dyn Fn(usize) -> Result<(), Problem> + Sync);
 
 /// How much may be read.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::documents) struct Limits {
+#[derive(Clone, Copy)]
+pub(in crate::documents) struct Limits<'c> {
     /// Bytes as PostgreSQL prints them.
     pub(in crate::documents) bytes: usize,
     /// Levels of objects and lists.
     pub(in crate::documents) levels: usize,
+    /// Bytes that are built, about.
+    pub(super) built: usize,
+    /// Called for all that is built.
+    pub(in crate::documents) charge: Charge<'c>,
 }
 
-impl Limits {
-    /// Those of a document.
+impl Limits<'_> {
+    /// Those of a document, of which nobody keeps an account.
     pub(in crate::documents) fn document() -> Self {
-        Self { bytes: LARGEST, levels: LEVELS }
+        Self { bytes: LARGEST, levels: LEVELS, built: LARGEST_BUILT, charge: &|_| Ok(()) }
     }
 }
 
+/// Room is taken in such portions.
+const PORTION: usize = 64 << 10;
 /// Most faults that are told of one body.
 const MOST_FAULTS: usize = 100;
 /// Characters of a field's name that a pointer shows.
@@ -70,7 +80,7 @@ impl fmt::Display for Path<'_> {
 }
 
 /// Reads one JSON value and nothing behind it.
-pub(super) fn json(text: &[u8], limits: &Limits) -> Result<Value, Problem> {
+pub(super) fn json(text: &[u8], limits: &Limits<'_>) -> Result<Value, Problem> {
     let mut values = json_sequence(text, limits)?;
     match (values.pop(), values.is_empty()) {
         (Some(value), true) => Ok(value),
@@ -80,7 +90,7 @@ pub(super) fn json(text: &[u8], limits: &Limits) -> Result<Value, Problem> {
 }
 
 /// Reads JSON values, one after the other; the limits hold for all together.
-pub(super) fn json_sequence(text: &[u8], limits: &Limits) -> Result<Vec<Value>, Problem> {
+pub(super) fn json_sequence(text: &[u8], limits: &Limits<'_>) -> Result<Vec<Value>, Problem> {
     let reading = Reading::new(*limits);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let mut values = Vec::new();
@@ -96,7 +106,7 @@ pub(super) fn json_sequence(text: &[u8], limits: &Limits) -> Result<Vec<Value>, 
 const STACK: usize = 16 << 20;
 
 /// Reads the YAML documents of a text; the limits hold for all together. Empty documents are left out.
-pub(in crate::documents) fn yaml(text: &str, limits: &Limits) -> Result<Vec<Value>, Problem> {
+pub(in crate::documents) fn yaml(text: &str, limits: &Limits<'_>) -> Result<Vec<Value>, Problem> {
     let busy = || Problem::new(ProblemKind::Busy, "there is no thread to read YAML");
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("yaml".to_owned()).stack_size(STACK);
@@ -105,7 +115,7 @@ pub(in crate::documents) fn yaml(text: &str, limits: &Limits) -> Result<Vec<Valu
     })
 }
 
-fn yaml_here(text: &str, limits: &Limits) -> Result<Vec<Value>, Problem> {
+fn yaml_here(text: &str, limits: &Limits<'_>) -> Result<Vec<Value>, Problem> {
     let reading = Reading::new(*limits);
     let mut values = Vec::new();
     for (first_line, part) in yaml_documents(text) {
@@ -165,17 +175,27 @@ fn yaml_options() -> serde_saphyr::Options {
 }
 
 /// What is read, over all values of a body.
-struct Reading {
-    limits: Limits,
+struct Reading<'c> {
+    limits: Limits<'c>,
     bytes: Cell<usize>,
+    built: Cell<usize>,
+    /// What room has been taken for.
+    charged: Cell<usize>,
     faults: RefCell<Vec<Fault>>,
     /// Why reading was stopped: the deserializers' own errors can't carry it.
     stopped: RefCell<Option<Problem>>,
 }
 
-impl Reading {
-    fn new(limits: Limits) -> Self {
-        Self { limits, bytes: Cell::new(0), faults: RefCell::default(), stopped: RefCell::default() }
+impl<'c> Reading<'c> {
+    fn new(limits: Limits<'c>) -> Self {
+        Self {
+            limits,
+            bytes: Cell::default(),
+            built: Cell::default(),
+            charged: Cell::default(),
+            faults: RefCell::default(),
+            stopped: RefCell::default(),
+        }
     }
 
     fn root(&self) -> Node<'_> {
@@ -203,6 +223,23 @@ impl Reading {
         if self.bytes.get() > self.limits.bytes { Err(self.stop(too_large())) } else { Ok(()) }
     }
 
+    /// Counts what is about to be built, and takes room for it.
+    fn build<E: Error>(&self, bytes: usize) -> Result<(), E> {
+        let built = self.built.get().saturating_add(bytes);
+        self.built.set(built);
+        if built > self.limits.built {
+            return Err(self.stop(too_many_parts()));
+        }
+        let missing = built.saturating_sub(self.charged.get());
+        if missing == 0 {
+            return Ok(());
+        }
+        let portion = missing.next_multiple_of(PORTION);
+        (self.limits.charge)(portion).map_err(|problem| self.stop(problem))?;
+        self.charged.set(self.charged.get() + portion);
+        Ok(())
+    }
+
     /// Counts a text, and finds the character that PostgreSQL refuses.
     fn count_text<E: Error>(&self, text: &str, path: &Path<'_>, what: &str) -> Result<(), E> {
         // A body may have a million of them.
@@ -210,6 +247,7 @@ impl Reading {
             let fault = Fault::new(path.to_string(), format!("{what} with the character U+0000"));
             self.faults.borrow_mut().push(fault.allowed("every other character"));
         }
+        self.build(TEXT + text.len())?;
         self.count(length_of_text(text))
     }
 }
@@ -217,7 +255,7 @@ impl Reading {
 /// Reads the value at a place.
 #[derive(Clone, Copy)]
 struct Node<'r> {
-    reading: &'r Reading,
+    reading: &'r Reading<'r>,
     path: &'r Path<'r>,
     /// Levels above it.
     level: usize,
@@ -316,6 +354,7 @@ impl<'de> Visitor<'de> for Node<'_> {
                 return Ok(Value::Array(list));
             };
             self.reading.count(2)?;
+            self.reading.build(ELEMENT)?;
             list.push(element);
         }
     }
@@ -331,6 +370,7 @@ impl<'de> Visitor<'de> for Node<'_> {
             }
             self.reading.count_text(&key, &path, "a key")?;
             self.reading.count(4)?;
+            self.reading.build(if object.is_empty() { MAP + ENTRY } else { ENTRY })?;
             let node = Node { reading: self.reading, path: &path, level: self.level + 1 };
             let value = fields.next_value_seed(node)?;
             object.insert(key, value);
@@ -341,9 +381,12 @@ impl<'de> Visitor<'de> for Node<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use serde_json::json;
 
     use super::*;
+    use crate::documents::body::extent;
 
     fn refused(text: &str) -> Problem {
         json(text.as_bytes(), &Limits::document()).expect_err(text)
@@ -385,6 +428,39 @@ mod tests {
         let text = format!("\"{}\"", "a".repeat(LARGEST - 2));
         assert!(json(text.as_bytes(), &Limits::document()).is_ok());
         assert_eq!(refused(&format!("\"{}\"", "a".repeat(LARGEST - 1))).kind, ProblemKind::TooLarge);
+    }
+
+    #[test]
+    fn room_is_taken_for_what_is_built_before_it_is() {
+        let text = format!("[{}]", vec![r#"{"a":1}"#; 1_000].join(","));
+        let taken = AtomicUsize::new(0);
+        let charge = |more| {
+            let taken = taken.fetch_add(more, Ordering::Relaxed) + more;
+            if taken > 8 * PORTION { Err(Problem::new(ProblemKind::Busy, "no room")) } else { Ok(()) }
+        };
+        let limits = Limits { charge: &charge, ..Limits::document() };
+        let few =
+            json(text[..5_000].rsplit_once(',').map(|(few, _)| format!("{few}]")).expect("few").as_bytes(), &limits);
+        let built = extent(&few.expect("there is room")).built;
+        assert_eq!(taken.swap(0, Ordering::Relaxed), built.next_multiple_of(PORTION));
+        assert_eq!(json(text.as_bytes(), &limits).expect_err("no room").kind, ProblemKind::Busy);
+        assert_eq!(taken.swap(0, Ordering::Relaxed), 9 * PORTION, "it ends at once");
+        let aliases = format!("a: &a [{}]\nb: [{}]\n", vec!["{a: 1}"; 100].join(","), vec!["*a"; 100].join(","));
+        assert_eq!(yaml(&aliases, &limits).expect_err("no room").kind, ProblemKind::Busy);
+    }
+
+    #[test]
+    fn a_document_of_many_small_maps_is_too_large() {
+        let maps = |count| format!("[{}]", vec![r#"{"a":1}"#; count].join(","));
+        let each = ELEMENT + MAP + ENTRY + TEXT + 1;
+        assert!(json(maps(LARGEST_BUILT / each).as_bytes(), &Limits::document()).is_ok());
+        let problem = refused(&maps(LARGEST_BUILT / each + 1));
+        assert_eq!((problem.kind, problem.title), (ProblemKind::TooLarge, too_many_parts().title));
+        // Common manifests take less.
+        let container =
+            r#"{"name": "a", "image": "registry.example.com/team/image:v1", "ports": [{"containerPort": 8080}]}"#;
+        let containers = format!("[{}]", vec![container; LARGEST / (container.len() + 8)].join(", "));
+        assert!(json(containers.as_bytes(), &Limits::document()).is_ok());
     }
 
     #[test]

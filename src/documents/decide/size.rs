@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::documents::body::{LARGEST, LEVELS, extent_of_map, length_of_text, too_deep, too_large};
+use crate::documents::body::{
+    LARGEST, LARGEST_BUILT, LEVELS, extent_of_map, length_of_text, too_deep, too_large, too_many_parts,
+};
 use crate::documents::document::Document;
 use crate::documents::problem::Problem;
 
@@ -16,6 +18,9 @@ pub(super) fn check(document: &Document, sealed: Option<&[u8]>) -> Result<(), Pr
     if data.levels > LEVELS || status.levels + 1 > LEVELS {
         let pointer = if data.levels > LEVELS { "" } else { "/status" };
         return Err(too_deep(pointer.to_owned()));
+    }
+    if data.built + status.built > LARGEST_BUILT {
+        return Err(too_many_parts());
     }
     let texts = |map: &BTreeMap<String, String>| -> usize {
         map.iter().map(|(key, value)| length_of_text(key) + length_of_text(value) + 4).sum()

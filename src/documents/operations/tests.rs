@@ -194,10 +194,24 @@ proptest! {
     fn the_length_is_kept_up_to_date(document in object(), operations in prop::collection::vec(operation_on("[a-c0-1]"), 0..6)) {
         let mut document = Value::Object(document);
         let operations = Operations::of(&Value::from(operations)).expect("a patch");
-        let mut patched = Patched { bytes: extent(&document).bytes, document: &mut document, work: 0 };
+        let mut patched = Patched { bytes: extent(&document).bytes, document: &mut document, built: 0, work: 0 };
         for operation in operations.0 {
             let _ = patched.apply(operation, "/0");
             prop_assert_eq!(patched.bytes, extent(patched.document).bytes);
         }
     }
+}
+
+#[test]
+fn copies_of_many_small_maps_are_too_large() {
+    let map = json!({"a": 1});
+    let each = body::extent(&Value::Array(vec![map.clone()])).built;
+    let document = json!({"list": vec![map; LARGEST_BUILT / each / 3]});
+    let copies = |count: usize| {
+        let copies = (0..count).map(|copy| json!({"op": "copy", "from": "/list", "path": format!("/copy{copy}")}));
+        Operations::of(&Value::from(copies.collect::<Vec<_>>())).expect("a patch")
+    };
+    let apply = |operations: Operations| operations.apply(&mut document.clone(), |_, _| Ok(false));
+    assert_eq!(apply(copies(1)), Ok(()));
+    assert_eq!(apply(copies(3)), Err(too_many_parts()));
 }

@@ -44,12 +44,12 @@ pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool,
 }
 
 /// Checks the text of a patch: JSON or YAML, of the form that its type has.
-fn content(text: &str, patch_type: &str, path: &Path<'_>, left: &mut Limits, faults: &mut Faults) {
+fn content(text: &str, patch_type: &str, path: &Path<'_>, left: &mut Limits<'_>, faults: &mut Faults) {
     let (allowed, is_list) = match patch_type {
         "json" => ("a list of operations as JSON or YAML", true),
         _ => ("an object as JSON or YAML", false),
     };
-    let values = match body::json(text.as_bytes(), body::LEVELS) {
+    let values = match body::json(text.as_bytes(), body::LEVELS, left.charge) {
         Ok(value) => Ok(vec![value]),
         Err(_) => body::yaml(text, left),
     };

@@ -1,6 +1,7 @@
-//! The bodies of requests, which have a limit in all.
+//! The bodies of requests, which have a limit in all: their texts, and the values that are built of them, which take many times as
+//! much.
 //!
-//! The first [`FREE`] bytes of each are free: their sum is bounded by the number of requests, and so small requests never wait for
+//! The first [`FREE`] bytes of each text, and of what is built of it, are free: their sum is bounded by the number of requests, and so small requests never wait for
 //! large ones. The rest takes room that all requests share, as it arrives: a client that only announces a large body takes none. The
 //! requests of one token have at most half of it. A body has its room until the request has been carried out.
 
@@ -17,10 +18,10 @@ use crate::http::BodyRefused;
 use crate::hub::problem;
 use crate::hub::tokens::TokenDigest;
 
-/// What each body may have beside the common room.
+/// What each body's text may have beside the common room, and what is built of it.
 const FREE: usize = 64 << 10;
-/// The common room, in bytes.
-const ROOM: usize = 64 << 20;
+/// The common room, in bytes. Half of it has room for the largest body: 5 MiB of text and 80 MiB of values.
+const ROOM: usize = 176 << 20;
 
 /// The room for bodies.
 pub(in crate::hub) struct Bodies(Arc<Room>);
@@ -41,7 +42,17 @@ struct Share {
 /// A body that has arrived.
 pub(super) struct Text {
     bytes: Vec<u8>,
-    _share: Share,
+    /// What has been built of it, in bytes.
+    built: AtomicUsize,
+    share: Share,
+}
+
+impl Text {
+    /// Takes room for so many bytes more that are built of it.
+    pub(super) fn charge(&self, more: usize) -> Result<(), Problem> {
+        let before = self.built.fetch_add(more, Ordering::Relaxed);
+        self.share.take((before + more).saturating_sub(FREE.max(before)))
+    }
 }
 
 impl Default for Bodies {
@@ -64,7 +75,7 @@ impl Bodies {
             share.take((bytes.len() + data.len()).saturating_sub(FREE.max(bytes.len())))?;
             bytes.extend_from_slice(&data);
         }
-        Ok(Arc::new(Text { bytes, _share: share }))
+        Ok(Arc::new(Text { bytes, built: AtomicUsize::new(0), share }))
     }
 }
 
@@ -133,6 +144,7 @@ mod tests {
     use hyper::body::Bytes;
 
     use super::*;
+    use crate::documents::Body as Document;
     use crate::hub::tokens::digest_of;
 
     fn of_size(bytes: usize) -> Body {
@@ -145,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_bodies_share_64_mib_and_the_next_one_is_busy() {
+    async fn large_bodies_share_the_room_and_the_next_one_is_busy() {
         const LARGE: usize = 5 << 20;
         let bodies = Bodies::default();
         let mut read = Vec::new();
@@ -186,6 +198,30 @@ mod tests {
         assert_eq!(taken(&bodies), 7);
         drop(reading);
         assert_eq!(taken(&bodies), 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_built_takes_room_until_the_request_is_over() {
+        let bodies = Bodies::of_size(1 << 20);
+        let maps = |count| Body::from(format!(r#"{{"list": [{}0]}}"#, r#"{"a":1},"#.repeat(count)));
+        let built = |text: Arc<Text>| Document::charged(&text, &|more| text.charge(more)).map(|_| text.clone());
+        let small = built(bodies.read(None, maps(50)).await.expect("small")).expect("free");
+        assert_eq!(taken(&bodies), 0);
+        let first = built(bodies.read(None, maps(700)).await.expect("small")).expect("there is room");
+        let before = taken(&bodies);
+        assert!(before > 700 * 600 - FREE && before <= 700 * 800, "{before}");
+        let second = bodies.read(None, maps(1000)).await.expect("small");
+        assert_eq!(built(second).err().map(|problem| problem.kind), Some(ProblemKind::Busy));
+        assert_eq!(taken(&bodies), before, "what was refused has no room");
+        drop((small, first));
+        assert_eq!(taken(&bodies), 0);
+    }
+
+    #[tokio::test]
+    async fn the_largest_document_fits_in_half_of_the_room() {
+        let bodies = Bodies::default();
+        let text = bodies.read(Some(digest_of(b"one")), of_size(5 << 20)).await.expect("there is room");
+        assert_eq!(text.charge(80 << 20), Ok(()));
     }
 
     #[tokio::test]

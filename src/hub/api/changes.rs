@@ -13,8 +13,8 @@ use super::media::{self, Media};
 use super::routes::Action;
 use super::{Api, Asked};
 use crate::documents::{
-    self, Body, Cause, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request, Verdict, Weight,
-    key_of_body, manifests_of_json, manifests_of_yaml,
+    self, Body, Cause, Charge, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request, Verdict,
+    Weight, key_of_body, manifests_of_json, manifests_of_yaml,
 };
 use crate::hub::problem::{ProblemBody, body as problem_body};
 
@@ -37,7 +37,10 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
     };
     let (wanted, weight) = {
         let (bytes, text) = (text.len(), Arc::clone(&text));
-        api.documents.aside().run(bytes, move || Ok((wanted(action, media, &text)?, Weight::of_json(&text)))).await?
+        api.documents
+            .aside()
+            .run(bytes, move || Ok((wanted(action, media, &text, &|more| text.charge(more))?, Weight::of_json(&text))))
+            .await?
     };
     let key = match (key, &wanted) {
         (Some(key), _) => key,
@@ -66,18 +69,18 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
 }
 
 /// What a body asks for.
-fn wanted(action: Action, media: Media, text: &[u8]) -> Result<documents::Action, Problem> {
+fn wanted(action: Action, media: Media, text: &[u8], charge: Charge<'_>) -> Result<documents::Action, Problem> {
     let part = match action {
         Action::ReplaceStatus | Action::PatchStatus => Part::Status,
         _ => Part::Document,
     };
     Ok(match (action, media) {
         (Action::Delete, _) if text.is_empty() => documents::Action::Delete(None),
-        (Action::Delete, _) => documents::Action::Delete(Some(Body::from_json(text)?)),
-        (Action::Create, _) => documents::Action::Create(Body::from_json(text)?),
-        (_, Media::MergePatch) => documents::Action::Merge(part, Body::from_json(text)?),
-        (_, Media::JsonPatch) => documents::Action::Patch(part, Operations::from_json(text)?),
-        (_, Media::Json | Media::Yaml) => documents::Action::Replace(part, Body::from_json(text)?),
+        (Action::Delete, _) => documents::Action::Delete(Some(Body::charged(text, charge)?)),
+        (Action::Create, _) => documents::Action::Create(Body::charged(text, charge)?),
+        (_, Media::MergePatch) => documents::Action::Merge(part, Body::charged(text, charge)?),
+        (_, Media::JsonPatch) => documents::Action::Patch(part, Operations::charged(text, charge)?),
+        (_, Media::Json | Media::Yaml) => documents::Action::Replace(part, Body::charged(text, charge)?),
     })
 }
 
@@ -152,7 +155,10 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
     let text = api.bodies.read(asked.caller.digest(), body).await?;
     let manifests = {
         let (bytes, text) = (text.len(), Arc::clone(&text));
-        let read = move || if media == Media::Yaml { manifests_of_yaml(&text) } else { manifests_of_json(&text) };
+        let read = move || {
+            let charge: Charge<'_> = &|more| text.charge(more);
+            if media == Media::Yaml { manifests_of_yaml(&text, charge) } else { manifests_of_json(&text, charge) }
+        };
         api.documents.aside().run(bytes, read).await?
     };
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(manifests.len());
