@@ -258,6 +258,7 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         watchers: Arc::clone(&hub.watchers),
         metrics: Arc::clone(&hub.metrics),
         bodies: Bodies::default(),
+        answers: Bodies::of_answers(),
         outages: Arc::clone(&hub.outages),
         schema: hub.schema.subscribe(),
         stop: stop.clone(),

@@ -14,6 +14,8 @@ const MAX_AGE: i64 = 100_000;
 /// Bytes of a portion in the database's own, compressed form. A page ends within a portion or at its end, so that at most one
 /// portion is printed in vain; compression makes texts shorter by a factor of at most 100 or so.
 const PORTION: usize = 128 * 1024;
+/// The same for a page that is smaller than that. There are no other sizes, because each is a statement of its own.
+const SMALL_PORTION: usize = 16 * 1024;
 /// Most bytes of an item beside its names, labels, annotations, finalizers, own fields and status: field names, times, numbers.
 const FRAME: usize = 384;
 
@@ -25,6 +27,7 @@ pub(super) struct Statement {
 /// The statement of a page with at most so many items and bytes, but at least one item.
 pub(super) fn of(query: &ListQuery, limit: u32, max_bytes: usize) -> Statement {
     let mut parameters = Parameters::default();
+    let portion = if max_bytes < PORTION { SMALL_PORTION } else { PORTION };
     // The last one says that there is another page.
     let one_more = parameters.number(i64::from(limit) + 1);
     let limit = parameters.number(i64::from(limit));
@@ -48,7 +51,7 @@ pub(super) fn of(query: &ListQuery, limit: u32, max_bytes: usize) -> Statement {
              from towline_meta m, towline_version s offset 0) n), \
          keys as materialized ( \
            select k.*, row_number() over ordered as n, nullif(lead(portion) over ordered, portion) as next from ( \
-             select k.*, (sum(stored) over ordered - stored)::bigint / {PORTION} as portion from ({keys}) k \
+             select k.*, (sum(stored) over ordered - stored)::bigint / {portion} as portion from ({keys}) k \
              window ordered as (order by namespace, name rows unbounded preceding)) k \
            window ordered as (order by namespace, name rows unbounded preceding)), \
          items as ( \

@@ -1,9 +1,10 @@
-//! The bodies of requests, which have a limit in all: their texts, and the values that are built of them, which take many times as
-//! much.
+//! The bodies of requests and of answers, which have a limit in all: the texts of requests and the values that are built of them, which
+//! take many times as much; and in a room of their own what clients have not taken of the answers to reads.
 //!
-//! The first [`FREE`] bytes of each text, and of what is built of it, are free: their sum is bounded by the number of requests, and so small requests never wait for
-//! large ones. The rest takes room that all requests share, as it arrives: a client that only announces a large body takes none. The
-//! requests of one token have at most half of it. A body has its room until the request has been carried out.
+//! The first [`FREE`] bytes of each text, and of what is built of it, are free: their sum is bounded by the number of requests, and so
+//! small requests never wait for large ones. The rest takes room that all requests share, as it arrives: a client that only announces a large body takes none. The
+//! requests of one token have at most half of it. A body has its room until the request has been carried out, and an answer until its
+//! client has taken it, however slowly.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
 use http_body_util::BodyExt;
+use hyper::body::Bytes;
 use parking_lot::Mutex;
 
 use crate::documents::{Problem, ProblemKind};
@@ -22,6 +24,9 @@ use crate::hub::tokens::TokenDigest;
 const FREE: usize = 64 << 10;
 /// The common room, in bytes. Half of it has room for the largest body: 5 MiB of text and 80 MiB of values.
 const ROOM: usize = 176 << 20;
+
+/// The room for answers that clients have not taken, in bytes: twelve pages of the largest size.
+const ANSWERS: usize = 96 << 20;
 
 /// The room for bodies.
 pub(in crate::hub) struct Bodies(Arc<Room>);
@@ -47,6 +52,18 @@ pub(super) struct Text {
     share: Share,
 }
 
+/// An answer on its way to its client.
+struct Answer {
+    bytes: Vec<u8>,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Answer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 impl Text {
     /// Takes room for so many bytes more that are built of it.
     pub(super) fn charge(&self, more: usize) -> Result<(), Problem> {
@@ -62,8 +79,20 @@ impl Default for Bodies {
 }
 
 impl Bodies {
+    /// The room for answers.
+    pub(in crate::hub) fn of_answers() -> Self {
+        Self::of_size(ANSWERS)
+    }
+
     fn of_size(most: usize) -> Self {
         Self(Arc::new(Room { most, by_token: Mutex::default() }))
+    }
+
+    /// The body of an answer to a request with this token, which has its room until it has been sent or is dropped.
+    pub(super) fn answer(&self, token: Option<TokenDigest>, bytes: Vec<u8>) -> Result<Body, Problem> {
+        let share = Share { room: Arc::clone(&self.0), token, taken: AtomicUsize::new(0) };
+        share.take(bytes.len().saturating_sub(FREE))?;
+        Ok(Body::from(Bytes::from_owner(Answer { bytes, _share: share })))
     }
 
     /// Reads the body of a request with this token. The server bounds the size and the time of each.
@@ -141,7 +170,6 @@ fn lost(error: &axum::Error) -> Problem {
 #[cfg(test)]
 mod tests {
     use futures::{FutureExt, stream};
-    use hyper::body::Bytes;
 
     use super::*;
     use crate::documents::Body as Document;
@@ -174,6 +202,31 @@ mod tests {
         assert_eq!(bodies.read(None, of_size(FREE)).await.expect("small").len(), FREE);
         read.pop();
         assert_eq!(bodies.read(None, of_size(LARGE)).await.expect("there is room again").len(), LARGE);
+    }
+
+    #[tokio::test]
+    async fn an_answer_has_its_room_until_it_is_gone() {
+        const PAGE: usize = 8 << 20;
+        let answers = Bodies::of_answers();
+        let token = Some(digest_of(b"one"));
+        let mut slow = Vec::new();
+        let refused = loop {
+            match answers.answer(token, vec![b'x'; PAGE]) {
+                Ok(body) => slow.push(body),
+                Err(problem) => break problem,
+            }
+        };
+        assert_eq!(
+            (refused.kind, slow.len()),
+            (ProblemKind::Busy, ANSWERS / 2 / (PAGE - FREE)),
+            "half of it for one token"
+        );
+        assert!(answers.answer(token, vec![b'x'; FREE]).is_ok(), "small answers are free");
+        assert!(answers.answer(Some(digest_of(b"other")), vec![b'x'; PAGE]).is_ok());
+        let taken_by_its_client = slow.pop().expect("an answer").collect().await.expect("the body").to_bytes();
+        assert_eq!(taken_by_its_client.len(), PAGE);
+        drop(taken_by_its_client);
+        assert!(answers.answer(token, vec![b'x'; PAGE]).is_ok());
     }
 
     #[tokio::test]

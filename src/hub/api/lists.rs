@@ -46,7 +46,8 @@ pub(super) async fn list(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
         Listing::List(query) => {
             asked.caller.require(Role::Read, place(&query.filter))?;
             let page = list_json(&api.database, &query).await.map_err(|error| Problem::from(&error))?;
-            Ok(([(CONTENT_TYPE, "application/json")], page_body(page, &query.filter)).into_response())
+            let body = api.answers.answer(asked.caller.digest(), page_body(page, &query.filter))?;
+            Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
         }
     }
 }

@@ -57,6 +57,7 @@ pub(super) struct Api {
     pub(super) watchers: Arc<Watchers>,
     pub(super) metrics: Arc<HubMetrics>,
     pub(super) bodies: Bodies,
+    pub(super) answers: Bodies,
     pub(super) outages: Arc<Outages>,
     /// Whether the schema is there.
     pub(super) schema: tokio::sync::watch::Receiver<SchemaState>,

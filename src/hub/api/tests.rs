@@ -44,6 +44,7 @@ fn api_with(access: Access, keyring: Keyring) -> Router {
         watchers: Arc::new(Watchers::new(10)),
         metrics: Arc::new(HubMetrics::new()),
         bodies: Bodies::default(),
+        answers: Bodies::of_answers(),
         outages: Arc::default(),
         schema: latest::Sender::new(SchemaState::Current).subscribe(),
         stop: CancellationToken::new(),
