@@ -213,7 +213,9 @@ fn large_bodies_share_a_room_and_keep_no_small_one_out() {
     const ANNOUNCED: usize = 5 << 20;
     const SENT: usize = ANNOUNCED - 1024;
     // Beside the first 64 KiB of each.
-    const FIT: usize = (176 << 20) / (SENT - (64 << 10));
+    const FREE: usize = 64 << 10;
+    const ROOM: usize = 176 << 20;
+    const FIT: usize = ROOM / (SENT - FREE);
     run(async {
         let hub = Hub::start(&database("large").await, &[]).await;
         let part = format!("{}{}", post(ANNOUNCED), " ".repeat(SENT));
@@ -221,9 +223,10 @@ fn large_bodies_share_a_room_and_keep_no_small_one_out() {
         for _ in 0..FIT {
             clients.push(Raw::sending(&hub, &part).await);
         }
-        let whole = format!("{}{}", post(ANNOUNCED), " ".repeat(ANNOUNCED));
+        // No more than shows that there is no room for it: bytes that the server has not read would reset the connection.
+        let further = format!("{}{}", post(ANNOUNCED), " ".repeat(FREE + ROOM - FIT * (SENT - FREE) + 1));
         eventually("a further large body to be refused", LIMIT, async || {
-            match Raw::sending(&hub, &whole).await.status().await {
+            match Raw::sending(&hub, &further).await.status().await {
                 Some(429) => Ok(()),
                 other => Err(format!("{other:?}")),
             }
