@@ -23,7 +23,7 @@ pub(crate) struct Selector {
 }
 
 const AGGREGATIONS: [&str; 4] = ["sum", "max", "min", "count"];
-const FUNCTIONS: [&str; 6] = ["absent", "changes", "histogram_quantile", "increase", "rate", "time"];
+const FUNCTIONS: [&str; 7] = ["absent", "changes", "histogram_quantile", "increase", "max_over_time", "rate", "time"];
 const OPERATORS: [&str; 13] = ["+", "-", "*", "/", ">", "<", ">=", "<=", "==", "!=", "and", "or", "unless"];
 
 /// Reads an expression.
