@@ -30,7 +30,7 @@ fn spellings(value: &str) -> Vec<String> {
         vec![value.to_owned(), decimal.join(", "), decimal.join(","), hexadecimal.to_uppercase(), hexadecimal];
     for offset in 0..3 {
         let shifted = [&vec![0; offset][..], bytes].concat();
-        // What depends on the neighbours is left out.
+        // Characters whose encoding depends on their neighbours are left out.
         let encoded = STANDARD.encode(&shifted);
         found.push(encoded[4..encoded.len() - 4].to_owned());
     }

@@ -107,7 +107,7 @@ async fn continue_with(client: &mut Client, token: &str, text: &str) {
     }
 }
 
-/// What may be any text is stored and read back as it is.
+/// Fields that accept any text store it and return it unchanged.
 async fn store(client: &mut Client, name: &str, text: &str) {
     let one = format!("/v1/syncsets/foo/{name}");
     let document = json!({"name": name, "namespace": "foo", "annotations": {"note": text},
@@ -124,7 +124,7 @@ async fn store(client: &mut Client, name: &str, text: &str) {
     done(client, &Request::json_patch(&one, &json!([{"op": "remove", "path": "/annotations/note"}, other]))).await;
 }
 
-/// What may not be any text is refused.
+/// Fields and parameters with a syntax of their own refuse such texts.
 async fn refuse(client: &mut Client, version: u64, text: &str) {
     for (field, value) in [
         ("name", json!(text)),

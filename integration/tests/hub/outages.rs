@@ -1,4 +1,4 @@
-//! The database goes away, or takes no more, and comes back: rule C4, and what a client is told meanwhile.
+//! The database stops answering, or accepts no connections or writes, and recovers: rule C4, and what a client is told meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -75,7 +75,7 @@ fn requests_are_503_while_the_database_is_away_and_served_again_when_it_is_back(
     });
 }
 
-/// What is in a file goes to the hub as an apply; each document gets an answer, and only the first one waits for the database.
+/// An apply answers for each of its documents, and only the first one waits for the database.
 #[test]
 fn an_apply_ends_at_the_first_document_that_the_database_does_not_take() {
     run(async {

@@ -139,7 +139,7 @@ fn a_rough_body_gets_a_clear_problem_and_the_next_request_is_served() {
             .expect("changed");
         let process = hub.towline.process_id();
         for (what, request, expected, kind) in bodies() {
-            // What is sent before the whole body is read may end the connection: the answer counts, not the connection.
+            // The hub may answer before it has read the whole body, and then close the connection: only the answer counts.
             let mut own = hub.client();
             let reply = own.send(&request).await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
             let said = String::from_utf8_lossy(&reply.body);

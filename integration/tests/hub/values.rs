@@ -61,7 +61,7 @@ fn numbers_count_with_all_their_digits() {
 fn a_document_has_at_most_4_mib() {
     run(async {
         let (_replica, sql, mut client) = start("sizes").await;
-        // What the other fields take is less than 1 KiB.
+        // The other fields take less than 1 KiB.
         let text = |bytes: usize| format!("{{\"text\": \"{}\"}}", "x".repeat(bytes));
         assert_eq!(send(&mut client, &text((4 << 20) - 1_024)).await.0, 200);
         let printed = "select max(octet_length(document::text))::int8 from towline_log";
