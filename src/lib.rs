@@ -52,4 +52,5 @@ pub mod process;
 pub mod resource_sync;
 pub mod state;
 pub mod status_sync;
+pub mod syncset;
 pub mod telemetry;

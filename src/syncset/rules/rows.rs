@@ -1,0 +1,109 @@
+//! What is stored of the passes over a cluster, as the tables of the hub's database hold it (rule 7).
+
+use uuid::Uuid;
+
+use super::name::{Digest, ObjectRef, SyncSetName};
+use super::status::Reason;
+use crate::documents::Timestamp;
+
+/// The outcome of a syncset's last try on a cluster (`towline_result`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultRow {
+    /// The syncset's id.
+    pub syncset: Uuid,
+    /// Its name, also when it is gone.
+    pub name: SyncSetName,
+    /// What it was applied with (rule 8).
+    pub inputs: Digest,
+    /// Its generation then.
+    pub generation: i64,
+    /// None for success.
+    pub failure: Option<Failure>,
+    /// Since when the outcome is this one.
+    pub since: Timestamp,
+    /// When it first succeeded.
+    pub first_success: Option<Timestamp>,
+    /// Whether objects that it no longer wants have not been deleted yet.
+    pub has_pending_deletions: bool,
+}
+
+/// Why a syncset was not applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// In a word.
+    pub reason: Reason,
+    /// In a sentence. It never repeats a value of a secret.
+    pub message: String,
+}
+
+/// An object that a syncset has sent or is about to send (`towline_applied`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppliedRow {
+    /// Which object it is.
+    pub object: ObjectRef,
+    /// The syncset's id.
+    pub syncset: Uuid,
+    /// The version under which it was sent: `apps/v1`.
+    pub api_version: String,
+    /// What was sent last; none while it has to be sent.
+    pub content: Option<Digest>,
+    /// Whether the syncset wanted it at its last try.
+    pub wanted: bool,
+    /// Whether it is deleted when nobody wants it any more.
+    pub tracked: bool,
+    /// Whether it existed before, so that it is never deleted (rule 20).
+    pub adopted: bool,
+    /// Its UID after our last write.
+    pub uid: Option<String>,
+    /// Its `resourceVersion` after our last write.
+    pub version: Option<String>,
+    /// Of our entry in `managedFields` after our last write (rule 22).
+    pub owned: Option<Digest>,
+}
+
+/// A patch that was sent (`towline_patched`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatchedRow {
+    /// The syncset's id.
+    pub syncset: Uuid,
+    /// Its position in the syncset, from 0.
+    pub position: usize,
+    /// What was sent; none if the last try failed.
+    pub content: Option<Digest>,
+    /// The object's UID after that.
+    pub uid: Option<String>,
+    /// The object's `resourceVersion` after that.
+    pub version: Option<String>,
+}
+
+/// How a cluster is and when it is looked at again (`towline_pace`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct PaceRow {
+    /// UID of its namespace `kube-system`; none before it was read.
+    pub identity: Option<String>,
+    /// The generation of the kubeconfig by which that was read.
+    pub kubeconfig_generation: i64,
+    /// None before the first contact.
+    pub reachable: Option<bool>,
+    /// When it answered last.
+    pub last_contact: Option<Timestamp>,
+    /// When the last full pass ended.
+    pub last_full: Option<Timestamp>,
+    /// When the next full pass is due; none if it is due now.
+    pub next_full: Option<Timestamp>,
+    /// Failed tries in a row.
+    pub attempts: u32,
+}
+
+/// What the dispatcher has judged of a syncset's deletions (`towline_guard`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardRow {
+    /// The syncset's id.
+    pub syncset: Uuid,
+    /// The version of the log up to which it was judged.
+    pub judged: i64,
+    /// Whether the syncset is gone.
+    pub gone: bool,
+    /// Whether its deletions are held.
+    pub held: bool,
+}

@@ -1,0 +1,192 @@
+//! A syncset as a pass reads it: the header, which is always read, and the payload, which only a syncset that is due needs.
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::name::{Digest, ObjectRef, SyncSetName};
+
+/// How objects are written (rule 19).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Behavior {
+    /// By server-side apply; fields that are no longer given are removed.
+    #[default]
+    Apply,
+    /// Created if absent, else patched; nothing is removed.
+    CreateOrUpdate,
+    /// Created if absent, and never changed.
+    CreateOnly,
+}
+
+/// What becomes of objects that a syncset no longer wants (rule 15).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// They stay and are forgotten.
+    #[default]
+    Upsert,
+    /// They are deleted.
+    Sync,
+}
+
+/// How a patch is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PatchType {
+    /// Strategic merge patch.
+    #[default]
+    Strategic,
+    /// JSON merge patch (RFC 7396).
+    Merge,
+    /// JSON patch (RFC 6902).
+    Json,
+}
+
+/// A secret that is copied to the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretMapping {
+    /// Namespace of the `Secret` document; of a `SyncSet` always its own.
+    pub source_namespace: String,
+    /// Name of the `Secret` document.
+    pub source_name: String,
+    /// Namespace in the cluster; empty if none is given.
+    pub target_namespace: String,
+    /// Name in the cluster.
+    pub target_name: String,
+}
+
+/// What is known of a syncset without its payload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Header {
+    /// Assigned by the hub: a syncset that was created again under its name has another.
+    pub id: Uuid,
+    /// Its name.
+    pub name: SyncSetName,
+    /// Version of its last change, by which payloads are cached.
+    pub version: i64,
+    /// Generation.
+    pub generation: i64,
+    /// How its objects are written.
+    pub behavior: Behavior,
+    /// What becomes of objects that it no longer wants.
+    pub mode: Mode,
+    /// Whether texts of resources are templates.
+    pub resource_templates: bool,
+    /// Whether patches are templates.
+    pub patch_templates: bool,
+    /// The secrets that it copies.
+    pub secrets: Vec<SecretMapping>,
+}
+
+/// What a syncset sends, as its document has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Payload {
+    /// Objects.
+    pub resources: Vec<Value>,
+    /// Patches.
+    pub patches: Vec<Patch>,
+}
+
+/// A patch of an object that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// `apps/v1`.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace; empty if none is given.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// How it is sent.
+    pub patch_type: PatchType,
+    /// JSON or YAML, or a template of it.
+    pub text: String,
+}
+
+/// A `Secret` document that syncsets map: what `inputs` depends on (rule 8), without its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretSource {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Assigned by the hub.
+    pub id: Uuid,
+    /// The generation that set its data.
+    pub data_generation: i64,
+    /// `Opaque`, …
+    pub secret_type: String,
+    /// Labels.
+    pub labels: std::collections::BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: std::collections::BTreeMap<String, String>,
+}
+
+/// Where in a syncset an object or a patch comes from; the positions are those of its lists, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// An element of `resources`.
+    Resource(usize),
+    /// An element of `secretMappings`.
+    Secret(usize),
+    /// An element of `patches`.
+    Patch(usize),
+}
+
+/// An object as a syncset wants it, ready to be sent.
+#[derive(Clone, PartialEq)]
+pub struct Desired {
+    /// Where it comes from.
+    pub place: Place,
+    /// Which object it is.
+    pub object: ObjectRef,
+    /// `apps/v1`.
+    pub api_version: String,
+    /// The whole object as it is sent (rule 18).
+    pub body: Value,
+    /// By which it is compared with what was sent before (rule 8).
+    pub content: Digest,
+    /// `towline.dev/adopt: "true"`: one that exists already is ours from then on (rule 20).
+    pub may_adopt: bool,
+    /// `towline.dev/recreate: "true"`: deleted and created again if it can't be changed (rule 26).
+    pub may_recreate: bool,
+}
+
+/// A patch as a syncset wants it, ready to be sent.
+#[derive(Clone, PartialEq)]
+pub struct DesiredPatch {
+    /// Where it comes from.
+    pub place: Place,
+    /// The object that is patched.
+    pub object: ObjectRef,
+    /// `apps/v1`.
+    pub api_version: String,
+    /// How it is sent.
+    pub patch_type: PatchType,
+    /// As it is sent: JSON.
+    pub body: Value,
+    /// By which it is compared with what was sent before.
+    pub content: Digest,
+}
+
+/// Shows no content, which may be of a secret.
+impl std::fmt::Debug for Desired {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Desired")
+            .field("place", &self.place)
+            .field("object", &self.object)
+            .field("content", &self.content)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Shows no content, which may have a secret.
+impl std::fmt::Debug for DesiredPatch {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("DesiredPatch")
+            .field("place", &self.place)
+            .field("object", &self.object)
+            .field("content", &self.content)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,117 @@
+//! What the `ClusterSync` of a cluster shows (rule 41).
+
+/// Why a syncset was not applied: a closed set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// A resource is not one.
+    ResourceInvalid,
+    /// A template can't be rendered.
+    TemplateInvalid,
+    /// A mapping names a secret that the syncset may not read.
+    SecretInvalid,
+    /// A mapped secret could not be read.
+    SecretUnavailable,
+    /// The cluster's schema does not allow the object (rule 27).
+    SchemaMismatch,
+    /// The cluster does not serve the kind.
+    KindNotServed,
+    /// The namespace does not exist.
+    NamespaceMissing,
+    /// The object or its namespace is being deleted.
+    Terminating,
+    /// The object of a patch does not exist.
+    PatchTargetMissing,
+    /// The cluster's user may not do that.
+    Forbidden,
+    /// Any other refusal.
+    Rejected,
+    /// The API server failed.
+    ServerError,
+    /// An object that nobody wants any more could not be deleted.
+    DeletionFailed,
+}
+
+/// When a syncset that failed is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// With the next change, or the next full pass.
+    OnChange,
+    /// With back-off.
+    Backoff,
+}
+
+impl Reason {
+    const ALL: [Self; 13] = [
+        Self::ResourceInvalid,
+        Self::TemplateInvalid,
+        Self::SecretInvalid,
+        Self::SecretUnavailable,
+        Self::SchemaMismatch,
+        Self::KindNotServed,
+        Self::NamespaceMissing,
+        Self::Terminating,
+        Self::PatchTargetMissing,
+        Self::Forbidden,
+        Self::Rejected,
+        Self::ServerError,
+        Self::DeletionFailed,
+    ];
+
+    /// As statuses and metrics name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ResourceInvalid => "ResourceInvalid",
+            Self::TemplateInvalid => "TemplateInvalid",
+            Self::SecretInvalid => "SecretInvalid",
+            Self::SecretUnavailable => "SecretUnavailable",
+            Self::SchemaMismatch => "SchemaMismatch",
+            Self::KindNotServed => "KindNotServed",
+            Self::NamespaceMissing => "NamespaceMissing",
+            Self::Terminating => "Terminating",
+            Self::PatchTargetMissing => "PatchTargetMissing",
+            Self::Forbidden => "Forbidden",
+            Self::Rejected => "Rejected",
+            Self::ServerError => "ServerError",
+            Self::DeletionFailed => "DeletionFailed",
+        }
+    }
+
+    /// The reason of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
+    }
+
+    /// When it is tried again.
+    pub fn retry(self) -> Retry {
+        match self {
+            Self::ResourceInvalid | Self::TemplateInvalid | Self::SecretInvalid | Self::SchemaMismatch => {
+                Retry::OnChange
+            }
+            Self::SecretUnavailable
+            | Self::KindNotServed
+            | Self::NamespaceMissing
+            | Self::Terminating
+            | Self::PatchTargetMissing
+            | Self::Forbidden
+            | Self::Rejected
+            | Self::ServerError
+            | Self::DeletionFailed => Retry::Backoff,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_name_and_configuration_errors_wait_for_a_change() {
+        for reason in Reason::ALL {
+            assert_eq!(Reason::of_name(reason.as_str()), Some(reason));
+        }
+        assert_eq!(Reason::of_name("Success"), None);
+        let on_change = Reason::ALL.into_iter().filter(|reason| reason.retry() == Retry::OnChange);
+        let on_change: Vec<&str> = on_change.map(Reason::as_str).collect();
+        assert_eq!(on_change, ["ResourceInvalid", "TemplateInvalid", "SecretInvalid", "SchemaMismatch"]);
+    }
+}
