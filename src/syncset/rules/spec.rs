@@ -4,6 +4,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::name::{Digest, ObjectRef, SyncSetName};
+use super::rows::Failure;
 
 /// How objects are written (rule 19).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,4 +190,45 @@ impl std::fmt::Debug for DesiredPatch {
             .field("content", &self.content)
             .finish_non_exhaustive()
     }
+}
+
+/// What became of an element of a syncset when it was rendered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rendering<T> {
+    /// It can be sent.
+    Ready(T),
+    /// It can't.
+    Failed {
+        /// What is known all the same of what it is.
+        known: Known,
+        /// Why.
+        failure: Failure,
+    },
+}
+
+/// What is known of an element that can't be sent: nothing of it may be deleted meanwhile (rules 14 and 28).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// The object.
+    Object(ObjectRef),
+    /// Only its kind: its name or namespace does not render.
+    Kind {
+        /// API group.
+        group: String,
+        /// Kind.
+        kind: String,
+    },
+    /// Nothing, so it may be any object.
+    Nothing,
+}
+
+/// What a syncset wants on a cluster, each list in the order in which the document has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rendered {
+    /// Of `resources`.
+    pub resources: Vec<Rendering<Desired>>,
+    /// Of `secretMappings`.
+    pub secrets: Vec<Rendering<Desired>>,
+    /// Of `patches`.
+    pub patches: Vec<Rendering<DesiredPatch>>,
 }
