@@ -1,10 +1,10 @@
 //! What is stored of the passes over a cluster, as the tables of the hub's database hold it (rule 7).
 
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::name::{Digest, ObjectRef, SyncSetName};
 use super::status::Reason;
-use crate::documents::Timestamp;
 
 /// The outcome of a syncset's last try on a cluster (`towline_result`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +93,9 @@ pub struct PaceRow {
     pub next_full: Option<Timestamp>,
     /// Failed tries in a row.
     pub attempts: u32,
+    /// A cluster that does not answer is not asked before this time, whatever changes; none if only a new kubeconfig or a resync
+    /// helps.
+    pub retry_at: Option<Timestamp>,
 }
 
 /// What the dispatcher has judged of a syncset's deletions (`towline_guard`).
