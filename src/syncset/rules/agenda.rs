@@ -1,0 +1,343 @@
+//! What there is to do on a cluster, found out without a connection to it (rules 9, 10 and 31).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::name::{Digest, SyncSetName};
+use super::rows::{PaceRow, ResultRow};
+
+/// Pauses a cluster if it is true.
+const SYNCSET_PAUSE: &str = "hive.openshift.io/syncset-pause";
+/// Pauses a cluster if it is true.
+const RECONCILE_PAUSE: &str = "hive.openshift.io/reconcile-pause";
+/// Pauses a cluster whatever its value: the cluster is moving to another hub.
+const RELOCATE: &str = "hive.openshift.io/relocate";
+/// Pauses a cluster until that time.
+const PAUSE_UNTIL: &str = "towline.dev/pause-until";
+
+/// A cluster as its document has it, without its kubeconfig.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterFacts {
+    /// Assigned by the hub.
+    pub id: Uuid,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Its field `paused`.
+    pub paused: bool,
+    /// Whether its deletion was requested.
+    pub is_being_deleted: bool,
+    /// The generation that set its kubeconfig.
+    pub kubeconfig_generation: i64,
+}
+
+/// A syncset that is to be applied to the cluster now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Live {
+    /// Its id.
+    pub id: Uuid,
+    /// Its name.
+    pub name: SyncSetName,
+    /// What it would be applied with (rule 8).
+    pub inputs: Digest,
+}
+
+/// What there is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Agenda {
+    /// Nothing, ever again: there is no such cluster, or it is being deleted. Its objects stay.
+    Gone,
+    /// Nothing while it is paused.
+    Paused(Pause),
+    /// Nothing, since it does not answer: it is asked again at that time, or never without a new kubeconfig or a resync.
+    Silent {
+        /// When.
+        retry_at: Option<Timestamp>,
+    },
+    /// Nothing until the next full pass.
+    InStep {
+        /// When that is.
+        next_full: Timestamp,
+    },
+    /// A pass.
+    Pass(PassAgenda),
+}
+
+/// Why a cluster is paused, and until when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// The field or annotation.
+    pub by: &'static str,
+    /// When it ends by itself.
+    pub until: Option<Timestamp>,
+    /// The annotation's value is no time.
+    pub is_unreadable: bool,
+}
+
+/// What a pass has to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PassAgenda {
+    /// Syncsets that are due, by their ids.
+    pub due: BTreeSet<Uuid>,
+    /// Syncsets that have a result and are no longer to be applied.
+    pub gone: BTreeSet<Uuid>,
+    /// Whether everything that was sent before is compared with what is there (rule 22).
+    pub is_full: bool,
+    /// Whether it first finds out which cluster this is (rule 31).
+    pub identifies: bool,
+    /// Whether it first asks whether the cluster answers at all (rule 39).
+    pub probes: bool,
+}
+
+impl Agenda {
+    /// What there is to do for this cluster, if there is one, at this time.
+    pub fn of(
+        cluster: Option<&ClusterFacts>,
+        live: &[Live],
+        results: &[ResultRow],
+        pace: Option<&PaceRow>,
+        now: Timestamp,
+    ) -> Self {
+        let Some(cluster) = cluster.filter(|cluster| !cluster.is_being_deleted) else {
+            return Self::Gone;
+        };
+        if let Some(pause) = pause(cluster, now) {
+            return Self::Paused(pause);
+        }
+        let identifies = pace
+            .is_none_or(|pace| pace.identity.is_none() || pace.kubeconfig_generation != cluster.kubeconfig_generation);
+        let next_full = pace.and_then(|pace| pace.next_full);
+        let is_silent = pace.is_some_and(|pace| pace.reachable == Some(false));
+        if let Some(pace) = pace.filter(|_| is_silent)
+            && pace.kubeconfig_generation == cluster.kubeconfig_generation
+            && next_full.is_some()
+            && pace.retry_at.is_none_or(|retry_at| retry_at > now)
+        {
+            return Self::Silent { retry_at: pace.retry_at };
+        }
+        let is_full = identifies || next_full.is_none_or(|next_full| next_full <= now);
+        let due = live.iter().filter(|live| is_full || is_due(live, results)).map(|live| live.id).collect();
+        let is_live = |result: &&ResultRow| live.iter().any(|live| live.id == result.syncset);
+        let gone = results.iter().filter(|result| !is_live(result)).map(|result| result.syncset).collect();
+        let agenda = PassAgenda { due, gone, is_full, identifies, probes: is_silent };
+        match next_full {
+            Some(next_full) if agenda == PassAgenda::default() => Self::InStep { next_full },
+            _ => Self::Pass(agenda),
+        }
+    }
+}
+
+/// Whether a syncset is due although no full pass is.
+fn is_due(live: &Live, results: &[ResultRow]) -> bool {
+    let result = results.iter().find(|result| result.syncset == live.id);
+    result.is_none_or(|result| result.inputs != live.inputs || result.failure.is_some() || result.has_pending_deletions)
+}
+
+/// What pauses a cluster. A time that can't be read pauses it, since that is what its author wanted.
+fn pause(cluster: &ClusterFacts, now: Timestamp) -> Option<Pause> {
+    let by = |by| Some(Pause { by, until: None, is_unreadable: false });
+    if cluster.paused {
+        return by("paused");
+    }
+    for annotation in [SYNCSET_PAUSE, RECONCILE_PAUSE] {
+        if cluster.annotations.get(annotation).is_some_and(|value| is_true(value)) {
+            return by(annotation);
+        }
+    }
+    if cluster.annotations.contains_key(RELOCATE) {
+        return by(RELOCATE);
+    }
+    let value = cluster.annotations.get(PAUSE_UNTIL)?;
+    match value.parse::<Timestamp>() {
+        Ok(until) => (until > now).then_some(Pause { by: PAUSE_UNTIL, until: Some(until), is_unreadable: false }),
+        Err(_) => Some(Pause { by: PAUSE_UNTIL, until: None, is_unreadable: true }),
+    }
+}
+
+/// As Go's `strconv.ParseBool` reads it.
+fn is_true(value: &str) -> bool {
+    matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True")
+}
+
+impl Pause {
+    /// For the condition `Paused`.
+    pub fn message(&self) -> String {
+        match (self.until, self.is_unreadable) {
+            (Some(until), _) => format!("paused by {} until {until}", self.by),
+            (None, true) => format!("paused by {}, whose value is no time in RFC 3339", self.by),
+            (None, false) => format!("paused by {}", self.by),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::syncset::rules::name::SyncSetKind;
+    use crate::syncset::rules::rows::Failure;
+    use crate::syncset::rules::status::Reason;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).expect("a time")
+    }
+
+    fn cluster() -> ClusterFacts {
+        ClusterFacts {
+            id: Uuid::from_u128(1),
+            namespace: "team-a".to_owned(),
+            name: "west-1".to_owned(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            paused: false,
+            is_being_deleted: false,
+            kubeconfig_generation: 3,
+        }
+    }
+
+    fn name(name: &str) -> SyncSetName {
+        SyncSetName { kind: SyncSetKind::SyncSet, namespace: "team-a".to_owned(), name: name.to_owned() }
+    }
+
+    fn live(number: u8) -> Live {
+        Live { id: Uuid::from_u128(number.into()), name: name(&format!("s{number}")), inputs: Digest([number; 32]) }
+    }
+
+    fn result(number: u8) -> ResultRow {
+        ResultRow {
+            syncset: Uuid::from_u128(number.into()),
+            name: name(&format!("s{number}")),
+            inputs: Digest([number; 32]),
+            generation: 1,
+            failure: None,
+            since: at(0),
+            first_success: Some(at(0)),
+            has_pending_deletions: false,
+        }
+    }
+
+    fn pace() -> PaceRow {
+        PaceRow {
+            identity: Some("uid".to_owned()),
+            kubeconfig_generation: 3,
+            reachable: Some(true),
+            last_contact: Some(at(0)),
+            last_full: Some(at(0)),
+            next_full: Some(at(7200)),
+            attempts: 0,
+            retry_at: None,
+        }
+    }
+
+    fn due(agenda: &Agenda) -> Vec<u128> {
+        match agenda {
+            Agenda::Pass(pass) => pass.due.iter().map(Uuid::as_u128).collect(),
+            other => panic!("no pass: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_cluster_that_is_gone_or_being_deleted_keeps_its_objects() {
+        assert_eq!(Agenda::of(None, &[], &[result(1)], Some(&pace()), at(1)), Agenda::Gone);
+        let deleted = ClusterFacts { is_being_deleted: true, paused: true, ..cluster() };
+        assert_eq!(Agenda::of(Some(&deleted), &[live(1)], &[], None, at(1)), Agenda::Gone);
+    }
+
+    #[test]
+    fn a_field_and_annotations_pause_a_cluster() {
+        let paused = |annotations: &[(&str, &str)], paused: bool| {
+            let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            let cluster = ClusterFacts { annotations, paused, ..cluster() };
+            match Agenda::of(Some(&cluster), &[live(1)], &[], Some(&pace()), at(1)) {
+                Agenda::Paused(pause) => Some(pause.message()),
+                _ => None,
+            }
+        };
+        assert_eq!(paused(&[], true).as_deref(), Some("paused by paused"));
+        for value in ["1", "t", "T", "TRUE", "true", "True"] {
+            for annotation in [SYNCSET_PAUSE, RECONCILE_PAUSE] {
+                assert_eq!(paused(&[(annotation, value)], false), Some(format!("paused by {annotation}")));
+            }
+        }
+        for value in ["false", "0", "", "yes", "tRUE", " true"] {
+            assert_eq!(paused(&[(SYNCSET_PAUSE, value)], false), None, "{value:?}");
+        }
+        assert_eq!(paused(&[(RELOCATE, "")], false), Some(format!("paused by {RELOCATE}")));
+        let until = |second| paused(&[(PAUSE_UNTIL, &at(second).to_string())], false);
+        assert_eq!(until(1), None, "it has ended");
+        assert_eq!(until(2), Some(format!("paused by {PAUSE_UNTIL} until {}", at(2))));
+        let unreadable = paused(&[(PAUSE_UNTIL, "tomorrow")], false).expect("paused");
+        assert!(unreadable.contains("no time in RFC 3339"), "{unreadable}");
+    }
+
+    #[test]
+    fn a_cluster_in_step_needs_no_connection() {
+        let agenda =
+            Agenda::of(Some(&cluster()), &[live(1), live(2)], &[result(1), result(2)], Some(&pace()), at(7199));
+        assert_eq!(agenda, Agenda::InStep { next_full: at(7200) });
+        let alone = Agenda::of(Some(&cluster()), &[], &[], Some(&pace()), at(1));
+        assert_eq!(alone, Agenda::InStep { next_full: at(7200) });
+    }
+
+    #[test]
+    fn a_syncset_is_due_without_a_result_with_other_inputs_after_a_failure_and_with_pending_deletions() {
+        let failure = Failure { reason: Reason::Forbidden, message: "no".to_owned() };
+        let results = [
+            ResultRow { inputs: Digest([9; 32]), ..result(1) },
+            ResultRow { failure: Some(failure), ..result(2) },
+            ResultRow { has_pending_deletions: true, ..result(3) },
+            result(4),
+        ];
+        let live: Vec<_> = (1..=5).map(live).collect();
+        let agenda = Agenda::of(Some(&cluster()), &live, &results, Some(&pace()), at(1));
+        assert_eq!(due(&agenda), [1, 2, 3, 5]);
+        let Agenda::Pass(pass) = agenda else { panic!("a pass") };
+        assert!(!pass.is_full && !pass.identifies && !pass.probes && pass.gone.is_empty());
+    }
+
+    #[test]
+    fn a_result_of_a_syncset_that_is_gone_needs_a_pass() {
+        let agenda = Agenda::of(Some(&cluster()), &[live(1)], &[result(1), result(2)], Some(&pace()), at(1));
+        let gone = BTreeSet::from([Uuid::from_u128(2)]);
+        assert_eq!(agenda, Agenda::Pass(PassAgenda { gone, ..PassAgenda::default() }));
+    }
+
+    #[test]
+    fn in_a_full_pass_all_are_due() {
+        let resync = PaceRow { next_full: None, ..pace() };
+        let moved = PaceRow { kubeconfig_generation: 2, ..pace() };
+        let unknown = PaceRow { identity: None, ..pace() };
+        for (pace, now, identifies) in [
+            (Some(pace()), at(7200), false),
+            (Some(resync), at(1), false),
+            (Some(moved), at(1), true),
+            (Some(unknown), at(1), true),
+            (None, at(1), true),
+        ] {
+            let agenda = Agenda::of(Some(&cluster()), &[live(1)], &[result(1)], pace.as_ref(), now);
+            let due = BTreeSet::from([Uuid::from_u128(1)]);
+            assert_eq!(agenda, Agenda::Pass(PassAgenda { due, is_full: true, identifies, ..PassAgenda::default() }));
+        }
+        let nothing = Agenda::of(Some(&cluster()), &[], &[], None, at(1));
+        assert!(matches!(nothing, Agenda::Pass(PassAgenda { is_full: true, .. })), "the first contact: {nothing:?}");
+    }
+
+    #[test]
+    fn changes_do_not_wake_a_silent_cluster_and_its_time_a_resync_and_a_kubeconfig_do() {
+        let silent = PaceRow { reachable: Some(false), retry_at: Some(at(10)), ..pace() };
+        let of = |pace: &PaceRow, now| Agenda::of(Some(&cluster()), &[live(1)], &[], Some(pace), now);
+        assert_eq!(of(&silent, at(9)), Agenda::Silent { retry_at: Some(at(10)) });
+        let never = PaceRow { retry_at: None, ..silent.clone() };
+        assert_eq!(of(&never, at(9000)), Agenda::Silent { retry_at: None });
+        let probes = |agenda| matches!(agenda, Agenda::Pass(PassAgenda { probes: true, .. }));
+        assert!(probes(of(&silent, at(10))), "its time has come");
+        assert!(probes(of(&PaceRow { next_full: None, ..never.clone() }, at(1))), "a resync");
+        assert!(probes(of(&PaceRow { kubeconfig_generation: 2, ..never }, at(1))), "a new kubeconfig");
+    }
+}

@@ -1,0 +1,229 @@
+//! When a cluster is looked at again (rules 34, 39 and 40).
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::rows::PaceRow;
+
+/// First wait after a failure, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(15));
+/// First wait for a cluster that does not answer, and the longest.
+const PROBE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
+/// By how much a wait for a cluster that does not answer differs at most, so that not all are asked at once.
+const PROBE_SPREAD: f64 = 0.1;
+/// By how much longer than the interval the time to the next full pass is at most.
+const FULL_SPREAD: f64 = 0.1;
+/// Longest wait that an API server can ask for.
+const LONGEST_TOLD: Duration = Duration::from_mins(1);
+/// Between two looks whether the dispatcher has judged a deletion.
+const UNJUDGED: Duration = Duration::from_secs(1);
+/// A cluster of which nothing is known to be due is looked at again after that time at the latest.
+const FAR: Duration = Duration::from_hours(24);
+
+/// How a claimed cluster was left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The pass came to its end.
+    Complete {
+        /// Whether it was a full one.
+        was_full: bool,
+        /// What is left to be done, most urgent first.
+        left: Option<Left>,
+    },
+    /// The pass has returned its permit before its end (rule 16).
+    Interrupted,
+    /// The cluster did not answer, or not to these credentials.
+    Silent {
+        /// Whether only a new kubeconfig or a resync helps.
+        is_final: bool,
+    },
+    /// Nothing was to be done before this time; none if only a change matters.
+    Nothing {
+        /// When.
+        until: Option<Timestamp>,
+    },
+}
+
+/// What a pass has left to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// The API server asked to wait.
+    Throttled(Duration),
+    /// Deletions that the dispatcher has not judged yet.
+    Unjudged,
+    /// Something failed that may succeed later.
+    Failing,
+}
+
+/// When a cluster is looked at again, and what is stored of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Next {
+    /// From when it may be claimed again, if nobody asks for it before.
+    pub ready_at: Timestamp,
+    /// The attempts that the work queue keeps (`done`); 0 after success. A request resets them.
+    pub attempts: i32,
+    /// What is stored.
+    pub pace: PaceRow,
+}
+
+/// `pace` is what is known of the cluster now: its identity and kubeconfig as found out in the pass. `attempts` are those with which
+/// it was claimed, this one included. `random`, from 0 up to 1, spreads clusters that would be looked at together.
+pub fn next(ended: &Ended, pace: PaceRow, attempts: i32, interval: Duration, now: Timestamp, random: f64) -> Next {
+    match ended {
+        Ended::Complete { was_full, left } => {
+            let next_full = match pace.next_full {
+                Some(next_full) if !was_full => next_full,
+                // Nobody knows a cluster without a full pass.
+                None if !was_full => now,
+                _ => after(now, interval.mul_f64(1.0 + FULL_SPREAD * random)),
+            };
+            let pace = PaceRow {
+                reachable: Some(true),
+                last_contact: Some(now),
+                last_full: if *was_full { Some(now) } else { pace.last_full },
+                next_full: Some(next_full),
+                attempts: 0,
+                retry_at: None,
+                ..pace
+            };
+            let (wait, attempts) = match left {
+                None => return Next { ready_at: next_full, attempts: 0, pace },
+                Some(Left::Throttled(told)) => ((*told).min(LONGEST_TOLD), attempts),
+                Some(Left::Unjudged) => (UNJUDGED, 0),
+                Some(Left::Failing) => (doubled(RETRY, attempts), attempts),
+            };
+            Next { ready_at: after(now, wait).min(next_full), attempts, pace }
+        }
+        Ended::Interrupted => {
+            let pace = PaceRow { reachable: Some(true), last_contact: Some(now), attempts: 0, retry_at: None, ..pace };
+            Next { ready_at: now, attempts: 0, pace }
+        }
+        Ended::Silent { is_final } => {
+            let tries = pace.attempts.saturating_add(1);
+            let spread = 1.0 + PROBE_SPREAD * (2.0 * random - 1.0);
+            let wait = doubled(PROBE, i32::try_from(tries).unwrap_or(i32::MAX)).mul_f64(spread);
+            let retry_at = (!is_final).then(|| after(now, wait));
+            let ready_at = retry_at.unwrap_or_else(|| after(now, FAR));
+            // A full pass that was asked for stays due, but no longer makes the cluster be asked at once.
+            let next_full = Some(pace.next_full.unwrap_or(now));
+            let pace = PaceRow { reachable: Some(false), attempts: tries, retry_at, next_full, ..pace };
+            Next { ready_at, attempts: 0, pace }
+        }
+        Ended::Nothing { until } => Next { ready_at: until.unwrap_or_else(|| after(now, FAR)), attempts: 0, pace },
+    }
+}
+
+/// The first wait, doubled with each further attempt up to the longest.
+fn doubled((first, longest): (Duration, Duration), attempts: i32) -> Duration {
+    let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(0).min(30);
+    first.saturating_mul(1 << doublings).min(longest)
+}
+
+fn after(now: Timestamp, wait: Duration) -> Timestamp {
+    now.checked_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_hours(2);
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).expect("a time")
+    }
+
+    fn pace() -> PaceRow {
+        PaceRow {
+            identity: Some("uid".to_owned()),
+            kubeconfig_generation: 3,
+            reachable: None,
+            last_contact: Some(at(-50)),
+            last_full: Some(at(-200)),
+            next_full: Some(at(7000)),
+            attempts: 4,
+            retry_at: Some(at(-1)),
+        }
+    }
+
+    fn of(ended: &Ended, attempts: i32, random: f64) -> Next {
+        next(ended, pace(), attempts, INTERVAL, at(0), random)
+    }
+
+    #[test]
+    fn a_completed_pass_waits_for_the_full_one_and_forgets_that_the_cluster_was_silent() {
+        let next = of(&Ended::Complete { was_full: false, left: None }, 3, 0.9);
+        let expected =
+            PaceRow { reachable: Some(true), last_contact: Some(at(0)), attempts: 0, retry_at: None, ..pace() };
+        assert_eq!(next, Next { ready_at: at(7000), attempts: 0, pace: expected });
+    }
+
+    #[test]
+    fn the_next_full_pass_is_up_to_a_tenth_later_than_the_interval() {
+        for (random, second) in [(0.0, 7200), (0.5, 7560), (0.999_999, 7919)] {
+            let next = of(&Ended::Complete { was_full: true, left: None }, 1, random);
+            assert_eq!((next.ready_at.as_second(), next.pace.last_full), (at(second).as_second(), Some(at(0))));
+            assert_eq!(next.pace.next_full, Some(next.ready_at));
+        }
+    }
+
+    #[test]
+    fn failures_are_retried_after_a_second_doubling_to_a_quarter_of_an_hour() {
+        let left = Ended::Complete { was_full: false, left: Some(Left::Failing) };
+        let waits: Vec<_> = [1, 2, 3, 10, 11, 60].map(|attempts| of(&left, attempts, 0.5).ready_at).into();
+        assert_eq!(waits, [at(1), at(2), at(4), at(512), at(900), at(900)]);
+        assert_eq!(of(&left, 7, 0.5).attempts, 7, "the queue counts on, until a request resets it");
+        let soon = PaceRow { next_full: Some(at(3)), ..pace() };
+        assert_eq!(next(&left, soon, 9, INTERVAL, at(0), 0.5).ready_at, at(3), "the full pass comes first");
+    }
+
+    #[test]
+    fn an_api_server_that_asks_to_wait_is_obeyed_for_a_minute_at_most() {
+        let told =
+            |seconds| Ended::Complete { was_full: false, left: Some(Left::Throttled(Duration::from_secs(seconds))) };
+        assert_eq!(of(&told(7), 1, 0.5).ready_at, at(7));
+        assert_eq!(of(&told(3600), 1, 0.5).ready_at, at(60));
+    }
+
+    #[test]
+    fn deletions_that_were_not_judged_are_looked_at_a_second_later() {
+        let left = Ended::Complete { was_full: false, left: Some(Left::Unjudged) };
+        assert_eq!((of(&left, 9, 0.5).ready_at, of(&left, 9, 0.5).attempts), (at(1), 0));
+    }
+
+    #[test]
+    fn an_interrupted_pass_goes_on_at_once() {
+        let next = of(&Ended::Interrupted, 5, 0.5);
+        assert_eq!((next.ready_at, next.attempts, next.pace.next_full), (at(0), 0, Some(at(7000))));
+    }
+
+    #[test]
+    fn a_silent_cluster_is_asked_after_5_seconds_doubling_to_5_minutes_with_a_tenth_of_spread() {
+        let silent = Ended::Silent { is_final: false };
+        let wait = |tries, random| {
+            let next = next(&silent, PaceRow { attempts: tries, ..pace() }, 1, INTERVAL, at(0), random);
+            assert_eq!((next.pace.reachable, next.pace.attempts), (Some(false), tries + 1));
+            assert_eq!(next.pace.retry_at, Some(next.ready_at));
+            next.ready_at.duration_since(at(0)).as_secs_f64()
+        };
+        for (tries, seconds) in [(0, 5.0), (1, 10.0), (5, 160.0), (6, 300.0), (40, 300.0)] {
+            assert!((wait(tries, 0.5) - seconds).abs() < 0.001, "{tries}");
+            assert!((wait(tries, 0.0) - 0.9 * seconds).abs() < 0.001, "{tries}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_kubeconfig_is_not_tried_again_and_a_resync_that_failed_is_not_one_for_ever() {
+        let resync = PaceRow { next_full: None, ..pace() };
+        let next = next(&Ended::Silent { is_final: true }, resync, 1, INTERVAL, at(0), 0.5);
+        assert_eq!((next.ready_at, next.pace.retry_at, next.pace.next_full), (at(86_400), None, Some(at(0))));
+    }
+
+    #[test]
+    fn a_cluster_with_nothing_to_do_keeps_what_is_stored() {
+        let until = Ended::Nothing { until: Some(at(33)) };
+        assert_eq!(of(&until, 1, 0.5), Next { ready_at: at(33), attempts: 0, pace: pace() });
+        assert_eq!(of(&Ended::Nothing { until: None }, 1, 0.5).ready_at, at(86_400));
+    }
+}

@@ -1,0 +1,149 @@
+//! The conditions of a cluster.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::shown as time;
+use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
+
+const CONDITIONS: &str = "conditions";
+
+/// What conditions are made of, beside the outcomes of syncsets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// Whether the cluster answers.
+    pub reachability: Reachability,
+    /// Why it is paused, if it is.
+    pub paused: Option<String>,
+    /// The syncsets whose deletions are held, in their order.
+    pub held: Vec<SyncSetName>,
+    /// Another cluster with the same identity.
+    pub duplicate: Option<Duplicate>,
+}
+
+/// Whether a cluster answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Reachability {
+    /// It was never asked.
+    #[default]
+    Unknown,
+    /// It does.
+    Reachable,
+    /// It does not, or not as it should.
+    Unreachable {
+        /// In a word.
+        reason: Unreachable,
+        /// In a sentence.
+        message: String,
+    },
+}
+
+/// Why a cluster can't be worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// No connection, no answer, or a failure of TLS.
+    ErrorConnectingToCluster,
+    /// It does not accept the credentials.
+    Unauthorized,
+    /// The kubeconfig can't be used.
+    KubeconfigInvalid,
+}
+
+/// Another document leads to the same cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Duplicate {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A condition as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    kind: &'static str,
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+impl Unreachable {
+    /// As conditions and metrics name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ErrorConnectingToCluster => "ErrorConnectingToCluster",
+            Self::Unauthorized => "Unauthorized",
+            Self::KubeconfigInvalid => "KubeconfigInvalid",
+        }
+    }
+}
+
+/// The conditions in the order of their types. One whose status is that of the previous one keeps its time.
+pub(super) fn shown(
+    conditions: &Conditions,
+    failing: &[&SyncSetName],
+    previous: &Map<String, Value>,
+    now: Timestamp,
+) -> Value {
+    let mut all = vec![failed(failing), unreachable(&conditions.reachability)];
+    all.extend(conditions.paused.as_ref().map(|message| Condition::when("Paused", "Paused", message.clone())));
+    if !conditions.held.is_empty() {
+        let held: Vec<&SyncSetName> = conditions.held.iter().collect();
+        let message = format!("deletions of {} are held until they are approved", listed(&held));
+        all.push(Condition::when("Held", "MassDeletion", message));
+    }
+    all.extend(conditions.duplicate.as_ref().map(|Duplicate { namespace, name }| {
+        let message = format!("the kubeconfig leads to the same cluster as that of {namespace}/{name}");
+        Condition::when("Duplicate", "SameIdentity", message)
+    }));
+    all.sort_by_key(|condition| condition.kind);
+    all.into_iter().map(|condition| condition.since(previous, now)).collect()
+}
+
+impl Condition {
+    /// One that exists only while it is true.
+    fn when(kind: &'static str, reason: &'static str, message: String) -> Self {
+        Self { kind, status: "True", reason, message }
+    }
+
+    fn since(self, previous: &Map<String, Value>, now: Timestamp) -> Value {
+        let before = previous.get(CONDITIONS).and_then(Value::as_array).into_iter().flatten();
+        let before = before.into_iter().find(|before| before["type"] == self.kind && before["status"] == self.status);
+        let since = before.and_then(|before| before.get("lastTransitionTime")).filter(|since| since.is_string());
+        json!({
+            "type": self.kind, "status": self.status, "reason": self.reason, "message": self.message,
+            "lastTransitionTime": since.cloned().unwrap_or_else(|| time(now)),
+        })
+    }
+}
+
+fn failed(failing: &[&SyncSetName]) -> Condition {
+    const KIND: &str = "Failed";
+    if failing.is_empty() {
+        let message = "All SyncSets and SelectorSyncSets have been applied to the cluster".to_owned();
+        return Condition { kind: KIND, status: "False", reason: "Success", message };
+    }
+    let verb = if failing.len() == 1 { "is" } else { "are" };
+    Condition::when(KIND, "Failure", format!("{} {verb} failing", listed(failing)))
+}
+
+fn unreachable(reachability: &Reachability) -> Condition {
+    let (status, reason, message) = match reachability {
+        Reachability::Unknown => ("Unknown", "NotContacted", "the cluster has not been contacted yet".to_owned()),
+        Reachability::Reachable => ("False", "ClusterReachable", "cluster is reachable".to_owned()),
+        Reachability::Unreachable { reason, message } => ("True", reason.as_str(), message.clone()),
+    };
+    Condition { kind: "Unreachable", status, reason, message }
+}
+
+/// `SyncSets a, b and SelectorSyncSet c`. The namespace is the cluster's.
+fn listed(names: &[&SyncSetName]) -> String {
+    let of_kind = |kind: SyncSetKind| {
+        let of_kind: Vec<&str> = names.iter().filter(|name| name.kind == kind).map(|name| name.name.as_str()).collect();
+        let plural = if of_kind.len() == 1 { "" } else { "s" };
+        (!of_kind.is_empty()).then(|| format!("{}{plural} {}", kind.as_str(), of_kind.join(", ")))
+    };
+    let parts: Vec<String> =
+        [SyncSetKind::SyncSet, SyncSetKind::SelectorSyncSet].into_iter().filter_map(of_kind).collect();
+    parts.join(" and ")
+}

@@ -1,0 +1,106 @@
+//! What the `ClusterSync` of a cluster shows (rule 41).
+//!
+//! ```json
+//! {"conditions": [{"type": "Failed", "status": "True", "reason": "Failure", "message": "SyncSet base is failing", "lastTransitionTime": "…"}],
+//!  "controlledBy": "towline-1", "firstSuccessTime": "…",
+//!  "syncSets": [{"name": "base", "observedGeneration": 4, "result": "Failure", "reason": "Forbidden", "failureMessage": "…", "lastTransitionTime": "…"}],
+//!  "selectorSyncSets": [{"name": "monitoring", "observedGeneration": 1, "result": "Success", "lastTransitionTime": "…", "firstSuccessTime": "…"}]}
+//! ```
+
+mod compare;
+mod condition;
+mod reason;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+pub use self::compare::differs;
+pub use self::condition::{Condition, Conditions, Duplicate, Reachability, Unreachable};
+pub use self::reason::{Reason, Retry};
+use super::name::{SyncSetKind, SyncSetName};
+use super::rows::ResultRow;
+
+/// What a status is made of.
+#[derive(Clone, Debug)]
+pub struct Observed<'o> {
+    /// The outcomes of the cluster's syncsets, also of those that are gone and not cleaned up yet.
+    pub results: &'o [ResultRow],
+    /// The syncsets that are to be applied to the cluster.
+    pub live: &'o BTreeSet<Uuid>,
+    /// What else there is to say.
+    pub conditions: Conditions,
+    /// The process that worked on the cluster.
+    pub controlled_by: &'o str,
+}
+
+/// The status, following the previous one.
+pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Timestamp) -> Map<String, Value> {
+    // By name, as they are shown. Of a syncset that was created again under its name, the living one is shown.
+    let (living, gone): (Vec<_>, Vec<_>) =
+        observed.results.iter().partition(|result| observed.live.contains(&result.syncset));
+    let results: BTreeMap<&SyncSetName, &ResultRow> =
+        gone.into_iter().chain(living).map(|result| (&result.name, result)).collect();
+    let of_kind = |kind| {
+        let of_kind = results.iter().filter(move |(name, _)| name.kind == kind);
+        let entries = of_kind.map(|(name, result)| entry(name, result, observed.live.contains(&result.syncset)));
+        entries.collect::<Vec<_>>()
+    };
+    let failing: Vec<&SyncSetName> = results
+        .iter()
+        .filter(|(_, result)| result.failure.is_some() || !observed.live.contains(&result.syncset))
+        .map(|(name, _)| *name)
+        .collect();
+    let mut status = Map::new();
+    status.insert("conditions".to_owned(), condition::shown(&observed.conditions, &failing, previous, now));
+    status.insert("controlledBy".to_owned(), json!(observed.controlled_by));
+    status.insert("syncSets".to_owned(), Value::Array(of_kind(SyncSetKind::SyncSet)));
+    status.insert("selectorSyncSets".to_owned(), Value::Array(of_kind(SyncSetKind::SelectorSyncSet)));
+    if let Some(first) = first_success(&results, previous, now) {
+        status.insert("firstSuccessTime".to_owned(), first);
+    }
+    status
+}
+
+/// When all syncsets had succeeded for the first time. It is never reset; none before that.
+fn first_success(
+    results: &BTreeMap<&SyncSetName, &ResultRow>,
+    previous: &Map<String, Value>,
+    now: Timestamp,
+) -> Option<Value> {
+    const FIELD: &str = "firstSuccessTime";
+    if let Some(known) = previous.get(FIELD).filter(|known| known.is_string()) {
+        return Some(known.clone());
+    }
+    let times: Option<Vec<Timestamp>> = results.values().map(|result| result.first_success).collect();
+    Some(shown(times?.into_iter().max().unwrap_or(now)))
+}
+
+/// The entry of one syncset.
+fn entry(name: &SyncSetName, result: &ResultRow, is_live: bool) -> Value {
+    let mut entry = Map::new();
+    entry.insert("name".to_owned(), json!(name.name));
+    let generation = if is_live { result.generation } else { 0 };
+    entry.insert("observedGeneration".to_owned(), json!(generation));
+    let is_success = is_live && result.failure.is_none();
+    entry.insert("result".to_owned(), json!(if is_success { "Success" } else { "Failure" }));
+    if let Some(failure) = &result.failure {
+        entry.insert("reason".to_owned(), json!(failure.reason.as_str()));
+        entry.insert("failureMessage".to_owned(), json!(failure.message));
+    }
+    entry.insert("lastTransitionTime".to_owned(), shown(result.since));
+    if let Some(first) = result.first_success {
+        entry.insert("firstSuccessTime".to_owned(), shown(first));
+    }
+    Value::Object(entry)
+}
+
+/// A time as statuses have it: whole seconds, as Kubernetes writes them.
+fn shown(time: Timestamp) -> Value {
+    json!(format!("{time:.0}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+use super::*;
+use crate::syncset::rules::name::Digest;
+use crate::syncset::rules::rows::Failure;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).expect("a time")
+}
+
+fn result(number: u8, kind: SyncSetKind, name: &str) -> ResultRow {
+    let namespace = if kind == SyncSetKind::SyncSet { "team-a" } else { "" };
+    ResultRow {
+        syncset: Uuid::from_u128(number.into()),
+        name: SyncSetName { kind, namespace: namespace.to_owned(), name: name.to_owned() },
+        inputs: Digest([number; 32]),
+        generation: i64::from(number) + 10,
+        failure: None,
+        since: at(number.into()),
+        first_success: Some(at(i64::from(number) + 100)),
+        has_pending_deletions: false,
+    }
+}
+
+fn failing(result: ResultRow) -> ResultRow {
+    let message = "failed to apply resource 0: user \"hub\" cannot patch configmaps".to_owned();
+    ResultRow { failure: Some(Failure { reason: Reason::Forbidden, message }), ..result }
+}
+
+fn of(results: &[ResultRow], gone: &[u8], conditions: Conditions, previous: &Map<String, Value>) -> Map<String, Value> {
+    let gone: Vec<Uuid> = gone.iter().map(|number| Uuid::from_u128(u128::from(*number))).collect();
+    let live = results.iter().map(|result| result.syncset).filter(|id| !gone.contains(id)).collect();
+    status(&Observed { results, live: &live, conditions, controlled_by: "towline-1" }, previous, at(1000))
+}
+
+fn condition<'s>(status: &'s Map<String, Value>, kind: &str) -> Option<&'s Value> {
+    status["conditions"].as_array().expect("a list").iter().find(|condition| condition["type"] == kind)
+}
+
+#[test]
+fn entries_show_each_syncset_by_kind_sorted_by_name() {
+    let results = [
+        result(1, SyncSetKind::SelectorSyncSet, "monitoring"),
+        failing(ResultRow { first_success: None, ..result(2, SyncSetKind::SyncSet, "b") }),
+        result(3, SyncSetKind::SyncSet, "a"),
+    ];
+    let status = of(&results, &[], Conditions::default(), &Map::new());
+    let entries = json!([
+        {"name": "a", "observedGeneration": 13, "result": "Success", "lastTransitionTime": "2027-01-15T08:00:03Z",
+         "firstSuccessTime": "2027-01-15T08:01:43Z"},
+        {"name": "b", "observedGeneration": 12, "result": "Failure", "reason": "Forbidden",
+         "failureMessage": "failed to apply resource 0: user \"hub\" cannot patch configmaps",
+         "lastTransitionTime": "2027-01-15T08:00:02Z"},
+    ]);
+    assert_eq!(status["syncSets"], entries);
+    assert_eq!(status["selectorSyncSets"][0]["name"], "monitoring");
+    assert_eq!(status["controlledBy"], "towline-1");
+    assert_eq!(status.get("firstSuccessTime"), None, "not all have succeeded yet");
+}
+
+#[test]
+fn a_syncset_that_is_gone_and_not_cleaned_up_fails_with_generation_0() {
+    let status = of(&[result(1, SyncSetKind::SyncSet, "old")], &[1], Conditions::default(), &Map::new());
+    let entry = &status["syncSets"][0];
+    assert_eq!((&entry["observedGeneration"], &entry["result"]), (&json!(0), &json!("Failure")));
+    assert_eq!(condition(&status, "Failed").expect("there")["message"], "SyncSet old is failing");
+}
+
+#[test]
+fn of_a_syncset_that_was_created_again_the_living_one_is_shown() {
+    let (syncset, name) = (SyncSetKind::SyncSet, "base");
+    for results in
+        [[result(1, syncset, name), result(2, syncset, name)], [result(2, syncset, name), result(1, syncset, name)]]
+    {
+        let status = of(&results, &[1], Conditions::default(), &Map::new());
+        assert_eq!(status["syncSets"].as_array().expect("a list").len(), 1);
+        assert_eq!(status["syncSets"][0]["observedGeneration"], 12);
+    }
+}
+
+#[test]
+fn the_condition_names_what_is_failing() {
+    let message = |results: &[ResultRow]| {
+        let status = of(results, &[], Conditions::default(), &Map::new());
+        let failed = condition(&status, "Failed").expect("there");
+        (failed["status"].clone(), failed["reason"].clone(), failed["message"].as_str().expect("a text").to_owned())
+    };
+    let (syncset, selector) = (SyncSetKind::SyncSet, SyncSetKind::SelectorSyncSet);
+    let well = "All SyncSets and SelectorSyncSets have been applied to the cluster".to_owned();
+    assert_eq!(message(&[]), (json!("False"), json!("Success"), well.clone()));
+    assert_eq!(message(&[result(1, syncset, "a")]), (json!("False"), json!("Success"), well));
+    let (yes, why) = (json!("True"), json!("Failure"));
+    let one = [failing(result(1, syncset, "base")), result(2, syncset, "well")];
+    assert_eq!(message(&one), (yes.clone(), why.clone(), "SyncSet base is failing".to_owned()));
+    let several =
+        [failing(result(1, selector, "c")), failing(result(2, syncset, "b")), failing(result(3, syncset, "a"))];
+    let text = "SyncSets a, b and SelectorSyncSet c are failing".to_owned();
+    assert_eq!(message(&several), (yes, why, text));
+}
+
+#[test]
+fn the_first_success_is_the_latest_of_all_and_never_reset() {
+    let results = [result(1, SyncSetKind::SyncSet, "a"), result(2, SyncSetKind::SyncSet, "b")];
+    let status = of(&results, &[], Conditions::default(), &Map::new());
+    assert_eq!(status["firstSuccessTime"], "2027-01-15T08:01:42Z");
+    let more = [result(9, SyncSetKind::SyncSet, "c"), failing(result(3, SyncSetKind::SyncSet, "d"))];
+    assert_eq!(of(&more, &[], Conditions::default(), &status)["firstSuccessTime"], status["firstSuccessTime"]);
+    let none = of(&[], &[], Conditions::default(), &Map::new());
+    assert_eq!(none["firstSuccessTime"], "2027-01-15T08:16:40Z", "without syncsets: now");
+}
+
+#[test]
+fn conditions_exist_while_they_are_true_and_keep_their_time_while_their_status_is_the_same() {
+    let held = result(1, SyncSetKind::SelectorSyncSet, "monitoring").name;
+    let conditions = Conditions {
+        reachability: Reachability::Unreachable {
+            reason: Unreachable::Unauthorized,
+            message: "it does not accept the credentials".to_owned(),
+        },
+        paused: Some("paused by paused".to_owned()),
+        held: vec![held],
+        duplicate: Some(Duplicate { namespace: "team-b".to_owned(), name: "north-1".to_owned() }),
+    };
+    let first = of(&[], &[], conditions.clone(), &Map::new());
+    let kinds: Vec<&Value> = first["conditions"].as_array().expect("a list").iter().map(|one| &one["type"]).collect();
+    assert_eq!(kinds, ["Duplicate", "Failed", "Held", "Paused", "Unreachable"]);
+    let message = |kind| condition(&first, kind).expect("there")["message"].clone();
+    assert_eq!(message("Held"), "deletions of SelectorSyncSet monitoring are held until they are approved");
+    assert_eq!(message("Duplicate"), "the kubeconfig leads to the same cluster as that of team-b/north-1");
+    assert_eq!(condition(&first, "Unreachable").expect("there")["reason"], "Unauthorized");
+
+    let later = Observed { results: &[], live: &BTreeSet::new(), conditions, controlled_by: "towline-2" };
+    let same = status(&later, &first, at(2000));
+    assert_eq!(same["conditions"], first["conditions"]);
+    assert!(!differs(&same, &first));
+
+    let well = Conditions { reachability: Reachability::Reachable, ..Conditions::default() };
+    let well = status(&Observed { conditions: well, ..later }, &first, at(2000));
+    assert_eq!(well["conditions"].as_array().expect("a list").len(), 2);
+    let reached = condition(&well, "Unreachable").expect("there");
+    assert_eq!((&reached["status"], &reached["lastTransitionTime"]), (&json!("False"), &json!("2027-01-15T08:33:20Z")));
+    assert_eq!(condition(&well, "Failed"), condition(&first, "Failed"));
+    assert!(differs(&well, &first));
+}
+
+#[test]
+fn a_cluster_that_was_never_asked_is_neither_reachable_nor_not() {
+    let status = of(&[], &[], Conditions::default(), &Map::new());
+    assert_eq!(condition(&status, "Unreachable").expect("there")["status"], "Unknown");
+}
