@@ -3,4 +3,6 @@
 //! The unit of work is one cluster. A *pass* over a cluster reads its syncsets and what is stored of earlier passes, decides
 //! what differs, and sends it. What is decided is in [`rules`], and pure.
 
+pub mod idle;
+pub mod payloads;
 pub mod rules;

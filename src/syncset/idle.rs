@@ -1,0 +1,121 @@
+//! Clients of clusters that nobody works on at the moment (rule 38): kept for a while, so that the next pass needs no new connection.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// How long a client is kept.
+const KEPT_FOR: Duration = Duration::from_mins(1);
+/// Most clients that are kept.
+const MOST: usize = 256;
+
+/// Clients of type `T` by the cluster's id. Pure: time is passed in.
+pub struct IdleClients<T> {
+    by_cluster: HashMap<Uuid, (u64, T)>,
+    /// In the order in which they were put back, so that the longest idle one is the first.
+    order: BTreeMap<u64, (Instant, Uuid)>,
+    next: u64,
+}
+
+impl<T> Default for IdleClients<T> {
+    fn default() -> Self {
+        Self { by_cluster: HashMap::new(), order: BTreeMap::new(), next: 0 }
+    }
+}
+
+impl<T> IdleClients<T> {
+    /// Keeps a client that is no longer used. Returns those that are to be dropped for it: an older one of the same cluster, and the
+    /// longest idle one if there are too many.
+    pub fn put(&mut self, cluster: Uuid, client: T, now: Instant) -> Vec<T> {
+        let mut dropped: Vec<T> = self.take(cluster).into_iter().collect();
+        let number = self.next;
+        self.next += 1;
+        self.by_cluster.insert(cluster, (number, client));
+        self.order.insert(number, (now, cluster));
+        if self.order.len() > MOST {
+            dropped.extend(self.pop_first());
+        }
+        dropped
+    }
+
+    /// The client of a cluster, if one is kept: it is in use from now on.
+    pub fn take(&mut self, cluster: Uuid) -> Option<T> {
+        let (number, client) = self.by_cluster.remove(&cluster)?;
+        self.order.remove(&number);
+        Some(client)
+    }
+
+    /// The clients that were idle for long enough, which are to be dropped.
+    pub fn expire(&mut self, now: Instant) -> Vec<T> {
+        let mut dropped = Vec::new();
+        while self.next_expiry().is_some_and(|expiry| expiry <= now) {
+            dropped.extend(self.pop_first());
+        }
+        dropped
+    }
+
+    /// When the next one has been idle for long enough.
+    pub fn next_expiry(&self) -> Option<Instant> {
+        self.order.first_key_value().map(|(_, (since, _))| *since + KEPT_FOR)
+    }
+
+    /// How many are kept.
+    pub fn count(&self) -> usize {
+        self.by_cluster.len()
+    }
+
+    fn pop_first(&mut self) -> Option<T> {
+        let (_, (_, cluster)) = self.order.pop_first()?;
+        self.by_cluster.remove(&cluster).map(|(_, client)| client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u128) -> Uuid {
+        Uuid::from_u128(number)
+    }
+
+    #[test]
+    fn a_client_is_kept_for_a_minute_from_when_it_was_put_back_last() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut idle = IdleClients::default();
+        assert_eq!(idle.next_expiry(), None);
+        assert!(idle.put(id(1), "one", at(0)).is_empty() && idle.put(id(2), "two", at(10)).is_empty());
+        assert_eq!(idle.take(id(1)), Some("one"));
+        assert_eq!(idle.take(id(1)), None, "it is in use");
+        assert!(idle.put(id(1), "one", at(30)).is_empty());
+        assert_eq!(idle.next_expiry(), Some(at(70)));
+        assert!(idle.expire(at(69)).is_empty());
+        assert_eq!(idle.expire(at(70)), ["two"]);
+        assert_eq!(idle.expire(at(200)), ["one"]);
+        assert_eq!((idle.count(), idle.order.len()), (0, 0));
+    }
+
+    #[test]
+    fn at_most_256_are_kept_and_the_longest_idle_goes_first() {
+        let now = Instant::now();
+        let mut idle = IdleClients::default();
+        for number in 0..MOST as u128 {
+            assert!(idle.put(id(number), number, now).is_empty());
+        }
+        assert_eq!(idle.take(id(0)), Some(0));
+        assert!(idle.put(id(0), 0, now).is_empty());
+        assert_eq!(idle.put(id(9999), 9999, now), [1]);
+        assert_eq!((idle.count(), idle.order.len()), (MOST, MOST));
+    }
+
+    #[test]
+    fn a_cluster_has_one_client_at_most() {
+        let now = Instant::now();
+        let mut idle = IdleClients::default();
+        idle.put(id(1), "old", now);
+        assert_eq!(idle.put(id(1), "new", now), ["old"]);
+        assert_eq!((idle.take(id(1)), idle.count()), (Some("new"), 0));
+    }
+}

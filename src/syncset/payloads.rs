@@ -1,0 +1,88 @@
+//! Payloads of syncsets, shared by all passes of the process: a syncset that is applied to a thousand clusters is read once.
+
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use uuid::Uuid;
+
+use super::rules::spec::Payload;
+
+/// Bytes of a payload's text for which there is room at least in the number of entries; what the cache itself takes for an entry is
+/// small beside that.
+const TYPICAL: u64 = 4 << 10;
+
+/// The payload of a syncset in one version.
+type Key = (Uuid, i64);
+
+/// Keeps payloads up to a total size, and drops first what was not used for long. Clones are the same cache.
+#[derive(Clone)]
+pub struct Payloads(Arc<Cache<Key, Entry, Bytes>>);
+
+#[derive(Clone)]
+struct Entry {
+    payload: Arc<Payload>,
+    bytes: u64,
+}
+
+#[derive(Clone)]
+struct Bytes;
+
+impl Weighter<Key, Entry> for Bytes {
+    fn weight(&self, _key: &Key, entry: &Entry) -> u64 {
+        // One without weight would never be dropped.
+        entry.bytes.max(1)
+    }
+}
+
+impl Payloads {
+    /// A cache of this many bytes, counted in those of the payloads' texts; as values they take several times as much.
+    pub fn of_bytes(capacity: u64) -> Self {
+        let entries = usize::try_from(capacity / TYPICAL).unwrap_or(usize::MAX).max(1);
+        Self(Arc::new(Cache::with_weighter(entries, capacity, Bytes)))
+    }
+
+    /// The payload of this version of a syncset, if it is there.
+    pub fn get(&self, syncset: Uuid, version: i64) -> Option<Arc<Payload>> {
+        self.0.get(&(syncset, version)).map(|entry| entry.payload)
+    }
+
+    /// Keeps a payload whose text has this many bytes; one that is larger than the cache is not kept.
+    pub fn keep(&self, syncset: Uuid, version: i64, payload: Arc<Payload>, bytes: u64) {
+        self.0.insert((syncset, version), Entry { payload, bytes });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn payload(number: u128) -> Arc<Payload> {
+        Arc::new(Payload { resources: vec![json!(number.to_string())], patches: Vec::new() })
+    }
+
+    #[test]
+    fn a_payload_is_found_by_its_syncset_and_version() {
+        let payloads = Payloads::of_bytes(1 << 20);
+        payloads.keep(Uuid::from_u128(1), 7, payload(1), 100);
+        payloads.keep(Uuid::from_u128(2), 7, payload(2), 100);
+        assert_eq!(payloads.get(Uuid::from_u128(1), 7), Some(payload(1)));
+        assert_eq!(payloads.get(Uuid::from_u128(2), 7), Some(payload(2)));
+        assert_eq!(payloads.get(Uuid::from_u128(1), 8), None, "another version");
+    }
+
+    #[test]
+    fn all_together_never_take_more_than_the_capacity() {
+        let payloads = Payloads::of_bytes(1 << 20);
+        for number in 0..500 {
+            payloads.keep(Uuid::from_u128(number), 1, payload(number), 16 << 10);
+            assert!(payloads.0.weight() <= 1 << 20);
+        }
+        let kept = (0..500).filter(|number| payloads.get(Uuid::from_u128(*number), 1).is_some()).count();
+        assert!((1..=64).contains(&kept), "{kept}");
+        payloads.keep(Uuid::from_u128(999), 1, payload(999), 2 << 20);
+        assert_eq!(payloads.get(Uuid::from_u128(999), 1), None);
+    }
+}
