@@ -154,9 +154,14 @@ async fn rotate_key(config: HubConfig, check: bool) -> Exit {
     }
     let keyring = Arc::clone(&keys.content().borrow());
     let database = documents::open(config.database);
+    let mut is_done = true;
     if !check {
         match rotate::rotate(&database, &keyring).await {
-            Ok(count) => say(&format!("{count} sealed fields encrypted again")),
+            Ok(rotated) => {
+                say(&format!("{} encrypted again", sealed_fields(rotated.fields)));
+                rotated.unopened.iter().for_each(|unopened| complain(&full_text(unopened)));
+                is_done = rotated.unopened.is_empty();
+            }
             Err(error) => return failed(&error),
         }
     }
@@ -166,7 +171,13 @@ async fn rotate_key(config: HubConfig, check: bool) -> Exit {
     };
     let wanted = rotate::name_of(keyring.sealing_key());
     for (key, count) in &counts {
-        say(&format!("{count} sealed fields use {}", if key.is_empty() { "no key" } else { key }));
+        let verb = if *count == 1 { "uses" } else { "use" };
+        say(&format!("{} {verb} {}", sealed_fields(*count), if key.is_empty() { "no key" } else { key }));
     }
-    if counts.keys().all(|key| *key == wanted) { Exit::Done } else { Exit::Failed }
+    if is_done && counts.keys().all(|key| *key == wanted) { Exit::Done } else { Exit::Failed }
+}
+
+/// So many of them.
+fn sealed_fields(count: u64) -> String {
+    if count == 1 { "1 sealed field".to_owned() } else { format!("{count} sealed fields") }
 }

@@ -53,10 +53,21 @@ fn path(number: usize) -> String {
 
 /// `towline hub rotate-key` with these keys.
 async fn rotate(database: &Database, file: &std::path::Path, args: &[&str]) -> (Option<i32>, String) {
+    let (code, said, _) = rotate_and_complain(database, file, args).await;
+    (code, said)
+}
+
+/// The same with what it complains about.
+async fn rotate_and_complain(
+    database: &Database,
+    file: &std::path::Path,
+    args: &[&str],
+) -> (Option<i32>, String, String) {
     let (params, path) = (database.url(HUB), file.display().to_string());
     let env = [("POSTGRES_PARAMS", params.as_str()), ("TOWLINE__HUB__KEYS_FILE", path.as_str())];
     let output = Towline::command_with([&["hub", "rotate-key"], args].concat(), &env).await.expect("it runs");
-    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 /// Changes each cluster of its own again and again: half of the changes set the sealed field. Returns what it set last, by cluster, and
@@ -224,8 +235,68 @@ fn a_rotation_reads_pages_of_a_few_mib() {
             let row = sql.query_one(&text, &[]).await.expect("a row");
             (row.get(0), row.get(1))
         };
-        // A page ends with the field that exceeds 4 MiB: two, two, one, none. A second pass finds none.
-        assert_eq!(read("octet_length(sealed)").await, (5, 5));
+        // A page ends with the field that exceeds 4 MiB: two, two, one, none. A second pass finds none to replace: it reads where the
+        // fields end, and none behind that.
+        assert_eq!(read("octet_length(sealed)").await, (4 + 2, 5 + 1));
         assert_eq!(read("update towline_documents set sealed").await, (5, 5));
+        // Nor does a statement go through more than 1,000 fields, whether they are to be replaced or not.
+        sql.batch_execute(
+            "select statistics.pg_stat_statements_reset(); \
+             insert into clusters select 'clusters', gen_random_uuid(), 'many', 'n' || n, '{}', '{}', '{}', 1, -n, now(), now(), null, \
+             '{}', '{}', '\\x010374776f' from generate_series(1, 2500) n",
+        )
+        .await
+        .expect("fields");
+        let (code, told) = rotate(&database, &hub.file, &[]).await;
+        assert_eq!((code, told.as_str()), (Some(0), "0 sealed fields encrypted again\n2505 sealed fields use two\n"));
+        assert_eq!(read("octet_length(sealed)").await, (4, 3));
+    });
+}
+
+/// S7: a field that can't be opened stays as it is and is reported, without its value, and all others are encrypted again.
+#[test]
+fn a_field_that_can_not_be_opened_is_reported_and_costs_no_other_one() {
+    run(async {
+        let database = hub_database("unopened").await;
+        let hub = Keyed::start(&database, "unopened").await;
+        let mut client = hub.replica.client();
+        for name in ["c1", "c2", "c3", "c4"] {
+            let document = json!({"namespace": "foo", "name": name, "kubeconfig": "hunter2"});
+            let reply = client.send(&Request::post("/v1/clusters", &document)).await.expect("an answer");
+            reply.success().expect("created");
+        }
+        let sql = database.client(ADMIN).await.expect("a connection");
+        // One is damaged, one has a key that nobody has, and one has no form at all.
+        let damage = "update clusters set sealed = set_byte(sealed, 20, get_byte(sealed, 20) # 1) where name = 'c1'; \
+             update clusters set sealed = '\\x0106' || 'absent'::bytea || substring(sealed from 6) where name = 'c2'; \
+             update clusters set sealed = '\\x0268756e74657232' where name = 'c3'";
+        sql.batch_execute(damage).await.expect("damage");
+        let unopened = "select array_agg(sealed::text order by name) from clusters where name in ('c1', 'c2', 'c3')";
+        let values = async || sql.query_one(unopened, &[]).await.expect("a row").get::<_, Vec<String>>(0);
+        let before = values().await;
+        hub.keys(&[TWO, ONE].concat()).await;
+        let (code, said, complained) = rotate_and_complain(&database, &hub.file, &[]).await;
+        let counts =
+            "1 sealed field uses ?\n1 sealed field uses absent\n1 sealed field uses one\n1 sealed field uses two\n";
+        assert_eq!((code, said), (Some(1), format!("1 sealed field encrypted again\n{counts}")), "{complained}");
+        let mut complaints: Vec<&str> = complained.lines().filter(|line| line.starts_with("towline: ")).collect();
+        complaints.sort_unstable();
+        let expected = [
+            "towline: failed to open the sealed field of clusters/foo/c1: the value does not fit the key \"one\"",
+            "towline: failed to open the sealed field of clusters/foo/c2: the key \"absent\" is not in keys_file",
+            "towline: failed to open the sealed field of clusters/foo/c3: the value is in none of the known forms",
+        ];
+        assert_eq!(complaints, expected);
+        assert!(!complained.contains("hunter2") && !complained.contains("68756e74657232"), "{complained}");
+        assert_eq!(values().await, before, "it was changed");
+        let again = rotate_and_complain(&database, &hub.file, &[]).await;
+        assert_eq!((again.0, again.1), (Some(1), format!("0 sealed fields encrypted again\n{counts}")));
+        // Once clients have set them anew, nothing is left.
+        for name in ["c1", "c2", "c3"] {
+            let set = Request::merge_patch(&format!("/v1/clusters/foo/{name}"), &json!({"kubeconfig": "new"}));
+            client.send(&set).await.expect("an answer").success().expect("it is set");
+        }
+        let done = rotate(&database, &hub.file, &[]).await;
+        assert_eq!(done, (Some(0), "0 sealed fields encrypted again\n4 sealed fields use two\n".to_owned()));
     });
 }
