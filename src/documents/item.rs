@@ -17,7 +17,8 @@ pub struct Item {
     /// The claim under which it is written; none for requests of clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<WorkClaim>,
-    /// Its changes, of different documents. The first one's version is the outcome's.
+    /// Its changes, of different documents: the database refuses an item that changes one twice. The first one's version is the
+    /// outcome's.
     pub changes: Vec<Change>,
 }
 
@@ -100,7 +101,7 @@ pub enum Outcome {
     },
     /// Nothing was written: a document has another version than expected.
     Conflict {
-        /// Its present version; `None` if it does not exist.
+        /// The present version of the first such document; `None` if it does not exist.
         present: Option<i64>,
     },
     /// Nothing was written: the claim has ended or belongs to another process.

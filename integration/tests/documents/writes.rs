@@ -222,6 +222,9 @@ fn a_conflict_at_any_change_writes_nothing() {
             (vec![change("one", one), change("two", one)], two),
             (vec![change("two", one), change("one", one)], two),
             (vec![Change::delete(&cluster("one"), Expected::Version(one)), absent("two")], two),
+            // Of several, the first one's version.
+            (vec![absent("one"), absent("two")], one),
+            (vec![absent("two"), any("new"), change("one", two)], two),
         ] {
             let outcome = writer.handle.write(item(changes)).await.expect("an outcome");
             assert_eq!(outcome, Outcome::Conflict { present: Some(present) });
@@ -237,6 +240,58 @@ fn a_conflict_at_any_change_writes_nothing() {
         let refused = writer.handle.write(item(vec![Change::put(&cluster("new"), Expected::Absent, taken)])).await;
         let error = refused.expect_err("the id is taken");
         assert!(matches!(&error, WriteError::Refused(error) if error.server().unwrap().code() == "23505"), "{error:?}");
+    });
+}
+
+/// W5, W8: each change is compared with what was there before the item. The second change of a document would have a predecessor in the
+/// log that is none, so that a watch or a page would show a state that nobody wrote.
+#[test]
+fn an_item_that_changes_a_document_twice_is_refused_alone() {
+    run(async {
+        let stage = Stage::new("twice").await;
+        let writer = stage.writer();
+        let one = writer.version(create("one")).await;
+        let change = |name: &str, expected| Change::put(&cluster(name), expected, row());
+        let delete = |name: &str, expected| Change::delete(&cluster(name), expected);
+        let sync = Change::put(&Key::new(Kind::ClusterSync, "foo", "one"), Expected::Any, row());
+        let elsewhere = Change::put(&Key::new(Kind::Cluster, "bar", "one"), Expected::Any, row());
+        let twice = [
+            vec![change("one", Expected::Any), change("one", Expected::Any)],
+            vec![change("one", Expected::Version(one)), sync.clone(), delete("one", Expected::Version(one))],
+            vec![delete("one", Expected::Any), change("one", Expected::Any)],
+            vec![sync.clone(), change("new", Expected::Absent), change("new", Expected::Absent)],
+            // What is in the database makes no difference.
+            vec![change("one", Expected::Absent), change("one", Expected::Absent)],
+        ];
+        for changes in twice {
+            stage.block_writers().await;
+            let first = writer.send(put("first"));
+            stage.calls_wait(1).await;
+            let mut waiting = 0;
+            let mut answers = Vec::new();
+            for item in [put("before"), item(changes), put("after")] {
+                waiting += bytes(&item);
+                answers.push(writer.send(item));
+                waits(&writer, waiting).await;
+            }
+            stage.let_write().await;
+            first.await.expect("no panic").expect("it is written");
+            let mut outcomes = Vec::new();
+            for answer in answers {
+                outcomes.push(answer.await.expect("no panic"));
+            }
+            let refused = outcomes.remove(1).expect_err("a document is changed twice");
+            assert!(
+                matches!(&refused, WriteError::Refused(error) if error.server().unwrap().code() == "22023"),
+                "{refused:?}"
+            );
+            for outcome in outcomes {
+                assert!(matches!(outcome, Ok(Outcome::Written { .. })), "{outcome:?}");
+            }
+        }
+        assert_eq!(stage.numbers("select version from clusters where name in ('one', 'new')").await, [one]);
+        // Documents that have the same name only are several.
+        writer.version(item(vec![change("one", Expected::Version(one)), sync, elsewhere])).await;
     });
 }
 

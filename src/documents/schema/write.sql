@@ -38,7 +38,11 @@ begin
 end $$;
 
 -- items: [{request, claim?: {cluster, holder, token}, changes: [{kind, namespace, name, expected, row?, terms?}, …]}, …]
--- result: [{outcome: written | conflict | fenced, version, at}, …], one element for each item, in order.
+-- result: [{outcome: written | conflict | fenced, version, at}, …], one element for each item, in order. `version` is that of the first
+-- change; in a conflict, the present version of the first document that has another one than expected.
+--
+-- The changes of an item are of different documents: all are compared with what was there before the first one, so that the log would
+-- have a wrong predecessor for the second change of a document.
 --
 -- Versions are drawn under an advisory lock, and nowhere else, which is held until the commit is visible. So whoever reads
 -- `version > R order by version` misses none, whatever other transactions are open.
@@ -48,7 +52,7 @@ end $$;
 create procedure towline_write(items jsonb, inout result jsonb default null) language plpgsql as $$
 declare
   item jsonb; changes jsonb; change jsonb; verdict text; moment timestamptz; first bigint; v bigint; answers jsonb[] := '{}';
-  looked towline_present[]; r towline_present; w towline_documents; is_new boolean;
+  looked towline_present[]; r towline_present; w towline_documents; is_new boolean; keys text[]; key text;
 begin
   -- A snapshot that is older than the lock would not see the latest versions.
   if current_setting('transaction_isolation') <> 'read committed' then
@@ -65,6 +69,18 @@ begin
   for number in 0 .. jsonb_array_length(items) - 1 loop
     item := items->number; changes := item->'changes';
     verdict := 'written'; first := null; moment := clock_timestamp(); looked := '{}';
+    if jsonb_array_length(changes) > 1 then
+      keys := '{}';
+      for i in 0 .. jsonb_array_length(changes) - 1 loop
+        -- By its path, which copies no change.
+        key := array[changes #>> array[i::text, 'kind'], changes #>> array[i::text, 'namespace'],
+          changes #>> array[i::text, 'name']]::text;
+        if key = any (keys) then
+          raise exception 'an item changes a document twice' using errcode = 'invalid_parameter_value';
+        end if;
+        keys := keys || key;
+      end loop;
+    end if;
     if item ? 'claim' and not towline_holds(item->'claim', moment) then verdict := 'fenced'; end if;
     -- All expected versions are checked before the first change. Only the first change finds out by itself that its document is new.
     if verdict = 'written' then
@@ -73,7 +89,13 @@ begin
         continue when change->>'expected' = 'any' or (i = 1 and change->>'expected' is null and change ? 'row');
         r := towline_look(change);
         looked[i] := r;
-        if r.version is distinct from (change->>'expected')::bigint then verdict := 'conflict'; first := r.version; exit; end if;
+        if r.version is distinct from (change->>'expected')::bigint then
+          -- The first change may be in conflict, too.
+          if i > 1 and looked[1] is null and changes #>> '{0,expected}' is null then
+            first := (towline_look(changes->0)).version;
+          end if;
+          verdict := 'conflict'; first := coalesce(first, r.version); exit;
+        end if;
       end loop;
     end if;
     if verdict = 'written' then
