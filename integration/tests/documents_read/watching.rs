@@ -330,6 +330,51 @@ fn a_row_of_an_unknown_kind_is_skipped_and_one_that_cannot_be_read_ends_the_watc
     });
 }
 
+/// A foreign program can write anything into the log. Nobody knows which watches such a row concerns, so all learn of it.
+#[test]
+fn labels_that_are_no_texts_end_the_watches_but_not_the_tail() {
+    run(async {
+        let world = World::new("labelled").await;
+        let replica = world.tail(RING);
+        let first = world.cluster("a", "gold", 1).await;
+        // The labels of the row itself, and those of the row before it of the same document.
+        for content in [2, 3] {
+            let version = world.cluster("a", "gold", content).await;
+            let mut watch = start(&replica.tail, all(), Some(version)).await;
+            let row = format!(
+                "insert into towline_log select nextval('towline_version'), now(), gen_random_uuid(), kind, id, namespace, \
+                 name, case when {content} = 2 then '{{\"a\": 1}}' else labels end, {version}, document - 'sealed' from towline_log \
+                 where version = {version}; update towline_log set labels = '{{\"a\": [1]}}' where {content} = 3 \
+                 and version = {version}; notify towline"
+            );
+            // In one transaction.
+            world.run(&row).await;
+            assert!(matches!(ending(&mut watch).await, Ending::Gone));
+            let mut watch = start(&replica.tail, all(), Some(version + 1)).await;
+            let next_version = world.cluster("b", "gold", content).await;
+            assert!(matches!(next(&mut watch).await, Event::Added(_) | Event::Modified(_)));
+            assert_eq!(next_version, version + 2);
+        }
+        // From the log, too, each time that it is read. What is behind it, is read.
+        let small = world.tail(1);
+        let mut last = 0;
+        for content in 4..6 {
+            last = world.cluster("a", "gold", content).await;
+        }
+        integration::eventually("the tail to have read all", LIMIT, async || match small.tail.state().version {
+            found if found >= last => Ok(()),
+            found => Err(found.to_string()),
+        })
+        .await
+        .unwrap();
+        for _ in 0..2 {
+            let query = WatchQuery { filter: all(), fields: Fields::All, from: Some(first) };
+            assert!(matches!(small.tail.watch(query).await, Err(ListError::Gone)));
+        }
+        assert_eq!(seen(&next(&mut start(&small.tail, all(), Some(last - 1)).await).await).1, document("a", last, 5));
+    });
+}
+
 /// The statements since the last count, but those of the tail, and the new connections, which run a statement each.
 async fn count_statements(world: &World) -> i64 {
     let statements = "select coalesce(sum(calls), 0)::bigint from pg_stat_statements s, pg_database d \

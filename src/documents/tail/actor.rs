@@ -177,7 +177,7 @@ impl Reader<'_> {
                 // Only a newer release knows what it is.
                 Ok(None) => ring.write().skip_to(version),
                 Err(EntryError::Columns(error)) => return Err(error),
-                Err(EntryError::Document(error)) => {
+                Err(EntryError::Content(error)) => {
                     // Watches must not miss it without being told.
                     tracing::error!(
                         version,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::event::Event;
-use crate::db::{self, Json, Row, column};
+use crate::db::{self, Row, column};
 use crate::documents::document::{Document, UnreadableRow};
 use crate::documents::filter::Filter;
 use crate::documents::kind::Kind;
@@ -21,7 +21,7 @@ const LABEL: usize = 32;
 
 /// The columns of an entry, from `n`, the row of the log, and `p`, the row before it of the same document. The document before
 /// is needed only if a selector may have matched it and no longer does.
-pub(super) const COLUMNS: &str = "n.version, n.kind, n.namespace, n.name, n.labels, n.document::text, p.labels, \
+pub(super) const COLUMNS: &str = "n.version, n.kind, n.namespace, n.name, n.labels::text, n.document::text, p.labels::text, \
      (case when n.document is null or n.labels <> p.labels then p.document end)::text";
 
 pub(super) type Labels = BTreeMap<String, String>;
@@ -50,9 +50,10 @@ pub(super) enum EntryError {
     /// It does not have the expected columns.
     #[error(transparent)]
     Columns(#[from] db::Error),
-    /// Its document is none.
+    /// Its document is none, or labels are not texts: a foreign program wrote it. Every further attempt fails in the same way. It
+    /// is not skipped either: a watch with a selector could not know whether it concerns it.
     #[error(transparent)]
-    Document(#[from] UnreadableRow),
+    Content(#[from] UnreadableRow),
 }
 
 impl Entry {
@@ -66,14 +67,15 @@ impl Entry {
             let document = Document { version, ..Document::from_row(text)? };
             Ok(Some(Object::of(&document)))
         };
-        let labels = Arc::new(column::<Json<Labels>>(query, row, first + 4)?.0);
-        let old_labels = column::<Option<Json<Labels>>>(query, row, first + 6)?;
+        let parse = |text: &str| serde_json::from_str::<Labels>(text).map_err(UnreadableRow::from);
+        let labels = Arc::new(parse(column(query, row, first + 4)?)?);
+        let old_labels = column::<Option<&str>>(query, row, first + 6)?.map(parse).transpose()?;
         let entry = Self {
             version,
             kind,
             namespace: column(query, row, first + 2)?,
             name: column(query, row, first + 3)?,
-            old_labels: old_labels.map(|old| if old.0 == *labels { Arc::clone(&labels) } else { Arc::new(old.0) }),
+            old_labels: old_labels.map(|old| if old == *labels { Arc::clone(&labels) } else { Arc::new(old) }),
             labels,
             after: document(first + 5)?,
             before: document(first + 7)?,

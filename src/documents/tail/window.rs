@@ -50,7 +50,7 @@ pub(super) async fn read(
             // The statement asks for a known kind.
             Ok(None) => {}
             Err(EntryError::Columns(error)) => return Err(error.into()),
-            Err(EntryError::Document(error)) => {
+            Err(EntryError::Content(error)) => {
                 // Every further attempt would come here again. A client that starts again with the state does not.
                 let error = full_text(&error);
                 tracing::error!(
