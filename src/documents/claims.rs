@@ -36,8 +36,17 @@ const STALL_AFTER: Duration = Duration::from_mins(2);
 
 /// Grants what nobody holds. A row that somebody else is changing is left to them. Nothing is granted while versions of another
 /// origin are not renumbered: the database may have lost a grant.
+///
+/// A role whose row is missing gets one: the table was restored without its data, and nothing is known of its grants. So it is blocked
+/// for as long as one of them may last, and its tokens continue above all that there can have been, since a role is granted less
+/// than once a microsecond. Before the restore has made the primary key, the rows may be still to come, and would collide.
 const LEAD: &str = "with free as materialized (select name from towline_claim where name = any($2) and (until is null or until < now()) \
-     and (select origin = towline_origin() from towline_meta) order by name for no key update skip locked) \
+     and (select origin = towline_origin() from towline_meta) order by name for no key update skip locked), \
+     put_back as (insert into towline_claim (name, token, until) \
+     select role, (extract(epoch from now()) * 1000000)::bigint, now() + interval '30 s' from unnest($2) role \
+     where not exists (select from towline_claim where name = role) and (select origin = towline_origin() from towline_meta) \
+     and exists (select from pg_catalog.pg_index where indrelid = 'towline_claim'::regclass and indisprimary) \
+     order by role on conflict do nothing) \
      update towline_claim c set holder = $1, token = c.token + 1, until = now() + interval '30 s' from free where c.name = free.name \
      returning c.name, c.token, c.cursor";
 /// Renews and returns only claims that have not ended: an ended one is never revived.

@@ -219,6 +219,50 @@ fn a_row_that_another_process_is_changing_is_asked_for_later() {
     });
 }
 
+/// K6: a restore without the data of the claims leaves no rows. A role gets one again, above all tokens that it can have had, and is
+/// blocked until grants of before have ended.
+#[test]
+fn a_role_without_a_row_is_granted_after_30_s_with_a_token_above_all_earlier_ones() {
+    run(async {
+        let stage = Stage::new("left_out").await;
+        stage.run("update towline_claim set token = 1000000 where name = 'relay'").await;
+        let (first, [mut relay]) = process(&stage, [Role::Relay]);
+        let before = relay.granted().await;
+        first.drained().await;
+        // As before the end of a restore: rows that are still to come must not collide.
+        stage.run("delete from towline_claim; alter table towline_claim drop constraint towline_claim_pkey").await;
+        let (_running, [mut relay, mut compaction]) = process(&stage, [Role::Relay, Role::Compaction]);
+        let asked = "select count(*) from pg_stat_activity where datname = current_database() \
+             and application_name like '%claims' and state = 'idle' and query like 'with free as%towline_claim%'";
+        stage.becomes("the claims to be asked for", asked, 1).await;
+        assert_eq!(stage.number("select count(*) from towline_claim").await, 0);
+        let restored = "insert into towline_claim (name, token) values ('dispatcher', 5); \
+             alter table towline_claim add primary key (name)";
+        stage.run(restored).await;
+        stage.becomes("the rows", "select count(*) from towline_claim where name <> 'dispatcher'", 2).await;
+        let until = "select (extract(epoch from min(until)) * 1000)::bigint from towline_claim";
+        let blocked = "select count(*) from towline_claim where holder is null and until > now() + interval '15 s'";
+        let (free_at, blocked) = (stage.number(until).await, stage.number(blocked).await);
+        assert_eq!(blocked, 2, "they are blocked");
+        let mut tokens = Vec::new();
+        for leadership in [&mut relay, &mut compaction] {
+            let grant = tokio::time::timeout(LIMIT, leadership.granted()).await.expect("it is granted at last");
+            assert!(grant.token > before.token, "{} after {}", grant.token, before.token);
+            tokens.push(grant.token);
+        }
+        // By the server's clock: a claim ends 30 s after its grant.
+        let granted = "select (extract(epoch from min(until)) * 1000)::bigint - 30000 from towline_claim where holder is not null";
+        let granted_at = stage.number(granted).await;
+        assert!(granted_at >= free_at, "it was granted {} ms too early", free_at - granted_at);
+        // Lost once more: the tokens go on rising. A role that has a row keeps it.
+        stage.run("delete from towline_claim where name = 'relay'").await;
+        stage.becomes("the row", "select count(*) from towline_claim where name = 'relay'", 1).await;
+        let again = "select token from towline_claim where name in ('relay', 'dispatcher') order by name";
+        let again = stage.numbers(again).await;
+        assert!(again[0] == 5 && again[1] > tokens[0], "{again:?} after {tokens:?}");
+    });
+}
+
 /// V3, K6: after a renewal of the versions nothing is granted for 30 s, of a role that nobody ever led as of any other: a transaction
 /// that the database has lost may have granted it.
 #[test]
