@@ -22,9 +22,9 @@ pub enum ListError {
     /// The documents are not those of its versions, or not all of them. Another attempt may succeed.
     #[error("{}", whole::REASON)]
     Restoring,
-    /// The rows of a page did not come in their order. They always do.
-    #[error("the items of a page came out of order")]
-    Order,
+    /// The rows of a page lack one between others. They never do.
+    #[error("an item of the page is missing")]
+    Gap,
     /// A row is not a document. Another attempt fails in the same way.
     #[error("failed to read a document")]
     Row(#[source] std::sync::Arc<UnreadableRow>),
@@ -48,13 +48,13 @@ impl From<ListError> for Problem {
         let is_outage = match &error {
             ListError::Database(failure) => failure.is_outage(),
             ListError::Restoring | ListError::TailBehind { .. } => true,
-            ListError::Gone | ListError::Order | ListError::Row(_) => false,
+            ListError::Gone | ListError::Gap | ListError::Row(_) => false,
         };
         match error {
             ListError::Gone => Self::new(ProblemKind::Gone, error.to_string()),
             ListError::Database(_)
             | ListError::Restoring
-            | ListError::Order
+            | ListError::Gap
             | ListError::Row(_)
             | ListError::TailBehind { .. } => Self::new(ProblemKind::Unavailable, error.to_string())
                 .retry_after(RETRY_AFTER)

@@ -15,7 +15,6 @@ const FIRST: usize = 4;
 /// A document of a page. Its values are as the database prints them.
 pub(super) struct Item<'r> {
     kind: Kind,
-    number: i64,
     namespace: &'r str,
     name: &'r str,
     version: i64,
@@ -43,15 +42,19 @@ struct Columns<'r> {
     status: Option<&'r str>,
 }
 
+/// The place of a row's item in the page, from 1; `None` if the page has none.
+pub(super) fn number(query: &'static str, row: &Row) -> Result<Option<i64>, db::Error> {
+    column(query, row, FIRST)
+}
+
 impl<'r> Item<'r> {
-    /// The item of a row; `None` if the page has none.
-    pub(super) fn read(query: &'static str, row: &'r Row, kind: Kind) -> Result<Option<Self>, db::Error> {
-        let mut index = FIRST;
+    /// The item of a row that has one.
+    pub(super) fn read(query: &'static str, row: &'r Row, kind: Kind) -> Result<Self, db::Error> {
+        let mut index = FIRST + 1;
         let mut next = || {
             index += 1;
             index - 1
         };
-        let Some(number) = column(query, row, next())? else { return Ok(None) };
         let (namespace, name) = (column(query, row, next())?, column(query, row, next())?);
         let version = column(query, row, next())?;
         let content = match column(query, row, next())? {
@@ -69,12 +72,7 @@ impl<'r> Item<'r> {
             })),
             None => Content::Logged(column(query, row, FIRST + 14)?),
         };
-        Ok(Some(Self { kind, number, namespace, name, version, content }))
-    }
-
-    /// Its place in the page, from 1.
-    pub(super) fn number(&self) -> i64 {
-        self.number
+        Ok(Self { kind, namespace, name, version, content })
     }
 
     pub(super) fn namespace(&self) -> &'r str {

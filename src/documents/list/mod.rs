@@ -8,6 +8,7 @@
 //! [`Document`]s parses them ([`list`]).
 
 mod item;
+mod ordered;
 mod statement;
 mod token;
 
@@ -18,6 +19,7 @@ use super::object::Object;
 use crate::cluster::full_text;
 use crate::db::{Database, column};
 use item::Item;
+use ordered::Ordered;
 
 pub use token::Continue;
 
@@ -98,7 +100,7 @@ async fn page<Items: Default>(
     const QUERY: &str = "list";
     let statement = statement::of(query, query.limit.clamp(1, MAX_LIMIT), max_bytes);
     let mut rows = database.rows(QUERY, &statement.text, &statement.parameters.as_params()).await?;
-    let (mut items, mut count, mut last) = (Items::default(), 0, None);
+    let (mut items, mut ordered, mut last) = (Items::default(), Ordered::new(), None);
     // Without a row, the database has no versions.
     let mut state = None;
     while let Some(row) = rows.next().await? {
@@ -106,30 +108,33 @@ async fn page<Items: Default>(
             (column(QUERY, &row, 0)?, column(QUERY, &row, 1)?, column(QUERY, &row, 2)?);
         let found: i64 = column(QUERY, &row, 3)?;
         state = Some((is_whole, is_gone, version, found));
-        let Some(item) = Item::read(QUERY, &row, query.filter.kind())? else { continue };
-        if item.number() != count + 1 {
-            return Err(ListError::Order);
-        }
-        count += 1;
-        match add(&mut items, &item) {
-            Ok(()) => {}
-            // Every further attempt would fail. A client that starts again gets the document itself, not a row of the log.
-            Err(error) if query.after.is_some() => {
-                let (version, error) = (item.version(), full_text(&error));
-                tracing::error!(version, error, "a row of the log can't be read, ending the list that needs it");
-                return Err(ListError::Gone);
+        let Some(number) = item::number(QUERY, &row)? else { continue };
+        ordered.put(number, row);
+        while let Some(row) = ordered.take() {
+            let item = Item::read(QUERY, &row, query.filter.kind())?;
+            match add(&mut items, &item) {
+                Ok(()) => {}
+                // Every further attempt would fail. A client that starts again gets the document itself, not a row of the log.
+                Err(error) if query.after.is_some() => {
+                    let (version, error) = (item.version(), full_text(&error));
+                    tracing::error!(version, error, "a row of the log can't be read, ending the list that needs it");
+                    return Err(ListError::Gone);
+                }
+                Err(error) => return Err(error.into()),
             }
-            Err(error) => return Err(error.into()),
+            if ordered.taken() < found {
+                last = Some((item.namespace().to_owned(), item.name().to_owned()));
+            }
         }
-        if count < found {
-            last = Some((item.namespace().to_owned(), item.name().to_owned()));
-        }
+    }
+    if ordered.has_gap() {
+        return Err(ListError::Gap);
     }
     let (version, found) = match state {
         Some((true, false, version, found)) => (version, found),
         Some((true, true, ..)) => return Err(ListError::Gone),
         Some((false, ..)) | None => return Err(ListError::Restoring),
     };
-    let next = last.filter(|_| count < found).map(|(namespace, name)| Continue { version, namespace, name });
+    let next = last.filter(|_| ordered.taken() < found).map(|(namespace, name)| Continue { version, namespace, name });
     Ok(Page { version, items, next })
 }

@@ -1,4 +1,4 @@
-//! The statements of the two kinds of pages. Their rows are read by `row`.
+//! The statements of the two kinds of pages. Their rows are read by `item`, in the order of their numbers.
 //!
 //! A page is read in three steps of one statement: the state of the versions, the keys of one item more than the page may have, and
 //! then the items themselves. The items are read in portions of [`PORTION`] bytes as they are stored, until the page is full: sorting
