@@ -46,6 +46,11 @@ pub enum Caller {
 }
 
 impl Access {
+    /// Whether callers need a token.
+    pub fn has_tokens(&self) -> bool {
+        matches!(self, Self::Tokens(_))
+    }
+
     /// The caller of a request. The problem is 401 without a known token, and 403 where a local caller acts on behalf of another
     /// party.
     pub fn caller(&self, request: &Parts) -> Result<Caller, Problem> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use integration::programs;
 use tokio::process::Command;
 
-use crate::world::{TOKEN, description, folder, guarded_hub, local_hub, run, succeed};
+use crate::world::{TOKEN, description, folder, guarded_hub, run, succeed};
 
 /// Where the client is.
 fn client() -> PathBuf {
@@ -15,7 +15,7 @@ fn client() -> PathBuf {
 #[test]
 fn the_go_client_is_what_the_generator_makes_of_the_description() {
     run(async {
-        let hub = local_hub("generated").await;
+        let hub = guarded_hub("generated").await;
         let folder = folder("generated");
         let (document, made) = (folder.join("openapi.json"), folder.join("client.gen.go"));
         std::fs::write(&document, description(&hub).await.to_string()).expect("a file");

@@ -92,7 +92,7 @@ fn a_hub_without_tokens_answers_as_it_is_described() {
     run(async {
         let hub = local_hub("local").await;
         make_documents(&mut hub.client()).await;
-        // The description is of a hub with tokens: what is asked without one is carried out here, and `curl -d` needs no media type.
+        // `curl -d` needs no media type.
         let conformance = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,\
                            response_schema_conformance";
         expect_conformance("local", &hub, &["--checks", conformance]).await;

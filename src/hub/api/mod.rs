@@ -120,7 +120,7 @@ pub(super) fn router(api: Arc<Api>) -> Router {
         answer
     });
     router
-        .merge(openapi::router().layer(described))
+        .merge(openapi::router(api.access.has_tokens()).layer(described))
         .fallback(nowhere(Arc::clone(&api), ProblemKind::NotFound, "there is no such route"))
         .method_not_allowed_fallback(nowhere(api, ProblemKind::Method, "the route does not have this method"))
         .layer(axum::middleware::map_response(async |answer: Response| with_headers(answer)))

@@ -304,6 +304,15 @@ async fn before_the_keys_are_read_a_new_kubeconfig_is_refused() {
 }
 
 #[tokio::test]
+async fn the_description_asks_for_a_token_where_one_is_needed() {
+    for (access, expected) in [(tokens(), serde_json::json!([{"token": []}])), (Access::Local, Value::Null)] {
+        let request = Request::get("/openapi.json").header(HOST, "localhost").body(Body::empty()).expect("a request");
+        let (status, description) = send(&api(access), request).await;
+        assert_eq!((status, &description["security"]), (StatusCode::OK, &expected));
+    }
+}
+
+#[tokio::test]
 async fn callers_from_elsewhere_are_refused_where_there_are_no_tokens() {
     let api = api(Access::Local);
     for (header, value) in [("host", "evil.example"), ("origin", "http://evil.example"), ("via", "1.1 proxy")] {

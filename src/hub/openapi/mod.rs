@@ -1,6 +1,7 @@
 //! The OpenAPI document of the REST API, and Swagger UI to read it.
 //!
-//! Neither needs a token: both are the same for everybody and show nothing of the documents.
+//! Neither needs a token: both are the same for everybody and show nothing of the documents. The description of a hub without tokens
+//! asks for none.
 
 mod operations;
 mod schemas;
@@ -25,14 +26,18 @@ const START: &str = include_str!("swagger/start.js");
 /// The name of the security scheme.
 const BEARER: &str = "token";
 
-/// The document as it is served, rendered when it is first asked for.
-static RENDERED: LazyLock<Bytes> = LazyLock::new(|| {
-    // Serializing schemas, which are plain data, does not fail.
-    Bytes::from(serde_json::to_vec_pretty(&document()).unwrap_or_default())
-});
+/// The document as it is served, rendered when it is first asked for: of a hub with tokens, and of one without.
+static GUARDED: LazyLock<Bytes> = LazyLock::new(|| rendered(true));
+static LOCAL: LazyLock<Bytes> = LazyLock::new(|| rendered(false));
 
-/// `/openapi.json` and `/docs`.
-pub(super) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+fn rendered(has_tokens: bool) -> Bytes {
+    // Serializing schemas, which are plain data, does not fail.
+    Bytes::from(serde_json::to_vec_pretty(&document(has_tokens)).unwrap_or_default())
+}
+
+/// `/openapi.json` and `/docs` of a hub with tokens or without.
+pub(super) fn router<S: Clone + Send + Sync + 'static>(has_tokens: bool) -> Router<S> {
+    let description = move || if has_tokens { GUARDED.clone() } else { LOCAL.clone() };
     let asset = |media: &'static str, content: &'static [u8]| {
         get(move || async move {
             // Every browser accepts gzip, and there is no other copy.
@@ -41,7 +46,7 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
         })
     };
     Router::new()
-        .route("/openapi.json", get(async || ([(CONTENT_TYPE, "application/json")], RENDERED.clone())))
+        .route("/openapi.json", get(async move || ([(CONTENT_TYPE, "application/json")], description())))
         .route("/docs", get(async || Redirect::permanent("/docs/")))
         .route("/docs/", get(page))
         .route("/docs/start.js", get(async || ([(CONTENT_TYPE, "text/javascript")], START)))
@@ -55,12 +60,14 @@ async fn page() -> Response {
     ([(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, policy)], PAGE).into_response()
 }
 
-/// The document.
-pub(super) fn document() -> OpenApi {
+/// The document of a hub with tokens or without.
+fn document(has_tokens: bool) -> OpenApi {
     let mut components = schemas::all();
-    let mut bearer = Http::new(HttpAuthScheme::Bearer);
-    bearer.description = Some("A token of `tokens_file`. On loopback without that file none is needed.".to_owned());
-    components.add_security_scheme(BEARER, SecurityScheme::Http(bearer));
+    if has_tokens {
+        let mut bearer = Http::new(HttpAuthScheme::Bearer);
+        bearer.description = Some("A token of `tokens_file`. On loopback without that file none is needed.".to_owned());
+        components.add_security_scheme(BEARER, SecurityScheme::Http(bearer));
+    }
     let info = InfoBuilder::new()
         .title("Towline hub")
         .version(env!("CARGO_PKG_VERSION"))
@@ -68,9 +75,9 @@ pub(super) fn document() -> OpenApi {
         .license(Some(License::new("Apache-2.0")));
     OpenApiBuilder::new()
         .info(info)
-        .paths(operations::all())
+        .paths(operations::all(has_tokens))
         .components(Some(components))
-        .security(Some([SecurityRequirement::new(BEARER, [""; 0])]))
+        .security(has_tokens.then(|| [SecurityRequirement::new(BEARER, [""; 0])]))
         .build()
 }
 
@@ -87,7 +94,7 @@ mod tests {
     use crate::hub::problem;
 
     fn rendered() -> Value {
-        serde_json::from_slice(&RENDERED).expect("JSON")
+        serde_json::from_slice(&GUARDED).expect("JSON")
     }
 
     /// Every value of this key, anywhere.
@@ -232,6 +239,33 @@ mod tests {
                 one.get("$ref").is_some() || one["description"].as_str().is_some_and(|text| !text.is_empty());
             assert!(is_described, "{one}");
         }
+    }
+
+    /// Removes this key from all objects.
+    fn remove_all(value: &mut Value, key: &str) {
+        match value {
+            Value::Object(map) => {
+                map.remove(key);
+                map.values_mut().for_each(|inner| remove_all(inner, key));
+            }
+            Value::Array(list) => list.iter_mut().for_each(|inner| remove_all(inner, key)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn a_hub_without_tokens_asks_for_none_and_is_otherwise_described_alike() {
+        let local: Value = serde_json::from_slice(&LOCAL).expect("JSON");
+        let mut guarded = rendered();
+        assert_eq!(guarded["security"], serde_json::json!([{BEARER: []}]));
+        assert_eq!(guarded["paths"]["/openapi.json"]["get"]["security"], serde_json::json!([{}]));
+        for key in ["security", "securitySchemes"] {
+            let mut found = Vec::new();
+            all_of(&local, key, &mut found);
+            assert!(found.is_empty(), "{key}: {found:?}");
+            remove_all(&mut guarded, key);
+        }
+        assert_eq!(local, guarded);
     }
 
     #[test]

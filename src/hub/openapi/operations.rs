@@ -17,9 +17,9 @@ use crate::hub::problem::{self, PROBLEM_JSON};
 /// Problems of a request for this document: only the server can refuse it.
 const OF_OPENAPI: [ProblemKind; 2] = [ProblemKind::TooLarge, ProblemKind::Busy];
 
-/// All operations of the API, and this document.
-pub(super) fn all() -> Paths {
-    let document = PathItem::new(HttpMethod::Get, openapi());
+/// All operations of the API, and this document. A hub with tokens asks for none there.
+pub(super) fn all(has_tokens: bool) -> Paths {
+    let document = PathItem::new(HttpMethod::Get, openapi(has_tokens));
     operations()
         .iter()
         .fold(PathsBuilder::new(), |paths, operation| {
@@ -53,12 +53,12 @@ fn describe(operation: &routes::Operation) -> Operation {
     problems(described, &action.problems()).build()
 }
 
-fn openapi() -> Operation {
+fn openapi(has_tokens: bool) -> Operation {
     let document = ResponseBuilder::new().description("OpenAPI 3.1").content(JSON, Content::new(Some(free_form())));
     let operation = OperationBuilder::new()
         .operation_id(Some("getOpenApi"))
         .summary(Some("This document"))
-        .securities(Some([utoipa::openapi::SecurityRequirement::default()]))
+        .securities(has_tokens.then(|| [utoipa::openapi::SecurityRequirement::default()]))
         .response("200", document);
     problems(operation, &OF_OPENAPI).build()
 }
