@@ -85,11 +85,11 @@ fn a_kubeconfig_is_nowhere_to_be_read_and_its_key_can_be_changed() {
             (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
         };
         let check = ["hub", "rotate-key", "--check"];
-        assert_eq!(rotate(&check).await, (Some(0), "1 sealed fields use one\n".to_owned()));
+        assert_eq!(rotate(&check).await, (Some(0), "1 sealed field uses one\n".to_owned()));
         std::fs::write(&file, [KEYS[1], KEYS[0]].concat()).expect("a file");
         assert_eq!(rotate(&check).await.0, Some(1), "the old key is in use");
         let (code, told) = rotate(&["hub", "rotate-key"]).await;
-        assert_eq!((code, told.as_str()), (Some(0), "1 sealed fields encrypted again\n1 sealed fields use two\n"));
+        assert_eq!((code, told.as_str()), (Some(0), "1 sealed field encrypted again\n1 sealed field uses two\n"));
         let same = hub.expect(200, "/v1/clusters/foo/c", &[]).await;
         assert_eq!(same.json(), created.json(), "no version was created");
         // Without the key nothing is opened, and so nothing rotated.
