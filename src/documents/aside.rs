@@ -1,4 +1,4 @@
-//! Reading and deciding large documents, which takes long: on threads of their own, a few at a time.
+//! Reading, deciding and printing large documents, which takes long: on threads of their own, a few at a time.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tokio::sync::Semaphore;
 
 use super::problem::{Problem, ProblemKind};
 
-/// A text with more bytes is large. Less is read and decided within a millisecond, which is not worth another thread.
+/// A text with more bytes is large. Less is read, decided or printed within a millisecond, which is not worth another thread.
 const LARGE: usize = 64 << 10;
 /// Large ones at a time. What a body becomes in memory can be many times its size.
 const AT_ONCE: usize = 4;
@@ -14,6 +14,17 @@ const AT_ONCE: usize = 4;
 /// Threads for what would keep those of the runtime from other requests. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Aside(Arc<Semaphore>);
+
+/// The runtime is shutting down: the work may not have been done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this replica is shutting down")]
+pub struct ShutsDown;
+
+impl From<ShutsDown> for Problem {
+    fn from(ShutsDown: ShutsDown) -> Self {
+        Self::new(ProblemKind::Unavailable, "this replica is shutting down; nothing was written")
+    }
+}
 
 impl Default for Aside {
     fn default() -> Self {
@@ -23,11 +34,11 @@ impl Default for Aside {
 
 impl Aside {
     /// Does work with a text of `bytes` bytes: at once if that is little, else when one of the threads is free.
-    pub async fn run<T: Send + 'static>(
+    pub async fn run<T: Send + 'static, E: From<ShutsDown> + Send + 'static>(
         &self,
         bytes: usize,
-        work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-    ) -> Result<T, Problem> {
+        work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E> {
         if bytes <= LARGE {
             return work();
         }
@@ -41,8 +52,7 @@ impl Aside {
         match done.await {
             Ok(done) => done,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // The runtime is shutting down.
-            Err(_) => Err(Problem::new(ProblemKind::Unavailable, "this replica is shutting down; nothing was written")),
+            Err(_) => Err(ShutsDown.into()),
         }
     }
 }
@@ -58,7 +68,7 @@ mod tests {
     async fn small_work_is_done_at_once_and_large_work_aside() {
         let aside = Aside::default();
         let runtime = thread::current().id();
-        let whose = async |bytes| aside.run(bytes, || Ok(thread::current().id())).await.expect("done");
+        let whose = async |bytes| aside.run(bytes, || Ok::<_, Problem>(thread::current().id())).await.expect("done");
         assert_eq!(whose(LARGE).await, runtime);
         assert_ne!(whose(LARGE + 1).await, runtime);
         let failed = aside.run(LARGE + 1, || Err::<(), _>(Problem::new(ProblemKind::Invalid, "wrong"))).await;
@@ -88,7 +98,7 @@ mod tests {
         assert_eq!(aside.0.available_permits(), 0, "its work still runs");
         let next = tokio::spawn({
             let aside = aside.clone();
-            async move { aside.run(LARGE + 1, || Ok(7)).await }
+            async move { aside.run(LARGE + 1, || Ok::<_, Problem>(7)).await }
         });
         end.send(()).expect("it waits");
         assert_eq!(next.await.expect("no panic").expect("its turn has come"), 7);

@@ -3,24 +3,26 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 
-use super::aside::Aside;
+use super::aside::{Aside, ShutsDown};
 use super::decide::{Action, Context, Decision, Fresh, Request, Verdict, decide, exists};
 use super::document::Document;
 use super::item::{Item, Outcome};
 use super::keyring::Keyring;
 use super::problem::{Problem, ProblemKind};
+use super::room::{Party, Room, Share};
 use super::store::{Store, Stored, StoredRow};
 use super::weight::Weight;
 use super::writer::{Prepared, WriterHandle};
 
 /// How often a request is decided (rule A2). Each time, another write of the same document has come first.
 const ROUNDS: u32 = 5;
-/// What the values of all changes may take in memory from the reading of the document until it is written. A single change may have
-/// all of it. While it is decided, it takes up to three times as much: the document as it was, as it will be, and as it is sent.
-const MEMORY: u32 = 64 << 20;
-/// What each change may have beside that.
+/// What all changes may take in memory: the text of a document from its reading until the decision, its values until it is written
+/// and printed, and the answer until the client has it. The only change of a token may have all of it, several have half. While a
+/// change is decided, it takes up to three times as much: the document as it was, as it will be, and as it is sent.
+const MEMORY: usize = 64 << 20;
+/// A change that takes no more is not counted.
 const FREE: usize = 256 << 10;
 
 /// Reads and changes documents. Clones share the writer and the keys.
@@ -30,23 +32,41 @@ pub struct Documents {
     writer: WriterHandle,
     keyring: watch::Receiver<Arc<Keyring>>,
     aside: Aside,
-    memory: Arc<Semaphore>,
+    memory: Room,
 }
 
 /// What has become of a request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Done {
     /// In a word.
     pub verdict: Verdict,
     /// The document as it is now; a removed one as it was last. After a dry run, as it would be: with the present version and times.
     pub document: Document,
+    /// Bytes of the longest text that it was made from.
+    length: usize,
+    memory: Share,
+}
+
+impl Done {
+    /// The document as clients see it, as JSON, and the memory that it has until it is sent. A large one is printed by `aside`.
+    pub async fn print(self, aside: &Aside) -> Result<(Vec<u8>, Share), Problem> {
+        let Self { document, memory, .. } = self;
+        let print = move || {
+            // Texts, numbers and maps with text keys always become JSON.
+            let json = serde_json::to_vec(&document).unwrap_or_default();
+            drop(document);
+            memory.shrink(json.len());
+            Ok((json, memory))
+        };
+        let printed: Result<_, ShutsDown> = aside.run(self.length, print).await;
+        printed.map_err(|error| Problem::new(ProblemKind::OutcomeUnknown, error.to_string()))
+    }
 }
 
 impl Documents {
     /// Reads through `store` and writes through `writer`. Each request uses the newest keys.
     pub fn new(store: Store, writer: WriterHandle, keyring: watch::Receiver<Arc<Keyring>>) -> Self {
-        let memory = Arc::new(Semaphore::new(MEMORY as usize));
-        Self { store, writer, keyring, aside: Aside::default(), memory }
+        Self { store, writer, keyring, aside: Aside::default(), memory: memory() }
     }
 
     /// Reads single documents.
@@ -54,7 +74,7 @@ impl Documents {
         &self.store
     }
 
-    /// Where large bodies are read.
+    /// Where large texts are read and printed.
     pub fn aside(&self) -> &Aside {
         &self.aside
     }
@@ -62,24 +82,44 @@ impl Documents {
     /// Carries out a request with a body of this weight. Its sender has the right to it.
     ///
     /// A creation takes no statement but a share of a write, unless it is a dry run; all else reads first.
-    pub async fn change(&self, request: Request, weight: Weight) -> Result<Done, Problem> {
+    pub async fn change(&self, request: Request, weight: Weight, party: Party) -> Result<Done, Problem> {
         let (request, keyring) = (Arc::new(request), Arc::clone(&self.keyring.borrow()));
-        let read = || async { Ok(self.store.stored(&request.key).await?) };
-        let decide = |present: Option<StoredRow>| {
+        let read = || async {
+            let row = self.store.stored(&request.key).await?;
+            row.map(|row| Present::of(row, self.memory.share(party))).transpose()
+        };
+        let decide = |present: Option<Present>| {
             let (request, keyring) = (Arc::clone(&request), Arc::clone(&keyring));
-            let memory = Arc::clone(&self.memory);
-            let bytes = longest(weight, present.as_ref());
-            let decide = move || {
-                let present_weight = present.as_ref().map(StoredRow::weight).unwrap_or_default();
-                let memory = hold(&memory, weight.built.saturating_add(present_weight.built))?;
-                let present = present.map(StoredRow::read).transpose()?;
-                let (decision, item) = decided(present.as_ref(), &request, &keyring)?;
-                Ok(Decided { decision, item: item.map(Prepared::from), _memory: memory })
+            let (row, memory) = match present {
+                Some(Present { row, memory }) => (Some(row), memory),
+                None => (None, self.memory.share(party)),
             };
-            self.aside.run(bytes, decide)
+            let length = longest(weight, row.as_ref());
+            let decide = move || {
+                let present = row.as_ref().map_or(0, |row| row.weight().built.max(row.length()));
+                hold(&memory, weight.built.saturating_add(present))?;
+                let present = row.map(StoredRow::read).transpose()?;
+                let (decision, item) = decided(present.as_ref(), &request, &keyring)?;
+                Ok(Decided { decision, item: item.map(Prepared::from), length, memory })
+            };
+            self.aside.run(length, decide)
         };
         let write = |item: Prepared| async { Ok(self.writer.write(item).await?) };
         rounds(&request, read, decide, write).await
+    }
+}
+
+/// A document that has been read and waits for its turn to be decided on. Its text is counted.
+struct Present {
+    row: StoredRow,
+    memory: Share,
+}
+
+impl Present {
+    /// Takes memory for the text of a row.
+    fn of(row: StoredRow, memory: Share) -> Result<Self, Problem> {
+        hold(&memory, row.length())?;
+        Ok(Self { row, memory })
     }
 }
 
@@ -88,7 +128,13 @@ struct Decided<I> {
     decision: Decision,
     /// What is to be written.
     item: Option<I>,
-    _memory: Option<OwnedSemaphorePermit>,
+    length: usize,
+    memory: Share,
+}
+
+/// The memory for what all changes have at the same time.
+fn memory() -> Room {
+    Room::new(MEMORY, "large documents are being changed")
 }
 
 /// Bytes of the longer text. A short patch of a large document takes as long as one that is as large.
@@ -96,14 +142,9 @@ fn longest(request: Weight, present: Option<&StoredRow>) -> usize {
     present.map_or(0, StoredRow::length).max(request.bytes)
 }
 
-/// Takes memory for what is read and decided, unless it is little. It does not wait: a change that waits has its document's text.
-fn hold(memory: &Arc<Semaphore>, built: usize) -> Result<Option<OwnedSemaphorePermit>, Problem> {
-    if built <= FREE {
-        return Ok(None);
-    }
-    let permits = u32::try_from(built).unwrap_or(MEMORY).min(MEMORY);
-    let held = Arc::clone(memory).try_acquire_many_owned(permits).ok();
-    held.map(Some).ok_or_else(|| Problem::new(ProblemKind::Busy, "too many large documents are being changed"))
+/// Has so much memory from now on, unless it is little. It does not wait for it: a change that waits has its document's text.
+fn hold(memory: &Share, bytes: usize) -> Result<(), Problem> {
+    memory.hold(if bytes <= FREE { 0 } else { bytes })
 }
 
 /// The decision, and what is to be written of it: nothing in a dry run.
@@ -133,13 +174,15 @@ where
     for _ in 0..ROUNDS {
         // Whether a new document exists is found out by the write.
         let present = if is_creation && !request.dry_run { None } else { read().await? };
-        let Decided { decision, item, _memory } = decide(present).await?;
+        let Decided { decision, item, length, memory } = decide(present).await?;
         let verdict = decision.verdict;
         let Some(item) = item else {
-            return Ok(Done { verdict, document: decision.document });
+            return Ok(Done { verdict, document: decision.document, length, memory });
         };
         match write(item).await? {
-            Outcome::Written { version, at } => return Ok(Done { verdict, document: decision.written(version, &at) }),
+            Outcome::Written { version, at } => {
+                return Ok(Done { verdict, document: decision.written(version, &at), length, memory });
+            }
             Outcome::Conflict { .. } if is_creation => return Err(exists(&request.key)),
             Outcome::Conflict { .. } => {}
             // Only items with a claim are fenced, and these have none.
@@ -191,7 +234,12 @@ mod tests {
         };
         let decide = |present: Option<Stored>| {
             let decided = decided(present.as_ref(), request, &Keyring::default());
-            std::future::ready(decided.map(|(decision, item)| Decided { decision, item, _memory: None }))
+            std::future::ready(decided.map(|(decision, item)| Decided {
+                decision,
+                item,
+                length: 0,
+                memory: memory().share(None),
+            }))
         };
         rounds(request, read, decide, write).await
     }
@@ -206,17 +254,52 @@ mod tests {
 
     #[test]
     fn large_changes_share_64_mib_and_small_ones_are_free() {
-        let memory = Arc::new(Semaphore::new(MEMORY as usize));
-        let of = |built| hold(&memory, built);
-        let half = of(MEMORY as usize / 2).expect("there is room");
-        let rest = of(MEMORY as usize / 2).expect("there is room");
+        let room = memory();
+        let of = |bytes| {
+            let memory = room.share(None);
+            hold(&memory, bytes).map(|()| memory)
+        };
+        let half = of(MEMORY / 2).expect("there is room");
+        let rest = of(MEMORY / 2).expect("there is room");
         assert_eq!(of(FREE + 1).err().map(|problem| problem.kind), Some(ProblemKind::Busy));
-        assert!(of(FREE).expect("it is small").is_none());
+        assert!(of(FREE).is_ok(), "it is small");
         drop((half, rest));
-        let all = of(9 * MEMORY as usize).expect("one may have all");
+        let all = of(9 * MEMORY).expect("one may have all");
         assert!(of(FREE + 1).is_err());
         drop(all);
-        assert_eq!(memory.available_permits(), MEMORY as usize);
+        assert_eq!(room.taken(), (0, 0));
+    }
+
+    #[test]
+    fn the_texts_that_wait_for_a_decision_are_counted() {
+        let room = memory();
+        let read = |bytes, party| Present::of(StoredRow::of("x".repeat(bytes), None), room.share(party));
+        let one = Some([1; 32]);
+        let mut waiting: Vec<Present> = (0..8).map(|_| read(4 << 20, one).expect("half of it")).collect();
+        assert_eq!(read(4 << 20, one).err().map(|problem| problem.kind), Some(ProblemKind::Busy));
+        waiting.extend((0..8).map(|_| read(4 << 20, Some([2; 32])).expect("the other half")));
+        assert_eq!(read(4 << 20, None).err().map(|problem| problem.kind), Some(ProblemKind::Busy));
+        assert!(read(FREE, one).is_ok(), "small documents are free");
+        assert_eq!(room.taken().0, MEMORY);
+        drop(waiting);
+        let alone = read(4 << 20, one).expect("there is room again");
+        assert_eq!(hold(&alone.memory, 2 * MEMORY), Ok(()), "one alone is always possible");
+        assert_eq!(room.taken(), (MEMORY, 1));
+    }
+
+    #[tokio::test]
+    async fn an_answer_keeps_its_memory_until_it_is_sent_and_what_its_values_had_beside_is_free() {
+        let (room, aside) = (memory(), Aside::default());
+        let memory = room.share(None);
+        hold(&memory, 40 << 20).expect("there is room");
+        let mut document = stored(41).document;
+        document.status.insert("text".to_owned(), "x".repeat(4 << 20).into());
+        let done = Done { verdict: Verdict::Changed, document: document.clone(), length: 4 << 20, memory };
+        let (json, memory) = done.print(&aside).await.expect("printed");
+        assert_eq!(serde_json::from_slice::<serde_json::Value>(&json).ok(), serde_json::to_value(&document).ok());
+        assert_eq!(room.taken().0, json.len());
+        drop(memory);
+        assert_eq!(room.taken().0, 0);
     }
 
     #[test]

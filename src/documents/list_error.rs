@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::aside::ShutsDown;
 use super::document::UnreadableRow;
 use super::problem::{Problem, ProblemKind};
 use super::whole;
@@ -34,6 +35,9 @@ pub enum ListError {
         /// The time waited.
         within: Duration,
     },
+    /// This process is ending.
+    #[error(transparent)]
+    ShutsDown(#[from] ShutsDown),
 }
 
 impl From<UnreadableRow> for ListError {
@@ -48,7 +52,7 @@ impl From<ListError> for Problem {
         let is_outage = match &error {
             ListError::Database(failure) => failure.is_outage(),
             ListError::Restoring | ListError::TailBehind { .. } => true,
-            ListError::Gone | ListError::Gap | ListError::Row(_) => false,
+            ListError::Gone | ListError::Gap | ListError::Row(_) | ListError::ShutsDown(_) => false,
         };
         match error {
             ListError::Gone => Self::new(ProblemKind::Gone, error.to_string()),
@@ -56,7 +60,8 @@ impl From<ListError> for Problem {
             | ListError::Restoring
             | ListError::Gap
             | ListError::Row(_)
-            | ListError::TailBehind { .. } => Self::new(ProblemKind::Unavailable, error.to_string())
+            | ListError::TailBehind { .. }
+            | ListError::ShutsDown(_) => Self::new(ProblemKind::Unavailable, error.to_string())
                 .retry_after(RETRY_AFTER)
                 .caused_by(error, is_outage),
         }

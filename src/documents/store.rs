@@ -1,7 +1,12 @@
 //! Reads of single documents, through the pool. Each is one statement.
 
+use super::aside::Aside;
 use super::document::{Document, Key};
+use super::filter::Fields;
+use super::kind::Kind;
+use super::list::Item;
 use super::list_error::ListError;
+use super::room::Share;
 use super::weight::Weight;
 use super::whole;
 use crate::db::{Database, Row, Type, column};
@@ -25,6 +30,45 @@ pub struct Stored {
 pub struct StoredRow {
     text: String,
     sealed: Option<Vec<u8>>,
+}
+
+/// A document that has not been printed yet, which takes long if it is large.
+pub struct FoundRow {
+    row: Row,
+    kind: Kind,
+    version: i64,
+}
+
+impl FoundRow {
+    const QUERY: &'static str = "get";
+    /// Its first column, behind whether the database is whole.
+    const FIRST: usize = 1;
+
+    /// Its resource version.
+    pub fn version(&self) -> i64 {
+        self.version
+    }
+
+    /// Bytes of its text, about.
+    pub fn length(&self) -> usize {
+        self.row.raw_size_bytes()
+    }
+
+    /// The document as clients see it, as JSON, and what is left of the share that it was read under. A large one is printed by
+    /// `aside`.
+    pub async fn print(self, aside: &Aside, share: Share) -> Result<(Vec<u8>, Share), ListError> {
+        let length = self.length();
+        let print = move || {
+            let mut json = Vec::with_capacity(length);
+            if let Some(item) = Item::read(Self::QUERY, &self.row, Self::FIRST, self.kind)? {
+                item.write(Fields::All, &mut json)?;
+            }
+            drop(self);
+            share.shrink(json.len());
+            Ok((json, share))
+        };
+        aside.run(length, print).await
+    }
 }
 
 impl StoredRow {
@@ -57,28 +101,40 @@ impl Store {
 
     /// A document.
     pub async fn get(&self, key: &Key) -> Result<Option<Document>, ListError> {
-        const QUERY: &str = "get";
-        let Some(row) = self.row(QUERY, "null::bytea", key).await? else { return Ok(None) };
-        let document = column::<Option<&str>>(QUERY, &row, 1)?;
-        document.map(|document| Ok(Document::from_row(document)?)).transpose()
+        let Some(row) = self.columns(key).await? else { return Ok(None) };
+        let item = Item::read(FoundRow::QUERY, &row, FoundRow::FIRST, key.kind)?;
+        item.map(|item| Ok(item.document()?)).transpose()
+    }
+
+    /// A document to be printed.
+    pub async fn found(&self, key: &Key) -> Result<Option<FoundRow>, ListError> {
+        let Some(row) = self.columns(key).await? else { return Ok(None) };
+        let version = Item::read(FoundRow::QUERY, &row, FoundRow::FIRST, key.kind)?.map(|item| item.version());
+        Ok(version.map(|version| FoundRow { row, kind: key.kind, version }))
+    }
+
+    /// The columns of an item of a list, behind whether the database is whole.
+    async fn columns(&self, key: &Key) -> Result<Option<Row>, ListError> {
+        const COLUMNS: &str = "1::bigint as number, namespace, name, version, id::text, generation, labels::text, \
+            annotations::text, finalizers, created_at, updated_at, deleted_at, data::text, status::text";
+        self.row(FoundRow::QUERY, COLUMNS, key).await
     }
 
     /// A document with its sealed field.
     pub async fn stored(&self, key: &Key) -> Result<Option<StoredRow>, ListError> {
         const QUERY: &str = "get_stored";
-        let Some(row) = self.row(QUERY, "sealed", key).await? else { return Ok(None) };
+        let Some(row) = self.row(QUERY, "(to_jsonb(t) - 'sealed')::text, sealed", key).await? else { return Ok(None) };
         let Some(document) = column::<Option<&str>>(QUERY, &row, 1)? else { return Ok(None) };
         Ok(Some(StoredRow::of(document.to_owned(), column(QUERY, &row, 2)?)))
     }
 
-    /// Whether the database is whole, the document, and this expression of its row.
-    async fn row(&self, query: &'static str, sealed: &str, key: &Key) -> Result<Option<Row>, ListError> {
+    /// Whether the database is whole, and these columns of the document.
+    async fn row(&self, query: &'static str, columns: &str, key: &Key) -> Result<Option<Row>, ListError> {
         let text = format!(
             "select s.is_whole, d.* from ( \
                select {is_whole} as is_whole from towline_meta m, towline_version s) s \
              left join lateral ( \
-               select (to_jsonb(t) - 'sealed')::text, {sealed} from towline_documents t \
-               where kind = $1 and namespace = $2 and name = $3) d on true",
+               select {columns} from towline_documents t where kind = $1 and namespace = $2 and name = $3) d on true",
             is_whole = whole::CONDITION,
         );
         let kind = key.kind.plural();

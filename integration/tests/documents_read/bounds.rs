@@ -2,7 +2,10 @@
 
 use integration::soak::{Random, seed};
 use serde_json::{Value, json};
-use towline::documents::{Continue, Document, Fields, Filter, Key, Kind, ListQuery, Page, Store, WatchQuery, list};
+use towline::documents::{
+    Aside, Continue, Document, Fields, Filter, Key, Kind, ListError, ListQuery, Page, Room, Store, WatchQuery, list,
+    list_json,
+};
 
 use crate::world::{LIMIT, World, put, run, write};
 
@@ -112,6 +115,54 @@ fn a_list_of_500_documents_of_4_mib_is_read_page_by_page_each_with_one_statement
             after = page.next;
         }
         assert!(after.is_some());
+    });
+}
+
+#[test]
+fn large_documents_wait_for_a_thread_of_their_own_and_small_ones_do_not() {
+    run(async {
+        let world = World::new("aside").await;
+        for (number, name, length) in [(1, "large", 4_000_000), (2, "small", 100)] {
+            let data = json!({"text": "x".repeat(length)});
+            world.put(number, Kind::Cluster, (name, "c"), &json!({}), &data).await;
+        }
+        let (aside, room) = (Aside::default(), Room::new(64 << 20, "large documents are read"));
+        // As many as there are threads.
+        let (begun, mut beginnings) = tokio::sync::mpsc::channel(4);
+        let mut ends = Vec::new();
+        for _ in 0..4 {
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let (aside, begun) = (aside.clone(), begun.clone());
+            let work = move || {
+                begun.blocking_send(()).expect("the test listens");
+                Ok::<_, ListError>(ended.recv().is_err())
+            };
+            tokio::spawn(async move { aside.run(1 << 20, work).await });
+            ends.push(end);
+            beginnings.recv().await.expect("it begins");
+        }
+        let database = &world.database;
+        let read = |namespace: &'static str| {
+            let (database, aside, share) = (database.clone(), aside.clone(), room.share(None));
+            async move {
+                let found = Store::new(database).found(&Key::new(Kind::Cluster, namespace, "c")).await.expect("a read");
+                found.expect("a document").print(&aside, share).await.expect("it is printed").0
+            }
+        };
+        let listed = |namespace: &'static str| {
+            let (database, aside) = (database.clone(), aside.clone());
+            let filter = Filter::of(Kind::Cluster).in_namespace(namespace).expect("a namespace");
+            async move { list_json(&database, &aside, &ListQuery { filter, ..query(None) }).await.expect("a page").items }
+        };
+        let large = [tokio::spawn(read("large")), tokio::spawn(listed("large"))];
+        for _ in 0..20 {
+            assert_eq!(read("small").await, listed("small").await);
+        }
+        assert!(large.iter().all(|large| !large.is_finished()));
+        drop(ends);
+        let [read, listed] = large;
+        let (read, listed) = (read.await.expect("no panic"), listed.await.expect("no panic"));
+        assert!(read.len() > 4_000_000 && read == listed, "a list shows a document as a read does");
     });
 }
 

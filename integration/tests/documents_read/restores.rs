@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use towline::documents::{
-    Ending, Fields, Filter, Key, Kind, ListError, ListQuery, Store, Tail, Watch, WatchQuery, list, list_json,
+    Aside, Ending, Fields, Filter, Key, Kind, ListError, ListQuery, Store, Tail, Watch, WatchQuery, list, list_json,
 };
 
 use crate::world::{LIMIT, World, run};
@@ -99,7 +99,7 @@ async fn reads(world: &World) -> bool {
         Err(ListError::Restoring) => outcomes.push(false),
         Err(other) => panic!("{other}"),
     }
-    outcomes.push(list_json(&world.database, &query).await.is_ok());
+    outcomes.push(list_json(&world.database, &Aside::default(), &query).await.is_ok());
     for found in
         [store.get(&key).await.map(|found| found.is_some()), store.stored(&key).await.map(|found| found.is_some())]
     {

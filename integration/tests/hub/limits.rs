@@ -63,7 +63,7 @@ fn post(length: usize) -> String {
 }
 
 /// How often requests of this route were answered with this status.
-async fn answered(hub: &Hub, route: &str, code: u16) -> u64 {
+pub(crate) async fn answered(hub: &Hub, route: &str, code: u16) -> u64 {
     let metrics = hub.towline.admin().metrics().await.expect("metrics");
     let is_one = |line: &&str| {
         line.starts_with(&format!("towline_hub_requests_total{{route=\"{route}\","))

@@ -16,6 +16,7 @@ mod costs;
 mod files;
 mod grants;
 mod injection;
+mod large;
 mod limits;
 mod outages;
 mod page;

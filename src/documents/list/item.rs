@@ -9,11 +9,8 @@ use crate::documents::filter::Fields;
 use crate::documents::kind::Kind;
 use crate::documents::object::Object;
 
-/// Where the columns of an item begin.
-const FIRST: usize = 4;
-
-/// A document of a page. Its values are as the database prints them.
-pub(super) struct Item<'r> {
+/// A document of a page, or a single one. Its values are as the database prints them.
+pub(in crate::documents) struct Item<'r> {
     kind: Kind,
     namespace: &'r str,
     name: &'r str,
@@ -42,15 +39,23 @@ struct Columns<'r> {
     status: Option<&'r str>,
 }
 
-/// The place of a row's item in the page, from 1; `None` if the page has none.
-pub(super) fn number(query: &'static str, row: &Row) -> Result<Option<i64>, db::Error> {
-    column(query, row, FIRST)
+/// The place in the page, from 1, of the item whose columns begin with this one; `None` if there is none.
+pub(super) fn number(query: &'static str, row: &Row, first: usize) -> Result<Option<i64>, db::Error> {
+    column(query, row, first)
 }
 
 impl<'r> Item<'r> {
-    /// The item of a row that has one.
-    pub(super) fn read(query: &'static str, row: &'r Row, kind: Kind) -> Result<Self, db::Error> {
-        let mut index = FIRST + 1;
+    /// The item whose columns begin with this one of a row; `None` if there is none.
+    pub(in crate::documents) fn read(
+        query: &'static str,
+        row: &'r Row,
+        first: usize,
+        kind: Kind,
+    ) -> Result<Option<Self>, db::Error> {
+        if number(query, row, first)?.is_none() {
+            return Ok(None);
+        }
+        let mut index = first + 1;
         let mut next = || {
             index += 1;
             index - 1
@@ -70,9 +75,9 @@ impl<'r> Item<'r> {
                 data: column(query, row, next())?,
                 status: column(query, row, next())?,
             })),
-            None => Content::Logged(column(query, row, FIRST + 14)?),
+            None => Content::Logged(column(query, row, first + 14)?),
         };
-        Ok(Self { kind, namespace, name, version, content })
+        Ok(Some(Self { kind, namespace, name, version, content }))
     }
 
     pub(super) fn namespace(&self) -> &'r str {
@@ -83,11 +88,11 @@ impl<'r> Item<'r> {
         self.name
     }
 
-    pub(super) fn version(&self) -> i64 {
+    pub(in crate::documents) fn version(&self) -> i64 {
         self.version
     }
 
-    pub(super) fn document(&self) -> Result<Document, UnreadableRow> {
+    pub(in crate::documents) fn document(&self) -> Result<Document, UnreadableRow> {
         let columns = match &self.content {
             Content::Columns(columns) => columns,
             Content::Logged(text) => return Document::from_row(text),
@@ -113,7 +118,7 @@ impl<'r> Item<'r> {
 
     /// Appends the document as JSON, as its own serialization would, and returns the length of its metadata without the brace that
     /// closes them.
-    pub(super) fn write(&self, fields: Fields, into: &mut Vec<u8>) -> Result<usize, UnreadableRow> {
+    pub(in crate::documents) fn write(&self, fields: Fields, into: &mut Vec<u8>) -> Result<usize, UnreadableRow> {
         let columns = match &self.content {
             Content::Columns(columns) => columns,
             Content::Logged(text) => {

@@ -12,15 +12,16 @@ mod ordered;
 mod statement;
 mod token;
 
+use super::aside::Aside;
 use super::document::{Document, UnreadableRow};
 use super::filter::{Fields, Filter};
 use super::list_error::ListError;
 use super::object::Object;
 use crate::cluster::full_text;
 use crate::db::{Database, column};
-use item::Item;
 use ordered::Ordered;
 
+pub(super) use item::Item;
 pub use token::Continue;
 
 /// Most items of a page, unless the client asks for fewer (L1).
@@ -56,20 +57,21 @@ pub struct Page<Items = Vec<Document>> {
 
 /// Reads a page with one statement.
 pub async fn list(database: &Database, query: &ListQuery) -> Result<Page, ListError> {
-    page(database, query, MAX_BYTES, |items: &mut Vec<Document>, item| {
+    page(database, &Aside::default(), query, MAX_BYTES, |items: &mut Vec<Document>, item| {
         items.push(item.document()?);
         Ok(())
     })
     .await
 }
 
-/// The same with the items as clients see them: JSON, with a comma between two of them.
-pub async fn list_json(database: &Database, query: &ListQuery) -> Result<Page<Vec<u8>>, ListError> {
-    page(database, query, MAX_BYTES, |items: &mut Vec<u8>, item| {
+/// The same with the items as clients see them: JSON, with a comma between two of them. Large ones are printed aside.
+pub async fn list_json(database: &Database, aside: &Aside, query: &ListQuery) -> Result<Page<Vec<u8>>, ListError> {
+    let fields = query.fields;
+    page(database, aside, query, MAX_BYTES, move |items: &mut Vec<u8>, item| {
         if !items.is_empty() {
             items.push(b',');
         }
-        item.write(query.fields, items)?;
+        item.write(fields, items)?;
         Ok(())
     })
     .await
@@ -78,26 +80,32 @@ pub async fn list_json(database: &Database, query: &ListQuery) -> Result<Page<Ve
 /// The same for a watch, which begins with the state, with another limit for the size of a page.
 pub(super) async fn list_objects(
     database: &Database,
+    aside: &Aside,
     query: &ListQuery,
     max_bytes: usize,
 ) -> Result<Page<Vec<Object>>, ListError> {
-    let mut json = Vec::new();
-    page(database, query, max_bytes, |items: &mut Vec<Object>, item| {
+    let fields = query.fields;
+    let page = page(database, aside, query, max_bytes, move |(items, json): &mut (Vec<Object>, Vec<u8>), item| {
         json.clear();
-        let metadata_end = item.write(query.fields, &mut json)?;
-        items.push(Object::rendered(&json, metadata_end, item.version()));
+        let metadata_end = item.write(fields, json)?;
+        items.push(Object::rendered(json, metadata_end, item.version()));
         Ok(())
     })
-    .await
+    .await?;
+    Ok(Page { version: page.version, items: page.items.0, next: page.next })
 }
 
-async fn page<Items: Default>(
+async fn page<Items: Default + Send + 'static>(
     database: &Database,
+    aside: &Aside,
     query: &ListQuery,
     max_bytes: usize,
-    mut add: impl FnMut(&mut Items, &Item<'_>) -> Result<(), UnreadableRow>,
+    add: impl Fn(&mut Items, &Item<'_>) -> Result<(), UnreadableRow> + Copy + Send + 'static,
 ) -> Result<Page<Items>, ListError> {
     const QUERY: &str = "list";
+    /// Where the columns of an item begin.
+    const FIRST: usize = 4;
+    let (kind, is_later) = (query.filter.kind(), query.after.is_some());
     let statement = statement::of(query, query.limit.clamp(1, MAX_LIMIT), max_bytes);
     let mut rows = database.rows(QUERY, &statement.text, &statement.parameters.as_params()).await?;
     let (mut items, mut ordered, mut last) = (Items::default(), Ordered::new(), None);
@@ -108,23 +116,34 @@ async fn page<Items: Default>(
             (column(QUERY, &row, 0)?, column(QUERY, &row, 1)?, column(QUERY, &row, 2)?);
         let found: i64 = column(QUERY, &row, 3)?;
         state = Some((is_whole, is_gone, version, found));
-        let Some(number) = item::number(QUERY, &row)? else { continue };
+        let Some(number) = item::number(QUERY, &row, FIRST)? else { continue };
         ordered.put(number, row);
         while let Some(row) = ordered.take() {
-            let item = Item::read(QUERY, &row, query.filter.kind())?;
-            match add(&mut items, &item) {
-                Ok(()) => {}
-                // Every further attempt would fail. A client that starts again gets the document itself, not a row of the log.
-                Err(error) if query.after.is_some() => {
-                    let (version, error) = (item.version(), full_text(&error));
-                    tracing::error!(version, error, "a row of the log can't be read, ending the list that needs it");
-                    return Err(ListError::Gone);
-                }
-                Err(error) => return Err(error.into()),
-            }
-            if ordered.taken() < found {
-                last = Some((item.namespace().to_owned(), item.name().to_owned()));
-            }
+            let (is_last, bytes) = (ordered.taken() >= found, row.raw_size_bytes());
+            let mut so_far = std::mem::take(&mut items);
+            let place;
+            (items, place) = aside
+                .run(bytes, move || {
+                    let Some(item) = Item::read(QUERY, &row, FIRST, kind)? else { return Ok((so_far, None)) };
+                    match add(&mut so_far, &item) {
+                        Ok(()) => {}
+                        // Every further attempt would fail. A client that starts again gets the document itself, not a row of the log.
+                        Err(error) if is_later => {
+                            let (version, error) = (item.version(), full_text(&error));
+                            tracing::error!(
+                                version,
+                                error,
+                                "a row of the log can't be read, ending the list that needs it"
+                            );
+                            return Err(ListError::Gone);
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
+                    let place = (!is_last).then(|| (item.namespace().to_owned(), item.name().to_owned()));
+                    Ok((so_far, place))
+                })
+                .await?;
+            last = place.or(last);
         }
     }
     if ordered.has_gap() {

@@ -23,6 +23,7 @@ use parking_lot::RwLock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch as latest};
 use tokio::time::timeout;
 
+use super::aside::Aside;
 use super::list_error::ListError;
 use crate::db::{self, Database};
 use held::Held;
@@ -49,6 +50,8 @@ struct Shared {
     /// How often a watch has asked for a read.
     wanted: latest::Sender<u64>,
     readers: Arc<Semaphore>,
+    /// Where the large documents of a state are printed.
+    aside: Aside,
     /// What watches hold for their clients.
     held: Held,
 }
@@ -96,6 +99,7 @@ impl Tail {
             progress: latest::Sender::default(),
             wanted: latest::Sender::default(),
             readers: Arc::new(Semaphore::new(readers)),
+            aside: Aside::default(),
             held: Held::default(),
         }))
     }

@@ -240,7 +240,7 @@ impl Watch {
                 Ok(Some(Box::pin(async move {
                     let _permit = tail.permit().await;
                     let share = tail.0.held.take();
-                    let page = list::list_objects(&tail.0.database, &query, share.bytes()).await?;
+                    let page = list::list_objects(&tail.0.database, &tail.0.aside, &query, share.bytes()).await?;
                     Ok(Read::Page(page, share))
                 })))
             }

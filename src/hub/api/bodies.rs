@@ -6,16 +6,14 @@
 //! requests of one token have at most half of it. A body has its room until the request has been carried out, and an answer until its
 //! client has taken it, however slowly.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
-use parking_lot::Mutex;
 
-use crate::documents::{Problem, ProblemKind};
+use crate::documents::{Problem, ProblemKind, Room, Share};
 use crate::http::BodyRefused;
 use crate::hub::problem;
 use crate::hub::tokens::TokenDigest;
@@ -29,20 +27,7 @@ const ROOM: usize = 176 << 20;
 const ANSWERS: usize = 96 << 20;
 
 /// The room for bodies.
-pub(in crate::hub) struct Bodies(Arc<Room>);
-
-/// A lock, since bodies arrive in the tasks of their requests; it is held for one look into the table.
-struct Room {
-    most: usize,
-    by_token: Mutex<(usize, HashMap<TokenDigest, usize>)>,
-}
-
-/// What a request has of the room, until it is dropped.
-struct Share {
-    room: Arc<Room>,
-    token: Option<TokenDigest>,
-    taken: AtomicUsize,
-}
+pub(in crate::hub) struct Bodies(Room);
 
 /// A body that has arrived.
 pub(super) struct Text {
@@ -56,6 +41,11 @@ pub(super) struct Text {
 struct Answer {
     bytes: Vec<u8>,
     _share: Share,
+}
+
+/// The body of an answer, which has its share until it has been sent or is dropped.
+pub(super) fn answer(bytes: Vec<u8>, share: Share) -> Body {
+    Body::from(Bytes::from_owner(Answer { bytes, _share: share }))
 }
 
 impl AsRef<[u8]> for Answer {
@@ -81,23 +71,29 @@ impl Default for Bodies {
 impl Bodies {
     /// The room for answers.
     pub(in crate::hub) fn of_answers() -> Self {
-        Self::of_size(ANSWERS)
+        Self(Room::new(ANSWERS, "large answers are under way"))
     }
 
     fn of_size(most: usize) -> Self {
-        Self(Arc::new(Room { most, by_token: Mutex::default() }))
+        Self(Room::new(most, "large requests are under way"))
     }
 
     /// The body of an answer to a request with this token, which has its room until it has been sent or is dropped.
     pub(super) fn answer(&self, token: Option<TokenDigest>, bytes: Vec<u8>) -> Result<Body, Problem> {
-        let share = Share { room: Arc::clone(&self.0), token, taken: AtomicUsize::new(0) };
-        share.take(bytes.len().saturating_sub(FREE))?;
-        Ok(Body::from(Bytes::from_owner(Answer { bytes, _share: share })))
+        let share = self.share(token, bytes.len())?;
+        Ok(answer(bytes, share))
+    }
+
+    /// The room for what takes so many bytes, for a request with this token.
+    pub(super) fn share(&self, token: Option<TokenDigest>, bytes: usize) -> Result<Share, Problem> {
+        let share = self.0.share(token);
+        share.take(bytes.saturating_sub(FREE))?;
+        Ok(share)
     }
 
     /// Reads the body of a request with this token. The server bounds the size and the time of each.
     pub(super) async fn read(&self, token: Option<TokenDigest>, mut body: Body) -> Result<Arc<Text>, Problem> {
-        let share = Share { room: Arc::clone(&self.0), token, taken: AtomicUsize::new(0) };
+        let share = self.0.share(token);
         let mut bytes = Vec::new();
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|error| lost(&error))?.into_data() else { continue };
@@ -105,48 +101,6 @@ impl Bodies {
             bytes.extend_from_slice(&data);
         }
         Ok(Arc::new(Text { bytes, built: AtomicUsize::new(0), share }))
-    }
-}
-
-impl Share {
-    /// Takes more of the room, unless all requests have too much, or those of this token.
-    fn take(&self, more: usize) -> Result<(), Problem> {
-        if more == 0 {
-            return Ok(());
-        }
-        let mut taken = self.room.by_token.lock();
-        if taken.0.saturating_add(more) > self.room.most {
-            return Err(Problem::new(ProblemKind::Busy, "too many large requests are under way"));
-        }
-        if let Some(token) = self.token {
-            let of_token = taken.1.get(&token).copied().unwrap_or_default().saturating_add(more);
-            if of_token > self.room.most / 2 {
-                return Err(Problem::new(ProblemKind::Busy, "too many large requests of the token are under way"));
-            }
-            taken.1.insert(token, of_token);
-        }
-        taken.0 += more;
-        self.taken.fetch_add(more, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        let own = *self.taken.get_mut();
-        if own == 0 {
-            return;
-        }
-        let mut taken = self.room.by_token.lock();
-        taken.0 = taken.0.saturating_sub(own);
-        if let Some(token) = self.token
-            && let Some(of_token) = taken.1.get_mut(&token)
-        {
-            *of_token = of_token.saturating_sub(own);
-            if *of_token == 0 {
-                taken.1.remove(&token);
-            }
-        }
     }
 }
 
@@ -181,7 +135,7 @@ mod tests {
     }
 
     fn taken(bodies: &Bodies) -> usize {
-        bodies.0.by_token.lock().0
+        bodies.0.taken().0
     }
 
     #[tokio::test]
@@ -298,6 +252,6 @@ mod tests {
         assert!(bodies.read(two, of_size(LARGE)).await.is_err());
         drop(read);
         assert_eq!(taken(&bodies), 0);
-        assert!(bodies.0.by_token.lock().1.is_empty(), "nothing is remembered of a token without large bodies");
+        assert_eq!(bodies.0.taken().1, 0, "nothing is remembered of a token without large bodies");
     }
 }

@@ -8,6 +8,7 @@ use http::header::{ETAG, IF_MATCH, LOCATION};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 
+use super::bodies;
 use super::lists::{document_answer, json};
 use super::media::{self, Media};
 use super::routes::Action;
@@ -37,10 +38,11 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
     };
     let (wanted, weight) = {
         let (bytes, text) = (text.len(), Arc::clone(&text));
-        api.documents
-            .aside()
-            .run(bytes, move || Ok((wanted(action, media, &text, &|more| text.charge(more))?, Weight::of_json(&text))))
-            .await?
+        let read = move || {
+            let wanted = wanted(action, media, &text, &|more| text.charge(more))?;
+            Ok::<_, Problem>((wanted, Weight::of_json(&text)))
+        };
+        api.documents.aside().run(bytes, read).await?
     };
     let key = match (key, &wanted) {
         (Some(key), _) => key,
@@ -49,19 +51,21 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
         (None, _) => return Err(Problem::new(ProblemKind::NotFound, "there is no such route")),
     };
     let request = Request { key, action: wanted, condition, dry_run };
-    let done = api.documents.change(request, weight).await?;
+    let done = api.documents.change(request, weight, asked.caller.digest()).await?;
     let status = match done.verdict {
         Verdict::Created if !dry_run => StatusCode::CREATED,
         Verdict::Deleting => StatusCode::ACCEPTED,
         Verdict::Created | Verdict::Changed | Verdict::Unchanged | Verdict::Deleted => StatusCode::OK,
     };
-    let mut answer = document_answer(status, &done.document);
-    if done.verdict == Verdict::Created && dry_run {
+    let (verdict, version, key) = (done.verdict, done.document.version, done.document.key());
+    let (json, memory) = done.print(api.documents.aside()).await?;
+    let mut answer = document_answer(status, version, bodies::answer(json, memory));
+    if verdict == Verdict::Created && dry_run {
         // It has no version.
         answer.headers_mut().remove(ETAG);
     }
     if status == StatusCode::CREATED {
-        let location = HeaderValue::try_from(format!("/v1/{}", done.document.key()));
+        let location = HeaderValue::try_from(format!("/v1/{key}"));
         // Names of documents are letters of a path.
         answer.headers_mut().extend(location.ok().map(|location| (LOCATION, location)));
     }
@@ -194,7 +198,7 @@ async fn apply_one(
     }
     let key = new_key(asked, kind, &body)?;
     let request = Request { key, action: documents::Action::Apply(body), condition: None, dry_run };
-    let done = api.documents.change(request, weight).await?;
+    let done = api.documents.change(request, weight, asked.caller.digest()).await?;
     Ok((done.verdict, done.document.version))
 }
 

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
 use http::header::{CONTENT_TYPE, ETAG};
+use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 
 use super::parameters::Listing;
-use super::{Api, Asked, etag, media, watch};
-use crate::documents::{Document, Filter, Kind, Page, Problem, ProblemKind, list_json, not_found};
+use super::{Api, Asked, bodies, etag, media, watch};
+use crate::documents::{Filter, Kind, Page, Problem, ProblemKind, list_json, not_found};
 use crate::hub::tokens::{Place, Role};
 
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// The version that a browser resumes a watch from.
 const LAST_EVENT_ID: &str = "last-event-id";
 
@@ -19,17 +21,21 @@ const LAST_EVENT_ID: &str = "last-event-id";
 pub(super) async fn read(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result<Response, Problem> {
     asked.parameters().none()?;
     let key = asked.key(kind)?;
-    let found = api.documents.store().get(&key).await?;
-    let document = found.ok_or_else(|| not_found(&key))?;
-    if etag::is_known(&asked.parts.headers, document.version)? {
-        return Ok((StatusCode::NOT_MODIFIED, [(ETAG, etag::of(document.version))]).into_response());
+    let found = api.documents.store().found(&key).await?;
+    let found = found.ok_or_else(|| not_found(&key))?;
+    let version = found.version();
+    if etag::is_known(&asked.parts.headers, version)? {
+        return Ok((StatusCode::NOT_MODIFIED, [(ETAG, etag::of(version))]).into_response());
     }
-    Ok(document_answer(StatusCode::OK, &document))
+    // While it is printed, its row is there, too.
+    let share = api.answers.share(asked.caller.digest(), 2 * found.length())?;
+    let (json, share) = found.print(api.documents.aside(), share).await?;
+    Ok(document_answer(StatusCode::OK, version, bodies::answer(json, share)))
 }
 
-/// A document as an answer.
-pub(super) fn document_answer(status: StatusCode, document: &Document) -> Response {
-    (status, [(ETAG, etag::of(document.version))], json(document)).into_response()
+/// A document of this version as an answer.
+pub(super) fn document_answer(status: StatusCode, version: i64, json: Body) -> Response {
+    (status, [(ETAG, etag::of(version)), (CONTENT_TYPE, JSON)], json).into_response()
 }
 
 /// A page of a list, or a watch.
@@ -45,9 +51,10 @@ pub(super) async fn list(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
         }
         Listing::List(query) => {
             asked.caller.require(Role::Read, place(&query.filter))?;
-            let page = list_json(&api.database, &query).await.map_err(|error| Problem::from(&error))?;
+            let page =
+                list_json(&api.database, api.documents.aside(), &query).await.map_err(|error| Problem::from(&error))?;
             let body = api.answers.answer(asked.caller.digest(), page_body(page, &query.filter))?;
-            Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
+            Ok(([(CONTENT_TYPE, JSON)], body).into_response())
         }
     }
 }
@@ -73,7 +80,7 @@ fn page_body(page: Page<Vec<u8>>, filter: &Filter) -> Vec<u8> {
 /// A JSON body. Texts, numbers and maps with text keys always become JSON.
 pub(super) fn json(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
-        Ok(bytes) => ([(CONTENT_TYPE, "application/json")], bytes).into_response(),
+        Ok(bytes) => ([(CONTENT_TYPE, JSON)], bytes).into_response(),
         Err(error) => {
             tracing::error!(%error, "failed to write an answer");
             let problem = Problem::new(ProblemKind::Unavailable, "the answer can't be written");

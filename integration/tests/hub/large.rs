@@ -1,0 +1,107 @@
+//! X6: large documents share the memory for changes and the memory for answers, and small ones have room beside them.
+
+use std::net::SocketAddr;
+
+use integration::eventually;
+use integration::hub::Request;
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::limits::answered;
+use crate::world::{Hub, LIMIT, database, done, run};
+
+/// Bytes of the text in the large document.
+const LARGE: usize = 4_000_000;
+/// What changes of documents have in memory together, and what answers have that no client has taken.
+const CHANGES: usize = 64 << 20;
+const ANSWERS: usize = 96 << 20;
+/// A client's part of it, at most: the document, and what is around the text.
+const EACH: usize = LARGE + 4096;
+
+/// A hub with a large document and a small one.
+async fn hub(name: &str) -> Hub {
+    let hub = Hub::start(&database(name).await, &[]).await;
+    let mut client = hub.client();
+    for (name, length) in [("large", LARGE), ("small", 10)] {
+        let cluster = json!({"name": name, "namespace": "foo", "kubeconfig": "k"});
+        done(&mut client, &Request::post("/v1/clusters", &cluster)).await;
+        let status = json!({"status": {"text": "x".repeat(length)}});
+        done(&mut client, &Request::merge_patch(&format!("/v1/clusters/foo/{name}/status"), &status)).await;
+    }
+    hub
+}
+
+/// A client that sends a request and takes nothing of its answer: the kernel has little room for it.
+async fn stalled(hub: &Hub, request: &str) -> TcpStream {
+    let address: SocketAddr = hub.url.trim_start_matches("http://").parse().expect("an address");
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a small buffer");
+    let mut client = socket.connect(address).await.expect("a connection");
+    client.write_all(request.as_bytes()).await.expect("the request is sent");
+    client
+}
+
+/// Waits until so many requests of a route have been refused as too many, or more.
+async fn refused(hub: &Hub, route: &str, least: usize) {
+    let least = u64::try_from(least).expect("a number");
+    eventually(format!("{least} refusals"), LIMIT, async || {
+        let (count, made) = (answered(hub, route, 429).await, answered(hub, route, 200).await);
+        if count >= least { Ok(()) } else { Err(format!("{count}, and {made} were carried out")) }
+    })
+    .await
+    .expect("refusals");
+}
+
+#[test]
+fn small_patches_of_large_documents_share_64_mib_until_their_clients_have_the_answers() {
+    const ALL: usize = 64;
+    run(async {
+        let hub = hub("largepatches").await;
+        let body = r#"{"labels": {"a": "b"}}"#;
+        let patch = format!(
+            "PATCH /v1/clusters/foo/large?dryRun=true HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/merge-patch+json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut clients = Vec::new();
+        for _ in 0..ALL {
+            clients.push(stalled(&hub, &patch).await);
+        }
+        refused(&hub, "/v1/clusters/{namespace}/{name}", ALL - CHANGES / LARGE).await;
+        let mut client = hub.client();
+        let labels = json!({"labels": {"a": "b"}});
+        done(&mut client, &Request::merge_patch("/v1/clusters/foo/small", &labels)).await;
+        done(&mut client, &Request::get("/v1/clusters/foo/large")).await;
+        drop(clients);
+        eventually("a large document to be changed again", LIMIT, async || {
+            let reply = client.send(&Request::merge_patch("/v1/clusters/foo/large", &labels)).await.expect("an answer");
+            if reply.status == 200 { Ok(()) } else { Err(reply.status.to_string()) }
+        })
+        .await
+        .expect("200");
+    });
+}
+
+#[test]
+fn large_documents_that_clients_do_not_take_share_96_mib() {
+    const ALL: usize = 48;
+    run(async {
+        let hub = hub("largereads").await;
+        let mut clients = Vec::new();
+        for _ in 0..ALL {
+            clients.push(stalled(&hub, "GET /v1/clusters/foo/large HTTP/1.1\r\nhost: localhost\r\n\r\n").await);
+        }
+        // While one is printed, its row is counted, too.
+        refused(&hub, "/v1/clusters/{namespace}/{name}", ALL - ANSWERS / (EACH - (64 << 10))).await;
+        let mut client = hub.client();
+        done(&mut client, &Request::get("/v1/clusters/foo/small")).await;
+        drop(clients);
+        eventually("the large document to be read again", LIMIT, async || {
+            let reply = client.send(&Request::get("/v1/clusters/foo/large")).await.expect("an answer");
+            if reply.status == 200 { Ok(()) } else { Err(reply.status.to_string()) }
+        })
+        .await
+        .expect("200");
+    });
+}
