@@ -35,6 +35,12 @@ pub enum ListError {
         /// The time waited.
         within: Duration,
     },
+    /// Too many other watches are reading documents or the log. Another attempt may succeed.
+    #[error("other watches were reading for {}", humantime::format_duration(*.within))]
+    NoTurn {
+        /// The time waited.
+        within: Duration,
+    },
     /// This process is ending.
     #[error(transparent)]
     ShutsDown(#[from] ShutsDown),
@@ -52,7 +58,11 @@ impl From<ListError> for Problem {
         let is_outage = match &error {
             ListError::Database(failure) => failure.is_outage(),
             ListError::Restoring | ListError::TailBehind { .. } => true,
-            ListError::Gone | ListError::Gap | ListError::Row(_) | ListError::ShutsDown(_) => false,
+            ListError::Gone
+            | ListError::Gap
+            | ListError::Row(_)
+            | ListError::NoTurn { .. }
+            | ListError::ShutsDown(_) => false,
         };
         match error {
             ListError::Gone => Self::new(ProblemKind::Gone, error.to_string()),
@@ -61,6 +71,7 @@ impl From<ListError> for Problem {
             | ListError::Gap
             | ListError::Row(_)
             | ListError::TailBehind { .. }
+            | ListError::NoTurn { .. }
             | ListError::ShutsDown(_) => Self::new(ProblemKind::Unavailable, error.to_string())
                 .retry_after(RETRY_AFTER)
                 .caused_by(error, is_outage),

@@ -36,8 +36,11 @@ pub use watch::{Watch, WatchQuery};
 const RING_BYTES: usize = 32 * 1024 * 1024;
 /// Most watches that read documents or the log at the same time (T2).
 const MOST_READERS: usize = 8;
-/// How long a watch that starts waits for the tail. As long as a request waits for a connection (C4).
+/// How long a watch that starts waits for the tail, and for its turn to read. As long as a request waits for a connection (C4).
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a watch that has begun waits for its turn to read on. Longer: its client would begin again with the first page. As long as
+/// a watch may take no byte.
+const LATER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The tail of the log. Clones share it.
 #[derive(Clone)]
@@ -133,9 +136,21 @@ impl Tail {
         self.until(|progress| progress.served >= number).await
     }
 
-    /// Waits for its turn to read documents or the log. The semaphore is never closed.
-    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0.readers).acquire_owned().await.ok()
+    /// Waits for its turn to read documents or the log, while the versions are those of this epoch, and not longer than this.
+    async fn turn(&self, epoch: u64, within: Duration) -> Result<OwnedSemaphorePermit, ListError> {
+        let mut progress = self.0.progress.subscribe();
+        let restarted = async {
+            // The sender lives as long as this handle.
+            while self.0.ring.read().epoch() == epoch && progress.changed().await.is_ok() {}
+        };
+        let too_long = || ListError::NoTurn { within };
+        tokio::select! {
+            biased;
+            () = restarted => Err(ListError::Gone),
+            // The semaphore is never closed.
+            turn = Arc::clone(&self.0.readers).acquire_owned() => turn.map_err(|_| too_long()),
+            () = tokio::time::sleep(within) => Err(too_long()),
+        }
     }
 
     async fn until(&self, holds: impl FnMut(&Progress) -> bool) -> Result<(), ListError> {

@@ -12,11 +12,12 @@ use super::event::{Ending, Event};
 use super::held::Share;
 use super::ring::{Next, Start};
 use super::window::{self, Window};
-use super::{Progress, Tail};
+use super::{LATER_PATIENCE, PATIENCE, Progress, Tail};
 use crate::documents::filter::{Fields, Filter};
 use crate::documents::list::{self, Continue, ListQuery, Page};
 use crate::documents::list_error::ListError;
 use crate::documents::object::Object;
+use crate::documents::room::Party;
 
 /// A bookmark follows the first read that begins so long after the last one. A read begins at least once a second, so that at
 /// most 10 s are between two bookmarks (T5).
@@ -42,10 +43,13 @@ pub struct Watch {
     tail: Tail,
     filter: Arc<Filter>,
     fields: Fields,
+    party: Party,
     epoch: u64,
     /// All changes up to this version have been returned or are in `ready`.
     position: i64,
     phase: Phase,
+    /// How long it waits for its turn to read.
+    patience: Duration,
     /// Events of the page or window that was read last. Empty in the phase [`Phase::Ring`].
     ready: VecDeque<Event>,
     /// What they take in memory; `None` without any.
@@ -76,8 +80,13 @@ enum Read {
 }
 
 impl Tail {
-    /// Starts a watch. Whether it can start at all is known before its first event.
+    /// Starts a watch of nobody in particular.
     pub async fn watch(&self, query: WatchQuery) -> Result<Watch, ListError> {
+        self.watch_for(None, query).await
+    }
+
+    /// Starts a watch for a client. Whether it can start at all is known before its first event.
+    pub async fn watch_for(&self, party: Party, query: WatchQuery) -> Result<Watch, ListError> {
         self.ready().await?;
         let from = query.from.filter(|version| *version != 0);
         if let Some(version) = from
@@ -98,9 +107,11 @@ impl Tail {
             tail: self.clone(),
             filter: Arc::new(query.filter),
             fields: query.fields,
+            party,
             epoch,
             position,
             phase,
+            patience: PATIENCE,
             ready: VecDeque::new(),
             share: None,
             reading: None,
@@ -110,6 +121,7 @@ impl Tail {
             ending: None,
         };
         watch.read_on().await?;
+        watch.patience = LATER_PATIENCE;
         Ok(watch)
     }
 
@@ -233,13 +245,14 @@ impl Watch {
             ring.floor()
         };
         let (tail, filter) = (self.tail.clone(), Arc::clone(&self.filter));
+        let (party, epoch, patience) = (self.party, self.epoch, self.patience);
         match &self.phase {
             Phase::State(after) => {
                 let (fields, after) = (self.fields, after.clone());
                 let query = ListQuery { filter: Filter::clone(&filter), fields, limit: PAGE_ITEMS, after };
                 Ok(Some(Box::pin(async move {
-                    let _permit = tail.permit().await;
-                    let share = tail.0.held.take();
+                    let _turn = tail.turn(epoch, patience).await?;
+                    let share = tail.0.held.take(party);
                     let page = list::list_objects(&tail.0.database, &tail.0.aside, &query, share.bytes()).await?;
                     Ok(Read::Page(page, share))
                 })))
@@ -247,8 +260,8 @@ impl Watch {
             Phase::Log if self.position < floor => {
                 let (after, until) = (self.position, floor.min(self.position.saturating_add(WINDOW)));
                 Ok(Some(Box::pin(async move {
-                    let _permit = tail.permit().await;
-                    let share = tail.0.held.take();
+                    let _turn = tail.turn(epoch, patience).await?;
+                    let share = tail.0.held.take(party);
                     let window = window::read(&tail.0.database, &filter, after, until, share.bytes()).await?;
                     Ok(Read::Window(window, share))
                 })))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
+use futures::FutureExt;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -30,6 +31,10 @@ fn api(access: Access) -> Router {
 }
 
 fn api_with(access: Access, keyring: Keyring) -> Router {
+    api_until(access, keyring, CancellationToken::new())
+}
+
+fn api_until(access: Access, keyring: Keyring, stop: CancellationToken) -> Router {
     let url = "postgres://nobody@127.0.0.1:1/none".parse().expect("a URL");
     let database = documents::open(DatabaseSource::Url(Box::new(url)));
     let (writer, handle) = Writer::new(database.clone(), Arc::new(()));
@@ -47,7 +52,7 @@ fn api_with(access: Access, keyring: Keyring) -> Router {
         answers: Bodies::of_answers(),
         outages: Arc::default(),
         schema: latest::Sender::new(SchemaState::Current).subscribe(),
-        stop: CancellationToken::new(),
+        stop,
     }))
 }
 
@@ -323,4 +328,22 @@ async fn callers_from_elsewhere_are_refused_where_there_are_no_tokens() {
         let (status, _) = send(&api, request.header(header, value).body(Body::empty()).expect("a request")).await;
         assert_eq!(status, StatusCode::FORBIDDEN, "{header}: {value}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_waits_until_it_can_begin_ends_with_the_server() {
+    let stop = CancellationToken::new();
+    let api = api_until(Access::Local, Keyring::default(), stop.clone());
+    let begun = tokio::time::Instant::now();
+    // The log is never read, which a watch waits for.
+    let request = Request::get("/v1/clusters?watch=true").header(HOST, "localhost").body(Body::empty()).expect("valid");
+    let mut answer = Box::pin(send(&api, request));
+    assert!(answer.as_mut().now_or_never().is_none());
+    stop.cancel();
+    let (status, problem) = answer.await;
+    assert_eq!(
+        (status, problem["type"].as_str()),
+        (StatusCode::SERVICE_UNAVAILABLE, Some("urn:towline:problem:unavailable"))
+    );
+    assert_eq!(begun.elapsed(), std::time::Duration::ZERO);
 }

@@ -119,9 +119,15 @@ pub(super) async fn answer(
     let counted = api.watchers.admit(caller.digest())?;
     let (kind, fields) = (query.filter.kind(), query.fields);
     let namespace = query.filter.namespace().map(str::to_owned);
-    let watch = api.tail.watch(query).await.map_err(|error| Problem::from(&error))?;
+    let token = caller.digest();
     let ends: BoxFuture<'static, ()> = Box::pin(ends(Arc::clone(&api), caller, namespace, Instant::now() + lasts));
-    let ends = FuturesUnordered::from_iter([ends]);
+    let mut ends = FuturesUnordered::from_iter([ends]);
+    // It may have to wait until it can read, and what ends a watch ends it then, too.
+    let watch = tokio::select! {
+        biased;
+        _ = ends.next() => return Err(Problem::new(ProblemKind::Unavailable, "the watch has ended before it could begin")),
+        watch = api.tail.watch_for(token, query) => watch.map_err(|error| Problem::from(&error))?,
+    };
     let served =
         Served { api, watch, kind, fields, stream, ends, chunks: VecDeque::new(), is_over: false, _counted: counted };
     let media = match stream {

@@ -6,7 +6,6 @@ use tokio::time::advance;
 use super::*;
 use crate::db::{Database, DatabaseSource};
 use crate::documents::Kind;
-use crate::documents::tail::PATIENCE;
 use crate::documents::tail::entry::tests::change;
 
 fn tail() -> Tail {
@@ -164,4 +163,41 @@ async fn a_version_ahead_of_the_tail_is_decided_on_by_a_read_that_begins_later()
     assert!(matches!(tail.watch(query(13)).await, Err(ListError::Gone)));
     served.await.expect("both reads were wanted");
     assert!(matches!(tail.watch(query(4)).await, Err(ListError::Gone)), "below the base");
+}
+
+/// All that read at the same time do so.
+fn all_read(tail: &Tail) -> tokio::sync::OwnedSemaphorePermit {
+    let readers = Arc::clone(&tail.0.readers);
+    let all = u32::try_from(readers.available_permits()).expect("a few");
+    readers.try_acquire_many_owned(all).expect("nobody reads")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_waits_5_s_for_its_turn_to_read_and_one_that_has_begun_30_s() {
+    let tail = ready();
+    let reading = all_read(&tail);
+    let begun = Instant::now();
+    let outcome = tail.watch(WatchQuery { from: None, ..query(0) }).await.err();
+    assert!(matches!(outcome, Some(ListError::NoTurn { within: PATIENCE })), "{outcome:?}");
+    assert_eq!(begun.elapsed(), PATIENCE);
+    let mut watch = tail.watch(query(10)).await.expect("the ring needs no turn");
+    watch.phase = Phase::State(None);
+    let outcome = watch.next().await;
+    assert!(matches!(outcome, Err(Ending::Failed(ListError::NoTurn { within: LATER_PATIENCE }))), "{outcome:?}");
+    assert_eq!(begun.elapsed(), PATIENCE + LATER_PATIENCE);
+    drop(reading);
+    assert!(tail.turn(watch.epoch, PATIENCE).await.is_ok(), "who waits no longer has no turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_the_ring_ends_a_watch_that_waits_for_its_turn() {
+    let tail = ready();
+    let _reading = all_read(&tail);
+    let begun = Instant::now();
+    let mut watch = Box::pin(tail.watch(WatchQuery { from: None, ..query(0) }));
+    assert!(watch.as_mut().now_or_never().is_none());
+    tail.0.ring.write().restart(100);
+    tail.0.progress.send_modify(|_| {});
+    assert!(matches!(watch.await, Err(ListError::Gone)));
+    assert_eq!(begun.elapsed(), Duration::ZERO);
 }
