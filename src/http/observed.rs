@@ -105,7 +105,9 @@ impl AsyncRead for Observed {
 
 impl AsyncWrite for Observed {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().transport {
+        let this = self.get_mut();
+        this.standing.writes(bytes);
+        match &mut this.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             Transport::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
@@ -116,7 +118,9 @@ impl AsyncWrite for Observed {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().transport {
+        let this = self.get_mut();
+        this.standing.writes(parts.first().map_or(&[], |part| part));
+        match &mut this.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(context, parts),
             Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(context, parts),
         }

@@ -208,7 +208,8 @@ impl Service {
             tokio::select! {
                 biased;
                 ended = connection.as_mut() => return ended.map_err(|error| {
-                    if let Some(code) = answered(&error) {
+                    // A client that has reset the connection has the last word in the error.
+                    if let Some(code) = standing.refused_head().or_else(|| answered(&error)) {
                         self.observer.refuses_head(code);
                     }
                     Ended::Http(error)

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
@@ -33,6 +34,7 @@ struct Standing {
     use_until: Instant,
     longest_head: Duration,
     keep_alive: Option<KeepAlive>,
+    refused_head: Option<StatusCode>,
 }
 
 #[derive(Clone, Copy)]
@@ -74,6 +76,7 @@ impl Shared {
             use_until: limits.keep_alive.map_or(cut_at, |kept| now + kept.longest_use),
             longest_head: limits.longest_head,
             keep_alive: limits.keep_alive,
+            refused_head: None,
         };
         Self(Arc::new(Mutex::new(standing)))
     }
@@ -121,6 +124,19 @@ impl Shared {
         }
     }
 
+    /// The HTTP stack writes these bytes. What it writes before a head is complete is an answer of its own to that head.
+    pub(super) fn writes(&self, bytes: &[u8]) {
+        let mut standing = self.0.lock();
+        if matches!(standing.phase, Phase::Arriving { .. }) && standing.refused_head.is_none() {
+            standing.refused_head = status_of(bytes);
+        }
+    }
+
+    /// The status with which the HTTP stack has answered a head that it can't read, whether or not the client gets it.
+    pub(super) fn refused_head(&self) -> Option<StatusCode> {
+        self.0.lock().refused_head
+    }
+
     /// The kernel has taken bytes.
     pub(super) fn progresses(&self) {
         self.0.lock().stalled = None;
@@ -159,6 +175,11 @@ impl Standing {
         };
         due.filter(|(due, _)| *due < self.cut_at).unwrap_or((self.cut_at, Cut::Life))
     }
+}
+
+/// The status of an answer that begins with these bytes: `HTTP/1.1 431 …`.
+fn status_of(answer: &[u8]) -> Option<StatusCode> {
+    StatusCode::from_bytes(answer.strip_prefix(b"HTTP/1.1 ")?.get(..3)?).ok()
 }
 
 /// See [`Shared::watchdog`].

@@ -59,6 +59,22 @@ async fn heads_that_cannot_be_read_are_seen() {
 }
 
 #[tokio::test]
+async fn a_head_that_cannot_be_read_is_seen_even_if_its_client_does_not_take_the_answer() {
+    let (running, seen) = served().await;
+    let mut client = Client::connect(&running).await;
+    client.send(&format!("GET /quick HTTP/1.1\r\nx: {}\r\n\r\n", "a".repeat(9000))).await;
+    client.0.set_zero_linger().unwrap();
+    drop(client);
+    let is_seen = async {
+        while seen.0.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), is_seen).await.expect("waited for the refusal to be seen");
+    assert_eq!(*seen.0.lock(), [(None, 431, false)]);
+}
+
+#[tokio::test]
 async fn an_answer_that_the_server_replaces_is_seen_once_with_the_extensions_of_its_route() {
     let seen = Arc::new(Seen::default());
     let marked = async |request: axum::extract::Request| {
