@@ -141,7 +141,7 @@ fn of_a_thousand_requests_at_once_256_are_under_way_and_the_others_are_told_so()
         }
         let refused = u64::try_from(ALL - MOST_REQUESTS).expect("a number");
         eventually("all beyond 256 to be refused", LIMIT, async || {
-            // Of connections whose heads it has had no time to read, the server keeps the newest 128: the others try again.
+            // Of connections whose heads it has had no time to read, the server keeps the newest 512: the others try again.
             for client in clients.iter_mut().filter(|client| client.is_gone()) {
                 *client = Raw::sending(&hub, &post(2)).await;
             }
@@ -177,6 +177,37 @@ fn of_a_thousand_requests_at_once_256_are_under_way_and_the_others_are_told_so()
         }
         hub.expect(201, "/v1/clusters", &["--json", &cluster("b")]).await;
         assert_eq!(watch.event().await.1["name"], "b");
+    });
+}
+
+#[test]
+fn a_thousand_watches_that_connect_at_once_are_served_at_the_first_attempt_and_again_after_all_were_closed() {
+    const ALL: usize = 1_000;
+    run(async {
+        let hub = Hub::start(&database("reconnect").await, &[]).await;
+        let created = hub.expect(201, "/v1/clusters", &["--json", &cluster("a")]).await;
+        let version = created.json()["resourceVersion"].as_str().expect("a version").to_owned();
+        let watch =
+            format!("GET /v1/clusters?watch=true&resourceVersion={version} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        for round in ["first", "second"] {
+            let connect = || async {
+                let mut client = Raw::sending(&hub, &watch).await;
+                (client.status().await, client)
+            };
+            let clients = futures::future::join_all((0..ALL).map(|_| connect())).await;
+            let mut statuses = BTreeMap::new();
+            for (status, _) in &clients {
+                *statuses.entry(*status).or_insert(0) += 1;
+            }
+            assert_eq!(statuses, BTreeMap::from([(Some(200), ALL)]), "the {round} time");
+            drop(clients);
+            eventually("the watches to end", LIMIT, async || {
+                let report = hub.towline.admin().section("hub").await.map_err(|error| error.to_string())?;
+                if report["watches"] == 0 { Ok(()) } else { Err(report.to_string()) }
+            })
+            .await
+            .expect("no watch");
+        }
     });
 }
 

@@ -9,8 +9,10 @@ use crate::http::{AnswerWithin, KeepAlive, Limits, Reserved, begins_with};
 
 /// Most requests under way, watches aside. At 8 connections of the database's pool, the default, more would only wait there.
 const MOST_REQUESTS: usize = 256;
-/// Most connections in a handshake or with an incomplete head. An honest client sends it within a round trip.
-const MOST_ARRIVING: usize = 128;
+/// Most connections in a handshake or with an incomplete head. An honest client sends it within a round trip, but the clients of a
+/// thousand watches connect at once when a replica is gone, and with 128 a third of them were closed before their heads were read.
+/// At most 8 MiB of heads, and about as much again for the buffers of TLS.
+const MOST_ARRIVING: usize = 512;
 /// Deadline for a request's head.
 const LONGEST_HEAD: Duration = Duration::from_secs(5);
 /// Most bytes of a request's head: a `continue` of 1,024 characters, a selector of 4 KiB whose characters are escaped.
