@@ -4,6 +4,7 @@
 //! database of its own. Clients are connections of this program; times are from the request to the end of the answer, and
 //! of watches from the time that the database gave the change.
 
+mod crowd;
 mod documents;
 mod meter;
 mod plans;

@@ -1,18 +1,18 @@
 //! Watches: how long a change takes to arrive, at one watch and in a crowd on all replicas.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use integration::hub::{Client, Request, Watch};
+use integration::hub::{Client, Replica, Request};
 use integration::{Error, eventually};
-use k8s_openapi::jiff::Timestamp;
-use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::crowd::{Onlooker, Sight};
 use super::meter::{Cost, Meter};
 use super::reads::Page;
 use super::world::{LONGEST_STEP, World};
@@ -40,21 +40,22 @@ pub(crate) struct Watched {
 /// Opens so many watches of all clusters, spread over the replicas, and changes clusters at a steady rate.
 pub(crate) async fn measure(world: &World<'_>, options: &HubOptions, watchers: usize) -> Result<Watched, Error> {
     let changes = usize::try_from(options.window.as_secs()).unwrap_or_default() * options.change_rate as usize;
-    let mut writers: Vec<Client> = world.all().map(integration::hub::Replica::client).collect();
+    let mut writers: Vec<Client> = world.all().map(Replica::client).collect();
     let version = newest(world).await?;
     let meter = Meter::begin(world).await?;
     let began = Instant::now();
     let path = format!("/v1/clusters?watch=true&resourceVersion={version}");
-    let opened: Vec<Watch> = stream::iter((0..watchers).filter_map(|number| writers.get(number % writers.len())))
-        .map(|client| client.watch(&path))
+    let hubs: Vec<SocketAddr> = world.all().map(Replica::api).collect();
+    let opened: Vec<Onlooker> = stream::iter(hubs.iter().cycle().take(watchers))
+        .map(|hub| Onlooker::open(*hub, &path))
         .buffer_unordered(OPENED_AT_ONCE)
         .try_collect()
         .await?;
     let open_seconds = began.elapsed().as_secs_f64();
-    let delays = Arc::new(Mutex::new(Vec::with_capacity(watchers * changes)));
-    let mut receivers = JoinSet::new();
+    let sight = Sight::with_room_for(watchers * changes);
+    let mut onlookers = JoinSet::new();
     for watch in opened {
-        receivers.spawn(receive(watch, Arc::clone(&delays)));
+        onlookers.spawn(watch.look(Arc::clone(&sight)));
     }
     let mut ticks = interval(Duration::from_secs(1) / options.change_rate);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -71,15 +72,15 @@ pub(crate) async fn measure(world: &World<'_>, options: &HubOptions, watchers: u
     }
     let changes_per_second = to_float(changes) / changing.elapsed().as_secs_f64();
     eventually("every change to be at every watch", LONGEST_STEP, async || {
-        if let Some(Ok(Err(error))) = receivers.try_join_next() {
+        if let Some(Ok(Err(error))) = onlookers.try_join_next() {
             return Ok(Err(error));
         }
-        let arrived = delays.lock().len();
+        let arrived = sight.arrived();
         if arrived >= watchers * changes { Ok(Ok(())) } else { Err(format!("{arrived} have arrived")) }
     })
     .await??;
     let cost = meter.end(world).await?;
-    let latency_ms = Latency::taken(std::mem::take(&mut *delays.lock()));
+    let latency_ms = Latency::taken(sight.delays());
     Ok(Watched { watchers, replicas, changes, changes_per_second, open_seconds, latency_ms, cost })
 }
 
@@ -87,29 +88,6 @@ pub(crate) async fn measure(world: &World<'_>, options: &HubOptions, watchers: u
 pub(crate) async fn newest(world: &World<'_>) -> Result<String, Error> {
     let reply = world.first().client().send(&Request::get("/v1/clusters?limit=1")).await?.success()?;
     Ok(Page::of(&reply)?.version)
-}
-
-/// Notes the delay of each change.
-async fn receive(mut watch: Watch, delays: Arc<Mutex<Vec<Duration>>>) -> Result<(), Error> {
-    while let Some(line) = watch.next_line().await? {
-        let arrived = Timestamp::now();
-        if let Some(changed) = changed(line) {
-            delays.lock().push(Duration::try_from(arrived.duration_since(changed)).unwrap_or_default());
-        }
-    }
-    Err(Error::Unreadable { what: "a watch".to_owned(), detail: "the hub has ended it".to_owned() })
-}
-
-/// When the change of an event was made; `None` of a bookmark. The lines of a thousand watches are not parsed: that would take
-/// longer than what is measured.
-fn changed(line: &[u8]) -> Option<Timestamp> {
-    let line = std::str::from_utf8(line).ok()?;
-    let (head, _) = line.split_once("\"object\"")?;
-    if !head.contains("MODIFIED") {
-        return None;
-    }
-    let (_, behind) = line.split_once("\"updatedAt\"")?;
-    behind.split('"').nth(1)?.parse().ok()
 }
 
 impl Watched {
@@ -125,21 +103,5 @@ impl Watched {
             latency.unwrap_or_default(),
             self.cost.line()
         )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::changed;
-
-    #[test]
-    fn the_time_of_a_change_is_found_with_and_without_blanks_and_a_bookmark_has_none() {
-        for line in [
-            r#"{"type":"MODIFIED","object":{"kind":"Cluster","updatedAt":"2026-11-22T22:00:00.000001Z","status":{}}}"#,
-            r#"{"type": "MODIFIED", "object": {"kind": "Cluster", "updatedAt": "2026-11-22T22:00:00.000001Z"}}"#,
-        ] {
-            assert_eq!(changed(line.as_bytes()).unwrap().to_string(), "2026-11-22T22:00:00.000001Z");
-        }
-        assert!(changed(br#"{"type":"BOOKMARK","object":{"updatedAt":"2026-11-22T22:00:00Z"}}"#).is_none());
     }
 }
