@@ -131,7 +131,7 @@ fn large_documents_wait_for_a_thread_of_their_own_and_small_ones_do_not() {
         let (begun, mut beginnings) = tokio::sync::mpsc::channel(4);
         let mut ends = Vec::new();
         for _ in 0..4 {
-            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let (end, ended) = std::sync::mpsc::sync_channel::<()>(1);
             let (aside, begun) = (aside.clone(), begun.clone());
             let work = move || {
                 begun.blocking_send(()).expect("the test listens");
