@@ -8,6 +8,9 @@
 //! A [`list()`] shows the state of one version, page by page. A [`Watch`] sends the changes after a version in their order; the
 //! [`Tail`] reads them once for all watches of the process.
 //!
+//! The [`WorkQueue`] says which clusters wait for a pass, and gives each to one process at a time. [`Claims`] renews what a process
+//! holds.
+//!
 //! What a caller did wrong, and what it can do now, is a [`Problem`].
 
 mod aside;
@@ -38,6 +41,7 @@ mod template;
 mod validate;
 mod weight;
 mod whole;
+mod work;
 mod writer;
 
 pub use aside::{Aside, ShutsDown};
@@ -65,4 +69,5 @@ pub use tail::{Ending, Event, Tail, TailState, Watch, WatchQuery};
 pub use template::{Expression, Function, InvalidTemplate, Node, Template};
 pub use validate::key_of_body;
 pub use weight::Weight;
+pub use work::{Counts, Finished, HeldClaim, Intake, Shares, Turns, Work, WorkQueue};
 pub use writer::{MOST_WAITING_BYTES, Prepared, WriteError, Writer, WriterHandle, WriterObserver};

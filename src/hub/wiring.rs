@@ -67,7 +67,7 @@ pub(super) fn wire(config: &HubConfig) -> Arc<Hub> {
     let tail = Tail::new(database.clone());
     let (writer, handle) = Writer::new(database.clone(), Arc::clone(&metrics) as _);
     let holder = Holder::of_this_process();
-    let mut claims = Claims::new(&database, holder.clone(), Clock::Boot);
+    let claims = Claims::new(&database, holder.clone(), Clock::Boot);
     let leadership = claims.role(Role::Compaction);
     let tokens = config.tokens_file.clone().map(|path| Reloaded::open(path, Grants::read, Grants::default()));
     let keys = config.keys_file.clone().map(|path| Reloaded::open(path, read_keys, Keyring::unread()));

@@ -37,7 +37,7 @@ impl Drop for Running {
 
 /// A process that tries to fill these roles.
 fn process<const N: usize>(stage: &Stage, roles: [Role; N]) -> (Running, [Leadership; N]) {
-    let mut claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
+    let claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
     let leaderships = roles.map(|role| claims.role(role));
     (Running::start(claims), leaderships)
 }
@@ -112,7 +112,7 @@ fn a_process_without_its_database_stops_before_another_takes_over() {
         let stage = Stage::new("cutoff").await;
         let link = Link::to(stage.place.address()).await.expect("a link");
         let url = stage.place.url_by(ADMIN, &link.address().to_string());
-        let mut claims = Claims::new(&documents::open(source(&url)), Holder::of_this_process(), Clock::Boot);
+        let claims = Claims::new(&documents::open(source(&url)), Holder::of_this_process(), Clock::Boot);
         let mut leadership = claims.role(Role::Relay);
         let _running = Running::start(claims);
         let grant = leadership.granted().await;

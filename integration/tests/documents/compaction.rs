@@ -23,7 +23,7 @@ const ROWS: &str = "select count(*) from towline_log";
 const AGE: &str = "update towline_log set at = at - interval '2 h'";
 
 async fn leader(stage: &Stage) -> (Running, Grant) {
-    let mut claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
+    let claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
     let mut leadership = claims.role(Role::Compaction);
     let running = Running::start(claims);
     (running, leadership.granted().await)
@@ -275,7 +275,7 @@ fn the_actor_steps_until_less_than_a_whole_step_is_left() {
         let rows = "insert into towline_log select n, now() - interval '2 h', gen_random_uuid(), 'clusters', \
              '00000000-0000-4000-8000-000000000000', 'foo', 'c1', '{}', nullif(n - 1, 0), '{}' from generate_series(1, 12000) n";
         stage.run(rows).await;
-        let mut claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
+        let claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
         let leadership = claims.role(Role::Compaction);
         let _running = Running::start(claims);
         let (sender, mut steps) = mpsc::channel(16);

@@ -193,7 +193,7 @@ fn a_renumbering_ends_all_claims_with_a_higher_token_and_blocks_new_ones_for_30_
              update towline_claim set holder = 'somebody', token = 3, until = now() + interval '1 h', cursor = 41 where name = 'relay'"
         );
         stage.run(&work).await;
-        let mut claims = Claims::new(&stage.database(), Holder::of_this_process(), towline::cluster::Clock::Boot);
+        let claims = Claims::new(&stage.database(), Holder::of_this_process(), towline::cluster::Clock::Boot);
         let mut leadership = claims.role(Role::Compaction);
         let running = Running::start(claims);
         let grant = leadership.granted().await;
@@ -225,7 +225,7 @@ fn nothing_is_granted_while_the_origin_differs() {
     run(async {
         let stage = Stage::new("differs").await;
         stage.run("update towline_meta set origin = 'elsewhere'").await;
-        let mut claims = Claims::new(&stage.database(), Holder::of_this_process(), towline::cluster::Clock::Boot);
+        let claims = Claims::new(&stage.database(), Holder::of_this_process(), towline::cluster::Clock::Boot);
         let mut leadership = claims.role(Role::Compaction);
         let _running = Running::start(claims);
         let asked = "select count(*) from pg_stat_activity where datname = current_database() \

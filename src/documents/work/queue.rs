@@ -1,0 +1,239 @@
+//! The queue in table `towline_work`.
+//!
+//! Statements that lock several rows lock them in order of the cluster, or they would deadlock with each other; a claim skips rows that
+//! somebody else has locked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::granted::Work;
+use super::held::{HeldClaim, HeldWork};
+use super::turns::Shares;
+use crate::db::{Database, Error, Row, Transaction, Type, column};
+use crate::documents::claims::{Claims, Holder};
+
+/// Longest wait for work to be granted. It waits for no lock, and a late answer is of little use: the claim counts from the request.
+const CLAIM_WITHIN: Duration = Duration::from_secs(5);
+
+/// Requests a pass. A request is merged with a row that waits, and noted on one that is worked on. The notification is sent with the
+/// commit.
+const ASK: &str = "with asked as ( \
+       insert into towline_work (cluster, ready_at, urgent) \
+       select distinct c, now(), $2 from unnest($1::text[]::uuid[]) c order by c \
+       on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, \
+         ready_at = least(towline_work.ready_at, excluded.ready_at), urgent = towline_work.urgent or excluded.urgent \
+       returning 1), \
+     counted as (select count(*) as rows from asked) \
+     select pg_notify('towline_work', '') from counted where rows > 0";
+/// Grants rows, some of them urgent if possible. Each part uses an index of its own. Nothing is granted while versions of another
+/// origin are not renumbered: the database may have lost a grant. If a row is not done, it becomes ready again, later each time.
+const CLAIM: &str = "with urgent as materialized ( \
+       select cluster, ready_at from towline_work where urgent and ready_at <= now() and (until is null or until < now()) \
+         and (select origin = towline_origin() from towline_meta) \
+       order by ready_at limit $2 for update skip locked), \
+     others as materialized ( \
+       select cluster, ready_at from towline_work where ready_at <= now() and (until is null or until < now()) \
+         and (select origin = towline_origin() from towline_meta) and cluster <> all (array(select cluster from urgent)) \
+       order by ready_at limit $2 + $3 - (select count(*) from urgent) for update skip locked), \
+     next as (select * from urgent union all select * from others) \
+     update towline_work w set holder = $1, token = w.token + 1, until = now() + interval '30 s', attempts = w.attempts + 1, \
+       ready_at = now() + interval '30 s' * least(w.attempts + 1, 10) \
+     from next where w.cluster = next.cluster \
+     returning w.cluster::text, w.token, w.wanted, w.attempts, w.urgent, \
+       extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8";
+/// Ends a claim. Where another pass was requested meanwhile, the row is ready at once.
+const DONE: &str = "update towline_work set holder = null, until = null, announced = null, \
+       attempts = case when wanted = $4 then $5 else 0 end, urgent = urgent and wanted <> $4, \
+       ready_at = case when wanted = $4 then $6::text::timestamptz else now() end \
+     where cluster = $1::text::uuid and holder = $2 and token = $3 returning wanted <> $4";
+/// Ends a claim as if it had not been granted.
+const HAND_BACK: &str = "update towline_work set holder = null, until = null, announced = null, attempts = greatest(attempts - 1, 0), \
+       ready_at = now() \
+     where cluster = $1::text::uuid and holder = $2 and token = $3 returning true";
+/// Removes the row of a claim.
+const FORGET: &str =
+    "delete from towline_work where cluster = $1::text::uuid and holder = $2 and token = $3 returning false";
+/// A row is running, else ready, else waiting.
+const COUNT: &str = "select count(*) filter (where running), count(*) filter (where not running and ready_at <= now()), \
+       count(*) filter (where not running and ready_at > now()), \
+       extract(epoch from now() - min(ready_at) filter (where not running and ready_at <= now()))::float8 \
+     from (select coalesce(until >= now(), false) as running, ready_at from towline_work) w";
+
+/// The work queue of a database. Clones are the same.
+#[derive(Clone)]
+pub struct WorkQueue {
+    database: Database,
+    holder: Holder,
+    held: HeldWork,
+    /// Wakes this process when it has made a row ready.
+    returned: Arc<Notify>,
+}
+
+/// What has become of the row of a pass that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finished {
+    /// It waits until it is ready again, or was removed.
+    Settled,
+    /// It is ready: somebody asked for another pass meanwhile, or it was handed back.
+    Ready,
+    /// The claim had been lost, and nothing was changed.
+    Lost,
+}
+
+/// The rows of the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Claimed.
+    pub running: i64,
+    /// Neither claimed nor to wait.
+    pub ready: i64,
+    /// Not ready yet.
+    pub waiting: i64,
+    /// Since when the oldest ready row has been ready.
+    pub oldest: Option<Duration>,
+}
+
+impl WorkQueue {
+    /// The queue. What is claimed belongs to `claims`, whose actor renews it.
+    pub fn new(database: &Database, claims: &Claims) -> Self {
+        let (holder, held) = (claims.holder().clone(), claims.work().clone());
+        Self { database: database.clone(), holder, held, returned: Arc::default() }
+    }
+
+    /// Requests a pass of each of these clusters that begins after this call, and wakes those that wait for work. One statement.
+    pub async fn ask(&self, clusters: &[Uuid], urgent: bool) -> Result<(), Error> {
+        let clusters = texts(clusters);
+        let params = [(&clusters as _, Type::TEXT_ARRAY), (&urgent as _, Type::BOOL)];
+        self.database.execute("ask", ASK, &params).await.map(|_| ())
+    }
+
+    /// The same as part of a transaction: passes that begin after its commit. The rows are locked until then, so a transaction asks
+    /// once; two requests of one transaction could deadlock with those of others.
+    pub async fn ask_within(transaction: &mut Transaction<'_>, clusters: &[Uuid], urgent: bool) -> Result<(), Error> {
+        let clusters = texts(clusters);
+        let params = [(&clusters as _, Type::TEXT_ARRAY), (&urgent as _, Type::BOOL)];
+        transaction.execute("ask", ASK, &params).await.map(|_| ())
+    }
+
+    /// Claims what is ready, at most as many rows as there are permits. One statement; none without permits.
+    ///
+    /// If it fails or is dropped, rows may have been granted nevertheless: they return when the claims end.
+    pub async fn claim(&self, shares: Shares) -> Result<Vec<Work>, Error> {
+        const QUERY: &str = "claim_work";
+        if shares.permits() == 0 {
+            return Ok(Vec::new());
+        }
+        let (holder, urgent, oldest) = (self.holder.as_str(), i64::from(shares.urgent_first), i64::from(shares.oldest));
+        let params = [(&holder as _, Type::TEXT), (&urgent as _, Type::INT8), (&oldest as _, Type::INT8)];
+        let database = self.database.clone().answering_within(CLAIM_WITHIN);
+        let sent = self.held.now();
+        let rows = database.all(QUERY, CLAIM, &params).await?;
+        let granted = rows.iter().filter_map(|row| self.granted(QUERY, row, sent).transpose());
+        granted.collect()
+    }
+
+    /// A row that a request sent at `sent` was granted; none if the answer came too late.
+    fn granted(&self, query: &'static str, row: &Row, sent: Duration) -> Result<Option<Work>, Error> {
+        let cluster: String = column(query, row, 0)?;
+        let Ok(cluster) = cluster.parse() else { return Ok(None) };
+        let (token, attempts): (i64, i32) = (column(query, row, 1)?, column(query, row, 3)?);
+        let waited = Duration::try_from_secs_f64(column(query, row, 5)?).unwrap_or_default();
+        let (wanted, urgent) = (column(query, row, 2)?, column(query, row, 4)?);
+        let granted = self.held.granted(cluster, token, sent).map(|(registration, claim)| Work {
+            cluster,
+            token,
+            wanted,
+            attempts: u32::try_from(attempts).unwrap_or_default(),
+            urgent,
+            waited,
+            holder: self.holder.clone(),
+            claim,
+            registration,
+        });
+        Ok(granted)
+    }
+
+    /// Ends a pass. `attempts` is how many failed ones the row remembers, 0 after a success; `next` is when it is ready again. Both hold
+    /// unless another pass was requested meanwhile.
+    ///
+    /// If it fails, the row may return when the claim ends, as if the pass had not ended.
+    pub async fn done(&self, work: Work, attempts: u32, next: Timestamp) -> Result<Finished, Error> {
+        let (attempts, next) = (i32::try_from(attempts).unwrap_or(i32::MAX), next.to_string());
+        let wanted = work.wanted;
+        let further = [(&wanted as _, Type::INT8), (&attempts as _, Type::INT4), (&next as _, Type::TEXT)];
+        self.end(work, "work_done", DONE, &further).await
+    }
+
+    /// Gives work back that was not done through no fault of the cluster, so that another process may take it at once.
+    pub async fn hand_back(&self, work: Work) -> Result<Finished, Error> {
+        self.end(work, "hand_back_work", HAND_BACK, &[]).await
+    }
+
+    /// Removes the row of a cluster that is gone.
+    pub async fn forget(&self, work: Work) -> Result<Finished, Error> {
+        self.end(work, "forget_work", FORGET, &[]).await
+    }
+
+    /// Runs a statement that ends a claim and returns whether its row is ready now.
+    async fn end(
+        &self,
+        work: Work,
+        query: &'static str,
+        text: &str,
+        further: &[(&(dyn crate::db::ToSql + Sync), Type)],
+    ) -> Result<Finished, Error> {
+        let (cluster, token) = (work.cluster.to_string(), work.token);
+        // The next pass may begin before the answer arrives.
+        drop(work);
+        let holder = self.holder.as_str();
+        let own = [(&cluster as _, Type::TEXT), (&holder as _, Type::TEXT), (&token as _, Type::INT8)];
+        let params: Vec<_> = own.into_iter().chain(further.iter().cloned()).collect();
+        let rows = self.database.all(query, text, &params).await?;
+        let Some(row) = rows.first() else { return Ok(Finished::Lost) };
+        if column(query, row, 0)? {
+            self.returned.notify_one();
+            Ok(Finished::Ready)
+        } else {
+            Ok(Finished::Settled)
+        }
+    }
+
+    /// Waits until this process has made a row ready since the last call.
+    ///
+    /// Cancel safe.
+    pub(super) async fn returned(&self) {
+        self.returned.notified().await;
+    }
+
+    /// The database, for notifications.
+    pub(super) fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// Counts the rows. One statement, which reads the whole table.
+    pub async fn counts(&self) -> Result<Counts, Error> {
+        const QUERY: &str = "count_work";
+        let rows = self.database.all(QUERY, COUNT, &[]).await?;
+        let Some(row) = rows.first() else { return Ok(Counts::default()) };
+        let oldest: Option<f64> = column(QUERY, row, 3)?;
+        Ok(Counts {
+            running: column(QUERY, row, 0)?,
+            ready: column(QUERY, row, 1)?,
+            waiting: column(QUERY, row, 2)?,
+            oldest: oldest.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+        })
+    }
+
+    /// The work claims of this process.
+    pub fn held(&self) -> Vec<HeldClaim> {
+        self.held.list()
+    }
+}
+
+fn texts(clusters: &[Uuid]) -> Vec<String> {
+    clusters.iter().map(Uuid::to_string).collect()
+}
