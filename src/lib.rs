@@ -23,7 +23,7 @@
 //! │  ├─ settings                       reads the files of tokens and keys again when they change
 //! │  ├─ writer                         makes all changes, many in one call; on a connection of its own
 //! │  ├─ tail                           reads the log into the ring that all watches share; listens on its connection
-//! │  ├─ claims                         renews the leader claims of this replica in the database
+//! │  ├─ claims                         renews the claims of this replica in the database
 //! │  ├─ compaction                     while it holds its claim: deletes old rows of the log
 //! │  └─ api                            serves the REST API and its watches
 //! └─ membership                        one Lease for each replica: says that it lives, and for which sections

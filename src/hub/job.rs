@@ -60,7 +60,7 @@ impl Job for HubJob {
             Role::new("settings", "", "reads the files of tokens and keys again when they change"),
             Role::new("writer", "", "makes all changes, many in one call; on a connection of its own"),
             Role::new("tail", "", "reads the log into the ring that all watches share; listens on its connection"),
-            Role::new("claims", "", "renews the leader claims of this replica in the database"),
+            Role::new("claims", "", "renews the claims of this replica in the database"),
             Role::new("compaction", "", "while it holds its claim: deletes old rows of the log"),
             Role::new("api", "", "serves the REST API and its watches"),
         ];
