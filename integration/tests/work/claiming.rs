@@ -69,8 +69,12 @@ fn a_pass_that_kills_its_process_returns_ever_later_and_starves_nobody() {
         for attempt in 1..=12_i64 {
             drop(process.claim_one().await);
             // It was claimed as often, and is to wait longer than the claim by this.
-            let state = "select attempts * 1000 + extract(epoch from ready_at - until)::bigint from towline_work";
-            assert_eq!(stage.number(state).await, attempt * 1000 + 30 * (attempt.min(10) - 1), "attempt {attempt}");
+            let remembered = "select attempts * 1000 + extract(epoch from ready_at - until)::bigint from towline_work";
+            assert_eq!(
+                stage.number(remembered).await,
+                attempt * 1000 + 30 * (attempt.min(10) - 1),
+                "attempt {attempt}"
+            );
             assert_eq!(process.claim(9).await.len(), 0, "the claim goes on in the database");
             stage.run(END).await;
             assert_eq!(process.claim(9).await.len(), 0, "attempt {attempt}: it has to wait");
@@ -175,7 +179,7 @@ fn a_claim_that_was_lost_changes_nothing() {
     run(async {
         let stage = Stage::new("fenced").await;
         let (one, other) = (stage.process(), stage.process());
-        let (writer, writes) = Writer::new(stage.database(), Arc::new(()));
+        let (writer, handle) = Writer::new(stage.database(), Arc::new(()));
         let _writer = Running::start(async move |scope| writer.run(scope).await.expect("the writer does not fail"));
         let write = async |work: &documents::Work, name: &str| {
             let row = Row {
@@ -192,7 +196,7 @@ fn a_claim_that_was_lost_changes_nothing() {
             let change = Change::put(&Key::new(Kind::ClusterSync, "foo", name), Expected::Any, row);
             let item =
                 Item { request: id(work.token.unsigned_abs()), claim: Some(work.writing()), changes: vec![change] };
-            writes.write(item).await.expect("an answer")
+            handle.write(item).await.expect("an answer")
         };
         one.ask(&[1], false).await;
         let lost = [one.claim_one().await, {

@@ -11,14 +11,14 @@ use crate::world::{LIMIT, Process, Running, Stage, clusters, run};
 /// An intake with so many permits, and what it delivers.
 pub(crate) struct Waiting {
     pub(crate) running: Running,
-    pub(crate) delivered: mpsc::UnboundedReceiver<(Work, OwnedSemaphorePermit)>,
+    pub(crate) delivered: mpsc::Receiver<(Work, OwnedSemaphorePermit)>,
 }
 
 impl Waiting {
     pub(crate) fn start(process: &Process, permits: usize) -> Self {
         let intake = Intake::new(process.queue.clone(), Arc::new(Semaphore::new(permits)));
-        let (sender, delivered) = mpsc::unbounded_channel();
-        let deliver = move |work, permit| sender.send((work, permit)).unwrap_or_default();
+        let (sender, delivered) = mpsc::channel(permits);
+        let deliver = move |work, permit| sender.try_send((work, permit)).expect("there is room for each permit");
         let running = Running::start(async move |scope| intake.run(&scope, deliver).await);
         Self { running, delivered }
     }

@@ -6,7 +6,6 @@
     clippy::panic,
     clippy::expect_used,
     clippy::unwrap_used,
-    clippy::indexing_slicing,
     reason = "the allowance for tests does not reach their helpers"
 )]
 

@@ -106,7 +106,7 @@ fn a_worker_without_its_database_stops_before_another_begins() {
     run(async {
         let stage = Stage::new("cut_off").await;
         let link = integration::Link::to(stage.place.address()).await.expect("a link");
-        let far = Process::start(open(&stage.place.url_by(HUB, &link.address().to_string())));
+        let far = Process::start(&open(&stage.place.url_by(HUB, &link.address().to_string())));
         far.ask(&[1], false).await;
         let work = far.claim_one().await;
         link.cut().await.expect("no packet arrives");

@@ -101,7 +101,7 @@ fn requests_and_renewals_in_parallel_never_deadlock() {
         let is_over = std::sync::atomic::AtomicBool::new(false);
         let ask = async |seed: u64| {
             let mut random = Random::new(seed);
-            let mut asked = 0;
+            let mut times = 0;
             while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
                 let mut some = clusters_of_all.clone();
                 for index in (1..some.len()).rev() {
@@ -109,9 +109,9 @@ fn requests_and_renewals_in_parallel_never_deadlock() {
                 }
                 some.truncate(200);
                 asker.ask(&some, random.below(2) == 0).await;
-                asked += 1;
+                times += 1;
             }
-            asked
+            times
         };
         let watch = async {
             let ends = "select (extract(epoch from min(until)) * 1000)::bigint from towline_work";

@@ -73,7 +73,7 @@ fn as_a_worker() {
         std::env::var(ORACLE).expect("where").split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).expect("two");
     let permits = std::env::var(PERMITS).expect("how many").parse().expect("a number");
     run(async {
-        let process = Process::start(open(&url));
+        let process = Process::start(&open(&url));
         let mut until_the_end = TcpStream::connect(&oracle).await.expect("the oracle");
         let intake = Intake::new(process.queue.clone(), Arc::new(Semaphore::new(permits)));
         let worked = Arc::new(Worked { queue: process.queue.clone(), database: open(&url), name, oracle });

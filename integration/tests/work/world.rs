@@ -97,7 +97,7 @@ impl Stage {
 
     /// A process that works.
     pub(crate) fn process(&self) -> Process {
-        Process::start(self.database())
+        Process::start(&self.database())
     }
 }
 
@@ -114,9 +114,9 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(database: Database) -> Self {
-        let claims = Claims::new(&database, Holder::of_this_process(), Clock::Boot);
-        let queue = WorkQueue::new(&database, &claims);
+    pub(crate) fn start(database: &Database) -> Self {
+        let claims = Claims::new(database, Holder::of_this_process(), Clock::Boot);
+        let queue = WorkQueue::new(database, &claims);
         let running = claims.clone();
         let actor = Running::start(async move |scope| running.run(scope).await.expect("claims don't fail"));
         Self { claims, queue, actor }

@@ -217,7 +217,9 @@ impl Claims {
     /// Ends what is held, so that another process needs not wait for its end.
     async fn hand_back(&self, link: &mut Link<'_>) {
         let held = self.held();
-        held.iter().for_each(|(candidate, _)| candidate.give_up());
+        for (candidate, _) in &held {
+            candidate.give_up();
+        }
         let work = self.work.give_up();
         let (names, tokens) = names_and_tokens(&held);
         let (clusters, work_tokens): (Vec<_>, Vec<_>) =

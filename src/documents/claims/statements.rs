@@ -145,14 +145,11 @@ impl<'d> Link<'d> {
 
     /// The connection, a new one if the last has ended.
     async fn connection(&mut self) -> Result<&mut Connection, Error> {
-        let usable = match self.connection.take().filter(|connection| !connection.is_closed()) {
-            Some(usable) => usable,
-            None => {
-                let mut connection = self.database.connect("claims").await?;
-                connection.run("limit_locks", LOCK_LIMIT).await?;
-                connection
-            }
-        };
-        Ok(self.connection.insert(usable))
+        if let Some(usable) = self.connection.take().filter(|connection| !connection.is_closed()) {
+            return Ok(self.connection.insert(usable));
+        }
+        let mut connection = self.database.connect("claims").await?;
+        connection.run("limit_locks", LOCK_LIMIT).await?;
+        Ok(self.connection.insert(connection))
     }
 }

@@ -141,15 +141,14 @@ impl WorkQueue {
         let cluster: String = column(query, row, 0)?;
         let Ok(cluster) = cluster.parse() else { return Ok(None) };
         let (token, attempts): (i64, i32) = (column(query, row, 1)?, column(query, row, 3)?);
-        let waited = Duration::try_from_secs_f64(column(query, row, 5)?).unwrap_or_default();
-        let (wanted, urgent) = (column(query, row, 2)?, column(query, row, 4)?);
+        let (wanted, urgent, seconds) = (column(query, row, 2)?, column(query, row, 4)?, column(query, row, 5)?);
         let granted = self.held.granted(cluster, token, sent).map(|(registration, claim)| Work {
             cluster,
             token,
             wanted,
             attempts: u32::try_from(attempts).unwrap_or_default(),
             urgent,
-            waited,
+            waited: Duration::try_from_secs_f64(seconds).unwrap_or_default(),
             holder: self.holder.clone(),
             claim,
             registration,
