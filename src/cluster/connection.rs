@@ -11,19 +11,20 @@ use kube::client::Body;
 use kube::core::Status;
 use kube::{Client, Config};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
 use tower::{BoxError, ServiceExt};
 
 use super::Verb;
 use super::bearer::Bearer;
-use super::error::{Asked, Cause, Error, NO_STATUS};
+use super::dynamic::Strangers;
+use super::error::{Asked, Cause, Error, NO_STATUS, cautious_message};
 use super::fence::{Claim, Expired, Guard};
-use super::request::Request;
+use super::reply::Readable;
+use super::request::{Request, Unsendable};
 use super::stack::{self, Answer, LARGEST_REFUSAL, Settings, Transport};
 use crate::config::ClusterName;
-use crate::http::BearerToken;
+use crate::http::{BearerToken, DeniedNetworks};
 
 /// The media type of a reply without the body of the object: after a write, identity, version and generation are enough.
 pub const PARTIAL_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
@@ -45,6 +46,8 @@ pub struct Connection {
     guard: Guard,
     /// Host and port of the API server.
     address: Arc<str>,
+    /// Whether the kubeconfig was written by a user of an API.
+    is_stranger: bool,
 }
 
 /// Host and port of a URL; the scheme has a default port.
@@ -64,31 +67,37 @@ impl Connection {
         headers_within: Duration,
         bearer: Option<Bearer>,
     ) -> Result<Self, kube::Error> {
-        Self::keeping(name, config, Settings { headers_within, pool_idle: stack::POOL_IDLE, bearer, counted_as: None })
+        let (pool_idle, denied) = (stack::POOL_IDLE, DeniedNetworks::default());
+        Self::keeping(name, config, Settings { headers_within, pool_idle, bearer, counted_as: None, denied })
     }
 
     /// The same for periodic requests: the TCP connection is kept from one to the next, so that not each of them costs a
-    /// handshake. `counted_as` is the label under which they are counted, if it is not the server's address.
+    /// handshake. `strangers` says how to treat a server whose kubeconfig was written by a user of an API.
     pub(super) fn steady(
         name: ClusterName,
         config: Config,
         headers_within: Duration,
-        counted_as: Option<&'static str>,
+        strangers: Option<&Strangers>,
     ) -> Result<Self, kube::Error> {
         let pool_idle = stack::STEADY_POOL_IDLE;
-        Self::keeping(name, config, Settings { headers_within, pool_idle, bearer: None, counted_as })
+        let counted_as = strangers.map(|strangers| strangers.counted_as);
+        let denied = strangers.map(|strangers| strangers.denied.clone()).unwrap_or_default();
+        let settings = Settings { headers_within, pool_idle, bearer: None, counted_as, denied };
+        let connection = Self::keeping(name, config, settings)?;
+        Ok(Self { is_stranger: strangers.is_some(), ..connection })
     }
 
     fn keeping(name: ClusterName, config: Config, settings: Settings) -> Result<Self, kube::Error> {
         let address = address(&config.cluster_url).into();
         let (transport, client) = stack::connect(config, settings)?;
-        Ok(Self { name, transport, client, guard: Guard::None, address })
+        Ok(Self { name, transport, client, guard: Guard::None, address, is_stranger: false })
     }
 
     /// A connection over the client of a test.
     #[cfg(test)]
     pub(super) fn over(name: ClusterName, client: Client) -> Self {
-        Self { name, transport: stack::through(client.clone()), client, guard: Guard::None, address: "test".into() }
+        let transport = stack::through(client.clone());
+        Self { name, transport, client, guard: Guard::None, address: "test".into(), is_stranger: false }
     }
 
     /// The cluster's name, for errors.
@@ -120,7 +129,7 @@ impl Connection {
     }
 
     /// Sends one request for an object and reads the reply, with the media type `accept`.
-    pub async fn send<T: DeserializeOwned>(
+    pub async fn send<T: Readable>(
         &self,
         request: Request<'_>,
         accept: &'static str,
@@ -141,14 +150,14 @@ impl Connection {
         if let (Ok(request), Some(token)) = (&mut request, token) {
             request.extensions_mut().insert(token.clone());
         }
-        self.exchange::<Value>(request, &asked, deadline, None).await.map(drop)
+        self.exchange::<Value>(request.map_err(Into::into), &asked, deadline, None).await.map(drop)
     }
 
     /// Sends one request while the claim holds, and classifies the outcome. An answer that is complete only after the
     /// deadline does not count, also if the process was stopped meanwhile and finds both when it continues.
-    pub(super) async fn exchange<T: DeserializeOwned>(
+    pub(super) async fn exchange<T: Readable>(
         &self,
-        request: Result<http::Request<Body>, http::Error>,
+        request: Result<http::Request<Body>, Unsendable>,
         asked: &Asked<'_>,
         deadline: Duration,
         claim: Option<Claim>,
@@ -169,6 +178,7 @@ impl Connection {
             let limit = match (parts.status.is_success(), asked.name) {
                 (false, _) => LARGEST_REFUSAL,
                 (true, Some(_)) => LARGEST_OBJECT,
+                (true, None) if self.is_stranger => LARGEST_OBJECT,
                 (true, None) => LARGEST_LIST,
             };
             let bytes = match read_up_to(limit, body).await.map_err(|source| asked.failed(of_kube(source)))? {
@@ -182,7 +192,8 @@ impl Connection {
                 }
             };
             if parts.status.is_success() {
-                return serde_json::from_slice(&bytes).map_err(|source| Error::Decode { source: Cause::of(source) });
+                let read = T::read(parts.status, &bytes);
+                return read.map_err(|source| Error::Decode { source: self.undecoded(parts.status, source) });
             }
             let retry_after = parts
                 .headers
@@ -190,8 +201,9 @@ impl Connection {
                 .and_then(|value| value.to_str().ok())
                 .and_then(|value| value.parse().ok())
                 .map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
-            let status = decoded_status(&bytes);
-            Err(asked.refused(&Status { code: parts.status.as_u16(), ..status }, retry_after))
+            let status = Status { code: parts.status.as_u16(), ..decoded_status(&bytes) };
+            let error = asked.refused(&status, retry_after);
+            Err(if self.is_stranger { error.saying(cautious_message(&status, asked.resource)) } else { error })
         };
         let timely = tokio::select! {
             biased;
@@ -207,6 +219,17 @@ impl Connection {
                 source: format!("no answer within {}", humantime::format_duration(deadline)).into(),
             })
         })
+    }
+}
+
+impl Connection {
+    /// Why the body of a success could not be decoded. The decoder quotes the body, which a stranger has chosen.
+    fn undecoded(&self, status: http::StatusCode, source: serde_json::Error) -> Cause {
+        if !self.is_stranger {
+            return Cause::of(source);
+        }
+        let (line, column) = (source.line(), source.column());
+        format!("HTTP {}, not a Kubernetes API (line {line}, column {column})", status.as_u16()).into()
     }
 }
 

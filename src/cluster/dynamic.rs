@@ -8,6 +8,10 @@
 //! Every kind of request works as with a configured cluster: under a fence, within limits, with deadlines, while the cluster
 //! [may be asked](super::reach). Nobody does here what a session actor does. So its availability and identity never change,
 //! no denied permission is remembered (whoever gets a 403 decides when to ask again), and nothing is watched.
+//!
+//! Kubeconfigs that users of an API have written may lead anywhere, and so their clusters are *strangers*
+//! ([`DynamicClusters::of_many`]): connections into some networks are refused, less is read of an answer, and less of it is
+//! repeated in an error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +26,7 @@ use parking_lot::Mutex;
 use super::client::{Cluster, Limits};
 use super::connection::Connection;
 use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT};
+use crate::http::DeniedNetworks;
 
 /// An answer that has not begun by then never comes; the deadlines of single requests are shorter.
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
@@ -49,7 +54,16 @@ type Entries = Mutex<BTreeMap<Key, Weak<DynamicCluster>>>;
 pub struct DynamicClusters {
     entries: Arc<Entries>,
     limits: Limits,
-    counted_as: Option<&'static str>,
+    strangers: Option<Strangers>,
+}
+
+/// How clusters are treated whose kubeconfigs were written by users of an API.
+#[derive(Clone)]
+pub(super) struct Strangers {
+    /// The label under which their requests are counted.
+    pub(super) counted_as: &'static str,
+    /// The networks to which no connection is made.
+    pub(super) denied: DeniedNetworks,
 }
 
 /// A cluster with one set of credentials. It goes with its last user.
@@ -68,17 +82,22 @@ impl Default for DynamicClusters {
             watch_timeout: WATCH_TIMEOUT,
             max_in_flight: DEFAULT_MAX_IN_FLIGHT,
         };
-        Self { entries: Arc::default(), limits, counted_as: None }
+        Self { entries: Arc::default(), limits, strangers: None }
     }
 }
 
 impl DynamicClusters {
-    /// For thousands of clusters. A time series is never dropped, so all their requests are counted under one label, `counted_as`,
-    /// and not by address. `request_timeout` is the deadline of a request that has none of its own, and bounds how long it waits
+    /// For thousands of clusters of strangers. A time series is never dropped, so all their requests are counted under one label,
+    /// `counted_as`, and not by address. No connection is made into the networks `denied`. `request_timeout` is the deadline of a request that has none of its own, and bounds how long it waits
     /// before for a cluster that does not answer. `max_in_flight` is the most requests in flight to one cluster.
-    pub fn of_many(request_timeout: Duration, max_in_flight: NonZeroUsize, counted_as: &'static str) -> Self {
+    pub fn of_many(
+        request_timeout: Duration,
+        max_in_flight: NonZeroUsize,
+        counted_as: &'static str,
+        denied: DeniedNetworks,
+    ) -> Self {
         let limits = Limits { request_timeout, watch_timeout: WATCH_TIMEOUT, max_in_flight };
-        Self { entries: Arc::default(), limits, counted_as: Some(counted_as) }
+        Self { entries: Arc::default(), limits, strangers: Some(Strangers { counted_as, denied }) }
     }
 
     /// The cluster with these credentials, which refer to no file: the one in use, or a new one that is connected with the
@@ -98,7 +117,7 @@ impl DynamicClusters {
             return Ok(cluster);
         }
         let headers_within = HEADERS_WITHIN.max(self.limits.request_timeout);
-        let connection = Connection::steady(name.clone(), config, headers_within, self.counted_as)?;
+        let connection = Connection::steady(name.clone(), config, headers_within, self.strangers.as_ref())?;
         let cluster = Cluster::connected(connection, self.limits);
         let made = Arc::new(DynamicCluster { cluster, fingerprint, entries: Arc::clone(&self.entries) });
         let mut entries = self.entries.lock();

@@ -4,7 +4,7 @@ mod classify;
 
 use std::time::Duration;
 
-pub(super) use self::classify::{Asked, NO_STATUS};
+pub(super) use self::classify::{Asked, NO_STATUS, cautious_message};
 pub use self::classify::{Cause, full_text};
 use super::Verb;
 use super::fence::Expired;
@@ -104,6 +104,13 @@ pub enum Error {
         /// The server's message.
         message: String,
     },
+    /// 500 for a server-side apply with a field that the kind's schema does not have, a list with one key twice, or a value of
+    /// another type: the same request will fail again.
+    #[error("the object does not fit its schema: {message}")]
+    SchemaMismatch {
+        /// The server's message.
+        message: String,
+    },
     /// A server error (5xx), which may be temporary.
     #[error("server error ({code}): {message}")]
     Server {
@@ -156,6 +163,7 @@ impl Error {
             | Self::Throttled { .. }
             | Self::NamespaceTerminating { .. }
             | Self::Rejected { .. }
+            | Self::SchemaMismatch { .. }
             | Self::Server { .. }
             | Self::Decode { .. } => Retry::Backoff,
         }
@@ -175,10 +183,52 @@ impl Error {
             Self::Forbidden { .. } => "forbidden",
             Self::NamespaceTerminating { .. } => "namespace_terminating",
             Self::Rejected { .. } => "rejected",
+            Self::SchemaMismatch { .. } => "schema_mismatch",
             Self::Server { .. } => "server",
             Self::LeaseExpired(_) => "unclaimed",
             Self::Decode { .. } => "decode",
         }
+    }
+
+    /// The same error with another message of the server, if it has one.
+    pub(super) fn saying(mut self, text: String) -> Self {
+        match &mut self {
+            Self::Conflict { message, .. }
+            | Self::NotFound { message }
+            | Self::NotServed { message }
+            | Self::Throttled { message, .. }
+            | Self::Unauthorized { message, .. }
+            | Self::Forbidden { message, .. }
+            | Self::NamespaceTerminating { message }
+            | Self::Rejected { message, .. }
+            | Self::SchemaMismatch { message }
+            | Self::Server { message, .. } => *message = text,
+            Self::Unavailable { .. }
+            | Self::Connect { .. }
+            | Self::NoAnswer { .. }
+            | Self::LeaseExpired(_)
+            | Self::Decode { .. } => {}
+        }
+        self
+    }
+
+    /// What the server says, or else what went wrong, in at most 1,024 bytes without control characters: names in a server's
+    /// certificate are as much of its choice as a message.
+    pub fn message(&self) -> String {
+        let text = match self {
+            Self::Conflict { message, .. }
+            | Self::NotFound { message }
+            | Self::NotServed { message }
+            | Self::Throttled { message, .. }
+            | Self::Unauthorized { message, .. }
+            | Self::Forbidden { message, .. }
+            | Self::NamespaceTerminating { message }
+            | Self::Rejected { message, .. }
+            | Self::SchemaMismatch { message }
+            | Self::Server { message, .. } => message.clone(),
+            other => full_text(other),
+        };
+        classify::harmless(&text)
     }
 
     /// Whether a write that failed with this error may have been carried out.

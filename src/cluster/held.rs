@@ -1,30 +1,11 @@
-//! The metadata of the objects of a kind: paged lists.
+//! What marks the objects of a kind: finalizers, annotations, managers. Each is one paged list of metadata.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use super::{Cluster, Error, FIELD_MANAGER, Kind, ObjectKey};
-
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-/// Objects a page.
-const PAGE_SIZE: u32 = 500;
-
-#[derive(Deserialize)]
-struct Page<T> {
-    metadata: PageMetadata,
-    /// An empty list of a custom kind's metadata is null.
-    items: Option<Vec<T>>,
-}
-
-#[derive(Deserialize)]
-struct PageMetadata {
-    #[serde(default, rename = "continue")]
-    next: String,
-}
 
 #[derive(Deserialize)]
 struct Item {
@@ -113,51 +94,5 @@ impl Cluster {
 
     async fn metadata(&self, kind: &Kind, mut take: impl FnMut(ItemMetadata)) -> Result<(), Error> {
         self.list_metadata(kind, "", usize::MAX, |item: Item| take(item.metadata)).await
-    }
-
-    /// Calls `take` with each object of a kind in all namespaces that a label selector selects (an empty one selects all), page
-    /// by page: only with its metadata, as `T` reads it. At most with so many; it is an error if the server has more, and
-    /// pages without objects count, too.
-    pub async fn list_metadata<T: DeserializeOwned>(
-        &self,
-        kind: &Kind,
-        labels: &str,
-        most: usize,
-        mut take: impl FnMut(T),
-    ) -> Result<(), Error> {
-        let mut first = format!("{}?limit={PAGE_SIZE}", kind.collection_path(""));
-        if !labels.is_empty() {
-            first.push_str("&labelSelector=");
-            first.extend(utf8_percent_encode(labels, NON_ALPHANUMERIC));
-        }
-        let (mut path, mut left) = (first.clone(), most);
-        loop {
-            let page: Page<T> = self.fetch_as(&path, METADATA_LIST).await?;
-            let items = page.items.unwrap_or_default();
-            left = left.checked_sub(items.len().max(1)).ok_or_else(|| too_many(kind, most))?;
-            items.into_iter().for_each(&mut take);
-            if page.metadata.next.is_empty() {
-                return Ok(());
-            }
-            // A continue token is URL-safe.
-            path = format!("{first}&continue={}", page.metadata.next);
-        }
-    }
-}
-
-fn too_many(kind: &Kind, most: usize) -> Error {
-    Error::Decode { source: format!("the list of {} has more than {most} objects", kind.full_resource()).into() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_empty_list_of_a_custom_kind_may_have_null_items() {
-        for text in [r#"{"metadata":{"resourceVersion":"7"},"items":null}"#, r#"{"metadata":{},"items":[]}"#] {
-            let page: Page<Item> = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-            assert_eq!(page.items.into_iter().flatten().count(), 0);
-        }
     }
 }

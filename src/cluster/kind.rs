@@ -3,10 +3,18 @@
 use std::fmt;
 
 use kube::core::ApiResource;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::Deserialize;
 
 use super::{Cluster, Error, ObjectKey};
 use crate::config::ResourceId;
+
+/// What is encoded in a part of a path: everything but what is never special there. Names of roles have colons.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b':');
+
+fn encoded(segment: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(segment, SEGMENT)
+}
 
 /// A kind that a cluster serves, found by discovery.
 #[derive(Clone, PartialEq, Eq)]
@@ -71,23 +79,24 @@ impl Kind {
     }
 
     /// `/api/v1` or `/apis/group/version`.
-    fn root(group: &str, version: &str) -> String {
-        if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
+    pub(super) fn root(group: &str, version: &str) -> String {
+        let version = encoded(version);
+        if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{}/{version}", encoded(group)) }
     }
 
     /// The path of a collection.
     pub fn collection_path(&self, namespace: &str) -> String {
         let root = Self::root(&self.resource.group, &self.resource.version);
         if self.namespaced && !namespace.is_empty() {
-            format!("{root}/namespaces/{namespace}/{}", self.resource.plural)
+            format!("{root}/namespaces/{}/{}", encoded(namespace), encoded(&self.resource.plural))
         } else {
-            format!("{root}/{}", self.resource.plural)
+            format!("{root}/{}", encoded(&self.resource.plural))
         }
     }
 
     /// The path of an object.
     pub fn object_path(&self, key: &ObjectKey) -> String {
-        format!("{}/{}", self.collection_path(&key.namespace), key.name)
+        format!("{}/{}", self.collection_path(&key.namespace), encoded(&key.name))
     }
 
     /// Asks the cluster how it serves a kind; [`Error::NotServed`] if it does not.

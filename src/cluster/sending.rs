@@ -7,7 +7,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use kube::client::Body;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Verb;
@@ -19,19 +19,9 @@ use super::error::{Asked, Error};
 use super::fence::Claim;
 use super::kind::Kind;
 use super::object::{Decoded, Object, ObjectKey};
-use super::request::{JSON, Payload, Request};
+use super::reply::Readable;
+use super::request::{JSON, Propagation, Request, Unsendable};
 use super::standing::Availability;
-
-/// Propagation of a delete to dependents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Propagation {
-    /// Dependents first.
-    Foreground,
-    /// Dependents afterwards.
-    Background,
-    /// Dependents stay.
-    Orphan,
-}
 
 /// The result of a write, by the server's reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,8 +55,33 @@ impl Cluster {
         let asked =
             Asked { cluster: &self.shared.name, verb: Verb::Get, resource: "namespaces", name: Some("kube-system") };
         let request = http::Request::get(PATH).header(ACCEPT, PARTIAL_METADATA).body(Body::empty());
-        let reply: Reply = connection.exchange(request, &asked, deadline, None).await?;
+        let reply: Reply = connection.exchange(request.map_err(Into::into), &asked, deadline, None).await?;
         Ok(reply.metadata.uid)
+    }
+
+    /// Asks for the server's version at once, whatever is known about its availability. The outcome counts like that of any request:
+    /// if it answers, requests that wait are sent.
+    pub async fn probe(&self, deadline: Duration) -> Result<(), Error> {
+        let connection = self.any_connection()?;
+        let sent = Instant::now();
+        let result = connection.probe_as(None, deadline).await;
+        self.answered(result.as_ref().err(), sent);
+        result
+    }
+
+    /// The UID of `kube-system`, which tells clusters apart, read at once as [`Self::probe`] does.
+    pub async fn read_uid(&self, deadline: Duration) -> Result<Arc<str>, Error> {
+        let connection = self.any_connection()?;
+        let sent = Instant::now();
+        let result = self.read_identity(&connection, deadline).await;
+        self.answered(result.as_ref().err(), sent);
+        let none = || Error::Decode { source: "namespace kube-system has no UID".to_owned().into() };
+        Some(result?).filter(|uid| !uid.is_empty()).ok_or_else(none)
+    }
+
+    fn any_connection(&self) -> Result<Connection, Error> {
+        let session = self.shared.session.borrow();
+        session.as_ref().map(|session| session.connection.clone()).ok_or_else(|| self.unavailable("no credentials"))
     }
 
     pub(super) fn ready_connection(&self) -> Result<Connection, Error> {
@@ -76,10 +91,7 @@ impl Cluster {
             Availability::Starting => return Err(self.unavailable("not connected yet")),
             Availability::Unavailable { reason } => return Err(self.unavailable(reason)),
         }
-        match &*self.shared.session.borrow() {
-            Some(session) => Ok(session.connection.clone()),
-            None => Err(self.unavailable("no credentials")),
-        }
+        self.any_connection()
     }
 
     pub(super) fn unavailable(&self, reason: &str) -> Error {
@@ -108,18 +120,8 @@ impl Cluster {
     /// Deletes exactly this UID and version of an object. An object that does not exist counts as deleted. The version is
     /// empty if the object is gone at once.
     pub async fn delete(&self, kind: &Kind, object: &Object, propagation: Propagation) -> Result<Written, Error> {
-        let policy = match propagation {
-            Propagation::Foreground => "Foreground",
-            Propagation::Background => "Background",
-            Propagation::Orphan => "Orphan",
-        };
-        let body = json!({
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "propagationPolicy": policy,
-            "preconditions": {"uid": &*object.uid, "resourceVersion": &*object.resource_version},
-        });
-        match self.write(Request::new(Verb::Delete, kind, &object.key, Payload::json(&body))).await {
+        let request = Request::delete(kind, &object.key, &object.uid, Some(&object.resource_version), propagation);
+        match self.write(request).await {
             Err(Error::NotFound { .. }) => Ok(Written::default()),
             result => result,
         }
@@ -151,6 +153,7 @@ impl Cluster {
         verb: Verb,
         request: Result<http::Request<Body>, http::Error>,
     ) -> Result<T, Error> {
+        let request = request.map_err(Unsendable::from);
         let connection = self.ready_connection()?;
         let claim = self.guard.claim()?;
         let asked = Asked { cluster: &self.shared.name, verb, resource: path, name: None };
@@ -170,7 +173,7 @@ impl Cluster {
         (self.shared.reach.is_none() && self.urgent.is_none()).then_some(&self.shared.denied)
     }
 
-    async fn send<T: DeserializeOwned>(&self, request: Request<'_>, accept: &'static str) -> Result<T, Error> {
+    pub(super) async fn send<T: Readable>(&self, request: Request<'_>, accept: &'static str) -> Result<T, Error> {
         // The claim first: a request that waits below is not sent under the claim of the next term.
         let claim = self.guard.claim()?;
         let connection = self.ready_connection()?;
@@ -230,10 +233,10 @@ impl Cluster {
     }
 
     /// Sends one request, and records what its outcome says about the cluster.
-    async fn exchange<T: DeserializeOwned>(
+    pub(super) async fn exchange<T: Readable>(
         &self,
         connection: &Connection,
-        request: Result<http::Request<Body>, http::Error>,
+        request: Result<http::Request<Body>, Unsendable>,
         asked: &Asked<'_>,
         deadline: Duration,
         claim: Option<Claim>,

@@ -24,7 +24,7 @@ use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
 use super::bearer::Bearer;
 use super::fenced::{FenceLayer, FencedBody};
-use crate::http::{Alive, Answers, Proxy, direct};
+use crate::http::{Alive, Answers, DeniedNetworks, Proxy, direct};
 use crate::telemetry::RestClientMetrics;
 
 /// Idle connections are closed after this time: a burst opens up to `max_in_flight` of them, each with its TLS buffers.
@@ -77,17 +77,19 @@ pub(super) struct Settings {
     pub(super) bearer: Option<Bearer>,
     /// The label under which the requests are counted, if it is not the server's address.
     pub(super) counted_as: Option<&'static str>,
+    /// The networks to which no connection is made.
+    pub(super) denied: DeniedNetworks,
 }
 
 /// A transport for one set of credentials, and a kube client over it.
 pub(super) fn connect(
     config: Config,
-    Settings { headers_within, pool_idle, bearer, counted_as }: Settings,
+    Settings { headers_within, pool_idle, bearer, counted_as, denied }: Settings,
 ) -> Result<(Transport, Client), kube::Error> {
     let connector = match &config.proxy_url {
-        None => direct(),
+        None => direct(&denied),
         Some(url) => match Proxy::of_url(url) {
-            Some(proxy) => proxy.connector(|tcp| config.rustls_https_connector_with_connector(tcp))?,
+            Some(proxy) => proxy.connector(&denied, |tcp| config.rustls_https_connector_with_connector(tcp))?,
             // Without the URL, which may have a password.
             None => return Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::default() }),
         },

@@ -19,6 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower::BoxError;
 
 use super::connector::{Connector, direct};
+use super::networks::DeniedNetworks;
 use super::proxy::{Proxy, of_environment};
 use super::token::BearerToken;
 use super::trust::{TrustError, client_config};
@@ -204,9 +205,13 @@ impl Client {
             Ok(read) => read?,
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         });
+        // Its server is the operator's choice.
+        let denied = DeniedNetworks::default();
         let connector = match proxy {
-            None => direct(),
-            Some(proxy) => proxy.connector(|tcp| Ok::<_, Error>(HttpsConnector::from((tcp, Arc::clone(&tls)))))?,
+            None => direct(&denied),
+            Some(proxy) => {
+                proxy.connector(&denied, |tcp| Ok::<_, Error>(HttpsConnector::from((tcp, Arc::clone(&tls)))))?
+            }
         };
         let http = HyperClient::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())

@@ -13,6 +13,7 @@ use tower::util::{BoxCloneSyncService, MapResponse};
 use tower::{BoxError, ServiceExt};
 
 use super::alive::Counted;
+use super::networks::{Checked, DeniedNetworks, Resolver};
 
 /// Deadline for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,7 +27,7 @@ const USER_TIMEOUT: Duration = Duration::from_secs(15);
 pub type Socket = Counted<TokioIo<TcpStream>>;
 
 /// Makes the TCP connections to servers and proxies.
-pub type Tcp = MapResponse<HttpConnector, fn(TokioIo<TcpStream>) -> Socket>;
+pub type Tcp = Checked<MapResponse<HttpConnector<Resolver>, fn(TokioIo<TcpStream>) -> Socket>>;
 
 /// The layer below TLS to the server: a connection, or a tunnel in one, which may itself use TLS to the proxy.
 pub type Stream = MaybeHttpsStream<Socket>;
@@ -34,13 +35,13 @@ pub type Stream = MaybeHttpsStream<Socket>;
 /// Makes connections to servers, directly or through a proxy. Clones are cheap.
 pub type Connector = BoxCloneSyncService<Uri, Stream, BoxError>;
 
-/// Connections without a proxy.
-pub fn direct() -> Connector {
-    BoxCloneSyncService::new(tcp().map_response(MaybeHttpsStream::Http).map_err(Into::into))
+/// Connections without a proxy, to addresses outside of these networks.
+pub fn direct(denied: &DeniedNetworks) -> Connector {
+    BoxCloneSyncService::new(tcp(denied).map_response(MaybeHttpsStream::Http))
 }
 
-pub(super) fn tcp() -> Tcp {
-    let mut connector = HttpConnector::new();
+pub(super) fn tcp(denied: &DeniedNetworks) -> Tcp {
+    let mut connector = HttpConnector::new_with_resolver(Resolver::new(denied.clone()));
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -48,7 +49,7 @@ pub(super) fn tcp() -> Tcp {
     connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     connector.set_keepalive_retries(Some(3));
     connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
-    MapResponse::new(connector, without_linger)
+    Checked::new(MapResponse::new(connector, without_linger), denied.clone())
 }
 
 /// An abandoned request must not arrive later. Closing discards data that the peer has not acknowledged; otherwise the kernel

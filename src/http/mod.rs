@@ -3,7 +3,7 @@
 //! A [`Server`] bounds its connections and requests by its [`Limits`], with TLS if it has a certificate ([`ServerTls`]). The
 //! admin server is one.
 //!
-//! Outgoing connections are made directly ([`direct`]) or through a [`Proxy`]. The HTTP stack below kube's client uses them,
+//! Outgoing connections are made directly ([`direct`]) or through a [`Proxy`], and not into [`DeniedNetworks`]. The HTTP stack below kube's client uses them,
 //! and so does a [`Client`] of an API.
 
 mod alive;
@@ -12,6 +12,7 @@ mod client;
 mod connector;
 mod files;
 mod limits;
+mod networks;
 mod observed;
 mod proxy;
 mod registry;
@@ -29,6 +30,7 @@ pub use client::{Answer, Ask, Client, ClientSettings, Error, Post, Retry};
 pub use connector::{Connector, Socket, Stream, Tcp, direct};
 pub use files::Files;
 pub use limits::{AnswerWithin, KeepAlive, Limits, Refusal, Reserved, begins_with};
+pub use networks::{Checked, Denied, DeniedNetworks, LOCAL_NETWORKS, Network, NotANetwork, Resolver};
 pub use proxy::{Proxy, of_environment};
 pub use server::{Observer, Peer, Server};
 pub use tls::{CertificateError, CertificateFiles, ServerTls};

@@ -11,6 +11,7 @@ use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 
 use super::connector::{Connector, Tcp, tcp};
+use super::networks::{Checked, DeniedNetworks};
 
 /// Default port of a SOCKS proxy (RFC 1928), as in kubectl.
 const SOCKS_PORT: &str = ":1080";
@@ -58,21 +59,35 @@ impl Proxy {
         Matcher::builder().all(url).build().intercept(&Uri::from_static("https://any")).map(Self)
     }
 
-    /// Connects through the proxy's tunnels. `secured` adds TLS to the proxy itself, if its URL requires that.
-    pub fn connector<E>(&self, secured: impl FnOnce(Tcp) -> Result<HttpsConnector<Tcp>, E>) -> Result<Connector, E> {
+    /// Connects through the proxy's tunnels. `secured` adds TLS to the proxy itself, if its URL requires that. Neither the proxy
+    /// nor a server that is named by its address may be in the denied networks; the proxy resolves a server's name.
+    pub fn connector<E>(
+        &self,
+        denied: &DeniedNetworks,
+        secured: impl FnOnce(Tcp) -> Result<HttpsConnector<Tcp>, E>,
+    ) -> Result<Connector, E> {
+        let tunnels = self.tunnels(tcp(denied), secured)?;
+        Ok(BoxCloneSyncService::new(Checked::new(tunnels, denied.clone())))
+    }
+
+    fn tunnels<E>(
+        &self,
+        tcp: Tcp,
+        secured: impl FnOnce(Tcp) -> Result<HttpsConnector<Tcp>, E>,
+    ) -> Result<Connector, E> {
         let Self(proxy) = self;
         let address = proxy.uri().clone();
         Ok(match address.scheme_str() {
             Some("http") => {
-                let tunnel = self.authorized(Tunnel::new(address, tcp())).map_request(with_port);
+                let tunnel = self.authorized(Tunnel::new(address, tcp)).map_request(with_port);
                 BoxCloneSyncService::new(tunnel.map_response(MaybeHttpsStream::Http).map_err(Into::into))
             }
             Some("https") => {
-                let tunnel = self.authorized(Tunnel::new(address, secured(tcp())?)).map_request(with_port);
+                let tunnel = self.authorized(Tunnel::new(address, secured(tcp)?)).map_request(with_port);
                 BoxCloneSyncService::new(tunnel.map_err(Into::into))
             }
             _ => {
-                let mut socks = SocksV5::new(address, tcp());
+                let mut socks = SocksV5::new(address, tcp);
                 if let Some((user, password)) = proxy.raw_auth() {
                     socks = socks.with_auth(user.to_owned(), password.to_owned());
                 }

@@ -9,6 +9,8 @@ use tokio::time::timeout;
 use super::*;
 use crate::cluster::{Error, Kind, ObjectKey, PARTIAL_METADATA, Request, Urgency};
 
+mod strangers;
+
 const WITHIN: Duration = Duration::from_secs(10);
 const SITE: &str = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata":
     {"name": "site", "namespace": "team", "uid": "u-1", "resourceVersion": "7"}}"#;
@@ -130,7 +132,7 @@ async fn the_requests_of_many_clusters_are_counted_under_one_label() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let _recording = metrics::set_default_local_recorder(&recorder);
     for (clusters, host) in [
-        (DynamicClusters::of_many(WITHIN, DEFAULT_MAX_IN_FLIGHT, "many"), Some("many")),
+        (DynamicClusters::of_many(WITHIN, DEFAULT_MAX_IN_FLIGHT, "many", DeniedNetworks::default()), Some("many")),
         (DynamicClusters::default(), None),
     ] {
         let server = Server::new().await;
@@ -185,7 +187,7 @@ async fn a_request_in_flight_ends_by_itself_when_its_cluster_is_dropped() {
 
 #[tokio::test]
 async fn a_cluster_that_can_not_be_connected_to_is_asked_again_when_it_listens() {
-    let clusters = DynamicClusters::of_many(WITHIN, DEFAULT_MAX_IN_FLIGHT, "many");
+    let clusters = DynamicClusters::of_many(WITHIN, DEFAULT_MAX_IN_FLIGHT, "many", DeniedNetworks::default());
     let (socket, address) = (TcpSocket::new_v4().unwrap(), "127.0.0.1:0".parse().unwrap());
     socket.bind(address).unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap()).parse().unwrap();

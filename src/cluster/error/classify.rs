@@ -12,6 +12,7 @@ use super::Error;
 use crate::cluster::Verb;
 use crate::cluster::fence::Expired;
 use crate::config::ClusterName;
+use crate::http::Denied;
 
 /// The request, for the errors that name it.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +42,9 @@ impl Cause {
     }
 
     fn of_exchange(source: kube::Error) -> Self {
-        let text = plain_reason(&source).map_or_else(|| full_text(&source).into(), Into::into);
+        let denied = cause::<Denied>(&source).map(ToString::to_string);
+        let plain = denied.or_else(|| plain_reason(&source).map(str::to_owned));
+        let text = plain.unwrap_or_else(|| full_text(&source)).into();
         Self { text, source: Some(Arc::new(source)) }
     }
 }
@@ -117,11 +120,51 @@ impl Asked<'_> {
             }
             409 => Error::Conflict { message, exists: status.reason == "AlreadyExists" },
             code @ 429 => Error::Throttled { code, message, retry_after },
+            500 if SCHEMA_MISMATCHES.iter().any(|text| status.message.contains(text)) => {
+                Error::SchemaMismatch { message }
+            }
             code @ 500..=599 if retry_after.is_some() => Error::Throttled { code, message, retry_after },
             code @ 500..=599 => Error::Server { code, message },
             code => Error::Rejected { code, reason: status.reason.clone(), message },
         }
     }
+}
+
+/// By these texts alone a server-side apply of content that does not fit the schema differs from a fault of the server.
+const SCHEMA_MISMATCHES: [&str; 2] = ["failed to create typed patch object", "failed to convert new object"];
+
+/// The most bytes of a stranger's message.
+const LONGEST_OF_STRANGERS: usize = 1024;
+
+/// The message of a server whose kubeconfig was written by a user of an API. About a Secret it is the code, the reason and the
+/// names of the fields: the server's own text quotes values.
+pub(in crate::cluster) fn cautious_message(status: &Status, resource: &str) -> String {
+    if status.message == NO_STATUS {
+        return format!("HTTP {}, not a Kubernetes API", status.code);
+    }
+    if resource != "secrets" {
+        return harmless(&status.message);
+    }
+    let mut text = format!("HTTP {} {}", status.code, status.reason);
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).filter(|field| !field.is_empty()).collect();
+    if !fields.is_empty() {
+        text.push_str(": ");
+        text.push_str(&fields.join(", "));
+    }
+    harmless(&text)
+}
+
+/// A text without control characters, of at most 1,024 bytes.
+pub(super) fn harmless(text: &str) -> String {
+    let mut kept = String::new();
+    for letter in text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter }) {
+        if kept.len() + letter.len_utf8() > LONGEST_OF_STRANGERS {
+            break;
+        }
+        kept.push(letter);
+    }
+    kept
 }
 
 /// The message of an answer that is no `Status`.

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tower::{BoxError, ServiceExt};
 
 use crate::cluster::{Clock, Expired, Fence, stack};
+use crate::http::DeniedNetworks;
 use crate::http::scripted::{OPENED, proven, proxy, serve, socks, up_to};
 
 /// A request, under a claim, to a server whose name only the proxy knows.
@@ -30,7 +31,13 @@ fn send(mut config: Config, proxy: &str, fence: &Fence) -> JoinHandle<Result<u16
     let long = Duration::from_mins(1);
     let (transport, _client) = stack::connect(
         config,
-        stack::Settings { headers_within: long, pool_idle: long, bearer: None, counted_as: None },
+        stack::Settings {
+            headers_within: long,
+            pool_idle: long,
+            bearer: None,
+            counted_as: None,
+            denied: DeniedNetworks::default(),
+        },
     )
     .unwrap();
     let mut request = Request::post("/things").body(Body::from(b"content".to_vec())).unwrap();

@@ -142,7 +142,7 @@ async fn an_error_of_the_server_holds_back_only_requests_that_are_sent_in_turn()
 #[tokio::test(start_paused = true)]
 async fn a_request_that_can_not_be_built_says_nothing_about_the_cluster() {
     let (cluster, script) = silent().await;
-    let error = cluster.get(&config_maps(), &ObjectKey::new("team", "a b")).await.unwrap_err();
+    let error = cluster.get(&config_maps(), &ObjectKey::new("team", "a/b")).await.unwrap_err();
     assert!(matches!(error, Error::Rejected { code: 0, .. }), "{error}");
     let two = async { tokio::join!(get(&cluster), get(&cluster)) };
     assert!(waits(two).await);

@@ -1,0 +1,285 @@
+//! The kinds in use of a cluster, found by discovery and kept for a while.
+//!
+//! A kind is looked up by group, version and kind; one request reads all kinds of a version. Only what was found is kept: a kind
+//! that a cluster does not serve is looked for each time, since its definition may be on its way. That a kind is not served in
+//! *any* version is concluded only from lists that say so. A 404 says nothing, because a proxy can answer it, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use kube::core::ApiResource;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::{Cluster, Error, Kind};
+
+/// How long a kind is kept. A kind whose definition was replaced by one with another plural or scope is found again after this.
+pub const KEPT: Duration = Duration::from_mins(10);
+/// The most versions of one group that are looked through; known groups have five.
+const MOST_VERSIONS: usize = 20;
+const LONGEST_LABEL: usize = 63;
+const LONGEST_SUBDOMAIN: usize = 253;
+
+/// A kind as documents name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KindId {
+    /// Group; empty for the core group.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+}
+
+impl KindId {
+    /// Of `apiVersion` and `kind`.
+    pub fn of(api_version: &str, kind: &str) -> Self {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        Self { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned() }
+    }
+
+    fn version(&self) -> Version {
+        (self.group.clone(), self.version.clone())
+    }
+
+    /// Whether any server can serve it: others would lead a path elsewhere.
+    fn is_possible(&self) -> bool {
+        let is_group =
+            self.group.is_empty() || (self.group.len() <= LONGEST_SUBDOMAIN && self.group.split('.').all(is_label));
+        is_group && is_label(&self.version)
+    }
+}
+
+/// `apps/v1, Kind=Deployment`, as Kubernetes prints it.
+impl fmt::Display for KindId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}, Kind={}", api_version(&self.group, &self.version), self.kind)
+    }
+}
+
+/// Why there is no kind.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum KindError {
+    /// The cluster says that its group has the kind in no version.
+    #[error("the cluster does not serve {0}")]
+    NotServed(KindId),
+    /// The cluster serves the kind in another version.
+    #[error("the cluster does not serve {id}, but serves the kind in {api_version}")]
+    OtherVersion {
+        /// The kind.
+        id: KindId,
+        /// The version that is served: `apps/v1`.
+        api_version: String,
+    },
+    /// It is not known whether the cluster serves the kind.
+    #[error("failed to read the kinds of the cluster")]
+    Unread(#[source] Error),
+}
+
+/// A group and a version of it.
+type Version = (String, String);
+
+fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// Whether a text is a DNS label (RFC 1123).
+fn is_label(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=LONGEST_LABEL).contains(&text.len())
+        && text.bytes().all(is_part)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+#[derive(Deserialize)]
+struct ResourceList {
+    resources: Vec<ServedResource>,
+}
+
+#[derive(Deserialize)]
+struct ServedResource {
+    name: String,
+    kind: String,
+    namespaced: bool,
+}
+
+#[derive(Deserialize)]
+struct CoreVersions {
+    versions: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct GroupList {
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    name: String,
+    versions: Vec<GroupVersion>,
+}
+
+#[derive(Deserialize)]
+struct GroupVersion {
+    version: String,
+}
+
+/// The kinds of one version of a group, by their names; `None` if the server does not have the version.
+type Listed = Option<BTreeMap<String, Kind>>;
+
+struct Found {
+    kind: Kind,
+    read: Instant,
+}
+
+/// The kinds in use of one cluster.
+#[derive(Default)]
+pub struct Kinds {
+    found: BTreeMap<KindId, Found>,
+}
+
+impl Kinds {
+    /// How the cluster serves these kinds. Asks it for those that are not known or were read more than [`KEPT`] before `now`: one
+    /// request for each version of a group, and more only for a kind that is not in its version.
+    pub async fn look_up(
+        &mut self,
+        cluster: &Cluster,
+        wanted: &BTreeSet<KindId>,
+        now: Instant,
+    ) -> BTreeMap<KindId, Result<Kind, KindError>> {
+        self.found.retain(|_, found| now.saturating_duration_since(found.read) < KEPT);
+        let unknown = wanted.iter().filter(|id| !self.found.contains_key(id) && id.is_possible());
+        let versions: BTreeSet<Version> = unknown.map(KindId::version).collect();
+        let mut discovery = Discovery { cluster, lists: BTreeMap::new(), groups: None };
+        for (group, version) in versions {
+            // Its error is told below, of each kind.
+            let Ok(Some(listed)) = discovery.list(&group, &version).await else { continue };
+            for id in wanted.iter().filter(|id| (&id.group, &id.version) == (&group, &version)) {
+                if let Some(kind) = listed.get(&id.kind) {
+                    self.found.entry(id.clone()).or_insert_with(|| Found { kind: kind.clone(), read: now });
+                }
+            }
+        }
+        let mut outcome = BTreeMap::new();
+        for id in wanted {
+            let served = match self.found.get(id) {
+                Some(found) => Ok(found.kind.clone()),
+                None => Err(discovery.elsewhere(id).await),
+            };
+            outcome.insert(id.clone(), served);
+        }
+        outcome
+    }
+}
+
+/// What was read for one look-up, each list once.
+struct Discovery<'c> {
+    cluster: &'c Cluster,
+    lists: BTreeMap<Version, Result<Listed, Error>>,
+    groups: Option<Result<BTreeMap<String, Vec<String>>, Error>>,
+}
+
+impl Discovery<'_> {
+    async fn list(&mut self, group: &str, version: &str) -> Result<Listed, Error> {
+        let key = (group.to_owned(), version.to_owned());
+        if let Some(listed) = self.lists.get(&key) {
+            return listed.clone();
+        }
+        let listed = self.read(group, version).await;
+        self.lists.insert(key, listed.clone());
+        listed
+    }
+
+    async fn read(&self, group: &str, version: &str) -> Result<Listed, Error> {
+        let list: ResourceList = match self.fetch(&Kind::root(group, version)).await {
+            Ok(list) => list,
+            Err(Error::NotServed { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let with_status: BTreeSet<String> =
+            list.resources.iter().filter_map(|served| served.name.strip_suffix("/status")).map(str::to_owned).collect();
+        let mut kinds = BTreeMap::new();
+        for served in list.resources {
+            // The others are subresources, or would lead a path elsewhere.
+            if !is_label(&served.name) {
+                continue;
+            }
+            let resource = ApiResource {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                api_version: api_version(group, version),
+                kind: served.kind.clone(),
+                plural: served.name.clone(),
+            };
+            let status_subresource = with_status.contains(&served.name);
+            kinds.entry(served.kind).or_insert(Kind { resource, namespaced: served.namespaced, status_subresource });
+        }
+        Ok(Some(kinds))
+    }
+
+    /// Why a kind is not in its version.
+    async fn elsewhere(&mut self, id: &KindId) -> KindError {
+        if !id.is_possible() {
+            return KindError::NotServed(id.clone());
+        }
+        match self.other_version(id).await {
+            Ok(None) => KindError::NotServed(id.clone()),
+            Ok(Some(api_version)) => KindError::OtherVersion { id: id.clone(), api_version },
+            Err(error) => KindError::Unread(error),
+        }
+    }
+
+    /// A version of its group that has the kind.
+    async fn other_version(&mut self, id: &KindId) -> Result<Option<String>, Error> {
+        // What could not be read may have it.
+        self.list(&id.group, &id.version).await?;
+        let versions = self.versions(&id.group).await?;
+        if versions.len() > MOST_VERSIONS {
+            let source = format!("the group of {id} has more than {MOST_VERSIONS} versions").into();
+            return Err(Error::Decode { source });
+        }
+        for version in &versions {
+            let Some(kinds) = self.list(&id.group, version).await? else {
+                // It is coming or going: said to be there, and not there.
+                let message = format!("{} is not served yet", api_version(&id.group, version));
+                return Err(Error::NotServed { message });
+            };
+            if kinds.contains_key(&id.kind) {
+                return Ok(Some(api_version(&id.group, version)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The versions of a group; none if the server says that there is no such group.
+    async fn versions(&mut self, group: &str) -> Result<Vec<String>, Error> {
+        if group.is_empty() {
+            let CoreVersions { versions } = self.fetch("/api").await?;
+            return Ok(versions.into_iter().filter(|version| is_label(version)).collect());
+        }
+        if self.groups.is_none() {
+            let read = self.fetch("/apis").await.map(|GroupList { groups }| by_name(groups));
+            self.groups = Some(read);
+        }
+        let Some(groups) = &self.groups else { return Ok(Vec::new()) };
+        Ok(groups.clone()?.remove(group).unwrap_or_default())
+    }
+
+    async fn fetch<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        self.cluster.fetch(path).await
+    }
+}
+
+fn by_name(groups: Vec<Group>) -> BTreeMap<String, Vec<String>> {
+    let versions = |group: Group| {
+        let versions = group.versions.into_iter().map(|entry| entry.version).filter(|version| is_label(version));
+        (group.name, versions.collect())
+    };
+    groups.into_iter().map(versions).collect()
+}
+
+#[cfg(test)]
+mod tests;
