@@ -6,4 +6,5 @@
 pub mod idle;
 pub mod kubeconfig;
 pub mod payloads;
+pub mod permits;
 pub mod rules;

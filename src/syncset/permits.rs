@@ -1,0 +1,255 @@
+//! What a process does at once (rule 38): so many clusters are connected to, so many worked on, and so many silent ones asked whether
+//! they answer again.
+//!
+//! A pass takes a slot to connect, and a permit to work with the first answer of its cluster: so a cluster that does not answer holds
+//! up no other. Of four permits three go to urgent work, if there is any, and the fourth to what has waited longest, so that neither
+//! starves.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::documents::Turns;
+
+/// Slots to connect, for each permit to work.
+const CONNECTING: usize = 4;
+/// Permits to work, for each slot to ask a silent cluster.
+const PROBING: usize = 4;
+
+/// The slots and permits of a process. Clones are the same.
+#[derive(Clone)]
+pub struct Permits {
+    connecting: Arc<Semaphore>,
+    probing: Arc<Semaphore>,
+    working: Arc<Working>,
+}
+
+/// A slot, until it is dropped.
+pub struct Slot(#[expect(dead_code, reason = "it is given back when it is dropped")] Option<OwnedSemaphorePermit>);
+
+/// A permit to work on a cluster, until it is dropped. None while it is passed on.
+pub struct WorkPermit(Option<Arc<Working>>);
+
+/// The permits to work. The lock is held for one decision, by tasks of one runtime.
+struct Working(Mutex<Queue>);
+
+/// Who waits for a permit, by number in the order of arrival. Nobody waits while one is free.
+struct Queue {
+    free: usize,
+    turns: Turns,
+    next: u64,
+    urgent: BTreeMap<u64, oneshot::Sender<WorkPermit>>,
+    other: BTreeMap<u64, oneshot::Sender<WorkPermit>>,
+}
+
+impl Permits {
+    /// Permits to work on this many clusters at once.
+    pub fn new(max_in_flight: NonZeroUsize) -> Self {
+        let most = max_in_flight.get();
+        let queue =
+            Queue { free: most, turns: Turns::default(), next: 0, urgent: BTreeMap::new(), other: BTreeMap::new() };
+        let semaphore = |slots: usize| Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS)));
+        Self {
+            connecting: semaphore(most.saturating_mul(CONNECTING)),
+            probing: semaphore((most / PROBING).max(1)),
+            working: Arc::new(Working(Mutex::new(queue))),
+        }
+    }
+
+    /// Slots to connect that are free: so many clusters may be claimed.
+    pub fn free_to_connect(&self) -> usize {
+        self.connecting.available_permits()
+    }
+
+    /// A slot to connect to a cluster.
+    ///
+    /// Cancel safe.
+    pub async fn connect(&self) -> Slot {
+        // The semaphore is never closed.
+        Slot(Arc::clone(&self.connecting).acquire_owned().await.ok())
+    }
+
+    /// A slot to ask a silent cluster whether it answers.
+    ///
+    /// Cancel safe.
+    pub async fn probe(&self) -> Slot {
+        Slot(Arc::clone(&self.probing).acquire_owned().await.ok())
+    }
+
+    /// A permit to work on a cluster that has answered.
+    ///
+    /// Cancel safe; whoever asks again is the last in the queue.
+    pub async fn work(&self, is_urgent: bool) -> WorkPermit {
+        let waiting = {
+            let mut queue = self.working.0.lock();
+            if queue.free > 0 {
+                queue.free -= 1;
+                queue.turns.taken(1);
+                return WorkPermit(Some(Arc::clone(&self.working)));
+            }
+            let (sender, receiver) = oneshot::channel();
+            let number = queue.next;
+            queue.next += 1;
+            let lane = if is_urgent { &mut queue.urgent } else { &mut queue.other };
+            lane.insert(number, sender);
+            receiver
+        };
+        match waiting.await {
+            Ok(permit) => permit,
+            // The queue is kept by `self`.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Queue {
+    /// The next in the queue who gets a permit.
+    fn pop(&mut self) -> Option<oneshot::Sender<WorkPermit>> {
+        let first = |lane: &BTreeMap<u64, _>| lane.first_key_value().map(|(number, _)| *number);
+        let is_urgent = match (first(&self.urgent), first(&self.other)) {
+            (Some(urgent), Some(other)) => self.turns.shares(1).oldest == 0 || urgent < other,
+            (urgent, _) => urgent.is_some(),
+        };
+        let lane = if is_urgent { &mut self.urgent } else { &mut self.other };
+        lane.pop_first().map(|(_, sender)| sender)
+    }
+}
+
+impl Drop for WorkPermit {
+    fn drop(&mut self) {
+        let Some(working) = self.0.take() else { return };
+        loop {
+            let next = {
+                let mut queue = working.0.lock();
+                let next = queue.pop();
+                match &next {
+                    Some(_) => queue.turns.taken(1),
+                    None => queue.free += 1,
+                }
+                next
+            };
+            let Some(next) = next else { return };
+            // Whoever no longer waits has lost nothing but the turn.
+            match next.send(WorkPermit(Some(Arc::clone(&working)))) {
+                Ok(()) => return,
+                Err(mut unused) => unused.0 = None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    fn permits(most: usize) -> Permits {
+        Permits::new(NonZeroUsize::new(most).expect("not zero"))
+    }
+
+    /// Waits for a permit in a task, which has begun to wait when this returns.
+    async fn waiting(permits: &Permits, is_urgent: bool) -> JoinHandle<WorkPermit> {
+        let before = permits.working.0.lock().next;
+        let task = tokio::spawn({
+            let permits = permits.clone();
+            async move { permits.work(is_urgent).await }
+        });
+        while permits.working.0.lock().next == before {
+            tokio::task::yield_now().await;
+        }
+        task
+    }
+
+    #[tokio::test]
+    async fn as_many_work_at_once_as_there_are_permits() {
+        let permits = permits(2);
+        let (one, two) = (permits.work(false).await, permits.work(true).await);
+        let third = waiting(&permits, true).await;
+        assert!(!third.is_finished());
+        drop(one);
+        let third = third.await.expect("a permit");
+        assert_eq!(permits.working.0.lock().free, 0);
+        drop((two, third));
+        assert_eq!(permits.working.0.lock().free, 2);
+    }
+
+    #[tokio::test]
+    async fn three_of_four_permits_are_for_urgent_work_and_the_fourth_for_what_waits_longest() {
+        let permits = permits(1);
+        let mut held = permits.work(true).await;
+        let mut other = Vec::new();
+        for _ in 0..3 {
+            other.push(waiting(&permits, false).await);
+        }
+        let mut urgent = Vec::new();
+        for _ in 0..9 {
+            urgent.push(waiting(&permits, true).await);
+        }
+        let mut order = Vec::new();
+        for _ in 0..12 {
+            drop(held);
+            let (permit, lane) = tokio::select! {
+                permit = async { other.first_mut().expect("guarded").await }, if !other.is_empty() => (permit, 'o'),
+                permit = async { urgent.first_mut().expect("guarded").await }, if !urgent.is_empty() => (permit, 'u'),
+            };
+            if lane == 'o' {
+                other.remove(0)
+            } else {
+                urgent.remove(0)
+            };
+            held = permit.expect("a permit");
+            order.push(lane);
+        }
+        assert_eq!(order.into_iter().collect::<String>(), "uuouuuouuuou");
+    }
+
+    #[tokio::test]
+    async fn whoever_gives_up_waiting_costs_no_permit() {
+        let permits = permits(1);
+        let held = permits.work(false).await;
+        let (gone, also_gone) = (waiting(&permits, true).await, waiting(&permits, false).await);
+        let stays = waiting(&permits, false).await;
+        for task in [gone, also_gone] {
+            task.abort();
+            assert!(task.await.is_err_and(|error| error.is_cancelled()));
+        }
+        drop(held);
+        let stays = stays.await.expect("a permit");
+        assert_eq!(permits.working.0.lock().free, 0);
+        drop(stays);
+        assert_eq!(permits.working.0.lock().free, 1);
+    }
+
+    #[tokio::test]
+    async fn a_permit_that_was_granted_and_not_taken_is_given_back() {
+        let permits = permits(1);
+        let held = permits.work(false).await;
+        let mut late = Box::pin(permits.work(false));
+        assert!(late.as_mut().now_or_never().is_none(), "it waits");
+        drop(held);
+        assert_eq!(permits.working.0.lock().free, 0, "it was granted");
+        drop(late);
+        assert_eq!(permits.working.0.lock().free, 1);
+    }
+
+    #[tokio::test]
+    async fn four_times_as_many_connect_and_a_quarter_asks_silent_clusters() {
+        let large = permits(64);
+        assert_eq!((large.free_to_connect(), large.probing.available_permits()), (256, 16));
+        let slot = large.connect().await;
+        assert_eq!(large.free_to_connect(), 255);
+        drop(slot);
+        assert_eq!(large.free_to_connect(), 256);
+        let small = permits(1);
+        assert_eq!((small.free_to_connect(), small.probing.available_permits()), (4, 1));
+        let probing = small.probe().await;
+        assert!(small.probe().now_or_never().is_none());
+        drop(probing);
+        assert!(small.probe().now_or_never().is_some());
+    }
+}
