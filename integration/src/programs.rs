@@ -1,5 +1,5 @@
 //! The programs that the fixtures and tests run: the control plane's, Towline's own, the one that it is compared with, a checker of
-//! histories, and those that make and check what the hub's API describes.
+//! histories, Go's renderer of templates, and those that make and check what the hub's API describes.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use crate::room::{repository, target_directory};
 static CONTROL_PLANE: OnceCell<PathBuf> = OnceCell::const_new();
 static REFERENCE: OnceCell<PathBuf> = OnceCell::const_new();
 static LINEARIZABILITY: OnceCell<PathBuf> = OnceCell::const_new();
+static TEMPLATES: OnceCell<PathBuf> = OnceCell::const_new();
 static CLIENT_GENERATOR: OnceCell<PathBuf> = OnceCell::const_new();
 static SCHEMATHESIS: OnceCell<PathBuf> = OnceCell::const_new();
 static TOWLINE: OnceCell<PathBuf> = OnceCell::const_new();
@@ -40,6 +41,13 @@ pub async fn linearizability() -> Result<PathBuf, Error> {
     const SCRIPT: &str = "integration/linearizability/build.sh";
     let build = || script("the checker of histories (integration/linearizability/build.sh)", SCRIPT);
     LINEARIZABILITY.get_or_try_init(build).await.cloned()
+}
+
+/// Path of the program that renders templates as Go does (`integration/templates`), which is built where nobody has built it yet.
+pub async fn templates() -> Result<PathBuf, Error> {
+    const SCRIPT: &str = "integration/templates/build.sh";
+    let build = || script("the renderer of templates (integration/templates/build.sh)", SCRIPT);
+    TEMPLATES.get_or_try_init(build).await.cloned()
 }
 
 /// Path of oapi-codegen, which makes the Go client of the hub, and which is built where nobody has built it yet: a minute.

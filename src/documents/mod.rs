@@ -66,7 +66,7 @@ pub use room::{Party, Room, Share};
 pub use schema::{Migrated, SCHEMA, migrate};
 pub use store::{FoundRow, Store, Stored, StoredRow};
 pub use tail::{Ending, Event, Tail, TailState, Watch, WatchQuery};
-pub use template::{Expression, Function, InvalidTemplate, Node, Template};
+pub use template::{Expression, Function, InvalidTemplate, Node, Template, TextBudget, Unrenderable};
 pub use validate::key_of_body;
 pub use weight::Weight;
 pub use work::{Counts, Finished, HeldClaim, Intake, Shares, Turns, Work, WorkQueue};

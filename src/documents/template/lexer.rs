@@ -34,29 +34,31 @@ pub(super) enum Word {
     Close,
 }
 
+/// What Go's templates take for space. Other spaces of Unicode are text.
+const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
+
 pub(super) fn pieces(text: &str) -> Result<Vec<Piece>, InvalidTemplate> {
     let mut pieces = Vec::new();
     let mut rest = text;
     let mut trims = false;
+    // `uncounted` begins in this line.
+    let (mut line, mut uncounted) = (1, text);
     loop {
-        let line = 1 + text
-            .len()
-            .checked_sub(rest.len())
-            .and_then(|at| text.get(..at))
-            .map_or(0, |read| read.matches('\n').count());
         let Some((before, action)) = rest.split_once("{{") else {
             push_text(&mut pieces, rest, trims, false);
             return Ok(pieces);
         };
-        let line = line + before.matches('\n').count();
+        let read = uncounted.len().saturating_sub(action.len());
+        line += uncounted.get(..read).map_or(0, |read| read.matches('\n').count());
+        uncounted = action;
         // A minus trims only with a space beside it: `{{-3}}` is a number.
         let (action, trims_before) = match action.strip_prefix('-') {
-            Some(inner) if inner.starts_with(char::is_whitespace) => (inner, true),
+            Some(inner) if inner.starts_with(SPACES) => (inner, true),
             _ => (action, false),
         };
         push_text(&mut pieces, before, trims, trims_before);
         let wrong = |reason: &str| InvalidTemplate { line, reason: reason.to_owned() };
-        if let Some(comment) = action.trim_start().strip_prefix("/*") {
+        if let Some(comment) = action.trim_start_matches(SPACES).strip_prefix("/*") {
             let (_, after) = comment.split_once("*/").ok_or_else(|| wrong("a comment that does not end"))?;
             (trims, rest) = end(after).ok_or_else(|| wrong("a comment with something beside it in the action"))?;
             continue;
@@ -68,8 +70,8 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece>, InvalidTemplate> {
 }
 
 fn push_text(pieces: &mut Vec<Piece>, text: &str, trims_start: bool, trims_end: bool) {
-    let text = if trims_start { text.trim_start() } else { text };
-    let text = if trims_end { text.trim_end() } else { text };
+    let text = if trims_start { text.trim_start_matches(SPACES) } else { text };
+    let text = if trims_end { text.trim_end_matches(SPACES) } else { text };
     if !text.is_empty() {
         pieces.push(Piece::Text(text.to_owned()));
     }
@@ -80,7 +82,7 @@ fn end(action: &str) -> Option<(bool, &str)> {
     if let Some(rest) = action.strip_prefix("}}") {
         return Some((false, rest));
     }
-    let trimmed = action.trim_start();
+    let trimmed = action.trim_start_matches(SPACES);
     if trimmed.len() < action.len()
         && let Some(rest) = trimmed.strip_prefix("-}}")
     {
@@ -97,7 +99,7 @@ fn words(mut action: &str, line: usize) -> Result<(Vec<Word>, &str, bool), Inval
         if let Some((trims, after)) = end(action) {
             return Ok((words, after, trims));
         }
-        action = action.trim_start();
+        action = action.trim_start_matches(SPACES);
         let Some(first) = action.chars().next() else {
             return Err(wrong("an action that does not end".to_owned()));
         };
@@ -128,7 +130,12 @@ fn words(mut action: &str, line: usize) -> Result<(Vec<Word>, &str, bool), Inval
                     .find(|(_, next)| !is_in_name(*next) && *next != '.')
                     .map_or(action.len(), |(at, _)| at);
                 let number = action.get(..length).unwrap_or_default();
-                let parsed = number.parse().map_err(|_| wrong(format!("{number:?}, which is no whole number")))?;
+                // To Go, 010 is 8.
+                let digits = number.trim_start_matches(['+', '-']);
+                let is_decimal = digits == "0" || !digits.starts_with('0');
+                let parsed = number.parse().ok().filter(|_| is_decimal);
+                let short: String = number.chars().take(64).collect();
+                let parsed = parsed.ok_or_else(|| wrong(format!("{short:?}, which is no whole number")))?;
                 (Word::Integer(parsed), length)
             }
             _ if is_in_name(first) => {
@@ -142,7 +149,7 @@ fn words(mut action: &str, line: usize) -> Result<(Vec<Word>, &str, bool), Inval
         action = action.get(length..).unwrap_or_default();
         // Words that are not separated, such as `$a.b` and `"a""b"`.
         let is_separated = action.is_empty()
-            || action.starts_with(|next: char| next.is_whitespace() || "()|:=}".contains(next))
+            || action.starts_with(|next: char| SPACES.contains(&next) || "()|:=}".contains(next))
             || matches!(words.last(), Some(Word::Open | Word::Pipe | Word::Declare | Word::Assign));
         if !is_separated {
             let next = action.chars().next().unwrap_or_default();

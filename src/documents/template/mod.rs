@@ -2,12 +2,17 @@
 //!
 //! A [`Template`] is text with actions in `{{` and `}}`: values, variables, and `if`. A value is made of literals, variables and
 //! functions, each of which takes at most so many values as [`Function`] says. Everything else of Go's language is refused when a
-//! document is written: fields (`.`), `range`, `with`, `define`, `template`, `block`, and other functions.
+//! document is written: fields (`.`), `range`, `with`, `define`, `template`, `block`, and other functions. What is accepted here and
+//! by Go means the same in both; `integration/templates` compares them.
 
+mod format;
 mod lexer;
 mod parser;
+mod render;
 
 use std::fmt;
+
+pub use render::{TextBudget, Unrenderable};
 
 /// A template that was parsed.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +68,8 @@ pub enum Expression {
     Variable(String),
     /// A function with its values.
     Call(Function, Vec<Expression>),
+    /// The last value of `and` or `or` if a pipe brings it: it is evaluated before the others, even if it does not count.
+    Piped(Box<Expression>),
 }
 
 /// The known functions: a closed set.

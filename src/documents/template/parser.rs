@@ -1,12 +1,15 @@
 //! Builds a template from its pieces.
 
+use super::format::{self, InvalidFormat, Part, WIDEST};
 use super::lexer::{Piece, Word, pieces};
 use super::{Expression, Function, InvalidTemplate, Node};
 
 /// Deepest nesting of blocks and parentheses, which recursion follows.
 const DEEPEST: usize = 32;
-/// Largest width and precision in a format.
-const WIDEST: u32 = 1_000;
+/// Most pipes in an action. Each value is part of the next one, so that recursion follows them too.
+const PIPES: usize = 32;
+/// Most variables of all blocks that are open: each use looks through them.
+const VARIABLES: usize = 1_000;
 
 pub(super) fn parse(text: &str) -> Result<Vec<Node>, InvalidTemplate> {
     let mut parser = Parser { pieces: pieces(text)?.into_iter(), line: 1, scopes: vec![Vec::new()] };
@@ -59,9 +62,7 @@ impl Parser {
                 [Word::Name(name), condition @ ..] if name == "if" => nodes.push(self.condition(condition)?),
                 [Word::Variable(name), Word::Declare, value @ ..] => {
                     let value = self.expression(value)?;
-                    if let Some(scope) = self.scopes.last_mut() {
-                        scope.push(name.clone());
-                    }
+                    self.declare(name)?;
                     nodes.push(Node::Set { name: name.clone(), declares: true, value });
                 }
                 [Word::Variable(name), Word::Assign, value @ ..] => {
@@ -73,6 +74,19 @@ impl Parser {
             }
         }
         Ok((nodes, Ending::Text))
+    }
+
+    /// Adds a variable to the innermost block. Declared again there it is the same one.
+    fn declare(&mut self, name: &str) -> Result<(), InvalidTemplate> {
+        let count: usize = self.scopes.iter().map(Vec::len).sum();
+        let innermost = self.scopes.last_mut().filter(|scope| !scope.iter().any(|known| known == name));
+        if let Some(scope) = innermost {
+            if count >= VARIABLES {
+                return Err(self.wrong(format!("more than {VARIABLES} variables")));
+            }
+            scope.push(name.to_owned());
+        }
+        Ok(())
     }
 
     /// `if`, up to its `end`. A variable that is declared inside of it ends with it.
@@ -108,6 +122,9 @@ impl Parser {
 
     /// The whole words as one value.
     fn expression(&self, words: &[Word]) -> Result<Expression, InvalidTemplate> {
+        if words.iter().filter(|word| matches!(word, Word::Pipe)).count() > PIPES {
+            return Err(self.wrong(format!("more than {PIPES} pipes in an action")));
+        }
         let mut rest = words;
         let value = self.pipeline(&mut rest, 0)?;
         if rest.is_empty() { Ok(value) } else { Err(self.wrong("a `)` without `(`, or `=` where no variable is set")) }
@@ -143,6 +160,10 @@ impl Parser {
         while let Some(value) = self.operand(words, depth)? {
             values.push(value);
         }
+        let piped = piped.map(|value| match function {
+            Some(Function::And | Function::Or) => Expression::Piped(Box::new(value)),
+            _ => value,
+        });
         values.extend(piped);
         match function {
             Some(function) => self.call(function, values),
@@ -223,36 +244,21 @@ impl Parser {
     /// Checks a format: its verbs, as many as there are values.
     fn format(&self, format: &str, values: usize) -> Result<(), InvalidTemplate> {
         let mut verbs = 0;
-        let mut rest = format;
-        while let Some((_, verb)) = rest.split_once('%') {
-            let flagless = verb.trim_start_matches(['-', '+', '#', ' ', '0']);
-            let (width, after) = digits(flagless);
-            let (precision, after) = match after.strip_prefix('.') {
-                Some(after) => digits(after),
-                None => ("", after),
-            };
-            let is_wide =
-                |number: &str| !number.is_empty() && number.parse::<u32>().map_or(true, |number| number > WIDEST);
-            if is_wide(width) || is_wide(precision) {
-                return Err(self.wrong(format!("a width or precision above {WIDEST} in the format")));
+        for part in format::parts(format) {
+            match part {
+                Ok(Part::Text(_)) => {}
+                Ok(Part::Verb(_)) => verbs += 1,
+                Err(InvalidFormat::TooWide) => {
+                    return Err(self.wrong(format!("a width or precision above {WIDEST} in the format")));
+                }
+                Err(InvalidFormat::UnknownVerb) => {
+                    return Err(self.wrong("a verb in the format that is none of %s, %q, %d, %v and %%"));
+                }
             }
-            let mut characters = after.chars();
-            match characters.next() {
-                Some('%') => {}
-                Some('s' | 'q' | 'd' | 'v') => verbs += 1,
-                _ => return Err(self.wrong("a verb in the format that is none of %s, %q, %d, %v and %%")),
-            }
-            rest = characters.as_str();
         }
         if verbs == values {
             return Ok(());
         }
         Err(self.wrong(format!("a format with {verbs} verbs for {values} values")))
     }
-}
-
-/// The digits at the start of a text, and what is behind them.
-fn digits(text: &str) -> (&str, &str) {
-    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
-    text.split_at_checked(end).unwrap_or((text, ""))
 }

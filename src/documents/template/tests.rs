@@ -82,6 +82,7 @@ fn what_is_not_known_is_refused_with_its_line() {
         ("{{ \"a\" \"b\" }}", 1, "values beside each other without a function"),
         ("{{ \"a\n\" }}", 1, "a text in quotes that does not end or has an unknown escape"),
         ("{{ \"\\q\" }}", 1, "a text in quotes that does not end or has an unknown escape"),
+        ("{{ 010 }}", 1, "\"010\", which is no whole number"),
         ("{{ 1.5 }}", 1, "\"1.5\", which is no whole number"),
         ("{{ }}", 1, "an empty action"),
         ("a\n\n{{ if true", 3, "an action that does not end"),
@@ -116,7 +117,39 @@ fn nesting_is_bounded() {
     assert!(Template::parse(&parentheses(32)).is_ok());
     assert!(Template::parse(&parentheses(33)).is_err());
     assert!(Template::parse(&parentheses(100_000)).is_err());
+    let pipes = |count: usize| format!("{{{{ true{} }}}}", " | not".repeat(count));
+    assert!(Template::parse(&pipes(32)).is_ok());
+    assert_eq!(Template::parse(&pipes(33)).expect_err("too many").reason, "more than 32 pipes in an action");
+    assert!(Template::parse(&pipes(100_000)).is_err());
     let blocks = |depth: usize| format!("{}{}", "{{ if true }}".repeat(depth), "{{ end }}".repeat(depth));
     assert!(Template::parse(&blocks(32)).is_ok());
     assert!(Template::parse(&blocks(33)).is_err());
+}
+
+#[test]
+fn a_block_has_up_to_a_thousand_variables_and_one_counts_once() {
+    let declared = |count: usize| {
+        let declared: Vec<String> = (0..count).map(|index| format!("{{{{ $a{index} := 1 }}}}")).collect();
+        declared.concat()
+    };
+    assert!(Template::parse(&declared(1_000)).is_ok());
+    assert_eq!(Template::parse(&declared(1_001)).expect_err("too many").reason, "more than 1000 variables");
+    assert!(Template::parse(&"{{ $a := 1 }}".repeat(2_000)).is_ok());
+    let ended = format!("{{{{ if true }}}}{}{{{{ end }}}}", declared(600));
+    assert!(Template::parse(&ended.repeat(3)).is_ok());
+}
+
+#[test]
+fn the_line_of_each_action_is_known() {
+    for lines in [1, 2, 1_000] {
+        let text = "{{ 1 }}{{/* a\n */}}{{ `\n` }} {{\n2 }}\n".repeat(lines);
+        let error = Template::parse(&format!("{text}\n{{{{ $a }}}}")).expect_err("an unknown variable");
+        assert_eq!(error.line, 4 * lines + 2);
+    }
+}
+
+#[test]
+fn only_the_spaces_of_go_are_trimmed() {
+    assert_eq!(parsed("\u{a0} {{- 1 -}}\t\u{b}"), [text("\u{a0}"), Node::Print(Expression::Integer(1)), text("\u{b}")]);
+    assert!(Template::parse("{{\u{a0}1 }}").is_err());
 }

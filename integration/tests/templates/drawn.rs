@@ -1,0 +1,169 @@
+//! Templates by lot: what both Towline and Go parse.
+
+/// Draws lots (`SplitMix64`).
+pub(crate) struct Draw {
+    state: u64,
+    /// The variables of each block that is open.
+    scopes: Vec<Vec<String>>,
+}
+
+impl Draw {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { state: seed, scopes: Vec::new() }
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut drawn = self.state;
+        drawn = (drawn ^ (drawn >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        drawn = (drawn ^ (drawn >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (drawn ^ (drawn >> 31)) % limit
+    }
+
+    fn one_of<'w>(&mut self, words: &[&'w str]) -> &'w str {
+        let at = self.below(words.len() as u64);
+        usize::try_from(at).ok().and_then(|at| words.get(at)).copied().unwrap_or_default()
+    }
+
+    /// A whole template.
+    pub(crate) fn template(&mut self) -> String {
+        self.scopes.clear();
+        self.block(0)
+    }
+
+    fn block(&mut self, depth: u64) -> String {
+        self.scopes.push(Vec::new());
+        let mut text = String::new();
+        for _ in 0..=self.below(4) {
+            text += self.one_of(&["", " ", "a\n ", "\t}} ", " \u{a0}", "{ "]);
+            text += &self.part(depth);
+        }
+        self.scopes.pop();
+        text + self.one_of(&["", " ", "\n", "z"])
+    }
+
+    fn part(&mut self, depth: u64) -> String {
+        match self.below(if depth < 3 { 8 } else { 6 }) {
+            0 => "{{/* {{ comment */}}".to_owned(),
+            1 | 2 => {
+                let value = self.pipeline(0);
+                self.action(&value)
+            }
+            3 | 4 => {
+                let value = self.pipeline(0);
+                let name = self.one_of(&["a", "b", "c_1"]).to_owned();
+                let declare = self.action(&format!("${name} := {value}"));
+                self.scopes.last_mut().expect("a block").push(name);
+                declare
+            }
+            5 => match self.variable() {
+                Some(name) => {
+                    let value = self.pipeline(0);
+                    self.action(&format!("${name} = {value}"))
+                }
+                None => "text".to_owned(),
+            },
+            _ => {
+                let condition = self.pipeline(0);
+                let mut text = self.action(&format!("if {condition}")) + &self.block(depth + 1);
+                if self.below(3) == 0 {
+                    let condition = self.pipeline(0);
+                    text += &self.action(&format!("else if {condition}"));
+                    text += &self.block(depth + 1);
+                }
+                if self.below(2) == 0 {
+                    text += &self.action("else");
+                    text += &self.block(depth + 1);
+                }
+                text + &self.action("end")
+            }
+        }
+    }
+
+    fn action(&mut self, words: &str) -> String {
+        let (begin, end) = (self.one_of(&["{{ ", "{{", "{{- ", "{{-\n"]), self.one_of(&[" }}", "}}", " -}}", "\n}}"]));
+        // A minus behind a word is part of it.
+        format!("{begin}{words}{end}")
+    }
+
+    fn variable(&mut self) -> Option<String> {
+        let known: Vec<String> = self.scopes.iter().flatten().cloned().collect();
+        let at = self.below(known.len().max(1) as u64);
+        known.get(usize::try_from(at).ok()?).cloned()
+    }
+
+    fn pipeline(&mut self, depth: u64) -> String {
+        let mut text = self.command(depth, false);
+        while self.below(5) == 0 {
+            text += " | ";
+            text += &self.command(depth, true);
+        }
+        text
+    }
+
+    fn command(&mut self, depth: u64, is_piped: bool) -> String {
+        let given = u64::from(is_piped);
+        let (name, least, most) = match self.below(if is_piped || depth < 2 { 12 } else { 8 }) {
+            0 | 1 => ("eq", 2, 4),
+            2 => ("ne", 2, 2),
+            3 | 4 => ("and", 1, 3),
+            5 | 6 => ("or", 1, 3),
+            7 => ("not", 1, 1),
+            8 => return self.printf(depth, is_piped),
+            9 | 10 => {
+                let function = self.one_of(&["fromCDLabel", "fromClusterLabel"]);
+                let key = self.one_of(&["\"region\"", "\"env\"", "`empty`", "\"none\"", "(printf \"%s\" \"n\")"]);
+                return if is_piped { function.to_owned() } else { format!("{function} {key}") };
+            }
+            _ if is_piped => ("not", 1, 1),
+            _ => return self.operand(depth),
+        };
+        let count = (least + self.below(most - least + 1)).saturating_sub(given);
+        let values: String = (0..count).map(|_| format!(" {}", self.operand(depth))).collect();
+        format!("{name}{values}")
+    }
+
+    fn printf(&mut self, depth: u64, is_piped: bool) -> String {
+        let count = 1 + self.below(3);
+        let mut format = String::new();
+        for _ in 0..count {
+            format += self.one_of(&["", "%%", "x ", "%5%"]);
+            format.push('%');
+            for _ in 0..self.below(3) {
+                format += self.one_of(&["-", "+", "#", " ", "0"]);
+            }
+            format += self.one_of(&["", "", "1", "7", "12"]);
+            format += self.one_of(&["", "", ".", ".0", ".2", ".9"]);
+            format += self.one_of(&["s", "q", "d", "v"]);
+        }
+        let values: String = (u64::from(is_piped)..count).map(|_| format!(" {}", self.operand(depth))).collect();
+        format!("printf \"{format}\"{values}")
+    }
+
+    fn operand(&mut self, depth: u64) -> String {
+        const LITERALS: [&str; 14] = [
+            "\"\"",
+            "\"prod\"",
+            "\"eu-west\"",
+            "\"ä\\n\\\"\"",
+            "`a\\`",
+            "0",
+            "1",
+            "-3",
+            "+42",
+            "true",
+            "false",
+            "\"7\"",
+            "7",
+            "\"\\x41\\u00e9\"",
+        ];
+        match self.below(if depth < 3 { 7 } else { 4 }) {
+            0..=2 => self.one_of(&LITERALS).to_owned(),
+            3 => match self.variable() {
+                Some(name) => format!("${name}"),
+                None => self.one_of(&LITERALS).to_owned(),
+            },
+            _ => format!("({})", self.pipeline(depth + 1)),
+        }
+    }
+}
