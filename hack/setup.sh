@@ -113,6 +113,7 @@ fi
 if [[ $purpose == test && -z ${KUBEBUILDER_ASSETS:-} ]]; then
     integration/reference/build.sh >/dev/null
     integration/linearizability/build.sh >/dev/null
+    integration/templates/build.sh >/dev/null
 fi
 if [[ $purpose == test ]]; then
     integration/schemathesis/build.sh >/dev/null

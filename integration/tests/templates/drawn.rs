@@ -34,7 +34,7 @@ impl Draw {
     fn block(&mut self, depth: u64) -> String {
         self.scopes.push(Vec::new());
         let mut text = String::new();
-        for _ in 0..=self.below(4) {
+        for _ in 0..=self.below(3) {
             text += self.one_of(&["", " ", "a\n ", "\t}} ", " \u{a0}", "{ "]);
             text += &self.part(depth);
         }
@@ -94,7 +94,7 @@ impl Draw {
 
     fn pipeline(&mut self, depth: u64) -> String {
         let mut text = self.command(depth, false);
-        while self.below(5) == 0 {
+        while self.below(8) == 0 {
             text += " | ";
             text += &self.command(depth, true);
         }
@@ -119,8 +119,8 @@ impl Draw {
             _ => return self.operand(depth),
         };
         let count = (least + self.below(most - least + 1)).saturating_sub(given);
-        let values: String = (0..count).map(|_| format!(" {}", self.operand(depth))).collect();
-        format!("{name}{values}")
+        let values: Vec<String> = (0..count).map(|_| format!(" {}", self.operand(depth))).collect();
+        format!("{name}{}", values.concat())
     }
 
     fn printf(&mut self, depth: u64, is_piped: bool) -> String {
@@ -136,8 +136,8 @@ impl Draw {
             format += self.one_of(&["", "", ".", ".0", ".2", ".9"]);
             format += self.one_of(&["s", "q", "d", "v"]);
         }
-        let values: String = (u64::from(is_piped)..count).map(|_| format!(" {}", self.operand(depth))).collect();
-        format!("printf \"{format}\"{values}")
+        let values: Vec<String> = (u64::from(is_piped)..count).map(|_| format!(" {}", self.operand(depth))).collect();
+        format!("printf \"{format}\"{}", values.concat())
     }
 
     fn operand(&mut self, depth: u64) -> String {
@@ -157,7 +157,7 @@ impl Draw {
             "7",
             "\"\\x41\\u00e9\"",
         ];
-        match self.below(if depth < 3 { 7 } else { 4 }) {
+        match self.below(if depth < 2 { 6 } else { 4 }) {
             0..=2 => self.one_of(&LITERALS).to_owned(),
             3 => match self.variable() {
                 Some(name) => format!("${name}"),

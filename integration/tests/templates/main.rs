@@ -1,5 +1,7 @@
 //! Templates of syncsets, against Go's own `text/template` (rule 4 of syncsets).
 
+#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests: what they assert is what the test says")]
+
 mod compared;
 mod drawn;
 mod go;
