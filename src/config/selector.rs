@@ -81,7 +81,8 @@ pub enum Test {
 }
 
 impl Requirement {
-    fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
+    /// Whether labels are as required, by the rules of the API server.
+    pub fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
         let value = labels.get(&self.key);
         let number = || value.and_then(|value| value.parse::<i64>().ok());
         match &self.test {

@@ -14,7 +14,7 @@ const FORBIDDEN_GROUP: &str = "authorization.openshift.io";
 const FORBIDDEN_KINDS: [&str; 5] = ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "SubjectAccessReview"];
 
 /// What names and namespaces in paths of requests have to be.
-pub(super) const PATH_SEGMENT: &str = "a name that is not \".\" or \"..\" and has no / and no %";
+pub const PATH_SEGMENT: &str = "a name that is not \".\" or \"..\" and has no / and no %";
 
 /// The objects of a syncset that have been read, with the place of each.
 #[derive(Default)]
@@ -41,8 +41,21 @@ impl Seen {
 
 /// Whether a text can be part of a request's path. With `.` and `..` the path would lead elsewhere, and without a name a deletion
 /// would take the whole collection (rule 3 of syncsets).
-pub(super) fn is_path_segment(text: &str) -> bool {
+pub fn is_path_segment(text: &str) -> bool {
     !matches!(text, "" | "." | "..") && !text.contains(['/', '%'])
+}
+
+/// The API group of an `apiVersion`: `apps` of `apps/v1`, empty for `v1`. `None` if it has another form.
+pub fn group_of(api_version: &str) -> Option<&str> {
+    match api_version.split_once('/') {
+        None => is_path_segment(api_version).then_some(""),
+        Some((group, version)) => (is_path_segment(group) && is_path_segment(version)).then_some(group),
+    }
+}
+
+/// Whether syncsets may not have objects of a kind (rule 1 of syncsets).
+pub fn is_forbidden_kind(group: &str, kind: &str) -> bool {
+    group == FORBIDDEN_GROUP && FORBIDDEN_KINDS.contains(&kind)
 }
 
 /// Checks resources.
@@ -95,13 +108,11 @@ pub(super) fn group_and_kind<'v>(
     let version = required(fields, "apiVersion", path, faults);
     let kind = required(fields, "kind", path, faults);
     let (version, kind) = (version?, kind?);
-    let (group, version_alone) = version.split_once('/').unwrap_or(("", version));
-    let is_known_form = is_path_segment(version_alone) && group.is_empty() != version.contains('/');
-    if !is_known_form || !(group.is_empty() || is_path_segment(group)) {
+    let Some(group) = group_of(version) else {
         faults.add(&path.field("apiVersion"), shown(version), "a version such as \"v1\" or \"apps/v1\"");
         return None;
-    }
-    if group == FORBIDDEN_GROUP && FORBIDDEN_KINDS.contains(&kind) {
+    };
+    if is_forbidden_kind(group, kind) {
         let allowed = "the kind of rbac.authorization.k8s.io, or for reviews no syncset";
         faults.add(&path.field("kind"), format!("{kind} of {group}"), allowed);
         return None;
@@ -184,7 +195,8 @@ fn directives(value: &Value, path: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-fn is_directive(key: &str) -> bool {
+/// Whether a strategic merge patch obeys a key instead of setting it.
+pub fn is_directive(key: &str) -> bool {
     matches!(key, "$patch" | "$retainKeys")
         || key.starts_with("$setElementOrder/")
         || key.starts_with("$deleteFromPrimitiveList/")

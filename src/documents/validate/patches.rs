@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::faults::Faults;
 use super::fields::{object, required, word};
 use super::objects;
-use crate::documents::body::{self, Limits, Path, kind_of};
-use crate::documents::operations::Operations;
+use crate::documents::body::Path;
+use crate::documents::patch_text::{PatchForm, PatchReader};
 
 const KNOWN: [&str; 6] = ["apiVersion", "kind", "name", "namespace", "patchType", "patch"];
 const TYPES: [&str; 3] = ["strategic", "merge", "json"];
@@ -16,7 +16,7 @@ pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool,
     let patches_path = parent.field("patches");
     let mut checked = Vec::with_capacity(patches.len());
     // For all together: aliases may make much of a short text.
-    let mut left = Limits::document();
+    let mut reader = PatchReader::default();
     for (index, patch) in patches.iter().enumerate() {
         let path = patches_path.element(index);
         let Some(fields) = object(patch, &path, faults) else {
@@ -33,7 +33,7 @@ pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool,
             if are_templates && text.contains("{{") {
                 objects::template(text, &path.field("patch"), faults);
             } else {
-                content(text, patch_type, &path.field("patch"), &mut left, faults);
+                content(text, patch_type, &path.field("patch"), &mut reader, faults);
             }
         }
         let mut filled = fields.clone();
@@ -44,38 +44,9 @@ pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool,
 }
 
 /// Checks the text of a patch: JSON or YAML, of the form that its type has.
-fn content(text: &str, patch_type: &str, path: &Path<'_>, left: &mut Limits<'_>, faults: &mut Faults) {
-    let (allowed, is_list) = match patch_type {
-        "json" => ("a list of operations as JSON or YAML", true),
-        _ => ("an object as JSON or YAML", false),
-    };
-    let values = match body::json(text.as_bytes(), body::LEVELS, left.charge) {
-        Ok(value) => Ok(vec![value]),
-        Err(_) => body::yaml(text, left),
-    };
-    let size = match &values {
-        Ok(values) => values.iter().map(|value| body::extent(value).bytes).sum(),
-        // It has been read up to the limit, perhaps.
-        Err(_) => left.bytes,
-    };
-    left.bytes = left.bytes.saturating_sub(size);
-    let value = match values.map(|mut values| (values.pop(), values.is_empty())) {
-        Ok((Some(value), true)) => value,
-        Ok((None, _)) => return faults.add(path, "nothing", allowed),
-        Ok(_) => return faults.add(path, "several documents", allowed),
-        Err(problem) => return faults.add(path, format!("a text that is no patch: {}", problem.title), allowed),
-    };
-    match (&value, is_list) {
-        (Value::Object(_), false) => {}
-        (Value::Array(_), true) => {
-            if let Err(problem) = Operations::of(&value) {
-                let first = problem
-                    .faults
-                    .first()
-                    .map_or_else(String::new, |fault| format!(", at {} {}", fault.pointer, fault.found));
-                faults.add(path, format!("a list that is no JSON patch{first}"), allowed);
-            }
-        }
-        _ => faults.add(path, format!("{} as the patch", kind_of(&value)), allowed),
+fn content(text: &str, patch_type: &str, path: &Path<'_>, reader: &mut PatchReader, faults: &mut Faults) {
+    let form = if patch_type == "json" { PatchForm::Operations } else { PatchForm::Object };
+    if let Err(error) = reader.read(text, form) {
+        faults.add(path, error.to_string(), form.allowed());
     }
 }

@@ -6,23 +6,37 @@ use super::faults::{Faults, found, shown};
 use super::fields::{list, object, required, word};
 use super::metadata::{LABEL_VALUE, is_label_value};
 use crate::config::names::is_label_key;
+use crate::config::{Requirement, Test};
 use crate::documents::body::Path;
+use crate::documents::problem::Problem;
 
 /// Most requirements of a selector, and most values of one.
 const MOST: usize = 256;
 
-/// Checks a selector and returns the terms by which an index finds it for the labels of a cluster (rule 5 of syncsets): the first
-/// of these that it has. An equality; one value of `In`, or several; a key that has to exist; and the empty term, which is a
-/// candidate for every cluster.
-pub(super) fn terms(selector: &Map<String, Value>, path: &Path<'_>, faults: &mut Faults) -> Vec<(String, String)> {
+/// The terms by which an index finds a selector for the labels of a cluster (rule 5 of syncsets): the first of these that it has.
+/// One value that a label must have, or several; a key that has to exist; and the empty term, which is a candidate for every cluster.
+/// `matchLabels` come first among the requirements.
+pub(super) fn terms(requirements: &[Requirement]) -> Vec<(String, String)> {
+    let term = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let one_of = requirements.iter().find_map(|requirement| match &requirement.test {
+        Test::In(values) => Some(values.iter().map(|value| term(&requirement.key, value)).collect()),
+        _ => None,
+    });
+    let exists = || requirements.iter().find(|requirement| requirement.test == Test::Exists);
+    one_of.unwrap_or_else(|| vec![exists().map_or_else(|| term("", ""), |requirement| term(&requirement.key, "*"))])
+}
+
+/// Checks a selector, and returns what it requires of labels: first `matchLabels`, then `matchExpressions`.
+pub(super) fn requirements(selector: &Map<String, Value>, path: &Path<'_>, faults: &mut Faults) -> Vec<Requirement> {
     faults.unknown_fields(selector, path, &["matchLabels", "matchExpressions"]);
-    let (mut equal, mut one_of, mut exists) = (None, None, None);
+    let mut requirements = Vec::new();
+    let mut require = |key: &str, test| requirements.push(Requirement { key: key.to_owned(), test });
     let labels_path = path.field("matchLabels");
     let labels = selector.get("matchLabels").filter(|value| !value.is_null());
     for (key, value) in labels.and_then(|labels| object(labels, &labels_path, faults)).into_iter().flatten() {
         check_key(key, &labels_path, faults);
         match value.as_str().filter(|value| is_label_value(value)) {
-            Some(value) => drop(equal.get_or_insert_with(|| vec![(key.clone(), value.to_owned())])),
+            Some(value) => require(key, Test::In(vec![value.to_owned()])),
             None => faults.add(&labels_path.field(key), found(value), LABEL_VALUE),
         }
     }
@@ -50,13 +64,25 @@ pub(super) fn terms(selector: &Map<String, Value>, path: &Path<'_>, faults: &mut
             let allowed = if takes_values { "at least one value" } else { "no values" };
             faults.add(&path.field("values"), format!("{} values", given.len()), format!("{allowed} with {operator}"));
         }
-        if operator == "In" {
-            one_of.get_or_insert_with(|| values.iter().map(|value| (key.to_owned(), value.clone())).collect());
-        } else if operator == "Exists" {
-            exists.get_or_insert_with(|| vec![(key.to_owned(), "*".to_owned())]);
-        }
+        require(
+            key,
+            match operator {
+                "In" => Test::In(values),
+                "NotIn" => Test::NotIn(values),
+                "Exists" => Test::Exists,
+                _ => Test::Missing,
+            },
+        );
     }
-    equal.or(one_of).or(exists).unwrap_or_else(|| vec![(String::new(), String::new())])
+    requirements
+}
+
+/// What a stored selector requires of labels.
+pub fn requirements_of(selector: &Value) -> Result<Vec<Requirement>, Problem> {
+    let mut faults = Faults::default();
+    let selector = object(selector, &Path::Root, &mut faults);
+    let requirements = selector.map(|selector| requirements(selector, &Path::Root, &mut faults));
+    faults.into_result().map(|()| requirements.unwrap_or_default())
 }
 
 fn values(given: &[Value], path: &Path<'_>, faults: &mut Faults) -> Vec<String> {
@@ -84,8 +110,8 @@ mod tests {
 
     fn terms_of(selector: &Value) -> Result<Vec<(String, String)>, Faults> {
         let mut faults = Faults::default();
-        let terms = terms(selector.as_object().expect("an object"), &Path::Root, &mut faults);
-        if faults.is_empty() { Ok(terms) } else { Err(faults) }
+        let requirements = requirements(selector.as_object().expect("an object"), &Path::Root, &mut faults);
+        if faults.is_empty() { Ok(terms(&requirements)) } else { Err(faults) }
     }
 
     #[test]

@@ -6,10 +6,11 @@ use super::faults::{Faults, found, shown};
 use super::fields::{boolean, list, object, required, word};
 use super::objects::{Seen, is_path_segment};
 use super::{objects, patches, selector};
-use crate::config::names::{is_label, is_subdomain};
+use crate::config::names::is_subdomain;
 use crate::documents::body::{Path, kind_of};
 use crate::documents::document::Key;
 use crate::documents::kind::Kind;
+use crate::documents::namespace_pattern::NamespacePattern;
 
 /// Most clusters that a syncset names, and most patterns of namespaces.
 const MOST: usize = 10_000;
@@ -83,7 +84,7 @@ pub(super) fn fields(key: &Key, mut fields: Map<String, Value>, faults: &mut Fau
         let selector = spec.entry(SELECTOR.0).or_insert_with(|| json!({}));
         let path = path.field(SELECTOR.0);
         let selector = object(selector, &path, faults);
-        selector.map(|selector| selector::terms(selector, &path, faults))
+        selector.map(|selector| selector::terms(&selector::requirements(selector, &path, faults)))
     } else {
         spec.entry(REFS.0).or_insert_with(|| json!([]));
         cluster_refs(&spec, &path, faults);
@@ -136,12 +137,8 @@ fn cluster_refs(spec: &Map<String, Value>, parent: &Path<'_>, faults: &mut Fault
 fn cluster_namespaces(spec: &Map<String, Value>, parent: &Path<'_>, faults: &mut Faults) {
     let path = parent.field(NAMESPACES);
     for (index, pattern) in list(spec, NAMESPACES, MOST, parent, faults).iter().enumerate() {
-        let is_pattern = |text: &str| match text.strip_suffix('*') {
-            Some(prefix) => prefix.is_empty() || is_label(&format!("{prefix}0")),
-            None => is_label(text),
-        };
-        if !pattern.as_str().is_some_and(is_pattern) {
-            faults.add(&path.element(index), found(pattern), "a namespace, a prefix such as \"team-*\", or \"*\"");
+        if pattern.as_str().and_then(NamespacePattern::parse).is_none() {
+            faults.add(&path.element(index), found(pattern), NamespacePattern::ALLOWED);
         }
     }
 }
