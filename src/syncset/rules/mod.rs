@@ -1,10 +1,16 @@
 //! What syncsets mean: documents, stored rows, observations and time in, steps out. No I/O and no clock.
 //!
 //! [`name`] and [`spec`] say what a syncset is, [`rows`] what is stored of passes, [`status`] what
-//! is shown of them.
+//! is shown of them. [`parse`] reads syncsets from documents, [`matching`] says which clusters they are for, and [`render`] what they
+//! send to one: [`object`]s, compared by their [`digest`]s.
 
 pub mod agenda;
+pub mod digest;
+pub mod matching;
 pub mod name;
+pub mod object;
+pub mod parse;
+pub mod render;
 pub mod retry;
 pub mod rows;
 pub mod spec;

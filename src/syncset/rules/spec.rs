@@ -168,6 +168,17 @@ pub struct DesiredPatch {
     pub content: Digest,
 }
 
+/// `resource 2`, `secret 0`, `patch 1`.
+impl std::fmt::Display for Place {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Resource(index) => write!(formatter, "resource {index}"),
+            Self::Secret(index) => write!(formatter, "secret {index}"),
+            Self::Patch(index) => write!(formatter, "patch {index}"),
+        }
+    }
+}
+
 /// Shows no content, which may be of a secret.
 impl std::fmt::Debug for Desired {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

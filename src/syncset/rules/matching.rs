@@ -1,0 +1,90 @@
+//! Which clusters a syncset is for (rule 5): those that a `SyncSet` names, and those whose namespace and labels a `SelectorSyncSet`
+//! selects.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::name::{SyncSetKind, SyncSetName};
+use super::parse::{field, invalid, invalid_text, list};
+use super::rows::Failure;
+use crate::config::Requirement;
+use crate::documents::{NamespacePattern, requirements_of};
+
+/// The clusters that a syncset is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// Clusters of one namespace, by name.
+    Named {
+        /// The namespace of the syncset.
+        namespace: String,
+        /// The clusters.
+        clusters: BTreeSet<String>,
+    },
+    /// Clusters by namespace and labels.
+    Selected {
+        /// One of these has to match the namespace. They say who may receive the content: whoever can write clusters there.
+        namespaces: Vec<NamespacePattern>,
+        /// All of these have to hold for the labels.
+        requirements: Vec<Requirement>,
+    },
+}
+
+impl Audience {
+    /// Reads it from `spec`. If that fails it is not known whom the syncset is for: it sends nothing, and nothing that it has
+    /// applied to any cluster may be deleted.
+    pub fn of(name: &SyncSetName, spec: &Value) -> Result<Self, Failure> {
+        match name.kind {
+            SyncSetKind::SyncSet => {
+                let mut clusters = BTreeSet::new();
+                for (index, reference) in list(spec, "clusterDeploymentRefs")?.iter().enumerate() {
+                    let cluster = reference.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
+                    let place = || format!("spec.clusterDeploymentRefs[{index}].name");
+                    let cluster =
+                        cluster.ok_or_else(|| invalid(&place(), reference.get("name"), "the name of a cluster"))?;
+                    clusters.insert(cluster.to_owned());
+                }
+                Ok(Self::Named { namespace: name.namespace.clone(), clusters })
+            }
+            SyncSetKind::SelectorSyncSet => {
+                let namespaces = if field(spec, "clusterNamespaces")?.is_some() {
+                    let patterns = list(spec, "clusterNamespaces")?.iter().enumerate();
+                    patterns.map(|(index, value)| pattern(value, index)).collect::<Result<_, _>>()?
+                } else {
+                    vec![pattern(&Value::from("*"), 0)?]
+                };
+                // One that is missing would select all clusters.
+                let selector = field(spec, "clusterDeploymentSelector")?;
+                let place = "spec.clusterDeploymentSelector";
+                let selector = selector.ok_or_else(|| invalid(place, None, "a label selector"))?;
+                let requirements = requirements_of(selector).map_err(|problem| {
+                    let fault = problem.faults.first();
+                    let (pointer, found) = fault
+                        .map_or(("", problem.title.as_str()), |fault| (fault.pointer.as_str(), fault.found.as_str()));
+                    invalid_text(&format!("{place}{}", pointer.replace('/', ".")), found, "a label selector")
+                })?;
+                Ok(Self::Selected { namespaces, requirements })
+            }
+        }
+    }
+
+    /// Whether a cluster is one of them.
+    pub fn includes(&self, namespace: &str, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        match self {
+            Self::Named { namespace: own, clusters } => own == namespace && clusters.contains(name),
+            Self::Selected { namespaces, requirements } => {
+                namespaces.iter().any(|pattern| pattern.matches(namespace))
+                    && requirements.iter().all(|requirement| requirement.holds(labels))
+            }
+        }
+    }
+}
+
+fn pattern(value: &Value, index: usize) -> Result<NamespacePattern, Failure> {
+    let place = || format!("spec.clusterNamespaces[{index}]");
+    let pattern = value.as_str().and_then(NamespacePattern::parse);
+    pattern.ok_or_else(|| invalid(&place(), Some(value), NamespacePattern::ALLOWED))
+}
+
+#[cfg(test)]
+mod tests;

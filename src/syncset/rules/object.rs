@@ -1,0 +1,178 @@
+//! Objects as they are sent (rule 18): with our marks, and without what only API servers set.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::ExposeSecret as _;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::name::SyncSetName;
+use super::render::SecretContent;
+use super::spec::{Desired, DesiredPatch, SecretMapping};
+
+/// The label of all objects that syncsets send, with the value `true`. Hive's name: its objects are taken over.
+pub const MANAGED: &str = "hive.openshift.io/managed";
+/// The annotation that names the syncset: `SyncSet/team-a/base`.
+pub const SYNCSET: &str = "towline.dev/syncset";
+/// The annotation with the id of the syncset, which decides whose an object is.
+pub const SYNCSET_ID: &str = "towline.dev/syncset-id";
+/// The annotation of objects that existed before, and so are never deleted (rule 20).
+pub const ADOPTED: &str = "towline.dev/adopted";
+/// The annotation by which a resource takes over what exists already.
+const ADOPT: &str = "towline.dev/adopt";
+/// The annotation by which a resource may be deleted and created again.
+const RECREATE: &str = "towline.dev/recreate";
+/// The annotation of `kubectl apply`: a second copy of the object, in which a secret would be readable.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// What API servers set in `metadata`, and `generateName`, which names nothing.
+const SET_BY_SERVERS: [&str; 7] =
+    ["managedFields", "uid", "resourceVersion", "creationTimestamp", "generation", "selfLink", "generateName"];
+/// Kinds that take what is in them along when they are deleted (rule 26).
+const NEVER_RECREATED: [(&str, &str); 3] =
+    [("", "Namespace"), ("", "PersistentVolumeClaim"), ("apiextensions.k8s.io", "CustomResourceDefinition")];
+
+/// A part of an object has another type than every object has there. It shows no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place} is not {allowed}")]
+pub struct WrongPart {
+    /// Where.
+    pub place: &'static str,
+    /// What has to be there.
+    pub allowed: &'static str,
+}
+
+/// Brings an object to the form in which it is sent. Done twice it is the same as done once.
+pub fn normalize(body: &mut Value, syncset: &SyncSetName, id: Uuid) -> Result<(), WrongPart> {
+    remove_nulls(body);
+    let fields = body.as_object_mut().ok_or(WrongPart { place: "the object", allowed: "an object" })?;
+    let metadata = part(fields, "metadata", "metadata")?;
+    metadata.retain(|name, _| !SET_BY_SERVERS.contains(&name.as_str()));
+    if metadata.get("namespace").is_some_and(|namespace| namespace == "") {
+        metadata.remove("namespace");
+    }
+    part(metadata, "labels", "metadata.labels")?.insert(MANAGED.to_owned(), json!("true"));
+    let annotations = part(metadata, "annotations", "metadata.annotations")?;
+    annotations.insert(SYNCSET.to_owned(), json!(owner(syncset)));
+    annotations.insert(SYNCSET_ID.to_owned(), json!(id));
+    let is = |field: &str, expected: &str| fields.get(field).is_some_and(|value| value == expected);
+    if is("apiVersion", "v1") && is("kind", "Secret") { encode_strings(fields) } else { Ok(()) }
+}
+
+/// `SyncSet/team-a/base`, `SelectorSyncSet/monitoring`.
+fn owner(syncset: &SyncSetName) -> String {
+    let parts = [syncset.kind.as_str(), &syncset.namespace, &syncset.name];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
+}
+
+/// Removes null members everywhere. Elements of lists stay: others would get their places.
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(remove_nulls);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(remove_nulls),
+        _ => {}
+    }
+}
+
+/// A part that is an object, made if there is none.
+fn part<'f>(
+    fields: &'f mut Map<String, Value>,
+    name: &str,
+    place: &'static str,
+) -> Result<&'f mut Map<String, Value>, WrongPart> {
+    let part = fields.entry(name).or_insert_with(|| json!({}));
+    part.as_object_mut().ok_or(WrongPart { place, allowed: "an object" })
+}
+
+/// Moves `stringData` of a secret into `data`, as the API server would. Server-side apply would keep keys that are dropped there later.
+fn encode_strings(fields: &mut Map<String, Value>) -> Result<(), WrongPart> {
+    let Some(strings) = fields.remove("stringData") else {
+        return Ok(());
+    };
+    let wrong = WrongPart { place: "stringData", allowed: "an object with strings" };
+    let Value::Object(strings) = strings else {
+        return Err(wrong);
+    };
+    if strings.is_empty() {
+        return Ok(());
+    }
+    let data = part(fields, "data", "data")?;
+    for (name, value) in strings {
+        let text = value.as_str().ok_or(wrong)?;
+        data.insert(name, json!(STANDARD.encode(text)));
+    }
+    Ok(())
+}
+
+/// The object that a mapping makes of a secret (rule 25), not normalized yet.
+pub(super) fn of_secret(mapping: &SecretMapping, content: &SecretContent) -> Value {
+    let source = &content.source;
+    let annotations = source.annotations.iter().filter(|(key, _)| key.as_str() != LAST_APPLIED);
+    let annotations: Map<String, Value> = annotations.map(|(key, value)| (key.clone(), json!(value))).collect();
+    let data: Map<String, Value> =
+        content.data.iter().map(|(name, value)| (name.clone(), json!(value.expose_secret()))).collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": mapping.target_name,
+            "namespace": mapping.target_namespace,
+            "labels": source.labels,
+            "annotations": annotations,
+        },
+        "type": source.secret_type,
+        "data": data,
+    })
+}
+
+/// `towline.dev/adopt: "true"`.
+pub(super) fn may_adopt(body: &Value) -> bool {
+    is_annotated(body, ADOPT)
+}
+
+/// `towline.dev/recreate: "true"`, on a kind that may be.
+pub(super) fn may_recreate(body: &Value, group: &str, kind: &str) -> bool {
+    is_annotated(body, RECREATE) && !NEVER_RECREATED.contains(&(group, kind))
+}
+
+fn is_annotated(body: &Value, annotation: &str) -> bool {
+    let annotations = body.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    annotations.and_then(|annotations| annotations.get(annotation)).is_some_and(|value| value == "true")
+}
+
+impl Desired {
+    /// The object of a kind without namespaces: the API server accepts one and drops it (rule 11). The content is the same.
+    #[must_use]
+    pub fn without_namespace(mut self) -> Self {
+        self.object.namespace.clear();
+        if let Some(metadata) = self.body.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("namespace");
+        }
+        self
+    }
+
+    /// The object with the mark of one that existed before. The content is the same: that it is adopted is stored beside it.
+    #[must_use]
+    pub fn adopted(mut self) -> Self {
+        let annotations = self.body.get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
+        if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+            annotations.insert(ADOPTED.to_owned(), json!("true"));
+        }
+        self
+    }
+}
+
+impl DesiredPatch {
+    /// The patch for an object of a kind without namespaces.
+    #[must_use]
+    pub fn without_namespace(mut self) -> Self {
+        self.object.namespace.clear();
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;
