@@ -75,5 +75,6 @@ pub use validate::{
     PATH_SEGMENT, group_of, is_directive, is_forbidden_kind, is_path_segment, key_of_body, requirements_of,
 };
 pub use weight::Weight;
+pub use whole::CONDITION as IS_WHOLE;
 pub use work::{Counts, Finished, HeldClaim, Intake, Shares, Turns, Work, WorkQueue};
 pub use writer::{MOST_WAITING_BYTES, Prepared, WriteError, Writer, WriterHandle, WriterObserver};

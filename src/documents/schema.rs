@@ -8,16 +8,19 @@ use crate::db::{self, Database, column};
 /// The migrations of the schema. Each keeps the previous release working, since replicas are replaced one by one.
 pub const SCHEMA: Migrations = Migrations::new(
     "towline_meta",
-    &[Migration {
-        name: "create documents, log and claims",
-        sql: concat!(
-            include_str!("schema/tables.sql"),
-            include_str!("schema/origin.sql"),
-            include_str!("schema/write.sql"),
-            include_str!("schema/renumber.sql"),
-            include_str!("schema/compact.sql"),
-        ),
-    }],
+    &[
+        Migration {
+            name: "create documents, log and claims",
+            sql: concat!(
+                include_str!("schema/tables.sql"),
+                include_str!("schema/origin.sql"),
+                include_str!("schema/write.sql"),
+                include_str!("schema/renumber.sql"),
+                include_str!("schema/compact.sql"),
+            ),
+        },
+        Migration { name: "create the state of syncsets", sql: include_str!("schema/syncsets.sql") },
+    ],
 );
 
 /// The schema as it is after [`migrate`].

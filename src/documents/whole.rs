@@ -5,7 +5,7 @@
 //! reads are, too: half a list looks like many deletions.
 
 /// The condition on `m`, the row of `towline_meta`, and `s`, the sequence `towline_version`; `towline_write` has the same.
-pub(super) const CONDITION: &str = "(m.origin = towline_origin() and m.base <= s.last_value)";
+pub const CONDITION: &str = "(m.origin = towline_origin() and m.base <= s.last_value)";
 
 /// Why a read is refused.
 pub(super) const REASON: &str = "the database is being restored, or its versions have not been renumbered since";

@@ -1,10 +1,13 @@
 //! Syncsets: what is written in `SyncSet`s and `SelectorSyncSet`s of the hub is applied to clusters, as `OpenShift` Hive does it.
 //!
 //! The unit of work is one cluster. A *pass* over a cluster reads its syncsets and what is stored of earlier passes, decides
-//! what differs, and sends it. What is decided is in [`rules`], and pure. [`kubeconfig`] reads what leads to a cluster.
+//! what differs, and sends it. What is decided is in [`rules`], and pure; [`store`] reads and writes what is stored, and [`kubeconfig`]
+//! reads what leads to a cluster. [`dispatch`] turns changes of documents into work, and [`permits`] bound how much of it is done at once.
 
+pub mod dispatch;
 pub mod idle;
 pub mod kubeconfig;
 pub mod payloads;
 pub mod permits;
 pub mod rules;
+pub mod store;

@@ -1,0 +1,40 @@
+-- What is stored of the passes over clusters, and what the dispatcher has judged. Only Towline writes to these tables.
+--
+-- The rows of a cluster are deleted by the dispatcher, when it sees the cluster's deletion in the log. A foreign key would have to
+-- name the partition `clusters`, whose rows have no unique id but (kind, id), and would make a deletion under the lock of the log
+-- wait for passes.
+
+-- The last try of each syncset. Kind, namespace and name of the syncset are here so that one that is gone can be shown.
+create table towline_result (
+  cluster uuid not null, syncset uuid not null, kind text collate "C" not null, namespace text collate "C" not null,
+  name text collate "C" not null, inputs bytea not null, generation bigint not null,
+  result text not null check (result in ('Success', 'Failure')), reason text, message text,
+  since timestamptz not null, first_success timestamptz, pending_deletions boolean not null,
+  primary key (cluster, syncset), check ((result = 'Success') = (reason is null)), check ((reason is null) = (message is null)));
+create index on towline_result (syncset);
+
+-- The objects that syncsets have sent or are about to send. `content` is null while an object has to be sent.
+create table towline_applied (
+  cluster uuid not null, api_group text collate "C" not null, kind text collate "C" not null, namespace text collate "C" not null,
+  name text collate "C" not null, syncset uuid not null, api_version text not null, content bytea, wanted boolean not null,
+  tracked boolean not null, adopted boolean not null, uid text, version text, owned bytea,
+  primary key (cluster, api_group, kind, namespace, name, syncset));
+create index on towline_applied (syncset, cluster) where tracked;
+
+-- The patches that were sent. `content` is null if the last try failed.
+create table towline_patched (
+  cluster uuid not null, syncset uuid not null, position int not null, content bytea, uid text, version text,
+  primary key (cluster, syncset, position));
+
+-- How a cluster is, and when it is looked at again. `resyncs` counts demands for a full pass: one that comes during a pass must not be
+-- lost when that pass writes when the next one is due.
+create table towline_pace (
+  cluster uuid primary key, identity text, kubeconfig_generation bigint not null, reachable boolean, last_contact timestamptz,
+  last_full timestamptz, next_full timestamptz, attempts bigint not null, retry_at timestamptz, resyncs bigint not null default 0);
+create index on towline_pace (identity);
+
+-- What the dispatcher has judged of a syncset's deletions: up to which version of the log, whether the syncset is gone, and whether
+-- its deletions are held; on how many clusters it lost objects since when.
+create table towline_guard (
+  syncset uuid primary key, judged bigint not null, gone boolean not null, held boolean not null, clusters int not null,
+  since timestamptz not null);

@@ -1,0 +1,158 @@
+//! The actor that dispatches changes.
+//!
+//! State: a connection that listens to `towline`, which every write notifies; the cursor is in the database, in the row of the claim.
+//! Only the holder of the leader claim `dispatcher` works, and each of its transactions checks the claim itself. Nobody sends to this
+//! actor: any number of notifications causes one read, and a lost one costs a second. It dispatches until the end of the log, then
+//! waits. Once an hour it looks for clusters without a row of work. A failed statement is repeated with the listener's back-off.
+//! Restart: it continues at the cursor. Drain: it ends at once, since a transaction that is not committed has done nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+use super::error::DispatchError;
+use super::turn::{Dispatch, Turn};
+use crate::actor::{BoxError, ChildSpec, Scope};
+use crate::cluster::full_text;
+use crate::db::{self, Database, Listener, Session, Subscriber};
+use crate::documents::{Grant, Leadership};
+
+/// What every write notifies.
+const CHANNEL: &str = "towline";
+/// A notification may have been lost.
+const EVERY: Duration = Duration::from_secs(1);
+/// Between two searches for clusters without a row of work (P4).
+const MEND_EVERY: Duration = Duration::from_hours(1);
+/// No turn takes so long.
+const STALL_AFTER: Duration = Duration::from_mins(3);
+
+/// Observes the dispatcher. It must not block.
+pub trait DispatchObserver: Send + Sync {
+    /// A turn has been made.
+    fn dispatched(&self, turn: Turn);
+
+    /// So many clusters had no row of work, which is a fault.
+    fn mended(&self, clusters: u64);
+}
+
+/// Observes nothing.
+impl DispatchObserver for () {
+    fn dispatched(&self, _: Turn) {}
+
+    fn mended(&self, _: u64) {}
+}
+
+/// The dispatcher. Its clones are instances that take over from each other.
+#[derive(Clone)]
+pub struct Dispatcher {
+    database: Database,
+    leadership: Leadership,
+    observer: Arc<dyn DispatchObserver>,
+}
+
+impl Dispatcher {
+    /// A dispatcher under the leader claim of its role.
+    pub fn new(database: Database, leadership: Leadership, observer: Arc<dyn DispatchObserver>) -> Self {
+        Self { database, leadership, observer }
+    }
+
+    /// The actor, under its name `dispatcher`.
+    pub fn child(self) -> ChildSpec {
+        ChildSpec::new("dispatcher", move |scope| self.clone().run(scope)).stall_after(STALL_AFTER)
+    }
+
+    /// The actor's body.
+    pub async fn run(mut self, scope: Scope) -> Result<(), BoxError> {
+        loop {
+            scope.set_state("waiting");
+            let grant = tokio::select! {
+                biased;
+                () = scope.draining() => return Ok(()),
+                grant = self.leadership.granted() => grant,
+            };
+            scope.set_state("running");
+            let listener = Listener::new(self.database.clone(), "dispatcher", &[CHANNEL]);
+            let follower = Follower { of: &self, grant: &grant, scope: &scope, notified: Notify::new() };
+            tokio::select! {
+                biased;
+                () = scope.draining() => return Ok(()),
+                _ = grant.expired() => {}
+                never = listener.run(&follower) => match never {},
+            }
+        }
+    }
+}
+
+/// Follows the log under a grant.
+struct Follower<'d> {
+    of: &'d Dispatcher,
+    grant: &'d Grant,
+    scope: &'d Scope,
+    notified: Notify,
+}
+
+impl Subscriber for Follower<'_> {
+    async fn listening(&self, _session: &Session) -> Result<(), db::Error> {
+        let dispatch = Dispatch::new(self.of.database.clone());
+        let mut mend_at = Instant::now();
+        loop {
+            let turn = self.turn(&dispatch).await?;
+            if !turn.has_more {
+                if mend_at <= Instant::now() {
+                    mend_at = Instant::now() + MEND_EVERY;
+                    self.mend(&dispatch).await?;
+                }
+                let _elapsed = timeout(EVERY, self.notified.notified()).await;
+            }
+        }
+    }
+
+    fn notified(&self, _channel: &str, _payload: &str) {
+        self.notified.notify_one();
+    }
+
+    fn failed(&self, error: &db::Error, failures: u32) {
+        if failures == 0 {
+            tracing::warn!(error = full_text(error), "failed to dispatch changes, retrying");
+        } else {
+            tracing::debug!(error = full_text(error), failures, "failed to dispatch changes, retrying");
+        }
+    }
+}
+
+impl Follower<'_> {
+    async fn turn(&self, dispatch: &Dispatch) -> Result<Turn, db::Error> {
+        let _work = self.scope.work();
+        let turn = not_expired(dispatch.turn(self.grant).await)?;
+        if turn != Turn::default() {
+            tracing::debug!(changes = turn.changes, clusters = turn.asked, "changes dispatched");
+            self.of.observer.dispatched(turn);
+        }
+        Ok(turn)
+    }
+
+    async fn mend(&self, dispatch: &Dispatch) -> Result<(), db::Error> {
+        let _work = self.scope.work();
+        let mended = not_expired(dispatch.mend(self.grant).await)?;
+        if mended > 0 {
+            tracing::error!(clusters = mended, "clusters had no row of work and were never worked on: this is a bug");
+        }
+        self.of.observer.mended(mended);
+        Ok(())
+    }
+}
+
+/// Another process has become the dispatcher, or this one has but does not know it yet. The claim will show it; until then, nothing
+/// is done.
+fn not_expired<T: Default>(outcome: Result<T, DispatchError>) -> Result<T, db::Error> {
+    match outcome {
+        Ok(done) => Ok(done),
+        Err(DispatchError::LeaseExpired) => {
+            tracing::debug!("the claim of the dispatcher has expired in the database, waiting for another one");
+            Ok(T::default())
+        }
+        Err(DispatchError::Database(error)) => Err(error),
+    }
+}

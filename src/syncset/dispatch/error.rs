@@ -1,0 +1,14 @@
+//! Why the dispatcher could not go on.
+
+use crate::db;
+
+/// Why a turn of the dispatcher has failed. Its cursor has not moved, unless an answer was lost.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DispatchError {
+    /// The database did not answer, or not as expected. Another attempt may succeed.
+    #[error("failed to dispatch changes")]
+    Database(#[from] db::Error),
+    /// Another process is the dispatcher, or another turn has moved the cursor.
+    #[error("the claim of the dispatcher has expired")]
+    LeaseExpired,
+}

@@ -1,0 +1,82 @@
+//! The read of the log above the dispatcher's cursor: one statement.
+
+use std::sync::Arc;
+
+use super::change::{Change, State};
+use super::step::Head;
+use crate::db::{self, Database, Row, Type, column};
+use crate::documents::{IS_WHOLE, Kind};
+
+const QUERY: &str = "dispatch_read";
+/// Most rows of one read (P1).
+pub(super) const ROWS: i64 = 500;
+
+/// What was read.
+pub(super) struct Read {
+    pub(super) head: Head,
+    pub(super) changes: Vec<Change>,
+    /// Version of the last row; the cursor if there is none.
+    pub(super) last: i64,
+    /// Whether there may be more rows.
+    pub(super) is_full: bool,
+}
+
+/// It always returns a row; its version is null where there is nothing new. The state before a change is that of the row before it of
+/// the same document, which the log keeps as long as it has the change and the cursor is not behind its base (V7).
+fn statement() -> String {
+    format!(
+        "select {IS_WHOLE}, m.base, greatest(m.base, (select max(version) from towline_log)), c.cursor, l.* \
+         from towline_meta m cross join towline_version s \
+         cross join (select cursor from towline_claim where name = 'dispatcher') c \
+         left join lateral ( \
+           select n.version, n.kind, n.id::text, n.namespace, n.name, n.old_version is not null as existed, \
+             n.document is not null as exists, {before}, {after} \
+           from (select * from towline_log where version > c.cursor order by version limit $1) n \
+           left join towline_log p on p.version = n.old_version \
+           left join lateral jsonb_to_record(case when n.kind <> 'clustersyncs' then p.document end) as b{record} on true \
+           left join lateral jsonb_to_record(case when n.kind <> 'clustersyncs' then n.document end) as a{record} on true \
+         ) l on true order by l.version",
+        before = State::expression("b"),
+        after = State::expression("a"),
+        record = State::RECORD,
+    )
+}
+
+/// Reads up to 500 rows above the cursor.
+pub(super) async fn read(database: &Database) -> Result<Read, db::Error> {
+    let rows = database.all(QUERY, &statement(), &[(&ROWS, Type::INT8)]).await?;
+    let Some(first) = rows.first() else {
+        // The table of the origin is empty: it is being restored.
+        let head = Head { is_whole: false, base: 0, newest: 0, cursor: 0 };
+        return Ok(Read { head, changes: Vec::new(), last: 0, is_full: false });
+    };
+    let head = Head {
+        is_whole: column(QUERY, first, 0)?,
+        base: column(QUERY, first, 1)?,
+        newest: column(QUERY, first, 2)?,
+        cursor: column(QUERY, first, 3)?,
+    };
+    let (mut changes, mut last) = (Vec::with_capacity(rows.len()), head.cursor);
+    for row in &rows {
+        let Some(version) = column::<Option<i64>>(QUERY, row, 4)? else { continue };
+        last = version;
+        changes.push(change(row)?);
+    }
+    let is_full = i64::try_from(changes.len()).is_ok_and(|count| count == ROWS);
+    Ok(Read { head, changes, last, is_full })
+}
+
+fn change(row: &Row) -> Result<Change, db::Error> {
+    let id: &str = column(QUERY, row, 6)?;
+    let state = |index: usize, exists: usize| -> Result<State, db::Error> {
+        Ok(State::read(column(QUERY, row, index)?, column(QUERY, row, exists)?))
+    };
+    Ok(Change {
+        kind: Kind::of_plural(column(QUERY, row, 5)?),
+        id: id.parse().map_err(|error| db::Error::Decode { query: QUERY, source: Arc::new(error) })?,
+        namespace: column(QUERY, row, 7)?,
+        name: column(QUERY, row, 8)?,
+        before: state(11, 9)?,
+        after: state(12, 10)?,
+    })
+}

@@ -1,0 +1,88 @@
+//! What a read of the log finds out about the dispatcher's place in it (P3). Pure.
+
+/// Versions are lifted by this much when the database was restored or failed over (V3).
+const LIFT: i64 = 1 << 40;
+
+/// The state of the log, as one statement reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// Whether the database can be read: it is not being restored, and its versions are its own.
+    pub(super) is_whole: bool,
+    /// The log has all rows above it.
+    pub(super) base: i64,
+    /// The newest version.
+    pub(super) newest: i64,
+    /// Up to where changes were dispatched; 0 before the first start.
+    pub(super) cursor: i64,
+}
+
+/// What follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The rows are the next ones.
+    Follow,
+    /// Rows are missing, or nothing was dispatched yet: all clusters are asked for.
+    All {
+        /// For full passes: clusters may hold what lost transactions ordered.
+        in_full: bool,
+    },
+    /// The versions have another origin, and have to be renumbered first.
+    Renumber,
+}
+
+impl Head {
+    pub(super) fn step(self) -> Step {
+        let Self { is_whole, base, newest, cursor } = self;
+        if !is_whole {
+            Step::Renumber
+        } else if cursor == 0 && newest > 0 {
+            // After a first start nothing was sent by anybody; in a renumbered database something may have been.
+            Step::All { in_full: base >= LIFT }
+        } else if cursor > newest || base.saturating_sub(cursor) >= LIFT {
+            Step::All { in_full: true }
+        } else if base > cursor {
+            Step::All { in_full: false }
+        } else {
+            Step::Follow
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(base: i64, newest: i64, cursor: i64) -> Step {
+        Head { is_whole: true, base, newest, cursor }.step()
+    }
+
+    #[test]
+    fn a_cursor_between_base_and_newest_is_followed() {
+        for cursor in [10, 15, 20] {
+            assert_eq!(step(10, 20, cursor), Step::Follow);
+        }
+        assert_eq!(step(0, 0, 0), Step::Follow, "an empty log");
+    }
+
+    #[test]
+    fn the_first_start_and_a_gap_ask_for_all_clusters() {
+        assert_eq!(step(0, 20, 0), Step::All { in_full: false });
+        assert_eq!(step(10, 20, 9), Step::All { in_full: false });
+    }
+
+    #[test]
+    fn lost_versions_ask_for_full_passes_of_all_clusters() {
+        assert_eq!(step(10, 20, 21), Step::All { in_full: true });
+        assert_eq!(step(LIFT + 20, LIFT + 20, 20), Step::All { in_full: true });
+        assert_eq!(step(LIFT + 20, LIFT + 30, LIFT + 19), Step::All { in_full: false }, "a later gap");
+        assert_eq!(step(LIFT + 20, LIFT + 30, 0), Step::All { in_full: true }, "the first start after a restore");
+    }
+
+    #[test]
+    fn nothing_is_dispatched_while_the_database_is_being_restored() {
+        for cursor in [0, 5, 15, 25] {
+            let head = Head { is_whole: false, base: 10, newest: 20, cursor };
+            assert_eq!(head.step(), Step::Renumber);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What a pass reads when something is due: one statement.
+
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::columns::{AppliedColumns, PatchedColumns};
+use super::snapshot::read;
+use super::{PassStore, StoreError};
+use crate::db::{self, Row, Type, column};
+use crate::documents::{IS_WHOLE, ListError};
+use crate::syncset::rules::rows::{AppliedRow, PatchedRow};
+
+const QUERY: &str = "syncset_content";
+
+/// Content of syncsets, and what was sent to the cluster before.
+#[derive(Debug, Default)]
+pub struct Content {
+    /// Of the syncsets that were asked for and still exist. One may be of a newer version than the snapshot's.
+    pub payloads: Vec<PayloadRow>,
+    /// All rows of the cluster.
+    pub applied: Vec<AppliedRow>,
+    /// All rows of the cluster.
+    pub patched: Vec<PatchedRow>,
+    /// Of the secrets that were asked for and still exist.
+    pub secrets: Vec<SealedSecret>,
+}
+
+/// What a syncset sends, as its document has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PayloadRow {
+    /// The syncset's id.
+    pub id: Uuid,
+    /// Version of its last change.
+    pub version: i64,
+    /// Its whole `spec`.
+    pub spec: Map<String, Value>,
+}
+
+/// Data of a `Secret` document.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SealedSecret {
+    /// Its id.
+    pub id: Uuid,
+    /// Version of its last change.
+    pub version: i64,
+    /// Its data, sealed.
+    pub sealed: Option<Vec<u8>>,
+}
+
+/// The first row says whether the database is whole. Each of the others has what it is, an id, a version, and JSON or bytes: payloads
+/// are large, and each is parsed on its own.
+fn statement() -> String {
+    format!(
+        "select 'whole', '', case when {IS_WHOLE} then 1 else 0 end::bigint, null::text, null::bytea \
+           from towline_meta m, towline_version s \
+         union all select 'payload', id::text, version, (data->'spec')::text, null from towline_documents \
+           where kind in ('syncsets', 'selectorsyncsets') and id = any($2::text[]::uuid[]) \
+         union all select 'applied', '', 0, to_jsonb(a)::text, null from towline_applied a where cluster = $1::text::uuid \
+         union all select 'patched', '', 0, to_jsonb(p)::text, null from towline_patched p where cluster = $1::text::uuid \
+         union all select 'secret', id::text, version, null, sealed from secrets where kind = 'secrets' \
+           and id = any($3::text[]::uuid[])"
+    )
+}
+
+impl PassStore {
+    /// What was sent to a cluster, with the payloads of these syncsets and the data of these secrets.
+    pub async fn content(&self, cluster: Uuid, syncsets: &[Uuid], secrets: &[Uuid]) -> Result<Content, StoreError> {
+        let (syncsets, secrets) = (texts(syncsets), texts(secrets));
+        let cluster = cluster.to_string();
+        let params =
+            [(&cluster as _, Type::TEXT), (&syncsets as _, Type::TEXT_ARRAY), (&secrets as _, Type::TEXT_ARRAY)];
+        let mut rows = self.database.rows(QUERY, &statement(), &params).await?;
+        let (mut content, mut is_whole) = (Content::default(), false);
+        let (mut applied, mut patched) = (Vec::<AppliedColumns>::new(), Vec::<PatchedColumns>::new());
+        while let Some(row) = rows.next().await? {
+            match column(QUERY, &row, 0)? {
+                "whole" => is_whole = column::<i64>(QUERY, &row, 2)? == 1,
+                "payload" => content.payloads.push(PayloadRow {
+                    id: id(&row)?,
+                    version: column(QUERY, &row, 2)?,
+                    spec: json(&row, "syncsets")?,
+                }),
+                "applied" => applied.push(json(&row, "towline_applied")?),
+                "patched" => patched.push(json(&row, "towline_patched")?),
+                _ => content.secrets.push(SealedSecret {
+                    id: id(&row)?,
+                    version: column(QUERY, &row, 2)?,
+                    sealed: column(QUERY, &row, 4)?,
+                }),
+            }
+        }
+        if !is_whole {
+            return Err(StoreError::Restoring(ListError::Restoring));
+        }
+        content.applied = read(applied, "towline_applied")?;
+        content.patched = read(patched, "towline_patched")?;
+        Ok(content)
+    }
+}
+
+/// As the statement takes ids.
+pub(super) fn texts(ids: &[Uuid]) -> Vec<String> {
+    ids.iter().map(Uuid::to_string).collect()
+}
+
+fn json<T: serde::de::DeserializeOwned>(row: &Row, table: &'static str) -> Result<T, StoreError> {
+    let text: &str = column(QUERY, row, 3)?;
+    serde_json::from_str(text).map_err(|source| StoreError::Json { table, source })
+}
+
+fn id(row: &Row) -> Result<Uuid, db::Error> {
+    let text: &str = column(QUERY, row, 1)?;
+    text.parse().map_err(|error| db::Error::Decode { query: QUERY, source: std::sync::Arc::new(error) })
+}
+
+/// Shows no data.
+impl std::fmt::Debug for SealedSecret {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { id, version, sealed: _ } = self;
+        formatter.debug_struct("SealedSecret").field("id", id).field("version", version).finish_non_exhaustive()
+    }
+}

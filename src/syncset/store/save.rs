@@ -1,0 +1,156 @@
+//! What a pass writes (rules 13 and 16). Each write is one statement, which first locks the row of the pass's claim and writes nothing
+//! if the claim has ended. The lock conflicts with a new grant, and with the deletion of the row with its cluster; so no row is written
+//! after the rows of a deleted cluster were deleted.
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::columns::{AppliedColumns, AppliedKey, PaceColumns, PatchedColumns, ResultColumns};
+use super::content::texts;
+use super::{PassStore, StoreError};
+use crate::db::{Json, Type, column};
+use crate::documents::WorkClaim;
+use crate::syncset::rules::name::ObjectRef;
+use crate::syncset::rules::rows::{AppliedRow, PaceRow, PatchedRow, ResultRow};
+
+/// What a pass has found out. A row is in one list at most, and there once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Changes {
+    /// Results to be written.
+    pub results: Vec<ResultRow>,
+    /// Syncsets that are gone and cleaned up: their results are deleted.
+    pub finished: Vec<Uuid>,
+    /// Objects to be written.
+    pub applied: Vec<AppliedRow>,
+    /// Objects that a syncset has deleted, released or forgotten.
+    pub forgotten: Vec<(ObjectRef, Uuid)>,
+    /// Patches to be written.
+    pub patched: Vec<PatchedRow>,
+    /// Patches that a syncset no longer has: those from this position on.
+    pub dropped_patches: Vec<(Uuid, usize)>,
+    /// How the cluster is.
+    pub pace: Option<Pace>,
+}
+
+/// How a cluster is, as of a snapshot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pace {
+    /// To be written.
+    pub row: PaceRow,
+    /// The snapshot's. If a full pass was demanded since, the next one stays due.
+    pub resyncs: i64,
+}
+
+/// The claim in parameters $1 to $3.
+const HELD: &str = "with held as materialized (select w.cluster from towline_work w where w.cluster = $1::text::uuid \
+     and w.holder = $2 and w.token = $3 and w.until > clock_timestamp() for key share)";
+/// Writes rows of applied objects, which are in parameter $4.
+const APPLIED: &str = "applied as (insert into towline_applied select r.* from held \
+       join jsonb_populate_recordset(null::towline_applied, $4) r on r.cluster = held.cluster \
+     on conflict (cluster, api_group, kind, namespace, name, syncset) do update set api_version = excluded.api_version, \
+       content = excluded.content, wanted = excluded.wanted, tracked = excluded.tracked, adopted = excluded.adopted, \
+       uid = excluded.uid, version = excluded.version, owned = excluded.owned)";
+/// Writes and deletes the other rows, which are in the parameters from $5 on. A list that is empty changes nothing.
+const OTHERS: &str = "\
+     forgotten as (delete from towline_applied a using held, jsonb_populate_recordset(null::towline_applied, $5) g \
+       where a.cluster = held.cluster and a.api_group = g.api_group and a.kind = g.kind and a.namespace = g.namespace \
+         and a.name = g.name and a.syncset = g.syncset), \
+     results as (insert into towline_result select r.* from held \
+         join jsonb_populate_recordset(null::towline_result, $6) r on r.cluster = held.cluster \
+       on conflict (cluster, syncset) do update set kind = excluded.kind, namespace = excluded.namespace, name = excluded.name, \
+         inputs = excluded.inputs, generation = excluded.generation, result = excluded.result, reason = excluded.reason, \
+         message = excluded.message, since = excluded.since, first_success = excluded.first_success, \
+         pending_deletions = excluded.pending_deletions), \
+     finished as (delete from towline_result r using held where r.cluster = held.cluster and r.syncset = any($7::text[]::uuid[])), \
+     patched as (insert into towline_patched select r.* from held \
+         join jsonb_populate_recordset(null::towline_patched, $8) r on r.cluster = held.cluster \
+       on conflict (cluster, syncset, position) do update set content = excluded.content, uid = excluded.uid, \
+         version = excluded.version), \
+     pace as (insert into towline_pace as p select r.* from held \
+         join jsonb_populate_recordset(null::towline_pace, $9) r on r.cluster = held.cluster \
+       on conflict (cluster) do update set identity = excluded.identity, kubeconfig_generation = excluded.kubeconfig_generation, \
+         reachable = excluded.reachable, last_contact = excluded.last_contact, last_full = excluded.last_full, \
+         next_full = case when p.resyncs = excluded.resyncs then excluded.next_full end, \
+         attempts = excluded.attempts, retry_at = excluded.retry_at), \
+     dropped as (delete from towline_patched t using held, \
+         unnest($10::text[]::uuid[], $11::bigint[]) d(syncset, first) \
+       where t.cluster = held.cluster and t.syncset = d.syncset and t.position >= d.first)";
+/// Makes full passes of clusters due; $1 has their ids, or is null for all of them. They begin when the clusters are asked for. A row
+/// that is new has a count above that of a pass which has read none.
+pub(in crate::syncset) const RESYNC: &str = "insert into towline_pace (cluster, kubeconfig_generation, attempts, resyncs) \
+     select id, 0, 0, 1 from clusters where $1::text[] is null or id = any($1::text[]::uuid[]) order by id \
+     on conflict (cluster) do update set next_full = null, resyncs = towline_pace.resyncs + 1";
+
+impl PassStore {
+    /// Writes rows of objects before the first write to the cluster (rule 13).
+    pub async fn commit_rows(&self, claim: &WorkClaim, rows: &[AppliedRow]) -> Result<(), StoreError> {
+        const QUERY: &str = "commit_applied";
+        let (cluster, rows) = (claim.cluster.to_string(), applied(claim.cluster, rows));
+        let rows = json(&rows, "towline_applied")?;
+        let params = [
+            (&cluster as _, Type::TEXT),
+            (&claim.holder as _, Type::TEXT),
+            (&claim.token as _, Type::INT8),
+            (&rows as _, Type::JSONB),
+        ];
+        let text = format!("{HELD}, {APPLIED} select exists (select from held)");
+        let answer = self.database.all(QUERY, &text, &params).await?;
+        is_written(answer.first().map_or(Ok(false), |row| column(QUERY, row, 0))?)
+    }
+
+    /// Writes what a pass has found out (rule 16).
+    pub async fn store_results(&self, claim: &WorkClaim, changes: &Changes) -> Result<(), StoreError> {
+        const QUERY: &str = "store_results";
+        let id = claim.cluster;
+        let cluster = id.to_string();
+        let forgotten: Vec<_> =
+            changes.forgotten.iter().map(|(object, syncset)| AppliedKey::of(object, *syncset)).collect();
+        let results: Vec<_> = changes.results.iter().map(|row| ResultColumns::of(id, row)).collect();
+        let patched: Vec<_> = changes.patched.iter().map(|row| PatchedColumns::of(id, row)).collect();
+        let pace: Vec<_> = changes.pace.iter().map(|pace| PaceColumns::of(id, &pace.row, pace.resyncs)).collect();
+        let applied = json(&applied(id, &changes.applied), "towline_applied")?;
+        let forgotten = json(&forgotten, "towline_applied")?;
+        let results = json(&results, "towline_result")?;
+        let finished = texts(&changes.finished);
+        let patched = json(&patched, "towline_patched")?;
+        let pace = json(&pace, "towline_pace")?;
+        let dropped: Vec<String> = changes.dropped_patches.iter().map(|(syncset, _)| syncset.to_string()).collect();
+        let first: Vec<i64> =
+            changes.dropped_patches.iter().map(|(_, first)| i64::try_from(*first).unwrap_or(i64::MAX)).collect();
+        let params = [
+            (&cluster as _, Type::TEXT),
+            (&claim.holder as _, Type::TEXT),
+            (&claim.token as _, Type::INT8),
+            (&applied as _, Type::JSONB),
+            (&forgotten as _, Type::JSONB),
+            (&results as _, Type::JSONB),
+            (&finished as _, Type::TEXT_ARRAY),
+            (&patched as _, Type::JSONB),
+            (&pace as _, Type::JSONB),
+            (&dropped as _, Type::TEXT_ARRAY),
+            (&first as _, Type::INT8_ARRAY),
+        ];
+        let text = format!("{HELD}, {APPLIED}, {OTHERS} select exists (select from held)");
+        let answer = self.database.all(QUERY, &text, &params).await?;
+        is_written(answer.first().map_or(Ok(false), |row| column(QUERY, row, 0))?)
+    }
+
+    /// Makes full passes of these clusters due. They begin when the clusters are asked for.
+    pub async fn resync(&self, clusters: &[Uuid]) -> Result<(), StoreError> {
+        let clusters = texts(clusters);
+        self.database.execute("resync", RESYNC, &[(&clusters, Type::TEXT_ARRAY)]).await?;
+        Ok(())
+    }
+}
+
+fn applied(cluster: Uuid, rows: &[AppliedRow]) -> Vec<AppliedColumns> {
+    rows.iter().map(|row| AppliedColumns::of(cluster, row)).collect()
+}
+
+fn json(rows: &impl Serialize, table: &'static str) -> Result<Json<serde_json::Value>, StoreError> {
+    serde_json::to_value(rows).map(Json).map_err(|source| StoreError::Json { table, source })
+}
+
+fn is_written(is_held: bool) -> Result<(), StoreError> {
+    if is_held { Ok(()) } else { Err(StoreError::LeaseExpired) }
+}

@@ -1,0 +1,237 @@
+//! What a pass begins with (rule 9): one statement, so that all of it is of one moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::columns::{GuardColumns, PaceColumns, ResultColumns, UnreadableColumn, kind, time};
+use super::{PassStore, StoreError};
+use crate::db::{Row, Type, column};
+use crate::documents::{Document, IS_WHOLE, ListError};
+use crate::syncset::rules::name::SyncSetName;
+use crate::syncset::rules::rows::{GuardRow, PaceRow, ResultRow};
+
+const QUERY: &str = "syncset_snapshot";
+
+/// What is known of a cluster and its syncsets, without the syncsets' payloads.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The database's time of the read.
+    pub at: Timestamp,
+    /// How far the dispatcher has read the log: what is newer was not judged (rule 34).
+    pub cursor: i64,
+    /// None if there is no such cluster; then nothing else is read.
+    pub cluster: Option<StoredCluster>,
+    /// The cluster's `ClusterSync`.
+    pub cluster_sync: Option<Document>,
+    /// Syncsets that may have to be applied: the index knows only the first part of a selector.
+    pub candidates: Vec<Candidate>,
+    /// The `Secret` documents that the candidates map, without their data.
+    pub secrets: Vec<SecretFacts>,
+    /// Outcomes of earlier passes.
+    pub results: Vec<ResultRow>,
+    /// Syncsets with rows of applied objects. One that is gone may have such rows and no result: the pass that wrote them was killed.
+    pub with_applied: BTreeSet<Uuid>,
+    /// None before the first pass has ended.
+    pub pace: Option<PaceRow>,
+    /// How often a full pass was demanded; what is stored with the pass's [`Pace`](super::Pace).
+    pub resyncs: i64,
+    /// Other clusters with the same identity (rule 31).
+    pub duplicates: BTreeSet<Uuid>,
+    /// What was judged of the candidates, and of all syncsets with a result or applied objects.
+    pub guards: Vec<GuardRow>,
+}
+
+/// A cluster with its kubeconfig as it is stored.
+#[derive(Clone, PartialEq)]
+pub struct StoredCluster {
+    /// Its document.
+    pub document: Document,
+    /// Its kubeconfig, sealed.
+    pub sealed: Option<Vec<u8>>,
+}
+
+/// A syncset that may have to be applied, without its payload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Its id.
+    pub id: Uuid,
+    /// Its name.
+    pub name: SyncSetName,
+    /// Version of its last change.
+    pub version: i64,
+    /// Generation.
+    pub generation: i64,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Whether its deletion was requested.
+    pub is_being_deleted: bool,
+    /// Its `spec` without `resources`, `patches` and the names of clusters.
+    pub spec: Map<String, Value>,
+}
+
+/// A `Secret` document without its data.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct SecretFacts {
+    /// Its id.
+    pub id: Uuid,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Version of its last change.
+    pub version: i64,
+    /// The generation that set its data.
+    pub data_generation: i64,
+    /// `Opaque`, …
+    pub secret_type: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// As the statement prints it.
+#[derive(Deserialize)]
+struct CandidateColumns {
+    kind: String,
+    id: Uuid,
+    namespace: String,
+    name: String,
+    version: i64,
+    generation: i64,
+    annotations: BTreeMap<String, String>,
+    is_being_deleted: bool,
+    spec: Map<String, Value>,
+}
+
+/// Rows without an order: the caller has one of its own.
+fn statement() -> String {
+    format!(
+        "with target as materialized (select * from clusters where kind = 'clusters' and id = $1::text::uuid), \
+         selectors as materialized ( \
+           select t.selector from target c, jsonb_each_text(c.labels) l \
+             join towline_terms t on t.key = l.key and t.value in (l.value, '*') \
+           union select selector from towline_terms where key = '' and value = ''), \
+         candidate as materialized ( \
+           select 'SyncSet' as kind, s.id, s.namespace, s.name, s.version, s.generation, s.annotations, \
+             s.deleted_at is not null as is_being_deleted, \
+             s.data->'spec' - '{{resources,patches,clusterDeploymentRefs}}'::text[] as spec \
+           from target c join syncsets s on s.kind = 'syncsets' and s.namespace = c.namespace \
+             and s.data #> '{{spec,clusterDeploymentRefs}}' @> jsonb_build_array(jsonb_build_object('name', c.name)) \
+           union all \
+           select 'SelectorSyncSet', s.id, s.namespace, s.name, s.version, s.generation, s.annotations, \
+             s.deleted_at is not null, s.data->'spec' - '{{resources,patches}}'::text[] \
+           from target c, selectors join selectorsyncsets s \
+             on s.kind = 'selectorsyncsets' and s.id = selectors.selector), \
+         source as materialized ( \
+           select distinct m #>> '{{sourceRef,namespace}}' as namespace, m #>> '{{sourceRef,name}}' as name \
+           from candidate, jsonb_array_elements(spec->'secretMappings') m), \
+         secret as ( \
+           select s.id, s.namespace, s.name, s.version, coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
+             coalesce(s.data->>'type', '') as secret_type, s.labels, s.annotations \
+           from source join secrets s on s.kind = 'secrets' and s.namespace = source.namespace and s.name = source.name), \
+         result as materialized (select r.* from target c join towline_result r on r.cluster = c.id), \
+         applied as materialized (select distinct a.syncset from target c join towline_applied a on a.cluster = c.id), \
+         pace as materialized (select p.* from target c join towline_pace p on p.cluster = c.id) \
+         select {IS_WHOLE}, to_json(now()) #>> '{{}}', \
+           (select cursor from towline_claim where name = 'dispatcher'), \
+           (select to_jsonb(c) - 'sealed' from target c)::text, (select sealed from target), \
+           (select to_jsonb(s) - 'sealed' from target c join clustersyncs s \
+              on s.kind = 'clustersyncs' and s.namespace = c.namespace and s.name = c.name)::text, \
+           (select coalesce(jsonb_agg(to_jsonb(candidate)), '[]') from candidate)::text, \
+           (select coalesce(jsonb_agg(to_jsonb(secret)), '[]') from secret)::text, \
+           (select coalesce(jsonb_agg(to_jsonb(result)), '[]') from result)::text, \
+           (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, \
+           (select coalesce(jsonb_agg(to_jsonb(pace)), '[]') from pace)::text, \
+           (select coalesce(jsonb_agg(o.cluster), '[]') from pace p join towline_pace o on o.identity = p.identity \
+              and o.cluster <> p.cluster)::text, \
+           (select coalesce(jsonb_agg(to_jsonb(g)), '[]') from towline_guard g where g.syncset in ( \
+              select id from candidate union select syncset from result union select syncset from applied))::text \
+         from towline_meta m, towline_version s"
+    )
+}
+
+impl PassStore {
+    /// What a pass over the cluster of this id begins with.
+    pub async fn snapshot(&self, cluster: Uuid) -> Result<Snapshot, StoreError> {
+        let cluster = cluster.to_string();
+        let rows = self.database.all(QUERY, &statement(), &[(&cluster, Type::TEXT)]).await?;
+        match rows.first() {
+            Some(row) if column(QUERY, row, 0)? => Snapshot::of(row),
+            Some(_) | None => Err(StoreError::Restoring(ListError::Restoring)),
+        }
+    }
+}
+
+impl Snapshot {
+    fn of(row: &Row) -> Result<Self, StoreError> {
+        let document = |index| -> Result<Option<Document>, StoreError> {
+            let text = column::<Option<&str>>(QUERY, row, index)?;
+            text.map(Document::from_row).transpose().map_err(StoreError::Document)
+        };
+        let at = time(column(QUERY, row, 1)?).map_err(|source| StoreError::Row { table: "towline_meta", source })?;
+        let sealed = column(QUERY, row, 4)?;
+        let cluster = document(3)?.map(|document| StoredCluster { document, sealed });
+        let candidates: Vec<CandidateColumns> = parsed(row, 6, "selectorsyncsets")?;
+        let pace: Vec<PaceColumns> = parsed(row, 10, "towline_pace")?;
+        let resyncs = pace.first().map_or(0, PaceColumns::resyncs);
+        Ok(Self {
+            at,
+            // Without its row, which every schema has, nothing was judged.
+            cursor: column::<Option<i64>>(QUERY, row, 2)?.unwrap_or_default(),
+            cluster,
+            cluster_sync: document(5)?,
+            candidates: read(candidates, "selectorsyncsets")?,
+            secrets: parsed(row, 7, "secrets")?,
+            results: read(parsed::<Vec<ResultColumns>>(row, 8, "towline_result")?, "towline_result")?,
+            with_applied: parsed(row, 9, "towline_applied")?,
+            pace: read(pace, "towline_pace")?.pop(),
+            resyncs,
+            duplicates: parsed(row, 11, "towline_pace")?,
+            guards: parsed::<Vec<GuardColumns>>(row, 12, "towline_guard")?.into_iter().map(GuardRow::from).collect(),
+        })
+    }
+}
+
+/// JSON of a column.
+fn parsed<T: DeserializeOwned>(row: &Row, index: usize, table: &'static str) -> Result<T, StoreError> {
+    let text: &str = column(QUERY, row, index)?;
+    serde_json::from_str(text).map_err(|source| StoreError::Json { table, source })
+}
+
+/// Rows from their columns.
+pub(super) fn read<C, T: TryFrom<C, Error = UnreadableColumn>>(
+    columns: Vec<C>,
+    table: &'static str,
+) -> Result<Vec<T>, StoreError> {
+    let rows: Result<Vec<T>, _> = columns.into_iter().map(T::try_from).collect();
+    rows.map_err(|source| StoreError::Row { table, source })
+}
+
+impl TryFrom<CandidateColumns> for Candidate {
+    type Error = UnreadableColumn;
+
+    fn try_from(columns: CandidateColumns) -> Result<Self, UnreadableColumn> {
+        Ok(Self {
+            id: columns.id,
+            name: SyncSetName { kind: kind(&columns.kind)?, namespace: columns.namespace, name: columns.name },
+            version: columns.version,
+            generation: columns.generation,
+            annotations: columns.annotations,
+            is_being_deleted: columns.is_being_deleted,
+            spec: columns.spec,
+        })
+    }
+}
+
+/// Shows no kubeconfig.
+impl std::fmt::Debug for StoredCluster {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("StoredCluster").field("document", &self.document).finish_non_exhaustive()
+    }
+}
