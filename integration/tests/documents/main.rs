@@ -12,7 +12,9 @@
 mod answers;
 mod claims;
 mod compaction;
+mod dispatch;
 mod frozen;
+mod pass_store;
 mod protocol;
 mod raw;
 mod schema;

@@ -120,12 +120,12 @@ fn statement() -> String {
          candidate as materialized ( \
            select 'SyncSet' as kind, s.id, s.namespace, s.name, s.version, s.generation, s.annotations, \
              s.deleted_at is not null as is_being_deleted, \
-             s.data->'spec' - '{{resources,patches,clusterDeploymentRefs}}'::text[] as spec \
+             (s.data->'spec') - '{{resources,patches,clusterDeploymentRefs}}'::text[] as spec \
            from target c join syncsets s on s.kind = 'syncsets' and s.namespace = c.namespace \
              and s.data #> '{{spec,clusterDeploymentRefs}}' @> jsonb_build_array(jsonb_build_object('name', c.name)) \
            union all \
            select 'SelectorSyncSet', s.id, s.namespace, s.name, s.version, s.generation, s.annotations, \
-             s.deleted_at is not null, s.data->'spec' - '{{resources,patches}}'::text[] \
+             s.deleted_at is not null, (s.data->'spec') - '{{resources,patches}}'::text[] \
            from target c, selectors join selectorsyncsets s \
              on s.kind = 'selectorsyncsets' and s.id = selectors.selector), \
          source as materialized ( \
