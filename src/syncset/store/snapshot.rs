@@ -135,7 +135,7 @@ fn statement() -> String {
            select s.id, s.namespace, s.name, s.version, coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
              coalesce(s.data->>'type', '') as secret_type, s.labels, s.annotations \
            from source join secrets s on s.kind = 'secrets' and s.namespace = source.namespace and s.name = source.name), \
-         result as materialized (select r.* from target c join towline_result r on r.cluster = c.id), \
+         outcome as materialized (select r.* from target c join towline_result r on r.cluster = c.id), \
          applied as materialized (select distinct a.syncset from target c join towline_applied a on a.cluster = c.id), \
          pace as materialized (select p.* from target c join towline_pace p on p.cluster = c.id) \
          select {IS_WHOLE}, to_json(now()) #>> '{{}}', \
@@ -145,13 +145,13 @@ fn statement() -> String {
               on s.kind = 'clustersyncs' and s.namespace = c.namespace and s.name = c.name)::text, \
            (select coalesce(jsonb_agg(to_jsonb(candidate)), '[]') from candidate)::text, \
            (select coalesce(jsonb_agg(to_jsonb(secret)), '[]') from secret)::text, \
-           (select coalesce(jsonb_agg(to_jsonb(result)), '[]') from result)::text, \
+           (select coalesce(jsonb_agg(to_jsonb(outcome)), '[]') from outcome)::text, \
            (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, \
            (select coalesce(jsonb_agg(to_jsonb(pace)), '[]') from pace)::text, \
            (select coalesce(jsonb_agg(o.cluster), '[]') from pace p join towline_pace o on o.identity = p.identity \
               and o.cluster <> p.cluster)::text, \
            (select coalesce(jsonb_agg(to_jsonb(g)), '[]') from towline_guard g where g.syncset in ( \
-              select id from candidate union select syncset from result union select syncset from applied))::text \
+              select id from candidate union select syncset from outcome union select syncset from applied))::text \
          from towline_meta m, towline_version s"
     )
 }
