@@ -8,15 +8,18 @@ use crate::db::{Json, Param, Type};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Selection {
     needs: Vec<Need>,
-    /// None for all namespaces.
-    namespaces: Option<Namespaces>,
+    namespaces: Namespaces,
 }
 
-/// Namespaces by name, and by the beginnings of their names.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Namespaces {
-    names: Vec<String>,
-    prefixes: Vec<String>,
+/// Namespaces of clusters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Namespaces {
+    All,
+    /// By name, and by the beginnings of their names.
+    Listed {
+        names: Vec<String>,
+        prefixes: Vec<String>,
+    },
 }
 
 /// A requirement of a selector.
@@ -96,13 +99,14 @@ impl Selection {
             text.push_str(" and ");
             text.push_str(&need.condition(parameters));
         }
-        if let Some(Namespaces { names, prefixes }) = &self.namespaces {
+        if let Namespaces::Listed { names, prefixes } = &self.namespaces {
             let names = parameters.add(Parameter::Texts(names.clone()));
             let prefixes = parameters.add(Parameter::Texts(prefixes.clone()));
-            text.push_str(&format!(
+            let of_namespace = format!(
                 " and (c.namespace = any({names}) or exists ( \
                    select from unnest({prefixes}::text[]) p where starts_with(c.namespace, p)))"
-            ));
+            );
+            text.push_str(&of_namespace);
         }
         text
     }
@@ -114,20 +118,21 @@ fn given(value: Option<&Value>) -> Option<&Value> {
 }
 
 impl Namespaces {
-    /// `Some(None)` for all namespaces; `None` if it can't be read.
-    fn parse(patterns: Option<&Value>) -> Option<Option<Self>> {
-        let Some(patterns) = given(patterns) else { return Some(None) };
-        let mut namespaces = Self::default();
+    /// `None` if they can't be read.
+    fn parse(patterns: Option<&Value>) -> Option<Self> {
+        let Some(patterns) = given(patterns) else { return Some(Self::All) };
+        let (mut names, mut prefixes) = (Vec::new(), Vec::new());
         for pattern in patterns.as_array()? {
-            match pattern.as_str()?.strip_suffix('*') {
-                Some("") => return Some(None),
-                Some(prefix) => namespaces.prefixes.push(prefix.to_owned()),
-                None => namespaces.names.push(pattern.as_str()?.to_owned()),
+            let pattern = pattern.as_str()?;
+            match pattern.strip_suffix('*') {
+                Some("") => return Some(Self::All),
+                Some(prefix) => prefixes.push(prefix.to_owned()),
+                None => names.push(pattern.to_owned()),
             }
         }
-        namespaces.names.sort();
-        namespaces.prefixes.sort();
-        Some(Some(namespaces))
+        names.sort();
+        prefixes.sort();
+        Some(Self::Listed { names, prefixes })
     }
 }
 
