@@ -28,7 +28,7 @@ struct Leader {
 
 impl Leader {
     async fn of(stage: &Stage) -> Self {
-        let mut claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
+        let claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
         let mut leadership = claims.role(Role::Dispatcher);
         let claims = Running::start(claims);
         Self { dispatch: Dispatch::new(stage.database()), grant: leadership.granted().await, _claims: claims }
@@ -320,7 +320,7 @@ fn compaction_keeps_what_was_not_dispatched() {
     run(async {
         let stage = Stage::new("undispatched").await;
         stage.writer().version(create("c1")).await;
-        let mut claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
+        let claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
         let (mut dispatcher, mut compaction) = (claims.role(Role::Dispatcher), claims.role(Role::Compaction));
         let _running = Running::start(claims);
         let (grant, compacts) = (dispatcher.granted().await, compaction.granted().await);
@@ -435,7 +435,7 @@ fn the_actor_dispatches_what_is_written_and_wakes_workers() {
     run(async {
         let stage = Stage::new("acting").await;
         let writer: Written = stage.writer();
-        let mut claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
+        let claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
         let leadership = claims.role(Role::Dispatcher);
         let _claims = Running::start(claims);
         let dispatcher = Dispatcher::new(stage.database(), leadership, std::sync::Arc::new(()));

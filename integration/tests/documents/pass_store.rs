@@ -228,7 +228,7 @@ fn a_pass_that_has_lost_its_claim_stores_nothing() {
             applied: vec![waiting()],
             ..Changes::default()
         };
-        let state = "select (select count(*) from towline_result) * 1000 + (select count(*) from towline_applied) * 100 \
+        let counts = "select (select count(*) from towline_result) * 1000 + (select count(*) from towline_applied) * 100 \
              + (select count(*) from towline_patched) * 10 + (select count(*) from towline_pace)";
         for (lost, back) in [
             ("token = 18", "token = 17"),
@@ -240,11 +240,11 @@ fn a_pass_that_has_lost_its_claim_stores_nothing() {
             assert!(matches!(stored, Err(StoreError::LeaseExpired)), "{lost}: {stored:?}");
             let committed = store.commit_rows(&claim, &[waiting()]).await;
             assert!(matches!(committed, Err(StoreError::LeaseExpired)), "{lost}: {committed:?}");
-            assert_eq!(stage.number(state).await, 1111, "{lost}");
+            assert_eq!(stage.number(counts).await, 1111, "{lost}");
             stage.run(&format!("update towline_work set {back}")).await;
         }
         store.commit_rows(&claim, &[waiting()]).await.expect("it is held again");
-        assert_eq!(stage.number(state).await, 1211);
+        assert_eq!(stage.number(counts).await, 1211);
     });
 }
 
@@ -274,7 +274,7 @@ fn a_demand_for_a_full_pass_is_not_lost_to_a_pass_that_is_under_way() {
 fn a_removed_cluster_takes_its_state_with_it_and_its_pass_stores_no_more() {
     run(async {
         let stage = Stage::new("removed").await;
-        let mut claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
+        let claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
         let mut leadership = claims.role(Role::Dispatcher);
         let _claims = Running::start(claims);
         let (claim, store) = claimed(&stage).await;

@@ -86,7 +86,7 @@ pub struct Pause {
 pub struct PassAgenda {
     /// Syncsets that are due, by their ids.
     pub due: BTreeSet<Uuid>,
-    /// Syncsets that have a result and are no longer to be applied.
+    /// Syncsets that have a result or objects and are no longer to be applied.
     pub gone: BTreeSet<Uuid>,
     /// Whether everything that was sent before is compared with what is there (rule 22).
     pub is_full: bool,
@@ -97,11 +97,13 @@ pub struct PassAgenda {
 }
 
 impl Agenda {
-    /// What there is to do for this cluster, if there is one, at this time.
+    /// What there is to do for this cluster, if there is one, at this time. `with_objects`: the syncsets of which objects are stored;
+    /// those of a pass that was killed have no result.
     pub fn of(
         cluster: Option<&ClusterFacts>,
         live: &[Live],
         results: &[ResultRow],
+        with_objects: &BTreeSet<Uuid>,
         pace: Option<&PaceRow>,
         now: Timestamp,
     ) -> Self {
@@ -124,8 +126,8 @@ impl Agenda {
         }
         let is_full = identifies || next_full.is_none_or(|next_full| next_full <= now);
         let due = live.iter().filter(|live| is_full || is_due(live, results)).map(|live| live.id).collect();
-        let is_live = |result: &&ResultRow| live.iter().any(|live| live.id == result.syncset);
-        let gone = results.iter().filter(|result| !is_live(result)).map(|result| result.syncset).collect();
+        let known = results.iter().map(|result| result.syncset).chain(with_objects.iter().copied());
+        let gone = known.filter(|syncset| !live.iter().any(|live| live.id == *syncset)).collect();
         let agenda = PassAgenda { due, gone, is_full, identifies, probes: is_silent };
         match next_full {
             Some(next_full) if agenda == PassAgenda::default() => Self::InStep { next_full },
@@ -183,6 +185,8 @@ mod tests {
     use crate::syncset::rules::name::SyncSetKind;
     use crate::syncset::rules::rows::Failure;
     use crate::syncset::rules::status::Reason;
+
+    const NONE: BTreeSet<Uuid> = BTreeSet::new();
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + second).expect("a time")
@@ -244,9 +248,9 @@ mod tests {
 
     #[test]
     fn a_cluster_that_is_gone_or_being_deleted_keeps_its_objects() {
-        assert_eq!(Agenda::of(None, &[], &[result(1)], Some(&pace()), at(1)), Agenda::Gone);
+        assert_eq!(Agenda::of(None, &[], &[result(1)], &NONE, Some(&pace()), at(1)), Agenda::Gone);
         let deleted = ClusterFacts { is_being_deleted: true, paused: true, ..cluster() };
-        assert_eq!(Agenda::of(Some(&deleted), &[live(1)], &[], None, at(1)), Agenda::Gone);
+        assert_eq!(Agenda::of(Some(&deleted), &[live(1)], &[], &NONE, None, at(1)), Agenda::Gone);
     }
 
     #[test]
@@ -254,7 +258,7 @@ mod tests {
         let paused = |annotations: &[(&str, &str)], paused: bool| {
             let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
             let cluster = ClusterFacts { annotations, paused, ..cluster() };
-            match Agenda::of(Some(&cluster), &[live(1)], &[], Some(&pace()), at(1)) {
+            match Agenda::of(Some(&cluster), &[live(1)], &[], &NONE, Some(&pace()), at(1)) {
                 Agenda::Paused(pause) => Some(pause.message()),
                 _ => None,
             }
@@ -279,9 +283,9 @@ mod tests {
     #[test]
     fn a_cluster_in_step_needs_no_connection() {
         let agenda =
-            Agenda::of(Some(&cluster()), &[live(1), live(2)], &[result(1), result(2)], Some(&pace()), at(7199));
+            Agenda::of(Some(&cluster()), &[live(1), live(2)], &[result(1), result(2)], &NONE, Some(&pace()), at(7199));
         assert_eq!(agenda, Agenda::InStep { next_full: at(7200) });
-        let alone = Agenda::of(Some(&cluster()), &[], &[], Some(&pace()), at(1));
+        let alone = Agenda::of(Some(&cluster()), &[], &[], &NONE, Some(&pace()), at(1));
         assert_eq!(alone, Agenda::InStep { next_full: at(7200) });
     }
 
@@ -295,7 +299,7 @@ mod tests {
             result(4),
         ];
         let live: Vec<_> = (1..=5).map(live).collect();
-        let agenda = Agenda::of(Some(&cluster()), &live, &results, Some(&pace()), at(1));
+        let agenda = Agenda::of(Some(&cluster()), &live, &results, &NONE, Some(&pace()), at(1));
         assert_eq!(due(&agenda), [1, 2, 3, 5]);
         let Agenda::Pass(pass) = agenda else { panic!("a pass") };
         assert!(!pass.is_full && !pass.identifies && !pass.probes && pass.gone.is_empty());
@@ -303,9 +307,12 @@ mod tests {
 
     #[test]
     fn a_result_of_a_syncset_that_is_gone_needs_a_pass() {
-        let agenda = Agenda::of(Some(&cluster()), &[live(1)], &[result(1), result(2)], Some(&pace()), at(1));
+        let agenda = Agenda::of(Some(&cluster()), &[live(1)], &[result(1), result(2)], &NONE, Some(&pace()), at(1));
         let gone = BTreeSet::from([Uuid::from_u128(2)]);
-        assert_eq!(agenda, Agenda::Pass(PassAgenda { gone, ..PassAgenda::default() }));
+        let expected = Agenda::Pass(PassAgenda { gone: gone.clone(), ..PassAgenda::default() });
+        assert_eq!(agenda, expected);
+        let of_a_killed_pass = Agenda::of(Some(&cluster()), &[live(1)], &[result(1)], &gone, Some(&pace()), at(1));
+        assert_eq!(of_a_killed_pass, expected);
     }
 
     #[test]
@@ -320,18 +327,18 @@ mod tests {
             (Some(unknown), at(1), true),
             (None, at(1), true),
         ] {
-            let agenda = Agenda::of(Some(&cluster()), &[live(1)], &[result(1)], pace.as_ref(), now);
+            let agenda = Agenda::of(Some(&cluster()), &[live(1)], &[result(1)], &NONE, pace.as_ref(), now);
             let due = BTreeSet::from([Uuid::from_u128(1)]);
             assert_eq!(agenda, Agenda::Pass(PassAgenda { due, is_full: true, identifies, ..PassAgenda::default() }));
         }
-        let nothing = Agenda::of(Some(&cluster()), &[], &[], None, at(1));
+        let nothing = Agenda::of(Some(&cluster()), &[], &[], &NONE, None, at(1));
         assert!(matches!(nothing, Agenda::Pass(PassAgenda { is_full: true, .. })), "the first contact: {nothing:?}");
     }
 
     #[test]
     fn changes_do_not_wake_a_silent_cluster_and_its_time_a_resync_and_a_kubeconfig_do() {
         let silent = PaceRow { reachable: Some(false), retry_at: Some(at(10)), ..pace() };
-        let of = |pace: &PaceRow, now| Agenda::of(Some(&cluster()), &[live(1)], &[], Some(pace), now);
+        let of = |pace: &PaceRow, now| Agenda::of(Some(&cluster()), &[live(1)], &[], &NONE, Some(pace), now);
         assert_eq!(of(&silent, at(9)), Agenda::Silent { retry_at: Some(at(10)) });
         let never = PaceRow { retry_at: None, ..silent.clone() };
         assert_eq!(of(&never, at(9000)), Agenda::Silent { retry_at: None });
