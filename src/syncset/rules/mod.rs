@@ -2,7 +2,8 @@
 //!
 //! [`name`] and [`spec`] say what a syncset is, [`rows`] what is stored of passes, [`status`] what
 //! is shown of them. [`parse`] reads syncsets from documents, [`matching`] says which clusters they are for, and [`render`] what they
-//! send to one: [`object`]s, compared by their [`digest`]s.
+//! send to one: [`object`]s, compared by their [`digest`]s. [`agenda`] finds out what there is to do on a cluster, [`wanted`] which
+//! objects its syncsets want, [`pass`] brings them about, and [`retry`] says when the cluster is looked at again.
 
 pub mod agenda;
 pub mod digest;
@@ -10,8 +11,10 @@ pub mod matching;
 pub mod name;
 pub mod object;
 pub mod parse;
+pub mod pass;
 pub mod render;
 pub mod retry;
 pub mod rows;
 pub mod spec;
 pub mod status;
+pub mod wanted;

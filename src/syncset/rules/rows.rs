@@ -27,6 +27,12 @@ pub struct ResultRow {
     pub has_pending_deletions: bool,
 }
 
+impl ResultRow {
+    /// The inputs of a syncset whose pass has begun to write and has not ended: no syncset has them, so it is due whatever it is
+    /// changed to meanwhile. The outcome is that of the pass before; generation 0 says that there was none.
+    pub const UNFINISHED: Digest = Digest([0; 32]);
+}
+
 /// Why a syncset was not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -45,7 +51,7 @@ pub struct AppliedRow {
     pub syncset: Uuid,
     /// The version under which it was sent: `apps/v1`.
     pub api_version: String,
-    /// What was sent last; none while it has to be sent.
+    /// What was sent last, and by which behavior; none while it has to be sent.
     pub content: Option<Digest>,
     /// Whether the syncset wanted it at its last try.
     pub wanted: bool,

@@ -1,0 +1,161 @@
+//! What a pass works on: objects to send, patches, and objects to delete.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::ledger::Facts;
+use super::step::{Refused, Seen, Writes};
+use crate::syncset::rules::name::{Digest, ObjectRef};
+use crate::syncset::rules::rows::Failure;
+use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch};
+
+/// A kind in a version: `apps/v1`, `Deployment`.
+pub(super) type KindKey = (String, String);
+
+/// An object that its winner may have to send.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what is known of an object are independent facts")]
+pub(super) struct Item {
+    /// Its winner.
+    pub(super) syncset: usize,
+    /// Without namespace if its kind has none.
+    pub(super) object: ObjectRef,
+    pub(super) desired: Desired,
+    pub(super) behavior: Behavior,
+    /// What is known of the object, whoever sent it.
+    pub(super) facts: Facts,
+    /// Whether the object was known before, or has been looked at.
+    pub(super) is_known: bool,
+    /// Whether the winner had a row when the pass began.
+    pub(super) had_row: bool,
+    pub(super) check: Check,
+    pub(super) state: ItemState,
+    /// Whether it is to be sent.
+    pub(super) send: bool,
+    /// Whether a GET or a PATCH of this pass has shown that there is no such object.
+    pub(super) is_absent: bool,
+    /// Whether it is sent as a merge patch, since the kind knows no strategic one.
+    pub(super) as_merge: bool,
+    /// Whether it became ready after the rows of the pass were stored.
+    pub(super) is_late: bool,
+    /// Whether the pass has waited for its kind.
+    pub(super) has_waited: bool,
+    pub(super) tries: u8,
+}
+
+/// What is looked at before an object is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Check {
+    /// Nothing.
+    None,
+    /// Whether it exists already (rule 13).
+    Contact,
+    /// Whether it is as it was sent, by a list if possible (rule 22).
+    Drift,
+    /// The same, by a GET: it does not have our label.
+    DriftAlone,
+    /// Whether it is ours, since an earlier pass was about to send it, and did not note its UID or was cut short. This is done
+    /// right before it is sent: a pass with many of them gets further, and one that fails looks at nothing in vain.
+    Anew,
+}
+
+/// How far an object is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum ItemState {
+    Unresolved,
+    Unlooked,
+    Ready,
+    /// The cluster does not serve the kind, unless this pass brings it.
+    Unserved(Failure),
+    Failed(Failure),
+}
+
+impl Item {
+    /// What its row says when it has been sent.
+    pub(super) fn sent_content(&self) -> Digest {
+        sent_content(self.behavior, self.desired.content)
+    }
+
+    pub(super) fn kind_key(&self) -> KindKey {
+        (self.desired.api_version.clone(), self.desired.object.kind.clone())
+    }
+}
+
+/// An object is sent again, though it is the same, if its syncset's behavior has changed: the fields belong to another manager
+/// then, and `CreateOnly` may have left the object as it was.
+pub(super) fn sent_content(behavior: Behavior, content: Digest) -> Digest {
+    let Digest(mut bytes) = content;
+    if let Some(first) = bytes.first_mut() {
+        *first ^= match behavior {
+            Behavior::Apply => 0,
+            Behavior::CreateOrUpdate => 1,
+            Behavior::CreateOnly => 2,
+        };
+    }
+    Digest(bytes)
+}
+
+/// A patch of a syncset that is due.
+#[derive(Debug)]
+pub(super) struct PatchItem {
+    pub(super) syncset: usize,
+    pub(super) position: usize,
+    pub(super) object: ObjectRef,
+    pub(super) desired: DesiredPatch,
+    pub(super) as_merge: bool,
+    pub(super) has_waited: bool,
+}
+
+/// An object to delete.
+#[derive(Debug)]
+pub(super) struct Removal {
+    /// The syncset that has sent it.
+    pub(super) syncset: Uuid,
+    pub(super) object: ObjectRef,
+    /// The version under which it is addressed.
+    pub(super) api_version: String,
+    pub(super) tries: u8,
+}
+
+/// Objects of a kind that are compared with a list.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub(super) kind: KindKey,
+    pub(super) page: usize,
+    /// Those that no page had so far, by namespace and name.
+    pub(super) items: BTreeMap<(String, String), Box<Item>>,
+}
+
+/// What a syncset does in its turn.
+#[derive(Debug)]
+pub(super) enum Work {
+    Item(Box<Item>),
+    Patch(Box<PatchItem>),
+    /// It comes to an element that does not render.
+    Broken(Failure),
+}
+
+/// What the caller was asked to do, with what the answer is for.
+#[derive(Debug)]
+pub(super) enum Ask {
+    Kind {
+        key: KindKey,
+        wait: bool,
+    },
+    List(Listing),
+    Look(Box<Item>),
+    Store(Writes),
+    Apply(Box<Item>),
+    Create(Box<Item>),
+    Update(Box<Item>),
+    /// GET of an object that `CreateOnly` found to exist, and may have created in a pass that was cut short.
+    Owner(Box<Item>),
+    /// Whether an object that can't be changed could be created (rule 26).
+    Probe(Box<Item>, Refused),
+    Replace(Box<Item>, Refused),
+    LookForPatch(Box<PatchItem>),
+    Patch(Box<PatchItem>),
+    Examine(Removal),
+    Delete(Removal, Seen),
+}

@@ -1,0 +1,67 @@
+//! A pass over a cluster: what is sent to it and deleted from it, in which order, and what is stored of that.
+//!
+//! [`Pass`] is a state machine without I/O. [`Pass::next`] says what to do, the caller does it and returns what came of it by
+//! [`Pass::reply`], until [`Step::Done`]:
+//!
+//! 1. Kinds are resolved, since whether a kind has namespaces decides which references name one object (rule 11).
+//! 2. A full pass lists what it has sent before (rule 22), and first contacts are looked at (rules 13 and 20).
+//! 3. The rows of everything that is going to be sent or deleted are stored, without content. Results are stored as
+//!    [unfinished](crate::syncset::rules::rows::ResultRow::UNFINISHED), so that the next pass finds the syncset due even if the change has been taken back.
+//! 4. Objects of syncsets that are gone are deleted.
+//! 5. Each syncset that is due sends its objects and patches up to the first error, and then deletes what it no longer wants.
+//!
+//! A pass can be dropped after any step: the next one continues from what is stored. An object is deleted only if no live syncset
+//! wants it and a GET right before shows that this syncset sent it.
+
+mod failure;
+mod item;
+mod ledger;
+mod patch;
+mod plan;
+mod prepare;
+mod remove;
+mod run;
+mod send;
+mod step;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+pub use run::Pass;
+pub use step::{
+    ADOPTED, Answer, End, MANAGED_LABEL, Manager, Marks, Outcome, PRUNE, Progress, Refusal, Refused, Release,
+    Resolution, SYNCSET_ID, Seen, Step, Target, Writes,
+};
+
+use super::rows::{AppliedRow, PatchedRow, ResultRow};
+use super::wanted::{Deletions, Live};
+
+/// What a pass begins with.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// The syncsets that name or select the cluster, in the order of rule 12. Those that are due are rendered, and so is
+    /// everything that [`also_due`](super::wanted::also_due) names; in a full pass all are.
+    pub live: Vec<Live>,
+    /// Of syncsets that are gone or match no more, whether they may delete. One that is missing here deletes nothing.
+    pub gone: BTreeMap<Uuid, Deletions>,
+    /// All rows of the cluster.
+    pub applied: Vec<AppliedRow>,
+    /// All patches of the cluster.
+    pub patched: Vec<PatchedRow>,
+    /// All results of the cluster.
+    pub results: Vec<ResultRow>,
+    /// Whether this is a full pass (rule 22).
+    pub full: bool,
+    /// Whether another cluster is behind the kubeconfig than the rows are of (rule 31). The new identity must not be stored
+    /// before the pass has stored its first writes.
+    pub another_cluster: bool,
+    /// From the pass before, if that was the same full pass and had to end early.
+    pub progress: Progress,
+    /// When the pass begins.
+    pub now: Timestamp,
+}

@@ -1,0 +1,388 @@
+//! What a pass has to do, once it is known which kinds have namespaces.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use uuid::Uuid;
+
+use super::failure;
+use super::item::{Check, Item, ItemState, KindKey, Listing, PatchItem, Removal, Work, sent_content};
+use super::ledger::is_undetermined;
+use super::run::Pass;
+use super::step::Release;
+use crate::syncset::rules::name::ObjectRef;
+use crate::syncset::rules::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
+use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, Mode, Place, Rendered, Rendering};
+use crate::syncset::rules::status::Reason;
+use crate::syncset::rules::wanted::{Deletions, Live, Scope, Wanted, group_defined_by, is_namespace, placed};
+
+/// From how many objects on a list costs less than as many GETs (rule 22).
+const FEWEST_TO_LIST: usize = 3;
+
+/// The kinds of everything that is rendered.
+pub(super) fn kinds_in_use(live: &[Live]) -> BTreeSet<KindKey> {
+    let mut kinds = BTreeSet::new();
+    for rendered in live.iter().filter_map(|live| live.rendered.as_ref()) {
+        for rendering in rendered.resources.iter().chain(&rendered.secrets) {
+            if let Rendering::Ready(desired) = rendering {
+                kinds.insert((desired.api_version.clone(), desired.object.kind.clone()));
+            }
+        }
+        for rendering in &rendered.patches {
+            if let Rendering::Ready(desired) = rendering {
+                kinds.insert((desired.api_version.clone(), desired.object.kind.clone()));
+            }
+        }
+    }
+    kinds
+}
+
+impl Pass {
+    pub(super) fn plan(&mut self) {
+        self.wanted = Wanted::new(&self.live, self.ledger.rows(), |object| self.scope(object));
+        let (mut items, mut patches) = (Vec::new(), BTreeMap::new());
+        for position in self.turns.clone() {
+            let Some(live) = self.live.get_mut(position) else { continue };
+            if let Some(obstacle) = live.obstacle().cloned() {
+                self.failures.insert(position, obstacle);
+            } else if let Some(rendered) = live.rendered.take() {
+                patches.insert(live.header.id, rendered.patches.len());
+                self.plan_syncset(position, rendered, &mut items);
+            }
+        }
+        let lives: BTreeSet<Uuid> = self.live.iter().map(|live| live.header.id).collect();
+        self.ledger.retain_patches(|syncset, position| {
+            lives.contains(&syncset) && patches.get(&syncset).is_none_or(|count| position < *count)
+        });
+        self.note_superseded();
+        self.settle_without_items(&items);
+        self.plan_removals();
+        self.plan_checks(items);
+    }
+
+    fn plan_syncset(&mut self, position: usize, rendered: Rendered, items: &mut Vec<Item>) {
+        let resources = rendered.resources.into_iter().map(|rendering| (false, rendering));
+        let secrets = rendered.secrets.into_iter().map(|rendering| (true, rendering));
+        let (mut index, mut in_secrets) = (0, false);
+        // Two elements may turn out to be one object, since its kind has no namespaces: then the last one counts.
+        let mut own: BTreeMap<ObjectRef, Desired> = BTreeMap::new();
+        for (is_secret, rendering) in resources.chain(secrets) {
+            if is_secret && !in_secrets {
+                (index, in_secrets) = (0, true);
+            }
+            let place = if is_secret { Place::Secret(index) } else { Place::Resource(index) };
+            index += 1;
+            match rendering {
+                Rendering::Ready(desired) => {
+                    own.insert(placed(&desired.object, self.scope(&desired.object)), desired);
+                }
+                Rendering::Failed { failure, .. } => {
+                    self.works.insert((position, place), Work::Broken(failure));
+                }
+            }
+        }
+        for (object, desired) in own {
+            if self.wanted.winner(&object) == Some(position) {
+                items.extend(self.item(position, object, desired));
+            } else {
+                self.superseded.insert((object, position), desired.api_version);
+            }
+        }
+        for (index, rendering) in rendered.patches.into_iter().enumerate() {
+            match rendering {
+                Rendering::Ready(desired) => {
+                    let patch = self.patch_item(position, index, desired);
+                    self.works.insert((position, Place::Patch(index)), Work::Patch(Box::new(patch)));
+                }
+                Rendering::Failed { failure, .. } => {
+                    self.left_out.entry(position).or_insert(failure);
+                }
+            }
+        }
+    }
+
+    fn patch_item(&self, syncset: usize, position: usize, desired: DesiredPatch) -> PatchItem {
+        let scope = self.scope(&desired.object);
+        let mut object = placed(&desired.object, scope);
+        if object.namespace.is_empty() && scope == Scope::Namespaced {
+            "default".clone_into(&mut object.namespace);
+        }
+        PatchItem { syncset, position, object, desired, as_merge: false, has_waited: false }
+    }
+
+    fn item(&self, syncset: usize, object: ObjectRef, desired: Desired) -> Option<Item> {
+        let header = &self.live.get(syncset)?.header;
+        let row = self.ledger.row(&object, header.id);
+        let facts = self.ledger.facts(&object);
+        let is_only_created = header.behavior == Behavior::CreateOnly;
+        let content = sent_content(header.behavior, desired.content);
+        let send = row.is_none_or(|row| row.content != Some(content));
+        let is_checked = self.full && !self.progress.objects.contains(&object);
+        let check = match &facts {
+            None if send && !is_only_created => Check::Contact,
+            Some(facts)
+                if send
+                    && !is_only_created
+                    && !facts.adopted
+                    && (facts.uid.is_none() || self.was_cut_short(&object)) =>
+            {
+                Check::Anew
+            }
+            Some(facts) if !send && is_checked && is_only_created && facts.adopted => Check::DriftAlone,
+            _ if !send && is_checked => Check::Drift,
+            _ => Check::None,
+        };
+        let is_known = facts.is_some();
+        Some(Item {
+            syncset,
+            behavior: header.behavior,
+            facts: facts.unwrap_or_default(),
+            is_known,
+            had_row: row.is_some(),
+            check,
+            state: ItemState::Unresolved,
+            send,
+            is_absent: false,
+            as_merge: false,
+            is_late: false,
+            has_waited: false,
+            tries: 0,
+            object,
+            desired,
+        })
+    }
+
+    /// Whether a pass was cut short when it was about to send an object, so that its UID may not have been noted.
+    fn was_cut_short(&self, object: &ObjectRef) -> bool {
+        let is_unfinished = |row: &AppliedRow| {
+            self.ledger.result(row.syncset).is_some_and(|result| result.inputs == ResultRow::UNFINISHED)
+        };
+        self.ledger.rows_of(object).all(|row| row.content.is_none()) && self.ledger.rows_of(object).any(is_unfinished)
+    }
+
+    /// Objects of which nothing is sent are only noted; the others are looked at, by lists where that costs less.
+    fn plan_checks(&mut self, items: Vec<Item>) {
+        let mut by_kind: BTreeMap<KindKey, Vec<Item>> = BTreeMap::new();
+        for item in items {
+            match item.check {
+                Check::None if !item.send => self.settle(&item),
+                Check::Anew => {
+                    self.works.insert((item.syncset, item.desired.place), Work::Item(Box::new(item)));
+                }
+                Check::Drift => by_kind.entry(item.kind_key()).or_default().push(item),
+                _ => self.unprepared.push_back(Box::new(item)),
+            }
+        }
+        for (kind, items) in by_kind {
+            let is_served = matches!(self.kinds.get(&kind), Some(Ok(super::step::Resolution::Served { .. })));
+            if items.len() < FEWEST_TO_LIST || !is_served {
+                self.unprepared.extend(items.into_iter().map(Box::new));
+                continue;
+            }
+            let by_name = |item: Item| ((item.object.namespace.clone(), item.object.name.clone()), Box::new(item));
+            self.listings.push_back(Listing { kind, page: 0, items: items.into_iter().map(by_name).collect() });
+        }
+    }
+
+    /// Notes an object of a syncset, and who else wants it. What is going to be sent has no content until it has been sent.
+    pub(super) fn settle(&mut self, item: &Item) {
+        let Some(header) = self.live.get(item.syncset).map(|live| &live.header) else { return };
+        let is_open = item.behavior == Behavior::CreateOnly && !item.is_known;
+        self.ledger.put(AppliedRow {
+            object: item.object.clone(),
+            syncset: header.id,
+            api_version: item.desired.api_version.clone(),
+            content: (!item.send).then_some(item.sent_content()),
+            wanted: true,
+            tracked: header.mode == Mode::Sync,
+            // Until it is created: if it can't be created, it existed.
+            adopted: is_open || item.facts.adopted,
+            uid: item.facts.uid.clone(),
+            version: item.facts.version.clone(),
+            owned: item.facts.owned,
+        });
+        self.settle_others(&item.object, item.syncset);
+    }
+
+    /// What a syncset wants is noted even if another one sends it, and whatever becomes of that: the syncset may be done with this
+    /// pass, and not be due when the other one is gone. A row that knows the object stays until the winner's row does.
+    fn note_superseded(&mut self) {
+        for ((object, position), api_version) in &self.superseded {
+            let Some(header) = self.live.get(*position).map(|live| &live.header) else { continue };
+            let row = match self.ledger.row(object, header.id) {
+                Some(row) => AppliedRow { wanted: true, ..row.clone() },
+                None => superseded_row(object, header.id, api_version.clone(), header.mode == Mode::Sync),
+            };
+            self.ledger.put(row);
+        }
+    }
+
+    /// Objects whose winner is not due, or does not render: who else wants them may have changed.
+    fn settle_without_items(&mut self, items: &[Item]) {
+        let planned: BTreeSet<&ObjectRef> = items.iter().map(|item| &item.object).collect();
+        let others: Vec<ObjectRef> =
+            self.wanted.objects().filter(|object| !planned.contains(object)).cloned().collect();
+        for object in others {
+            let Some(winner) = self.wanted.winner(&object) else { continue };
+            let Some(id) = self.live.get(winner).map(|live| live.header.id) else { continue };
+            if let Some(row) = self.ledger.row(&object, id).cloned() {
+                if let Some(facts) = self.ledger.facts(&object).filter(|_| is_undetermined(&row)) {
+                    let (uid, version, owned, adopted) = (facts.uid, facts.version, facts.owned, facts.adopted);
+                    self.ledger.put(AppliedRow { wanted: true, uid, version, owned, adopted, ..row });
+                }
+                self.settle_others(&object, winner);
+                continue;
+            }
+            // The winner can't be sent and has no row that could say what is known of the object, so the rows of those who
+            // no longer want it stay.
+            let claimants = self.claimants(&object);
+            let dropped: Vec<AppliedRow> =
+                self.ledger.rows_of(&object).filter(|row| !claimants.contains(&row.syncset)).cloned().collect();
+            for row in dropped {
+                self.ledger.put(AppliedRow { wanted: false, ..row });
+            }
+        }
+    }
+
+    fn claimants(&self, object: &ObjectRef) -> BTreeSet<Uuid> {
+        let live = self.wanted.claimants(object).filter_map(|position| self.live.get(position));
+        live.map(|live| live.header.id).collect()
+    }
+
+    /// The row of the winner holds what is known of the object; those of the others say that they want it, and nothing else. Who
+    /// does not want it any more has one until the winner has sent the object: only whoever sent it last may delete it.
+    pub(super) fn settle_others(&mut self, object: &ObjectRef, winner: usize) {
+        let others: Vec<usize> = self.wanted.claimants(object).filter(|position| *position != winner).collect();
+        for position in others {
+            let Some(header) = self.live.get(position).map(|live| &live.header) else { continue };
+            let row = self.ledger.row(object, header.id);
+            let fresh = self.superseded.get(&(object.clone(), position));
+            let Some(api_version) = fresh.or(row.map(|row| &row.api_version)).cloned() else { continue };
+            let tracked = match (fresh, row) {
+                (None, Some(row)) => row.tracked,
+                _ => header.mode == Mode::Sync,
+            };
+            self.ledger.put(superseded_row(object, header.id, api_version, tracked));
+        }
+        let claimants = self.claimants(object);
+        let id = self.live.get(winner).map(|live| live.header.id);
+        let is_sent = id.and_then(|id| self.ledger.row(object, id)).is_some_and(|row| row.content.is_some());
+        let dropped: Vec<AppliedRow> =
+            self.ledger.rows_of(object).filter(|row| !claimants.contains(&row.syncset)).cloned().collect();
+        for row in dropped {
+            if is_sent {
+                self.ledger.forget(object, row.syncset);
+            } else {
+                self.ledger.put(AppliedRow { wanted: false, content: None, ..row });
+            }
+        }
+    }
+
+    /// Rows of objects that nobody wants: forgotten, released, or deleted later.
+    fn plan_removals(&mut self) {
+        let unwanted = self.ledger.rows().filter(|row| self.wanted.winner(&row.object).is_none());
+        let unwanted: Vec<AppliedRow> = unwanted.cloned().collect();
+        let sent: BTreeSet<ObjectRef> =
+            unwanted.iter().filter(|row| row.content.is_some()).map(|row| row.object.clone()).collect();
+        for row in unwanted {
+            let position = self.position(row.syncset);
+            let live = position.and_then(|position| self.live.get(position));
+            if position.is_some_and(|position| !self.turns.contains(&position) || self.failures.contains_key(&position))
+            {
+                continue;
+            }
+            let is_forgotten = !row.tracked || live.is_some_and(|live| live.header.mode == Mode::Upsert);
+            // Another syncset's row says more: it is the one that has sent the object.
+            let is_superseded = is_undetermined(&row) && sent.contains(&row.object);
+            let is_adopted = row.adopted && !is_undetermined(&row);
+            if is_forgotten || is_superseded || is_adopted {
+                if is_adopted && !is_forgotten {
+                    *self.releases.entry(Release::Adopted).or_default() += 1;
+                }
+                self.ledger.forget(&row.object, row.syncset);
+                continue;
+            }
+            let deletions = live.map_or_else(|| self.deletions_of_gone(row.syncset), |live| live.deletions);
+            if deletions != Deletions::Allowed || self.wanted.may_want(&row.object) {
+                self.ledger.put(AppliedRow { wanted: false, ..row });
+                continue;
+            }
+            // Without content it is sent again if the change is taken back after the object was deleted.
+            self.ledger.put(AppliedRow { wanted: false, content: None, ..row.clone() });
+            let removal = Removal { syncset: row.syncset, object: row.object, api_version: row.api_version, tries: 0 };
+            match position {
+                Some(position) => self.removals.entry(position).or_default().push_back(removal),
+                None => self.gone_removals.push_back(removal),
+            }
+        }
+        // Should such a syncset select the cluster again before this pass has ended, it is due.
+        for removal in &self.gone_removals {
+            if let Some(row) = self.ledger.result(removal.syncset).cloned() {
+                self.ledger.put_result(ResultRow { inputs: ResultRow::UNFINISHED, ..row });
+            }
+        }
+        let queues = self.removals.values_mut().chain(std::iter::once(&mut self.gone_removals));
+        for queue in queues {
+            let rank = |removal: &Removal| rank_of_deletion(&removal.object);
+            VecDeque::make_contiguous(queue).sort_by_key(rank);
+        }
+    }
+
+    /// Whether a syncset that is gone may delete.
+    pub(super) fn deletions_of_gone(&self, syncset: Uuid) -> Deletions {
+        self.gone.get(&syncset).copied().unwrap_or(Deletions::NotJudged)
+    }
+
+    /// Before anything is written: patches that are going to be sent are noted as not sent.
+    pub(super) fn open_patches(&mut self) {
+        let items = self.works.values().filter_map(|work| if let Work::Item(item) = work { Some(item) } else { None });
+        let written: BTreeSet<&ObjectRef> = items.filter(|item| item.send).map(|item| &item.object).collect();
+        let mut open = Vec::new();
+        for work in self.works.values() {
+            let Work::Patch(patch) = work else { continue };
+            let Some(live) = self.live.get(patch.syncset) else { continue };
+            let Some(row) = self.ledger.patch(live.header.id, patch.position) else { continue };
+            if row.content != Some(patch.desired.content) || written.contains(&patch.object) {
+                open.push(PatchedRow { content: None, ..row.clone() });
+            }
+        }
+        for row in open {
+            self.ledger.put_patch(row);
+        }
+    }
+
+    /// Why a kind can't be used for an object, if it can't.
+    pub(super) fn unserved(key: &KindKey, other: Option<&str>, place: Place) -> Failure {
+        let (api_version, kind) = key;
+        let mut message = format!("the cluster does not serve {kind} of {api_version}");
+        if let Some(other) = other {
+            message = format!("{message}, but of {other}");
+        }
+        failure::of_place(place, Reason::KindNotServed, &message)
+    }
+}
+
+/// The row of a syncset whose object another one sends: it says that the syncset wants it, and nothing of the object.
+fn superseded_row(object: &ObjectRef, syncset: Uuid, api_version: String, tracked: bool) -> AppliedRow {
+    AppliedRow {
+        object: object.clone(),
+        syncset,
+        api_version,
+        content: None,
+        wanted: true,
+        tracked,
+        adopted: true,
+        uid: None,
+        version: None,
+        owned: None,
+    }
+}
+
+/// Objects in namespaces are deleted first, then those without, then definitions, then namespaces (rule 30).
+fn rank_of_deletion(object: &ObjectRef) -> u8 {
+    match object {
+        object if !object.namespace.is_empty() => 0,
+        object if is_namespace(object) => 3,
+        object if group_defined_by(object).is_some() => 2,
+        _ => 1,
+    }
+}

@@ -1,0 +1,173 @@
+//! Before an object is sent: its kind, first contacts (rules 13 and 20), and drift (rule 22).
+
+use super::failure;
+use super::item::{Ask, Check, Item, ItemState, KindKey, Listing, Work};
+use super::ledger::Facts;
+use super::run::{Pass, unexpected};
+use super::step::{Answer, Refused, Resolution, Seen};
+use crate::syncset::rules::spec::Behavior;
+use crate::syncset::rules::status::Reason;
+use crate::syncset::rules::wanted::placed;
+
+impl Pass {
+    pub(super) fn resolved(&mut self, key: KindKey, reply: Result<Answer, Refused>) {
+        let resolution = match reply {
+            Ok(Answer::Kind(resolution)) => Ok(resolution),
+            Ok(_) => Err(unexpected()),
+            Err(refused) => Err(refused),
+        };
+        if let Ok(Resolution::Served { namespaced }) = &resolution {
+            let group = key.0.split_once('/').map_or("", |(group, _)| group);
+            self.scopes.insert((group.to_owned(), key.1.clone()), *namespaced);
+        }
+        self.kinds.insert(key, resolution);
+    }
+
+    pub(super) fn next_look(&mut self) -> Option<Ask> {
+        while let Some(item) = self.unprepared.pop_front() {
+            let ask = self.prepare(item);
+            if ask.is_some() {
+                return ask;
+            }
+        }
+        None
+    }
+
+    /// What has to be asked before the object can be sent. If that is nothing, it waits for its turn.
+    pub(super) fn prepare(&mut self, mut item: Box<Item>) -> Option<Ask> {
+        if item.state == ItemState::Unresolved {
+            let key = item.kind_key();
+            item.state = match self.kinds.get(&key) {
+                None => {
+                    let wait = item.has_waited;
+                    self.place(item);
+                    return Some(Ask::Kind { key, wait });
+                }
+                Some(Ok(Resolution::Served { .. }))
+                    if placed(&item.object, self.scope(&item.object)) != item.object =>
+                {
+                    // The definition came with this pass. Who wants the object has to be found out again.
+                    ItemState::Failed(Self::unserved(&key, None, item.desired.place))
+                }
+                Some(Ok(Resolution::Served { namespaced: true })) if item.object.namespace.is_empty() => {
+                    let message = format!("a {} needs a namespace", item.object.kind);
+                    ItemState::Failed(failure::of_place(item.desired.place, Reason::ResourceInvalid, &message))
+                }
+                Some(Ok(Resolution::Served { .. })) if item.check == Check::None => ItemState::Ready,
+                Some(Ok(Resolution::Served { .. })) => ItemState::Unlooked,
+                Some(Ok(Resolution::OtherVersion { api_version })) => {
+                    ItemState::Unserved(Self::unserved(&key, Some(api_version), item.desired.place))
+                }
+                Some(Ok(Resolution::NotServed)) => ItemState::Unserved(Self::unserved(&key, None, item.desired.place)),
+                Some(Err(refused)) => ItemState::Failed(failure::of_refusal(item.desired.place, &item.object, refused)),
+            };
+        }
+        if item.state == ItemState::Unlooked {
+            return Some(Ask::Look(item));
+        }
+        self.place(item);
+        None
+    }
+
+    /// Puts an object where its turn finds it, unless there is nothing to do for it.
+    fn place(&mut self, mut item: Box<Item>) {
+        item.is_late = self.is_committed();
+        if item.state == ItemState::Ready {
+            if item.send && item.desired.may_adopt && item.behavior != Behavior::CreateOnly {
+                item.facts.adopted = false;
+            }
+            if !item.is_late || !item.send {
+                self.settle(&item);
+            }
+            if !item.send {
+                return;
+            }
+        }
+        self.works.insert((item.syncset, item.desired.place), Work::Item(item));
+    }
+
+    pub(super) fn listed(&mut self, mut listing: Listing, reply: Result<Answer, Refused>) {
+        let mut is_continued = false;
+        if let Ok(Answer::Page { objects, more }) = reply {
+            for (namespace, name, seen) in objects {
+                if let Some(mut item) = listing.items.remove(&(namespace, name)) {
+                    self.judge_drift(&mut item, Some(seen));
+                    self.place(item);
+                }
+            }
+            is_continued = more;
+        }
+        if is_continued && !listing.items.is_empty() {
+            listing.page += 1;
+            self.follow_up = Some(Ask::List(listing));
+            return;
+        }
+        // They are gone, lost their label, or can't be listed.
+        self.unprepared.extend(listing.items.into_values());
+    }
+
+    pub(super) fn looked(&mut self, mut item: Box<Item>, reply: Result<Answer, Refused>) {
+        let reply = match reply {
+            Ok(Answer::Found(found)) => Ok(found),
+            Ok(_) => Err(unexpected()),
+            Err(refused) => Err(refused),
+        };
+        match reply {
+            Ok(found) if matches!(item.check, Check::Contact | Check::Anew) => first_contact(&mut item, found),
+            Ok(found) => self.judge_drift(&mut item, found),
+            Err(refused) => {
+                item.state = ItemState::Failed(failure::of_refusal(item.desired.place, &item.object, &refused));
+            }
+        }
+        self.place(item);
+    }
+
+    /// Compares an object that was sent before with what there is.
+    fn judge_drift(&mut self, item: &mut Item, found: Option<Seen>) {
+        item.state = ItemState::Ready;
+        let Some(seen) = found else {
+            (item.send, item.is_absent) = (true, true);
+            item.facts.uid = None;
+            item.is_known &= item.behavior != Behavior::CreateOnly;
+            return;
+        };
+        if seen.terminating {
+            item.state = terminating(item);
+            return;
+        }
+        if item.behavior != Behavior::CreateOnly {
+            let owned = if item.behavior == Behavior::Apply { seen.owned_by_apply } else { seen.owned_by_update };
+            if item.facts.uid.as_ref() != Some(&seen.uid) {
+                // Somebody else has created it anew.
+                item.facts.adopted |= item.facts.uid.is_some();
+                item.facts.uid = Some(seen.uid);
+                item.send = true;
+                return;
+            }
+            let is_unchanged = item.facts.version.as_ref() == Some(&seen.version);
+            if !is_unchanged && (owned.is_none() || owned != item.facts.owned) {
+                item.send = true;
+                return;
+            }
+        }
+        self.progress.objects.insert(item.object.clone());
+    }
+}
+
+/// What existed without our label is not ours. Nor is what Hive's client wrote: its fields have not been taken over.
+fn first_contact(item: &mut Item, found: Option<Seen>) {
+    item.state = ItemState::Ready;
+    item.is_known = true;
+    match found {
+        None => (item.is_absent, item.facts.uid) = (true, None),
+        Some(seen) if seen.terminating => item.state = terminating(item),
+        Some(seen) => {
+            let adopted = item.facts.adopted || !seen.marks.managed || seen.marks.adopted || seen.of_hive;
+            item.facts = Facts { uid: Some(seen.uid), version: None, owned: None, adopted };
+        }
+    }
+}
+
+fn terminating(item: &Item) -> ItemState {
+    ItemState::Failed(failure::of_place(item.desired.place, Reason::Terminating, "the object is being deleted"))
+}

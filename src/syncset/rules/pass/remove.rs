@@ -1,0 +1,189 @@
+//! Deleting what nobody wants (rules 28 to 30), and the results of syncsets.
+
+use std::collections::BTreeSet;
+
+use uuid::Uuid;
+
+use super::failure;
+use super::item::{Ask, Removal};
+use super::ledger::is_undetermined;
+use super::run::{Pass, unexpected};
+use super::step::{Answer, Refusal, Refused, Release, Resolution, Seen};
+use crate::syncset::rules::name::ObjectRef;
+use crate::syncset::rules::rows::{AppliedRow, ResultRow};
+
+/// How often an object is looked at again that changed before it was deleted (rule 30).
+const MOST_LOOKS: u8 = 3;
+
+impl Pass {
+    pub(super) fn next_gone_removal(&mut self) -> Option<Ask> {
+        while let Some(removal) = self.gone_removals.pop_front() {
+            let ask = self.begin_removal(removal);
+            if ask.is_some() {
+                return ask;
+            }
+        }
+        None
+    }
+
+    pub(super) fn next_removal(&mut self, syncset: usize) -> Option<Ask> {
+        while let Some(removal) = self.removals.get_mut(&syncset).and_then(std::collections::VecDeque::pop_front) {
+            let ask = self.begin_removal(removal);
+            if ask.is_some() {
+                return ask;
+            }
+        }
+        None
+    }
+
+    fn begin_removal(&mut self, mut removal: Removal) -> Option<Ask> {
+        if let Some(hindrance) = self.hindrance(&removal.object) {
+            self.keep_row(&removal, &hindrance);
+            return None;
+        }
+        let key = (removal.api_version.clone(), removal.object.kind.clone());
+        match self.kinds.get(&key).cloned() {
+            None => {
+                match self.position(removal.syncset) {
+                    Some(position) => self.removals.entry(position).or_default().push_front(removal),
+                    None => self.gone_removals.push_front(removal),
+                }
+                Some(Ask::Kind { key, wait: false })
+            }
+            Some(Ok(Resolution::Served { .. })) => Some(Ask::Examine(removal)),
+            Some(Ok(Resolution::OtherVersion { api_version })) => {
+                removal.api_version = api_version;
+                Some(Ask::Examine(removal))
+            }
+            Some(Ok(Resolution::NotServed)) => {
+                self.ledger.forget(&removal.object, removal.syncset);
+                None
+            }
+            Some(Err(refused)) => {
+                self.keep_row(&removal, &refused.message);
+                None
+            }
+        }
+    }
+
+    /// Why an object can't be deleted although nobody wants it: something that is wanted would be deleted with it, or it may be a
+    /// wanted object under the name of another group (as a Deployment was of `extensions` and `apps`).
+    fn hindrance(&self, object: &ObjectRef) -> Option<String> {
+        if let Some(within) = self.wanted.within(object) {
+            return Some(format!("{within} is still wanted"));
+        }
+        let is_same = |wanted: &&ObjectRef| {
+            wanted.kind == object.kind
+                && wanted.namespace == object.namespace
+                && wanted.name == object.name
+                && self.ledger.rows_of(wanted).all(|row| row.uid.is_none())
+        };
+        self.wanted.objects().find(is_same).map(|same| format!("it may be {same}, which is wanted"))
+    }
+
+    fn keep_row(&mut self, removal: &Removal, message: &str) {
+        let failure = failure::of_deletion(&removal.api_version, &removal.object, message);
+        self.deletion_failures.entry(removal.syncset).or_insert(failure);
+    }
+
+    pub(super) fn examined(&mut self, removal: Removal, reply: Result<Answer, Refused>) {
+        match reply {
+            Ok(Answer::Found(None)) => self.ledger.forget(&removal.object, removal.syncset),
+            Ok(Answer::Found(Some(seen))) => {
+                let Some(row) = self.ledger.row(&removal.object, removal.syncset) else { return };
+                if let Some(release) = self.release(row, &seen) {
+                    *self.releases.entry(release).or_default() += 1;
+                    self.ledger.forget(&removal.object, removal.syncset);
+                } else {
+                    self.follow_up = Some(Ask::Delete(removal, seen));
+                }
+            }
+            Ok(_) => self.keep_row(&removal, &unexpected().message),
+            Err(refused) => self.keep_row(&removal, &refused.message),
+        }
+    }
+
+    /// Why the object is not ours to delete, if it is not.
+    fn release(&self, row: &AppliedRow, seen: &Seen) -> Option<Release> {
+        let is_another = row.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
+        let is_wanted = |of: &AppliedRow| {
+            of.wanted && of.uid.as_ref() == Some(&seen.uid) && self.wanted.winner(&of.object).is_some()
+        };
+        if self.ledger.rows().any(is_wanted) {
+            Some(Release::Wanted)
+        } else if !seen.marks.managed {
+            Some(Release::Unlabelled)
+        } else if seen.marks.syncset != Some(row.syncset) {
+            Some(Release::AnotherOwner)
+        } else if seen.marks.adopted || is_another || (row.adopted && !is_undetermined(row)) {
+            Some(Release::Adopted)
+        } else if seen.marks.keep {
+            Some(Release::Kept)
+        } else if seen.terminating {
+            Some(Release::Terminating)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn deleted(&mut self, mut removal: Removal, reply: Result<Answer, Refused>) {
+        match reply {
+            Ok(Answer::Deleted) => self.ledger.forget(&removal.object, removal.syncset),
+            Ok(_) => self.keep_row(&removal, &unexpected().message),
+            Err(refused) => {
+                removal.tries += 1;
+                match refused.refusal {
+                    Refusal::NotFound => self.ledger.forget(&removal.object, removal.syncset),
+                    Refusal::Conflict if removal.tries < MOST_LOOKS => self.follow_up = Some(Ask::Examine(removal)),
+                    _ => self.keep_row(&removal, &refused.message),
+                }
+            }
+        }
+    }
+
+    /// The results of syncsets that are gone go with their last row. Rows may also have gone with the turn of a later syncset.
+    pub(super) fn finish_deletions(&mut self) {
+        let pending: BTreeSet<Uuid> = self.ledger.rows().filter(|row| !row.wanted).map(|row| row.syncset).collect();
+        let done = self.ledger.results().filter(|row| row.has_pending_deletions && !pending.contains(&row.syncset));
+        for row in done.cloned().collect::<Vec<_>>() {
+            self.ledger.put_result(ResultRow { has_pending_deletions: false, ..row });
+        }
+        let gone: Vec<ResultRow> =
+            self.ledger.results().filter(|row| self.position(row.syncset).is_none()).cloned().collect();
+        for row in gone {
+            if self.ledger.rows().all(|applied| applied.syncset != row.syncset) {
+                self.ledger.drop_result(row.syncset);
+                continue;
+            }
+            let failure = self.deletion_failures.remove(&row.syncset);
+            let since = if row.failure == failure { row.since } else { self.now() };
+            self.ledger.put_result(ResultRow { failure, since, has_pending_deletions: true, ..row });
+        }
+    }
+
+    /// Ends the turn of a syncset. Returns whether another one is next.
+    pub(super) fn finish_turn(&mut self) -> bool {
+        let Some(position) = self.turns.pop_front() else { return false };
+        let Some(live) = self.live.get(position) else { return false };
+        let id = live.header.id;
+        let failures = [self.failures.remove(&position), self.left_out.remove(&position)];
+        let failure = failures.into_iter().flatten().next().or_else(|| self.deletion_failures.remove(&id));
+        let (name, inputs, generation) = (live.header.name.clone(), live.inputs, live.header.generation);
+        let old = self.ledger.result(id);
+        // A row of generation 0 was only stored to be found by the next pass.
+        let same = old.filter(|old| old.generation > 0 && old.failure == failure);
+        let first_success = old.and_then(|old| old.first_success).or(failure.is_none().then(|| self.now()));
+        let row = ResultRow {
+            syncset: id,
+            name,
+            inputs,
+            generation,
+            since: same.map_or_else(|| self.now(), |old| old.since),
+            first_success,
+            has_pending_deletions: self.ledger.rows().any(|row| row.syncset == id && !row.wanted),
+            failure,
+        };
+        self.ledger.put_result(row);
+        !self.turns.is_empty()
+    }
+}

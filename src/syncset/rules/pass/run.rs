@@ -1,0 +1,405 @@
+//! The state machine itself: phases, limits, and the end.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+use super::Input;
+use super::item::{Ask, Item, KindKey, Listing, Removal, Work};
+use super::ledger::Ledger;
+use super::step::{
+    Answer, End, Manager, Outcome, Progress, Refusal, Refused, Release, Resolution, Step, Target, Writes,
+};
+use crate::syncset::rules::name::ObjectRef;
+use crate::syncset::rules::rows::{Failure, ResultRow};
+use crate::syncset::rules::spec::{PatchType, Place};
+use crate::syncset::rules::status::Retry;
+use crate::syncset::rules::wanted::{Deletions, Live, Scope, Wanted};
+
+/// Requests and time of one pass (rule 16).
+const MOST_REQUESTS: usize = 500;
+const MOST_TIME: Duration = Duration::from_mins(1);
+/// What is stored meanwhile (rule 16).
+const STORE_AFTER_REQUESTS: usize = 100;
+const STORE_AFTER: Duration = Duration::from_secs(10);
+
+/// A pass over one cluster.
+#[derive(Debug)]
+pub struct Pass {
+    pub(super) live: Vec<Live>,
+    pub(super) gone: BTreeMap<Uuid, Deletions>,
+    pub(super) full: bool,
+    pub(super) progress: Progress,
+    pub(super) ledger: Ledger,
+    pub(super) wanted: Wanted,
+    /// What discovery said.
+    pub(super) kinds: BTreeMap<KindKey, Result<Resolution, Refused>>,
+    /// Whether objects of a group and kind are in namespaces.
+    pub(super) scopes: BTreeMap<(String, String), bool>,
+    pub(super) unresolved: BTreeSet<KindKey>,
+    pub(super) listings: VecDeque<Listing>,
+    pub(super) unprepared: VecDeque<Box<Item>>,
+    /// By syncset and place, so the first one belongs to the first syncset that is not done.
+    pub(super) works: BTreeMap<(usize, Place), Work>,
+    /// Objects that syncsets want and others send, with the version under which they would be sent.
+    pub(super) superseded: BTreeMap<(ObjectRef, usize), String>,
+    /// Of syncsets that are gone.
+    pub(super) gone_removals: VecDeque<Removal>,
+    pub(super) removals: BTreeMap<usize, VecDeque<Removal>>,
+    /// Syncsets that are due and not done.
+    pub(super) turns: VecDeque<usize>,
+    /// First failures in sending, by syncset.
+    pub(super) failures: BTreeMap<usize, Failure>,
+    /// Patches that don't render, by syncset.
+    pub(super) left_out: BTreeMap<usize, Failure>,
+    pub(super) deletion_failures: BTreeMap<Uuid, Failure>,
+    /// What this pass has written.
+    pub(super) wrote: BTreeSet<ObjectRef>,
+    /// Group and kind of the definitions that this pass has applied.
+    pub(super) defined: BTreeSet<(String, String)>,
+    pub(super) releases: BTreeMap<Release, usize>,
+    pub(super) follow_up: Option<Ask>,
+    asked: Option<Ask>,
+    phase: Phase,
+    end: Option<End>,
+    started: Timestamp,
+    elapsed: Duration,
+    stored_at: Duration,
+    requests: usize,
+    requests_at_store: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Kinds,
+    Lists,
+    Looks,
+    Commit,
+    Gone,
+    Turns,
+    End,
+}
+
+impl Pass {
+    /// A pass that has not begun.
+    pub fn new(input: Input) -> Self {
+        let mut ledger = Ledger::new(input.applied, input.patched, input.results);
+        if input.another_cluster {
+            ledger.forget_objects();
+        }
+        let unresolved = super::plan::kinds_in_use(&input.live);
+        Self {
+            turns: input
+                .live
+                .iter()
+                .enumerate()
+                .filter(|(_, live)| live.rendered.is_some())
+                .map(|(at, _)| at)
+                .collect(),
+            live: input.live,
+            gone: input.gone,
+            full: input.full || input.another_cluster,
+            progress: if input.full { input.progress } else { Progress::default() },
+            ledger,
+            wanted: Wanted::default(),
+            kinds: BTreeMap::new(),
+            scopes: BTreeMap::new(),
+            unresolved,
+            listings: VecDeque::new(),
+            unprepared: VecDeque::new(),
+            works: BTreeMap::new(),
+            superseded: BTreeMap::new(),
+            gone_removals: VecDeque::new(),
+            removals: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            left_out: BTreeMap::new(),
+            deletion_failures: BTreeMap::new(),
+            wrote: BTreeSet::new(),
+            defined: BTreeSet::new(),
+            releases: BTreeMap::new(),
+            follow_up: None,
+            asked: None,
+            phase: Phase::Kinds,
+            end: None,
+            started: input.now,
+            elapsed: Duration::ZERO,
+            stored_at: Duration::ZERO,
+            requests: 0,
+            requests_at_store: 0,
+        }
+    }
+
+    /// What to do next, `elapsed` after the pass began. Before there was a reply it is the same step again.
+    pub fn next(&mut self, elapsed: Duration) -> Step<'_> {
+        self.elapsed = elapsed;
+        if self.asked.is_none() && self.end.is_none() {
+            self.asked = self.choose();
+            if self.asked.as_ref().is_some_and(|ask| !matches!(ask, Ask::Kind { .. } | Ask::Store(_))) {
+                self.requests += 1;
+            }
+        }
+        if self.asked.is_none() {
+            let end = self.end.unwrap_or(End::Finished);
+            return Step::Done(Box::new(self.outcome(end)));
+        }
+        self.step()
+    }
+
+    /// What came of the step. A reply that does not fit to it counts as a failure of the server.
+    pub fn reply(&mut self, reply: Result<Answer, Refused>) {
+        let Some(ask) = self.asked.take() else { return };
+        match ask {
+            Ask::Kind { key, .. } => self.resolved(key, reply),
+            Ask::List(listing) => self.listed(listing, reply),
+            Ask::Look(item) => self.looked(item, reply),
+            Ask::Store(_) => {
+                self.requests_at_store = self.requests;
+                self.stored_at = self.elapsed;
+            }
+            Ask::Apply(item) => self.applied(item, reply),
+            Ask::Create(item) => self.created(item, reply),
+            Ask::Update(item) => self.updated(item, reply),
+            Ask::Owner(item) => self.owner_seen(item, reply),
+            Ask::Probe(item, refused) => self.probed(item, &refused, &reply),
+            Ask::Replace(item, refused) => self.replaced(&item, &refused, reply),
+            Ask::LookForPatch(patch) => self.looked_for_patch(patch, reply),
+            Ask::Patch(patch) => self.patched(patch, reply),
+            Ask::Examine(removal) => self.examined(removal, reply),
+            Ask::Delete(removal, _) => self.deleted(removal, reply),
+        }
+    }
+
+    /// Ends the pass, since the cluster does not answer (rule 39), wants fewer requests (rule 40), or the caller has to stop. What is
+    /// known to have been done is in the outcome; the syncsets that were not done keep their results, and stay due.
+    pub fn interrupt(&mut self) -> Outcome {
+        self.asked = None;
+        self.end = Some(End::Interrupted);
+        self.outcome(End::Interrupted)
+    }
+
+    /// The time at the current step.
+    pub(super) fn now(&self) -> Timestamp {
+        let elapsed = SignedDuration::try_from(self.elapsed).unwrap_or(SignedDuration::MAX);
+        self.started.checked_add(elapsed).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Whether the kind has namespaces.
+    pub(super) fn scope(&self, object: &ObjectRef) -> Scope {
+        match self.scopes.get(&(object.group.clone(), object.kind.clone())) {
+            Some(true) => Scope::Namespaced,
+            Some(false) => Scope::Cluster,
+            None => Scope::Unknown,
+        }
+    }
+
+    /// The position of a syncset, if it is live.
+    pub(super) fn position(&self, syncset: Uuid) -> Option<usize> {
+        self.live.iter().position(|live| live.header.id == syncset)
+    }
+
+    fn choose(&mut self) -> Option<Ask> {
+        loop {
+            if let Some(ask) = self.follow_up.take() {
+                return Some(ask);
+            }
+            if self.requests > 0 && (self.requests >= MOST_REQUESTS || self.elapsed >= MOST_TIME) && !self.is_done() {
+                self.end = Some(End::Yielded);
+                return None;
+            }
+            let is_time = self.requests >= self.requests_at_store + STORE_AFTER_REQUESTS
+                || self.elapsed >= self.stored_at.saturating_add(STORE_AFTER);
+            if is_time && self.ledger.has_changed() {
+                return Some(self.store());
+            }
+            let chosen = match self.phase {
+                Phase::Kinds => self.unresolved.pop_first().map(|key| Ask::Kind { key, wait: false }),
+                Phase::Lists => self.listings.pop_front().map(Ask::List),
+                Phase::Looks => self.next_look(),
+                Phase::Commit => self.ledger.has_changed().then(|| self.store()),
+                Phase::Gone => self.next_gone_removal(),
+                Phase::Turns => self.next_of_turn(),
+                Phase::End => {
+                    self.end = Some(End::Finished);
+                    return None;
+                }
+            };
+            if chosen.is_some() {
+                return chosen;
+            }
+            self.enter_next_phase();
+        }
+    }
+
+    fn enter_next_phase(&mut self) {
+        self.phase = match self.phase {
+            Phase::Kinds => {
+                self.plan();
+                Phase::Lists
+            }
+            Phase::Lists => Phase::Looks,
+            Phase::Looks => {
+                self.open_patches();
+                Phase::Commit
+            }
+            // A commit that has been stored leaves no changes.
+            Phase::Commit => Phase::Gone,
+            Phase::Gone => Phase::Turns,
+            Phase::Turns => {
+                if self.finish_turn() {
+                    Phase::Turns
+                } else {
+                    self.finish_deletions();
+                    Phase::End
+                }
+            }
+            Phase::End => Phase::End,
+        };
+    }
+
+    /// Whether the rows of everything that was ready have been stored.
+    pub(super) fn is_committed(&self) -> bool {
+        matches!(self.phase, Phase::Gone | Phase::Turns | Phase::End)
+    }
+
+    fn is_done(&self) -> bool {
+        self.phase == Phase::End || (self.phase == Phase::Turns && self.turns.is_empty())
+    }
+
+    /// Work of the first syncset that is not done.
+    fn next_of_turn(&mut self) -> Option<Ask> {
+        let turn = *self.turns.front()?;
+        while self.works.first_key_value().is_some_and(|((syncset, _), _)| *syncset == turn) {
+            let (_, work) = self.works.pop_first()?;
+            let ask = match work {
+                Work::Item(item) => self.begin(item),
+                Work::Patch(patch) => self.begin_patch(patch),
+                Work::Broken(failure) => {
+                    self.fail(turn, failure);
+                    None
+                }
+            };
+            if ask.is_some() {
+                return ask;
+            }
+        }
+        self.next_removal(turn)
+    }
+
+    /// A syncset sends nothing more after its first failure.
+    pub(super) fn fail(&mut self, syncset: usize, failure: Failure) {
+        self.works.retain(|(of, _), _| *of != syncset);
+        self.failures.entry(syncset).or_insert(failure);
+    }
+
+    /// What is to be stored now. Syncsets that are not done count as unfinished, in whatever the next pass finds.
+    pub(super) fn store(&mut self) -> Ask {
+        Ask::Store(self.take_writes())
+    }
+
+    fn take_writes(&mut self) -> Writes {
+        if self.ledger.has_changed() {
+            for live in self.turns.iter().filter_map(|turn| self.live.get(*turn)) {
+                let header = &live.header;
+                let mut row = self.ledger.result(header.id).cloned().unwrap_or_else(|| ResultRow {
+                    syncset: header.id,
+                    name: header.name.clone(),
+                    inputs: ResultRow::UNFINISHED,
+                    generation: 0,
+                    failure: None,
+                    since: self.started,
+                    first_success: None,
+                    has_pending_deletions: false,
+                });
+                row.inputs = ResultRow::UNFINISHED;
+                self.ledger.put_result(row);
+            }
+        }
+        self.ledger.take()
+    }
+
+    fn outcome(&mut self, end: End) -> Outcome {
+        let writes = self.take_writes();
+        let is_gone = |row: &ResultRow| self.position(row.syncset).is_none();
+        let pending = self.ledger.rows().filter(|row| !row.wanted && row.tracked);
+        let deletions: BTreeSet<_> = pending
+            .map(|row| match self.position(row.syncset).and_then(|position| self.live.get(position)) {
+                Some(live) => live.deletions,
+                None => self.deletions_of_gone(row.syncset),
+            })
+            .map(|deletions| match deletions {
+                Deletions::Allowed => 0,
+                Deletions::Held => 1,
+                Deletions::NotJudged => 2,
+            })
+            .collect();
+        let failures =
+            self.ledger.results().filter_map(|row| row.failure.as_ref().map(|failure| (is_gone(row), failure)));
+        let retries: Vec<Retry> = failures.map(|(_, failure)| failure.reason.retry()).collect();
+        Outcome {
+            end,
+            writes,
+            results: self.ledger.results().cloned().collect(),
+            retry: retries.iter().find(|retry| **retry == Retry::Backoff).or(retries.first()).copied(),
+            awaits_judgement: deletions.contains(&2),
+            is_held: deletions.contains(&1),
+            releases: self.releases.clone(),
+            requests: self.requests,
+            progress: if self.full && end != End::Finished { self.progress.clone() } else { Progress::default() },
+        }
+    }
+
+    fn step(&self) -> Step<'_> {
+        let Some(ask) = &self.asked else { return Step::Store(Writes::default()) };
+        match ask {
+            Ask::Kind { key: (api_version, kind), wait } => Step::Resolve { api_version, kind, wait: *wait },
+            Ask::List(listing) => {
+                Step::List { api_version: &listing.kind.0, kind: &listing.kind.1, page: listing.page }
+            }
+            Ask::Look(item) | Ask::Owner(item) => Step::Look { target: target(item) },
+            Ask::Store(writes) => Step::Store(writes.clone()),
+            Ask::Apply(item) => Step::Apply { target: target(item), body: super::send::body(item) },
+            Ask::Create(item) => Step::Create { target: target(item), body: super::send::body(item), dry_run: false },
+            Ask::Probe(item, _) => Step::Create { target: target(item), body: super::send::body(item), dry_run: true },
+            Ask::Update(item) => Step::Patch {
+                target: target(item),
+                patch_type: if item.as_merge { PatchType::Merge } else { PatchType::Strategic },
+                manager: Manager::Update,
+                body: super::send::body(item),
+            },
+            Ask::Replace(item, _) => {
+                Step::Delete { target: target(item), uid: item.facts.uid.as_deref().unwrap_or_default(), version: None }
+            }
+            Ask::LookForPatch(patch) => Step::Look { target: target_of_patch(patch) },
+            Ask::Patch(patch) => Step::Patch {
+                target: target_of_patch(patch),
+                patch_type: if patch.as_merge { PatchType::Merge } else { patch.desired.patch_type },
+                manager: Manager::Patch,
+                body: Cow::Borrowed(&patch.desired.body),
+            },
+            Ask::Examine(removal) => Step::Look { target: target_of_removal(removal) },
+            Ask::Delete(removal, seen) => {
+                Step::Delete { target: target_of_removal(removal), uid: &seen.uid, version: Some(&seen.version) }
+            }
+        }
+    }
+}
+
+/// The refusal that stands for a reply which does not belong to its step.
+pub(super) fn unexpected() -> Refused {
+    Refused { refusal: Refusal::Server, message: "unexpected answer".to_owned() }
+}
+
+fn target(item: &Item) -> Target<'_> {
+    Target { object: &item.object, api_version: Cow::Borrowed(&item.desired.api_version) }
+}
+
+fn target_of_patch(patch: &super::item::PatchItem) -> Target<'_> {
+    Target { object: &patch.object, api_version: Cow::Borrowed(&patch.desired.api_version) }
+}
+
+fn target_of_removal(removal: &Removal) -> Target<'_> {
+    Target { object: &removal.object, api_version: Cow::Borrowed(&removal.api_version) }
+}

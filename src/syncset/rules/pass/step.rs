@@ -1,0 +1,340 @@
+//! What a pass asks its caller to do, and what comes back.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::syncset::rules::name::{Digest, ObjectRef};
+use crate::syncset::rules::rows::{AppliedRow, PatchedRow, ResultRow};
+use crate::syncset::rules::spec::PatchType;
+use crate::syncset::rules::status::Retry;
+
+/// What the caller does next. Every request asks for metadata only (rule 19).
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// Find out whether and how the cluster serves a kind (rule 23). Answered by [`Answer::Kind`].
+    Resolve {
+        /// `apps/v1`.
+        api_version: &'a str,
+        /// Kind.
+        kind: &'a str,
+        /// Whether this pass has applied its definition, so that it is worth waiting for.
+        wait: bool,
+    },
+    /// GET of an object's metadata. Answered by [`Answer::Found`].
+    Look {
+        /// Of which object.
+        target: Target<'a>,
+    },
+    /// One page of the metadata of all objects of a kind that have our label (rule 22). Answered by [`Answer::Page`].
+    List {
+        /// `apps/v1`.
+        api_version: &'a str,
+        /// Kind.
+        kind: &'a str,
+        /// From 0; a later page continues the one before it.
+        page: usize,
+    },
+    /// Server-side apply, forced. Answered by [`Answer::Written`].
+    Apply {
+        /// To which object.
+        target: Target<'a>,
+        /// The object.
+        body: Cow<'a, Value>,
+    },
+    /// POST. Answered by [`Answer::Written`].
+    Create {
+        /// Which object.
+        target: Target<'a>,
+        /// The object.
+        body: Cow<'a, Value>,
+        /// Whether it is only tried.
+        dry_run: bool,
+    },
+    /// PATCH. Answered by [`Answer::Written`].
+    Patch {
+        /// Which object.
+        target: Target<'a>,
+        /// How.
+        patch_type: PatchType,
+        /// As whom.
+        manager: Manager,
+        /// The patch.
+        body: Cow<'a, Value>,
+    },
+    /// DELETE with Background and preconditions. Answered by [`Answer::Deleted`], also if there is no such object any more.
+    Delete {
+        /// Which object.
+        target: Target<'a>,
+        /// The UID that it must have.
+        uid: &'a str,
+        /// The `resourceVersion` that it must have, if that matters.
+        version: Option<&'a str>,
+    },
+    /// Writes that have to be stored before anything else is done. Answered by [`Answer::Stored`].
+    Store(Writes),
+    /// The pass is over; what it answers is not asked for again.
+    Done(Box<Outcome>),
+}
+
+/// An object in a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// Which object; without namespace if its kind has none.
+    pub object: &'a ObjectRef,
+    /// The version under which it is addressed: `apps/v1`.
+    pub api_version: Cow<'a, str>,
+}
+
+/// In whose name fields are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Manager {
+    /// Server-side applies.
+    Apply,
+    /// Objects that are created or patched.
+    Update,
+    /// Patches of a syncset.
+    Patch,
+}
+
+impl Manager {
+    /// As `fieldManager` names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Apply => "towline",
+            Self::Update => "towline-update",
+            Self::Patch => "towline-patch",
+        }
+    }
+}
+
+/// What came of a step.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// Of [`Step::Resolve`].
+    Kind(Resolution),
+    /// Of [`Step::Look`]; none if there is no such object (404).
+    Found(Option<Seen>),
+    /// Of [`Step::List`].
+    Page {
+        /// The objects of the page, by namespace and name.
+        objects: Vec<(String, String, Seen)>,
+        /// Whether another page follows.
+        more: bool,
+    },
+    /// Of [`Step::Apply`], [`Step::Create`] and [`Step::Patch`].
+    Written {
+        /// Whether the object did not exist before (201).
+        created: bool,
+        /// The object as it is now.
+        seen: Seen,
+    },
+    /// Of [`Step::Delete`].
+    Deleted,
+    /// Of [`Step::Store`].
+    Stored,
+}
+
+/// How a cluster serves a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// In this version.
+    Served {
+        /// Whether its objects are in namespaces.
+        namespaced: bool,
+    },
+    /// Not in this version, but in another one.
+    OtherVersion {
+        /// One that is served: `apps/v1`.
+        api_version: String,
+    },
+    /// Its group serves the kind in no version.
+    NotServed,
+}
+
+/// An object's metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// UID.
+    pub uid: String,
+    /// `resourceVersion`.
+    pub version: String,
+    /// Labels and annotations that matter.
+    pub marks: Marks,
+    /// Whether it has a `deletionTimestamp`.
+    pub terminating: bool,
+    /// Of the entry of [`Manager::Apply`] in `managedFields` (rule 22).
+    pub owned_by_apply: Option<Digest>,
+    /// Of the entry of [`Manager::Update`].
+    pub owned_by_update: Option<Digest>,
+    /// Whether Hive's entry is still there (rule 21).
+    pub of_hive: bool,
+}
+
+/// What labels and annotations say of whose an object is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// It has our label.
+    pub managed: bool,
+    /// The syncset that sent it last.
+    pub syncset: Option<Uuid>,
+    /// It existed before us.
+    pub adopted: bool,
+    /// It is to be kept.
+    pub keep: bool,
+}
+
+/// The label of everything that is sent.
+pub const MANAGED_LABEL: &str = "hive.openshift.io/managed";
+/// The annotation that says which syncset sent an object.
+pub const SYNCSET_ID: &str = "towline.dev/syncset-id";
+/// The annotation of objects that existed before us (rule 20).
+pub const ADOPTED: &str = "towline.dev/adopted";
+/// The annotation that keeps an object which nobody wants any more, if it is `false` (rule 29).
+pub const PRUNE: &str = "towline.dev/prune";
+
+impl Marks {
+    /// Of an object's labels and annotations.
+    pub fn of(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Self {
+        let is = |map: &BTreeMap<String, String>, key: &str, value: &str| map.get(key).is_some_and(|is| is == value);
+        Self {
+            managed: is(labels, MANAGED_LABEL, "true"),
+            syncset: annotations.get(SYNCSET_ID).and_then(|id| id.parse().ok()),
+            adopted: is(annotations, ADOPTED, "true"),
+            keep: is(annotations, PRUNE, "false"),
+        }
+    }
+}
+
+/// Why the cluster did not do what a step says. No answer at all, a 401 and a 429 end the pass instead
+/// ([`Pass::interrupt`](super::Pass::interrupt)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// In a word.
+    pub refusal: Refusal,
+    /// In a sentence, without values of secrets (rule 37).
+    pub message: String,
+}
+
+/// The ways in which a cluster refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// 409 `AlreadyExists`.
+    Exists,
+    /// Any other 409.
+    Conflict,
+    /// 404: of the object, or of its namespace.
+    NotFound,
+    /// 403 with the cause `NamespaceTerminating`.
+    NamespaceTerminating,
+    /// Any other 403.
+    Forbidden,
+    /// 422.
+    Invalid,
+    /// 415.
+    UnsupportedMediaType,
+    /// 500 with one of the texts of rule 27.
+    SchemaMismatch,
+    /// Any other 4xx.
+    Rejected,
+    /// Any other 5xx, or an answer that is none.
+    Server,
+}
+
+/// What is to be written to the database, in one statement and under the cluster's claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// Rows to insert or replace.
+    pub applied: Vec<AppliedRow>,
+    /// Rows to delete.
+    pub forgotten: Vec<(ObjectRef, Uuid)>,
+    /// Patches to insert or replace.
+    pub patched: Vec<PatchedRow>,
+    /// Patches to delete.
+    pub unpatched: Vec<(Uuid, usize)>,
+    /// Results to insert or replace.
+    pub results: Vec<ResultRow>,
+    /// Results to delete.
+    pub finished: Vec<Uuid>,
+}
+
+impl Writes {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Why nothing was deleted although nobody wants an object (rule 29).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Release {
+    /// It is a wanted object under another name of its kind.
+    Wanted,
+    /// It does not have our label.
+    Unlabelled,
+    /// Another syncset sent it last, or none.
+    AnotherOwner,
+    /// It existed before us, or was created anew by somebody else.
+    Adopted,
+    /// It is marked to be kept.
+    Kept,
+    /// It is being deleted already.
+    Terminating,
+}
+
+impl Release {
+    /// As the metric names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Wanted => "wanted",
+            Self::Unlabelled => "unlabelled",
+            Self::AnotherOwner => "another_owner",
+            Self::Adopted => "adopted",
+            Self::Kept => "kept",
+            Self::Terminating => "terminating",
+        }
+    }
+}
+
+/// How a pass ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Everything that was due was tried.
+    Finished,
+    /// It has made as many requests, or taken as long, as a pass may: the cluster is to be requeued (rule 16).
+    Yielded,
+    /// The caller ended it.
+    Interrupted,
+}
+
+/// What a pass comes to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub end: End,
+    /// What is still to be stored.
+    pub writes: Writes,
+    /// All results, for the status.
+    pub results: Vec<ResultRow>,
+    /// When it is tried again, by the failure that is tried again soonest; none if nothing fails.
+    pub retry: Option<Retry>,
+    /// Whether deletions wait until the dispatcher has judged them: it is tried again after 1 s (rule 34).
+    pub awaits_judgement: bool,
+    /// Whether deletions are held (rule 33).
+    pub is_held: bool,
+    /// What was not deleted, and why.
+    pub releases: BTreeMap<Release, usize>,
+    /// Requests to the cluster, without discovery.
+    pub requests: usize,
+    /// What a full pass that was cut short need not look at again: the next one takes it, if it is the same full pass.
+    pub progress: Progress,
+}
+
+/// What a full pass has seen to be in step. Without it, one with more looks than a pass may have would never end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub(super) objects: BTreeSet<ObjectRef>,
+    pub(super) patches: BTreeSet<(Uuid, usize)>,
+}

@@ -1,0 +1,147 @@
+//! Full passes (rule 22).
+
+use super::super::{Outcome, Refusal};
+use super::world::{Set, Store, World, map, object, pass, run, set};
+use crate::syncset::rules::name::SyncSetKind::SyncSet;
+use crate::syncset::rules::spec::Behavior;
+use crate::syncset::rules::status::Reason;
+use std::slice::from_ref;
+
+fn with(set: &Set) -> (World, Store) {
+    let (mut world, mut store) = (World::new(), Store::default());
+    pass(&mut world, &mut store, from_ref(set), false);
+    (world, store)
+}
+
+fn base() -> Set {
+    set(SyncSet, "base")
+}
+
+#[test]
+fn a_full_pass_in_step_takes_one_list_for_each_kind_and_one_look_for_each_patch() {
+    let secrets = ["s", "t", "u"].map(|name| object("", "Secret", "default", name));
+    let maps = ["a", "b", "c"].map(map);
+    let sets = [base().objects(&[&maps[..], &secrets[..]].concat()).patch(map("z"), "p")];
+    let (mut world, mut store) = (World::new(), Store::default());
+    world.create(&map("z"));
+    pass(&mut world, &mut store, &sets, false);
+    let requests = pass(&mut world, &mut store, &sets, true);
+    // Two objects are on a page.
+    let expected =
+        ["LIST ConfigMap 0", "LIST ConfigMap 1", "LIST Secret 0", "LIST Secret 1", "GET ConfigMap default/z"];
+    assert_eq!(requests, expected);
+}
+
+#[test]
+fn one_or_two_objects_are_looked_at_alone_and_so_are_those_that_can_not_be_listed() {
+    let sets = base().maps(&["a", "b"]);
+    let (mut world, mut store) = with(&sets);
+    let looks = ["GET ConfigMap default/a", "GET ConfigMap default/b", "GET ConfigMap default/c"];
+    assert_eq!(pass(&mut world, &mut store, &[sets], true), looks[..2]);
+    let sets = base().maps(&["a", "b", "c"]);
+    let (mut world, mut store) = with(&sets);
+    world.refusals.insert("LIST ConfigMap 0".to_owned(), Refusal::Forbidden);
+    assert_eq!(pass(&mut world, &mut store, &[sets], true)[1..], looks);
+}
+
+#[test]
+fn only_changes_of_our_fields_and_missing_objects_are_mended() {
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate] {
+        let sets = base().behavior(behavior).maps(&["a", "b", "c", "d"]);
+        let (mut world, mut store) = with(&sets);
+        world.touch(&map("a"), false);
+        world.touch(&map("b"), true);
+        world.objects.remove(&map("c"));
+        world.objects.get_mut(&map("d")).expect("it is there").labels.clear();
+        world.touch(&map("d"), true);
+        let requests = pass(&mut world, &mut store, from_ref(&sets), true);
+        let (verb, create) = if behavior == Behavior::Apply { ("APPLY", "APPLY") } else { ("PATCH", "POST") };
+        let expected = [
+            "LIST ConfigMap 0".to_owned(),
+            "GET ConfigMap default/c".to_owned(),
+            "GET ConfigMap default/d".to_owned(),
+            format!("{verb} ConfigMap default/b"),
+            format!("{create} ConfigMap default/c"),
+            format!("{verb} ConfigMap default/d"),
+        ];
+        assert_eq!(requests, expected);
+        assert!(world.objects.values().all(|object| object.data == "1" && !object.labels.is_empty()));
+        assert!(store.applied.values().all(|row| !row.adopted));
+        assert_eq!(pass(&mut world, &mut store, &[sets], true), ["LIST ConfigMap 0", "LIST ConfigMap 1"]);
+    }
+}
+
+#[test]
+fn what_create_only_made_is_created_again_but_never_changed() {
+    let sets = [base().behavior(Behavior::CreateOnly).maps(&["a", "b", "c"])];
+    let (mut world, mut store) = (World::new(), Store::default());
+    world.create(&map("c"));
+    pass(&mut world, &mut store, &sets, false);
+    world.touch(&map("a"), true);
+    world.objects.remove(&map("b"));
+    let requests = pass(&mut world, &mut store, &sets, true);
+    let looks = ["GET ConfigMap default/c", "GET ConfigMap default/a", "GET ConfigMap default/b"];
+    assert_eq!(requests[..3], looks);
+    assert_eq!(requests[3..], ["POST ConfigMap default/b"]);
+    assert_eq!(world.objects[&map("a")].data, "touched");
+    assert_eq!(pass(&mut world, &mut store, &[], false).len(), 4);
+    assert_eq!(world.objects.keys().collect::<Vec<_>>(), [&map("c")]);
+}
+
+#[test]
+fn an_object_that_somebody_replaced_is_mended_and_adopted() {
+    let sets = [base().maps(&["a"])];
+    let (mut world, mut store) = with(&sets[0]);
+    world.create(&map("a"));
+    assert_eq!(pass(&mut world, &mut store, &sets, true).len(), 2);
+    assert_eq!(world.objects[&map("a")].annotations["towline.dev/adopted"], "true");
+    pass(&mut world, &mut store, &[], false);
+    assert_eq!(world.objects.len(), 1);
+}
+
+#[test]
+fn an_object_that_is_being_deleted_fails_so_that_it_is_created_again_soon() {
+    let sets = [base().maps(&["a"])];
+    let (mut world, mut store) = with(&sets[0]);
+    world.objects.get_mut(&map("a")).expect("it is there").terminating = true;
+    assert_eq!(pass(&mut world, &mut store, &sets, true).len(), 1);
+    assert_eq!(store.results[&sets[0].id].failure.as_ref().expect("a failure").reason, Reason::Terminating);
+}
+
+#[test]
+fn a_patch_is_sent_again_if_its_object_has_changed() {
+    let sets = [base().patch(map("z"), "p")];
+    let (mut world, mut store) = (World::new(), Store::default());
+    world.create(&map("z"));
+    pass(&mut world, &mut store, &sets, false);
+    world.touch(&map("z"), false);
+    let both = ["GET ConfigMap default/z", "PATCH ConfigMap default/z"];
+    assert_eq!(pass(&mut world, &mut store, &sets, true), both);
+    assert_eq!(pass(&mut world, &mut store, &sets, true), both[..1]);
+    world.objects.clear();
+    pass(&mut world, &mut store, &sets, true);
+    assert_eq!(store.results[&sets[0].id].failure.as_ref().expect("a failure").reason, Reason::PatchTargetMissing);
+}
+
+#[test]
+fn a_full_pass_with_more_looks_than_a_pass_may_have_ends_all_the_same() {
+    let mut sets = [base()];
+    let (mut world, mut store) = (World::new(), Store::default());
+    world.create(&map("z"));
+    for at in 0..600 {
+        sets[0] = sets[0].clone().patch(map("z"), &format!("p{at}"));
+    }
+    while let Some(input) = store.input(&sets, false) {
+        run(&mut world, &mut store, input);
+    }
+    for row in store.patched.values_mut() {
+        row.version = Some(world.objects[&map("z")].version.to_string());
+    }
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    while outcomes.last().is_none_or(|last| last.end != super::super::End::Finished) {
+        let mut input = store.input(&sets, true).expect("it is full");
+        input.progress = outcomes.last().map(|last| last.progress.clone()).unwrap_or_default();
+        outcomes.push(run(&mut world, &mut store, input));
+    }
+    assert_eq!(outcomes.iter().map(|outcome| outcome.requests).collect::<Vec<_>>(), [500, 100]);
+}

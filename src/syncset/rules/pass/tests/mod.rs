@@ -1,0 +1,7 @@
+//! Each rule as a table, on a simulated cluster; and what holds for all of them together.
+
+mod deleting;
+mod drift;
+mod laws;
+mod sending;
+mod world;

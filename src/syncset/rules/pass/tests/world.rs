@@ -1,0 +1,530 @@
+//! A cluster and a database of maps, and passes over them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use super::super::{
+    Answer, Input, Marks, Outcome, Pass, Progress, Refusal, Refused, Resolution, Seen, Step, Target, Writes,
+};
+use crate::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
+use crate::syncset::rules::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
+use crate::syncset::rules::spec::{
+    Behavior, Desired, DesiredPatch, Header, Known, Mode, PatchType, Place, Rendered, Rendering,
+};
+use crate::syncset::rules::status::Reason;
+use crate::syncset::rules::wanted::{Deletions, Live, also_due};
+
+/// An object as the cluster has it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Object {
+    pub(super) uid: u64,
+    pub(super) version: u64,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) data: Value,
+    pub(super) patches: BTreeSet<String>,
+    pub(super) terminating: bool,
+    pub(super) owned: BTreeMap<&'static str, Digest>,
+    /// Created by somebody else.
+    pub(super) foreign: bool,
+    pub(super) of_hive: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct World {
+    pub(super) objects: BTreeMap<ObjectRef, Object>,
+    /// What the cluster serves, and whether it is in namespaces.
+    pub(super) kinds: BTreeMap<(String, String), bool>,
+    pub(super) log: Vec<String>,
+    /// By the request as it is logged.
+    pub(super) refusals: BTreeMap<String, Refusal>,
+    pub(super) without_strategic: bool,
+    counter: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Store {
+    pub(super) applied: BTreeMap<(ObjectRef, Uuid), AppliedRow>,
+    pub(super) patched: BTreeMap<(Uuid, usize), PatchedRow>,
+    pub(super) results: BTreeMap<Uuid, ResultRow>,
+}
+
+/// A syncset's document.
+#[derive(Clone, Debug)]
+pub(super) struct Set {
+    pub(super) id: Uuid,
+    pub(super) name: SyncSetName,
+    pub(super) generation: i64,
+    pub(super) behavior: Behavior,
+    pub(super) mode: Mode,
+    pub(super) resources: Vec<Resource>,
+    pub(super) secrets: Vec<Resource>,
+    pub(super) patches: Vec<(ObjectRef, String)>,
+    pub(super) deletions: Deletions,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Resource {
+    Ready(ObjectRef, String, Flags),
+    Broken(Known),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flags {
+    pub(super) may_adopt: bool,
+    pub(super) may_recreate: bool,
+    pub(super) keep: bool,
+}
+
+pub(super) fn object(group: &str, kind: &str, namespace: &str, name: &str) -> ObjectRef {
+    ObjectRef { group: group.to_owned(), kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+pub(super) fn map(name: &str) -> ObjectRef {
+    object("", "ConfigMap", "default", name)
+}
+
+pub(super) fn api_version(object: &ObjectRef) -> String {
+    if object.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", object.group) }
+}
+
+pub(super) fn digest(value: &impl ToString) -> Digest {
+    Digest(Sha256::digest(value.to_string()).into())
+}
+
+pub(super) fn set(kind: SyncSetKind, name: &str) -> Set {
+    let namespace = if kind == SyncSetKind::SyncSet { "team-a" } else { "" };
+    Set {
+        id: Uuid::from_slice(&digest(&format!("{kind:?} {name}")).0[..16]).expect("16 bytes"),
+        name: SyncSetName { kind, namespace: namespace.to_owned(), name: name.to_owned() },
+        generation: 1,
+        behavior: Behavior::Apply,
+        mode: Mode::Sync,
+        resources: Vec::new(),
+        secrets: Vec::new(),
+        patches: Vec::new(),
+        deletions: Deletions::Allowed,
+    }
+}
+
+impl Set {
+    /// Resources by name, `a` or `a=content`.
+    pub(super) fn maps(mut self, names: &[&str]) -> Self {
+        self.resources = names
+            .iter()
+            .map(|text| {
+                let (name, content) = text.split_once('=').unwrap_or((text, "1"));
+                Resource::Ready(map(name), content.to_owned(), Flags::default())
+            })
+            .collect();
+        self.generation += 1;
+        self
+    }
+
+    pub(super) fn objects(mut self, objects: &[ObjectRef]) -> Self {
+        self.resources =
+            objects.iter().map(|object| Resource::Ready(object.clone(), "1".to_owned(), Flags::default())).collect();
+        self.generation += 1;
+        self
+    }
+
+    pub(super) fn flags(mut self, flags: Flags) -> Self {
+        for resource in &mut self.resources {
+            if let Resource::Ready(_, _, own) = resource {
+                *own = flags;
+            }
+        }
+        self
+    }
+
+    pub(super) fn mode(mut self, mode: Mode) -> Self {
+        self.generation += i64::from(self.mode != mode);
+        self.mode = mode;
+        self
+    }
+
+    pub(super) fn behavior(mut self, behavior: Behavior) -> Self {
+        self.behavior = behavior;
+        self.generation += 1;
+        self
+    }
+
+    pub(super) fn patch(mut self, object: ObjectRef, text: &str) -> Self {
+        self.patches.push((object, text.to_owned()));
+        self.generation += 1;
+        self
+    }
+
+    fn inputs(&self) -> Digest {
+        digest(&format!("{} {}", self.id, self.generation))
+    }
+
+    fn rendering(&self, place: Place, resource: &Resource) -> Rendering<Desired> {
+        match resource {
+            Resource::Broken(known) => {
+                let failure = Failure { reason: Reason::TemplateInvalid, message: "failed to parameterize".to_owned() };
+                Rendering::Failed { known: known.clone(), failure }
+            }
+            Resource::Ready(object, content, flags) => {
+                let mut annotations = json!({"towline.dev/syncset-id": self.id.to_string()});
+                if flags.keep {
+                    annotations["towline.dev/prune"] = json!("false");
+                }
+                let body = json!({
+                    "kind": object.kind,
+                    "metadata": {
+                        "name": object.name,
+                        "labels": {"hive.openshift.io/managed": "true"},
+                        "annotations": annotations,
+                    },
+                    "data": content,
+                    "spec": {"group": object.name.split_once('.').map(|(_, group)| group), "names": {"kind": "Widget"}},
+                });
+                Rendering::Ready(Desired {
+                    place,
+                    object: object.clone(),
+                    api_version: api_version(object),
+                    content: digest(&body),
+                    body,
+                    may_adopt: flags.may_adopt,
+                    may_recreate: flags.may_recreate,
+                })
+            }
+        }
+    }
+
+    fn rendered(&self) -> Rendered {
+        let resources = self.resources.iter().enumerate();
+        let secrets = self.secrets.iter().enumerate();
+        let patches = self.patches.iter().enumerate();
+        Rendered {
+            resources: resources.map(|(at, resource)| self.rendering(Place::Resource(at), resource)).collect(),
+            secrets: secrets.map(|(at, resource)| self.rendering(Place::Secret(at), resource)).collect(),
+            patches: patches
+                .map(|(at, (object, text))| {
+                    Rendering::Ready(DesiredPatch {
+                        place: Place::Patch(at),
+                        object: object.clone(),
+                        api_version: api_version(object),
+                        patch_type: PatchType::Strategic,
+                        body: json!(text),
+                        content: digest(text),
+                    })
+                })
+                .collect(),
+        }
+    }
+
+    fn live(&self, is_due: bool) -> Live {
+        Live {
+            header: Header {
+                id: self.id,
+                name: self.name.clone(),
+                version: self.generation,
+                generation: self.generation,
+                behavior: self.behavior,
+                mode: self.mode,
+                resource_templates: false,
+                patch_templates: false,
+                secrets: Vec::new(),
+            },
+            inputs: self.inputs(),
+            rendered: is_due.then(|| self.rendered()),
+            deletions: self.deletions,
+        }
+    }
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let mut world = Self::default();
+        for (group, kind, namespaced) in [
+            ("", "ConfigMap", true),
+            ("", "Secret", true),
+            ("", "Namespace", false),
+            ("apps", "Deployment", true),
+            ("extensions", "Deployment", true),
+            ("apiextensions.k8s.io", "CustomResourceDefinition", false),
+        ] {
+            world.kinds.insert((api_version(&object(group, "", "", "")), kind.to_owned()), namespaced);
+        }
+        world
+    }
+
+    fn next(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
+    }
+
+    /// Somebody else creates an object.
+    pub(super) fn create(&mut self, object: &ObjectRef) -> &mut Object {
+        let (uid, version) = (self.next(), self.next());
+        let created = Object {
+            uid,
+            version,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            data: json!("foreign"),
+            patches: BTreeSet::new(),
+            terminating: false,
+            owned: BTreeMap::new(),
+            foreign: true,
+            of_hive: false,
+        };
+        self.objects.insert(object.clone(), created);
+        self.objects.get_mut(object).expect("it was inserted")
+    }
+
+    /// Somebody else changes an object; `owned` if that touches our fields.
+    pub(super) fn touch(&mut self, object: &ObjectRef, owned: bool) {
+        let version = self.next();
+        let touched = self.objects.get_mut(object).expect("an object");
+        touched.version = version;
+        if owned {
+            touched.data = json!("touched");
+            touched.owned.values_mut().for_each(|owned| *owned = digest(&version));
+        }
+    }
+
+    pub(super) fn seen(object: &Object) -> Seen {
+        Seen {
+            uid: object.uid.to_string(),
+            version: object.version.to_string(),
+            marks: Marks::of(&object.labels, &object.annotations),
+            terminating: object.terminating,
+            owned_by_apply: object.owned.get("towline").copied(),
+            owned_by_update: object.owned.get("towline-update").copied(),
+            of_hive: object.of_hive,
+        }
+    }
+
+    fn write(&mut self, object: &ObjectRef, body: &Value, manager: &'static str) -> (bool, Seen) {
+        let created = !self.objects.contains_key(object);
+        if created {
+            self.create(object).foreign = false;
+        }
+        let version = self.next();
+        let is_apply = manager == "towline";
+        let written = self.objects.get_mut(object).expect("it is there");
+        let before = written.clone();
+        let texts = |part: &str| -> BTreeMap<String, String> {
+            let texts = body["metadata"][part].as_object().expect("a map");
+            texts.iter().map(|(key, value)| (key.clone(), value.as_str().expect("a text").to_owned())).collect()
+        };
+        if is_apply {
+            written.annotations.clear();
+        }
+        written.labels.extend(texts("labels"));
+        written.annotations.extend(texts("annotations"));
+        written.data = body["data"].clone();
+        written.owned.insert(manager, digest(body));
+        if *written != before {
+            written.version = version;
+        }
+        (created, Self::seen(written))
+    }
+
+    pub(super) fn perform(&mut self, step: Step<'_>) -> Result<Answer, Refused> {
+        let line = line_of(&step);
+        if let Some(line) = &line {
+            self.log.push(line.clone());
+            if let Some(refusal) = self.refusals.get(line) {
+                return Err(refused(*refusal));
+            }
+        }
+        match step {
+            Step::Resolve { api_version, kind, .. } => {
+                let served = self.kinds.get(&(api_version.to_owned(), kind.to_owned()));
+                Ok(Answer::Kind(
+                    served.map_or(Resolution::NotServed, |namespaced| Resolution::Served { namespaced: *namespaced }),
+                ))
+            }
+            Step::Look { target } => Ok(Answer::Found(self.objects.get(target.object).map(Self::seen))),
+            Step::List { api_version: of, kind, page } => {
+                let is_listed = |(object, found): &(&ObjectRef, &Object)| {
+                    object.kind == kind && api_version(object) == of && Self::seen(found).marks.managed
+                };
+                let found: Vec<_> = self.objects.iter().filter(is_listed).collect();
+                let objects = found
+                    .iter()
+                    .skip(page * 2)
+                    .take(2)
+                    .map(|(object, found)| (object.namespace.clone(), object.name.clone(), Self::seen(found)));
+                Ok(Answer::Page { objects: objects.collect(), more: found.len() > page * 2 + 2 })
+            }
+            Step::Apply { target, body } => {
+                if self.without_namespace(target.object) {
+                    return Err(refused(Refusal::NotFound));
+                }
+                let (created, seen) = self.write(target.object, &body, "towline");
+                self.define(target.object);
+                Ok(Answer::Written { created, seen })
+            }
+            Step::Create { target, .. } if self.objects.contains_key(target.object) => Err(refused(Refusal::Exists)),
+            Step::Create { target, body, dry_run } => {
+                assert!(!dry_run, "a try of what does not exist");
+                if self.without_namespace(target.object) {
+                    return Err(refused(Refusal::NotFound));
+                }
+                let (created, seen) = self.write(target.object, &body, "towline-update");
+                Ok(Answer::Written { created, seen })
+            }
+            Step::Patch { target, .. } if !self.objects.contains_key(target.object) => Err(refused(Refusal::NotFound)),
+            Step::Patch { patch_type: PatchType::Strategic, .. } if self.without_strategic => {
+                Err(refused(Refusal::UnsupportedMediaType))
+            }
+            Step::Patch { target, body, .. } if body.is_object() => {
+                let (created, seen) = self.write(target.object, &body, "towline-update");
+                Ok(Answer::Written { created, seen })
+            }
+            Step::Patch { target, body, .. } => {
+                let version = self.next();
+                let patched = self.objects.get_mut(target.object).expect("it is there");
+                if patched.patches.insert(body.to_string()) {
+                    patched.version = version;
+                }
+                Ok(Answer::Written { created: false, seen: Self::seen(patched) })
+            }
+            Step::Delete { target, uid, version } => self.delete(&target, uid, version),
+            Step::Store(_) | Step::Done(_) => unreachable!("not for the cluster"),
+        }
+    }
+
+    fn without_namespace(&self, of: &ObjectRef) -> bool {
+        let is_known = of.namespace.is_empty() || of.namespace == "default";
+        !is_known && !self.objects.contains_key(&object("", "Namespace", "", &of.namespace))
+    }
+
+    /// A definition brings its kind.
+    fn define(&mut self, of: &ObjectRef) {
+        if let Some((_, group)) = of.name.split_once('.').filter(|_| of.kind == "CustomResourceDefinition") {
+            self.kinds.insert((format!("{group}/v1"), "Widget".to_owned()), true);
+        }
+    }
+
+    fn delete(&mut self, target: &Target<'_>, uid: &str, version: Option<&str>) -> Result<Answer, Refused> {
+        let Some(found) = self.objects.get(target.object) else { return Ok(Answer::Deleted) };
+        let is_same = found.uid.to_string() == uid && version.is_none_or(|is| is == found.version.to_string());
+        if !is_same {
+            return Err(refused(Refusal::Conflict));
+        }
+        self.objects.remove(target.object);
+        if target.object.kind == "Namespace" {
+            self.objects.retain(|object, _| object.namespace != target.object.name);
+        }
+        Ok(Answer::Deleted)
+    }
+}
+
+pub(super) fn refused(refusal: Refusal) -> Refused {
+    Refused { refusal, message: format!("{refusal:?}").to_lowercase() }
+}
+
+/// A request as the log has it; none for discovery.
+fn line_of(step: &Step<'_>) -> Option<String> {
+    let (verb, target) = match step {
+        Step::Look { target } => ("GET", target),
+        Step::Apply { target, .. } => ("APPLY", target),
+        Step::Create { target, dry_run: true, .. } => ("TRY", target),
+        Step::Create { target, .. } => ("POST", target),
+        Step::Patch { target, patch_type: PatchType::Merge, .. } => ("MERGE", target),
+        Step::Patch { target, .. } => ("PATCH", target),
+        Step::Delete { target, .. } => ("DELETE", target),
+        Step::List { kind, page, .. } => return Some(format!("LIST {kind} {page}")),
+        Step::Resolve { .. } | Step::Store(_) | Step::Done(_) => return None,
+    };
+    Some(format!("{verb} {}", target.object))
+}
+
+impl Store {
+    pub(super) fn write(&mut self, writes: Writes) {
+        self.applied.extend(writes.applied.into_iter().map(|row| ((row.object.clone(), row.syncset), row)));
+        writes.forgotten.iter().for_each(|key| drop(self.applied.remove(key)));
+        self.patched.extend(writes.patched.into_iter().map(|row| ((row.syncset, row.position), row)));
+        writes.unpatched.iter().for_each(|key| drop(self.patched.remove(key)));
+        self.results.extend(writes.results.into_iter().map(|row| (row.syncset, row)));
+        writes.finished.iter().for_each(|id| drop(self.results.remove(id)));
+    }
+
+    fn is_due(&self, set: &Set) -> bool {
+        self.results
+            .get(&set.id)
+            .is_none_or(|row| row.inputs != set.inputs() || row.failure.is_some() || row.has_pending_deletions)
+    }
+
+    /// The input of a pass, if there is anything to do.
+    pub(super) fn input(&self, sets: &[Set], full: bool) -> Option<Input> {
+        let mut sets = sets.to_vec();
+        sets.sort_by(|one, other| one.name.cmp(&other.name));
+        let ids: BTreeSet<Uuid> = sets.iter().map(|set| set.id).collect();
+        let gone = self.results.keys().filter(|id| !ids.contains(id)).map(|id| (*id, Deletions::Allowed));
+        let gone: BTreeMap<Uuid, Deletions> = gone.collect();
+        let mut live: Vec<Live> = sets.iter().map(|set| set.live(full || self.is_due(set))).collect();
+        if gone.is_empty() && live.iter().all(|live| live.rendered.is_none()) {
+            return None;
+        }
+        for id in also_due(&live, self.applied.values()) {
+            let position = live.iter().position(|live| live.header.id == id).expect("a live one");
+            live[position].rendered = Some(sets[position].rendered());
+        }
+        Some(Input {
+            live,
+            gone,
+            applied: self.applied.values().cloned().collect(),
+            patched: self.patched.values().cloned().collect(),
+            results: self.results.values().cloned().collect(),
+            full,
+            another_cluster: false,
+            progress: Progress::default(),
+            now: Timestamp::UNIX_EPOCH,
+        })
+    }
+}
+
+/// One pass to its end. Returns what was requested; nothing if nothing was due.
+pub(super) fn pass(world: &mut World, store: &mut Store, sets: &[Set], full: bool) -> Vec<String> {
+    world.log.clear();
+    if let Some(input) = store.input(sets, full) {
+        run(world, store, input);
+    }
+    std::mem::take(&mut world.log)
+}
+
+pub(super) fn run(world: &mut World, store: &mut Store, input: Input) -> Outcome {
+    let mut pass = Pass::new(input);
+    loop {
+        let answer = match pass.next(Duration::ZERO) {
+            Step::Done(outcome) => {
+                store.write(outcome.writes.clone());
+                return *outcome;
+            }
+            Step::Store(writes) => {
+                store.write(writes);
+                Ok(Answer::Stored)
+            }
+            step => world.perform(step),
+        };
+        pass.reply(answer);
+    }
+}
+
+/// A pass that reaches the cluster and dies before it can note that: only what is stored on the way is there.
+pub(super) fn cut_short(world: &mut World, store: &mut Store, sets: &[Set]) {
+    let mut pass = Pass::new(store.input(sets, false).expect("something is due"));
+    loop {
+        let answer = match pass.next(Duration::ZERO) {
+            Step::Done(_) => return,
+            Step::Store(writes) => {
+                store.write(writes);
+                Ok(Answer::Stored)
+            }
+            step => world.perform(step),
+        };
+        pass.reply(answer);
+    }
+}
