@@ -31,6 +31,11 @@ impl ResultRow {
     /// The inputs of a syncset whose pass has begun to write and has not ended: no syncset has them, so it is due whatever it is
     /// changed to meanwhile. The outcome is that of the pass before; generation 0 says that there was none.
     pub const UNFINISHED: Digest = Digest([0; 32]);
+
+    /// Whether a pass has ended with it, so that there is something to show.
+    pub fn has_outcome(&self) -> bool {
+        self.inputs != Self::UNFINISHED || self.generation > 0 || self.failure.is_some()
+    }
 }
 
 /// Why a syncset was not applied.

@@ -39,8 +39,8 @@ pub struct Observed<'o> {
 /// The status, following the previous one.
 pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Timestamp) -> Map<String, Value> {
     // By name, as they are shown. Of a syncset that was created again under its name, the living one is shown.
-    let (living, gone): (Vec<_>, Vec<_>) =
-        observed.results.iter().partition(|result| observed.live.contains(&result.syncset));
+    let ended = observed.results.iter().filter(|result| result.has_outcome());
+    let (living, gone): (Vec<_>, Vec<_>) = ended.partition(|result| observed.live.contains(&result.syncset));
     let results: BTreeMap<&SyncSetName, &ResultRow> =
         gone.into_iter().chain(living).map(|result| (&result.name, result)).collect();
     let of_kind = |kind| {
@@ -58,23 +58,23 @@ pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Times
     status.insert("controlledBy".to_owned(), json!(observed.controlled_by));
     status.insert("syncSets".to_owned(), Value::Array(of_kind(SyncSetKind::SyncSet)));
     status.insert("selectorSyncSets".to_owned(), Value::Array(of_kind(SyncSetKind::SelectorSyncSet)));
-    if let Some(first) = first_success(&results, previous, now) {
+    if let Some(first) = first_success(observed, previous, now) {
         status.insert("firstSuccessTime".to_owned(), first);
     }
     status
 }
 
 /// When all syncsets had succeeded for the first time. It is never reset; none before that.
-fn first_success(
-    results: &BTreeMap<&SyncSetName, &ResultRow>,
-    previous: &Map<String, Value>,
-    now: Timestamp,
-) -> Option<Value> {
+fn first_success(observed: &Observed<'_>, previous: &Map<String, Value>, now: Timestamp) -> Option<Value> {
     const FIELD: &str = "firstSuccessTime";
     if let Some(known) = previous.get(FIELD).filter(|known| known.is_string()) {
         return Some(known.clone());
     }
-    let times: Option<Vec<Timestamp>> = results.values().map(|result| result.first_success).collect();
+    let is_known = |syncset: &Uuid| observed.results.iter().any(|result| result.syncset == *syncset);
+    if !observed.live.iter().all(is_known) {
+        return None;
+    }
+    let times: Option<Vec<Timestamp>> = observed.results.iter().map(|result| result.first_success).collect();
     Some(shown(times?.into_iter().max().unwrap_or(now)))
 }
 

@@ -77,6 +77,21 @@ fn of_a_syncset_that_was_created_again_the_living_one_is_shown() {
 }
 
 #[test]
+fn a_syncset_whose_first_pass_has_not_ended_is_not_shown_as_applied() {
+    let begun = ResultRow {
+        inputs: ResultRow::UNFINISHED,
+        generation: 0,
+        first_success: None,
+        ..result(1, SyncSetKind::SyncSet, "base")
+    };
+    let shown = of(std::slice::from_ref(&begun), &[], Conditions::default(), &Map::new());
+    assert_eq!((&shown["syncSets"], shown.get("firstSuccessTime")), (&json!([]), None));
+    let again = ResultRow { generation: 7, ..begun };
+    let shown = of(&[again], &[], Conditions::default(), &Map::new());
+    assert_eq!(shown["syncSets"][0]["observedGeneration"], 7, "the outcome of the pass before");
+}
+
+#[test]
 fn the_condition_names_what_is_failing() {
     let message = |results: &[ResultRow]| {
         let status = of(results, &[], Conditions::default(), &Map::new());
