@@ -15,10 +15,12 @@ mod token;
 use super::aside::Aside;
 use super::document::{Document, UnreadableRow};
 use super::filter::{Fields, Filter};
+use super::kind::Kind;
 use super::list_error::ListError;
 use super::object::Object;
+use super::problem::Problem;
 use crate::cluster::full_text;
-use crate::db::{Database, column};
+use crate::db::{Database, Row, column};
 use ordered::Ordered;
 
 pub(super) use item::Item;
@@ -57,24 +59,33 @@ pub struct Page<Items = Vec<Document>> {
 
 /// Reads a page with one statement.
 pub async fn list(database: &Database, query: &ListQuery) -> Result<Page, ListError> {
-    page(database, &Aside::default(), query, MAX_BYTES, |items: &mut Vec<Document>, item| {
+    let rows = Rows::fetch(database, query, MAX_BYTES).await?;
+    let add = |items: &mut Vec<Document>, item: &Item<'_>| {
         items.push(item.document()?);
         Ok(())
-    })
-    .await
+    };
+    rows.read(&Aside::default(), add).await
 }
 
-/// The same with the items as clients see them: JSON, with a comma between two of them. Large ones are printed aside.
-pub async fn list_json(database: &Database, aside: &Aside, query: &ListQuery) -> Result<Page<Vec<u8>>, ListError> {
+/// The same with the items as clients see them: JSON, with a comma between two of them. `admit` is asked for memory before they are
+/// printed: for so many bytes of rows, and as much for the items.
+pub async fn list_json<S>(
+    database: &Database,
+    aside: &Aside,
+    query: &ListQuery,
+    admit: impl FnOnce(usize) -> Result<S, Problem>,
+) -> Result<(Page<Vec<u8>>, S), Problem> {
+    let rows = Rows::fetch(database, query, MAX_BYTES).await?;
+    let share = admit(2 * rows.bytes())?;
     let fields = query.fields;
-    page(database, aside, query, MAX_BYTES, move |items: &mut Vec<u8>, item| {
+    let add = move |items: &mut Vec<u8>, item: &Item<'_>| {
         if !items.is_empty() {
             items.push(b',');
         }
         item.write(fields, items)?;
         Ok(())
-    })
-    .await
+    };
+    Ok((rows.read(aside, add).await?, share))
 }
 
 /// The same for a watch, which begins with the state, with another limit for the size of a page.
@@ -85,75 +96,93 @@ pub(super) async fn list_objects(
     max_bytes: usize,
 ) -> Result<Page<Vec<Object>>, ListError> {
     let fields = query.fields;
-    let page = page(database, aside, query, max_bytes, move |(items, json): &mut (Vec<Object>, Vec<u8>), item| {
+    let add = move |(items, json): &mut (Vec<Object>, Vec<u8>), item: &Item<'_>| {
         json.clear();
         let metadata_end = item.write(fields, json)?;
         items.push(Object::rendered(json, metadata_end, item.version()));
         Ok(())
-    })
-    .await?;
+    };
+    let page = Rows::fetch(database, query, max_bytes).await?.read(aside, add).await?;
     Ok(Page { version: page.version, items: page.items.0, next: page.next })
 }
 
-async fn page<Items: Default + Send + 'static>(
-    database: &Database,
-    aside: &Aside,
-    query: &ListQuery,
-    max_bytes: usize,
-    add: impl Fn(&mut Items, &Item<'_>) -> Result<(), UnreadableRow> + Copy + Send + 'static,
-) -> Result<Page<Items>, ListError> {
-    const QUERY: &str = "list";
+/// The rows of a page. Their connection is free again: they may wait for their turn to be read.
+struct Rows {
+    all: Vec<Row>,
+    kind: Kind,
+    /// Whether it is a further page, which shows the state of an earlier version.
+    is_later: bool,
+}
+
+impl Rows {
+    const QUERY: &'static str = "list";
     /// Where the columns of an item begin.
     const FIRST: usize = 4;
-    let (kind, is_later) = (query.filter.kind(), query.after.is_some());
-    let statement = statement::of(query, query.limit.clamp(1, MAX_LIMIT), max_bytes);
-    let mut rows = database.rows(QUERY, &statement.text, &statement.parameters.as_params()).await?;
-    let (mut items, mut ordered, mut last) = (Items::default(), Ordered::new(), None);
-    // Without a row, the database has no versions.
-    let mut state = None;
-    while let Some(row) = rows.next().await? {
-        let (is_whole, is_gone, version): (bool, bool, i64) =
-            (column(QUERY, &row, 0)?, column(QUERY, &row, 1)?, column(QUERY, &row, 2)?);
-        let found: i64 = column(QUERY, &row, 3)?;
-        state = Some((is_whole, is_gone, version, found));
-        let Some(number) = item::number(QUERY, &row, FIRST)? else { continue };
-        ordered.put(number, row);
-        while let Some(row) = ordered.take() {
-            let (is_last, bytes) = (ordered.taken() >= found, row.raw_size_bytes());
-            let mut so_far = std::mem::take(&mut items);
-            let place;
-            (items, place) = aside
-                .run(bytes, move || {
-                    let Some(item) = Item::read(QUERY, &row, FIRST, kind)? else { return Ok((so_far, None)) };
-                    match add(&mut so_far, &item) {
-                        Ok(()) => {}
-                        // Every further attempt would fail. A client that starts again gets the document itself, not a row of the log.
-                        Err(error) if is_later => {
-                            let (version, error) = (item.version(), full_text(&error));
-                            tracing::error!(
-                                version,
-                                error,
-                                "a row of the log can't be read, ending the list that needs it"
-                            );
-                            return Err(ListError::Gone);
-                        }
-                        Err(error) => return Err(error.into()),
+
+    async fn fetch(database: &Database, query: &ListQuery, max_bytes: usize) -> Result<Self, ListError> {
+        let statement = statement::of(query, query.limit.clamp(1, MAX_LIMIT), max_bytes);
+        let rows = database.all(Self::QUERY, &statement.text, &statement.parameters.as_params()).await?;
+        Ok(Self { all: rows, kind: query.filter.kind(), is_later: query.after.is_some() })
+    }
+
+    fn bytes(&self) -> usize {
+        self.all.iter().map(Row::raw_size_bytes).sum()
+    }
+
+    /// Makes items of them; of many or large ones aside.
+    async fn read<Items: Default + Send + 'static>(
+        self,
+        aside: &Aside,
+        add: impl Fn(&mut Items, &Item<'_>) -> Result<(), UnreadableRow> + Send + 'static,
+    ) -> Result<Page<Items>, ListError> {
+        aside.run(self.bytes(), move || self.read_here(add)).await
+    }
+
+    fn read_here<Items: Default>(
+        self,
+        add: impl Fn(&mut Items, &Item<'_>) -> Result<(), UnreadableRow>,
+    ) -> Result<Page<Items>, ListError> {
+        const QUERY: &str = Rows::QUERY;
+        let (mut items, mut ordered, mut last) = (Items::default(), Ordered::new(), None);
+        // Without a row, the database has no versions.
+        let mut state = None;
+        for row in self.all {
+            let (is_whole, is_gone, version): (bool, bool, i64) =
+                (column(QUERY, &row, 0)?, column(QUERY, &row, 1)?, column(QUERY, &row, 2)?);
+            let found: i64 = column(QUERY, &row, 3)?;
+            state = Some((is_whole, is_gone, version, found));
+            let Some(number) = item::number(QUERY, &row, Self::FIRST)? else { continue };
+            ordered.put(number, row);
+            while let Some(row) = ordered.take() {
+                let Some(item) = Item::read(QUERY, &row, Self::FIRST, self.kind)? else { continue };
+                match add(&mut items, &item) {
+                    Ok(()) => {}
+                    // Every further attempt would fail. A client that starts again gets the document itself, not a row of the log.
+                    Err(error) if self.is_later => {
+                        let (version, error) = (item.version(), full_text(&error));
+                        tracing::error!(
+                            version,
+                            error,
+                            "a row of the log can't be read, ending the list that needs it"
+                        );
+                        return Err(ListError::Gone);
                     }
-                    let place = (!is_last).then(|| (item.namespace().to_owned(), item.name().to_owned()));
-                    Ok((so_far, place))
-                })
-                .await?;
-            last = place.or(last);
+                    Err(error) => return Err(error.into()),
+                }
+                if ordered.taken() < found {
+                    last = Some((item.namespace().to_owned(), item.name().to_owned()));
+                }
+            }
         }
+        if ordered.has_gap() {
+            return Err(ListError::Gap);
+        }
+        let (version, found) = match state {
+            Some((true, false, version, found)) => (version, found),
+            Some((true, true, ..)) => return Err(ListError::Gone),
+            Some((false, ..)) | None => return Err(ListError::Restoring),
+        };
+        let next = last.filter(|_| ordered.taken() < found);
+        Ok(Page { version, items, next: next.map(|(namespace, name)| Continue { version, namespace, name }) })
     }
-    if ordered.has_gap() {
-        return Err(ListError::Gap);
-    }
-    let (version, found) = match state {
-        Some((true, false, version, found)) => (version, found),
-        Some((true, true, ..)) => return Err(ListError::Gone),
-        Some((false, ..)) | None => return Err(ListError::Restoring),
-    };
-    let next = last.filter(|_| ordered.taken() < found).map(|(namespace, name)| Continue { version, namespace, name });
-    Ok(Page { version, items, next })
 }

@@ -48,6 +48,12 @@ pub(super) fn answer(bytes: Vec<u8>, share: Share) -> Body {
     Body::from(Bytes::from_owner(Answer { bytes, _share: share }))
 }
 
+/// The body of an answer whose share was for all that it was made of.
+pub(super) fn answer_of(bytes: Vec<u8>, share: Share) -> Body {
+    share.shrink(bytes.len().saturating_sub(FREE));
+    answer(bytes, share)
+}
+
 impl AsRef<[u8]> for Answer {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
@@ -76,12 +82,6 @@ impl Bodies {
 
     fn of_size(most: usize) -> Self {
         Self(Room::new(most, "large requests are under way"))
-    }
-
-    /// The body of an answer to a request with this token, which has its room until it has been sent or is dropped.
-    pub(super) fn answer(&self, token: Option<TokenDigest>, bytes: Vec<u8>) -> Result<Body, Problem> {
-        let share = self.share(token, bytes.len())?;
-        Ok(answer(bytes, share))
     }
 
     /// The room for what takes so many bytes, for a request with this token.
@@ -165,7 +165,7 @@ mod tests {
         let token = Some(digest_of(b"one"));
         let mut slow = Vec::new();
         let refused = loop {
-            match answers.answer(token, vec![b'x'; PAGE]) {
+            match answers.share(token, PAGE) {
                 Ok(body) => slow.push(body),
                 Err(problem) => break problem,
             }
@@ -175,12 +175,17 @@ mod tests {
             (ProblemKind::Busy, ANSWERS / 2 / (PAGE - FREE)),
             "half of it for one token"
         );
-        assert!(answers.answer(token, vec![b'x'; FREE]).is_ok(), "small answers are free");
-        assert!(answers.answer(Some(digest_of(b"other")), vec![b'x'; PAGE]).is_ok());
-        let taken_by_its_client = slow.pop().expect("an answer").collect().await.expect("the body").to_bytes();
+        assert!(answers.share(token, FREE).is_ok(), "small answers are free");
+        assert!(answers.share(Some(digest_of(b"other")), PAGE).is_ok());
+        let body = answer_of(vec![b'x'; PAGE], slow.pop().expect("a share"));
+        let taken_by_its_client = body.collect().await.expect("the body").to_bytes();
         assert_eq!(taken_by_its_client.len(), PAGE);
+        assert!(answers.share(token, PAGE).is_err(), "it is still there");
         drop(taken_by_its_client);
-        assert!(answers.answer(token, vec![b'x'; PAGE]).is_ok());
+        let further = answers.share(token, PAGE).expect("there is room again");
+        let small = answer_of(vec![b'x'; FREE], further);
+        assert!(answers.share(token, PAGE - FREE).is_ok(), "an answer has what it takes, and not what it was made of");
+        drop(small);
     }
 
     #[tokio::test]

@@ -51,10 +51,10 @@ pub(super) async fn list(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
         }
         Listing::List(query) => {
             asked.caller.require(Role::Read, place(&query.filter))?;
-            let page =
-                list_json(&api.database, api.documents.aside(), &query).await.map_err(|error| Problem::from(&error))?;
-            let body = api.answers.answer(asked.caller.digest(), page_body(page, &query.filter))?;
-            Ok(([(CONTENT_TYPE, JSON)], body).into_response())
+            let admit = |bytes| api.answers.share(asked.caller.digest(), bytes);
+            let (page, share) = list_json(&api.database, api.documents.aside(), &query, admit).await?;
+            let body = page_body(page, &query.filter);
+            Ok(([(CONTENT_TYPE, JSON)], bodies::answer_of(body, share)).into_response())
         }
     }
 }
