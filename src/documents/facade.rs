@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::aside::{Aside, ShutsDown};
+use super::body::LARGEST;
 use super::decide::{Action, Context, Decision, Fresh, Request, Verdict, decide, exists};
 use super::document::Document;
 use super::item::{Item, Outcome};
@@ -94,7 +95,7 @@ impl Documents {
                 Some(Present { row, memory }) => (Some(row), memory),
                 None => (None, self.memory.share(party)),
             };
-            let length = longest(weight, row.as_ref());
+            let length = grown(longest(weight, row.as_ref()), &request.action);
             let decide = move || {
                 let present = row.as_ref().map_or(0, |row| row.weight().built.max(row.length()));
                 hold(&memory, weight.built.saturating_add(present))?;
@@ -140,6 +141,13 @@ fn memory() -> Room {
 /// Bytes of the longer text. A short patch of a large document takes as long as one that is as large.
 fn longest(request: Weight, present: Option<&StoredRow>) -> usize {
     present.map_or(0, StoredRow::length).max(request.bytes)
+}
+
+/// The bytes of a document when a patch has copied parts of it: what was short may be long then.
+fn grown(length: usize, action: &Action) -> usize {
+    let copies = if let Action::Patch(_, operations) = action { operations.copies() } else { 0 };
+    let doublings = u32::try_from(copies).unwrap_or(u32::MAX).min(LARGEST.ilog2());
+    if doublings == 0 { length } else { length.saturating_mul(1 << doublings).min(LARGEST.max(length)) }
 }
 
 /// Has so much memory from now on, unless it is little. It does not wait for it: a change that waits has its document's text.
@@ -202,7 +210,7 @@ mod tests {
 
     use super::*;
     use crate::documents::decide::{IfMatch, Part};
-    use crate::documents::{Body, Expected, Key, Kind};
+    use crate::documents::{Body, Expected, Key, Kind, Operations};
 
     /// A syncset with this version.
     fn stored(version: i64) -> Stored {
@@ -310,6 +318,17 @@ mod tests {
         assert_eq!(longest(patch, None), 22);
         let larger = Weight::of_json("x".repeat(5 << 20).as_bytes());
         assert_eq!(longest(larger, Some(&row)), 5 << 20);
+    }
+
+    #[test]
+    fn a_patch_that_copies_is_as_large_as_what_it_may_make() {
+        let of = |copies: usize| {
+            let copy = json!({"op": "copy", "from": "/spec", "path": "/spec/a"});
+            let text = serde_json::to_vec(&vec![copy; copies]).expect("JSON");
+            grown(2000, &Action::Patch(Part::Document, Operations::charged(&text, &|_| Ok(())).expect("operations")))
+        };
+        assert_eq!([of(0), of(1), of(5), of(12), of(999)], [2000, 4000, 64_000, LARGEST, LARGEST]);
+        assert_eq!(grown(2000, &Action::Delete(None)), 2000);
     }
 
     #[tokio::test]

@@ -47,6 +47,11 @@ enum Misfit {
 }
 
 impl Operations {
+    /// How many copy something: each can double the document.
+    pub fn copies(&self) -> usize {
+        self.0.iter().filter(|operation| matches!(operation, Operation::Copy { .. })).count()
+    }
+
     /// Reads a patch: a list of operations.
     pub fn from_json(text: &[u8]) -> Result<Self, Problem> {
         Self::charged(text, &|_| Ok(()))

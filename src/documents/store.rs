@@ -77,14 +77,16 @@ impl StoredRow {
         Self { text, sealed }
     }
 
-    /// Bytes of its text.
+    /// Bytes of its text and of its sealed field.
     pub fn length(&self) -> usize {
-        self.text.len()
+        self.text.len() + self.sealed.as_ref().map_or(0, Vec::len)
     }
 
-    /// How much there is to read.
+    /// How much there is to read. A sealed field is opened, changed and sealed again.
     pub fn weight(&self) -> Weight {
-        Weight::of_json(self.text.as_bytes())
+        let text = Weight::of_json(self.text.as_bytes());
+        let sealed = self.length() - self.text.len();
+        Weight { bytes: self.length(), built: text.built.saturating_add(3 * sealed) }
     }
 
     /// Reads it.

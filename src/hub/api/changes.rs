@@ -59,6 +59,8 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
     };
     let (verdict, version, key) = (done.verdict, done.document.version, done.document.key());
     let (json, memory) = done.print(api.documents.aside()).await?;
+    // A client that reads slowly keeps no other from changing documents, unless there is no room for its answer elsewhere.
+    let memory = api.answers.share(asked.caller.digest(), json.len()).unwrap_or(memory);
     let mut answer = document_answer(status, version, bodies::answer(json, memory));
     if verdict == Verdict::Created && dry_run {
         // It has no version.
