@@ -14,7 +14,11 @@ const FORBIDDEN_GROUP: &str = "authorization.openshift.io";
 const FORBIDDEN_KINDS: [&str; 5] = ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "SubjectAccessReview"];
 
 /// What names and namespaces in paths of requests have to be.
-pub const PATH_SEGMENT: &str = "a name that is not \".\" or \"..\" and has no / and no %";
+pub const PATH_SEGMENT: &str = "a name of at most 253 characters that is not \".\" or \"..\" and has no / and no %";
+/// Most bytes of what identifies an object: Kubernetes allows no longer names of nearly all kinds, and it is part of an index's key.
+const LONGEST_NAME: usize = 253;
+/// Most bytes of a kind, as Kubernetes allows.
+const LONGEST_KIND: usize = 63;
 
 /// The objects of a syncset that have been read, with the place of each.
 #[derive(Default)]
@@ -42,7 +46,14 @@ impl Seen {
 /// Whether a text can be part of a request's path. With `.` and `..` the path would lead elsewhere, and without a name a deletion
 /// would take the whole collection (rule 3 of syncsets).
 pub fn is_path_segment(text: &str) -> bool {
-    !matches!(text, "" | "." | "..") && !text.contains(['/', '%'])
+    !matches!(text, "" | "." | "..")
+        && text.len() <= LONGEST_NAME
+        && !text.contains(|letter: char| matches!(letter, '/' | '%') || letter.is_control())
+}
+
+/// Whether a text can be the name of a kind.
+pub fn is_kind(text: &str) -> bool {
+    (1..=LONGEST_KIND).contains(&text.len()) && !text.contains(char::is_control)
 }
 
 /// The API group of an `apiVersion`: `apps` of `apps/v1`, empty for `v1`. `None` if it has another form.
@@ -112,6 +123,10 @@ pub(super) fn group_and_kind<'v>(
         faults.add(&path.field("apiVersion"), shown(version), "a version such as \"v1\" or \"apps/v1\"");
         return None;
     };
+    if !is_kind(kind) {
+        faults.add(&path.field("kind"), shown(kind), "a kind of at most 63 characters");
+        return None;
+    }
     if is_forbidden_kind(group, kind) {
         let allowed = "the kind of rbac.authorization.k8s.io, or for reviews no syncset";
         faults.add(&path.field("kind"), format!("{kind} of {group}"), allowed);
@@ -200,4 +215,18 @@ pub fn is_directive(key: &str) -> bool {
     matches!(key, "$patch" | "$retainKeys")
         || key.starts_with("$setElementOrder/")
         || key.starts_with("$deleteFromPrimitiveList/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_parts_of_a_path_and_short_enough_for_an_index() {
+        let (long, longer) = ("a".repeat(LONGEST_NAME), "a".repeat(LONGEST_NAME + 1));
+        assert!(["a", "a.b", "system:node", long.as_str()].into_iter().all(is_path_segment));
+        assert!(!["", ".", "..", "a/b", "a%b", "a\nb", "a\u{0}", longer.as_str()].into_iter().any(is_path_segment));
+        assert!(is_kind("ConfigMap") && is_kind(&"K".repeat(LONGEST_KIND)));
+        assert!(!is_kind("") && !is_kind("A\n") && !is_kind(&"K".repeat(LONGEST_KIND + 1)));
+    }
 }

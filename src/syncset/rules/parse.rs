@@ -11,7 +11,7 @@ use super::name::{SyncSetKind, SyncSetName};
 use super::rows::Failure;
 use super::spec::{Behavior, Header, Mode, Patch, PatchType, Payload, SecretMapping};
 use super::status::Reason;
-use crate::documents::{PATH_SEGMENT, group_of, is_forbidden_kind, is_path_segment};
+use crate::documents::{PATH_SEGMENT, group_of, is_forbidden_kind, is_kind, is_path_segment};
 
 /// Characters of a value that a message shows.
 const SHOWN: usize = 64;
@@ -99,6 +99,9 @@ fn patch(value: &Value, index: usize) -> Result<Patch, Failure> {
     let wrong = |field: &str, found: &str, allowed: &str| Err(invalid_text(&format!("{place}{field}"), found, allowed));
     match group {
         None => return wrong("apiVersion", &shown(&patch.api_version), "a version such as \"v1\" or \"apps/v1\""),
+        Some(_) if !is_kind(&patch.kind) => {
+            return wrong("kind", &shown(&patch.kind), "a kind of at most 63 characters");
+        }
         Some(group) if is_forbidden_kind(group, &patch.kind) => {
             return wrong("kind", &shown(&patch.kind), "the kind of rbac.authorization.k8s.io");
         }

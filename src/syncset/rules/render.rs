@@ -22,7 +22,7 @@ use super::spec::{
 use super::status::Reason;
 use super::{digest, object};
 use crate::documents::{
-    PATH_SEGMENT, PatchForm, PatchReader, Template, TextBudget, group_of, is_directive, is_forbidden_kind,
+    PATH_SEGMENT, PatchForm, PatchReader, Template, TextBudget, group_of, is_directive, is_forbidden_kind, is_kind,
     is_path_segment,
 };
 
@@ -132,8 +132,8 @@ impl Renderer<'_> {
             let allowed = "a version such as \"v1\" or \"apps/v1\"";
             return unknown("/apiVersion", format!("{}; allowed: {allowed}", shown(api_version)));
         };
-        let Some(kind) = fields.get("kind").and_then(Value::as_str).filter(|kind| !kind.is_empty()) else {
-            return unknown("/kind", "no string, or an empty one".to_owned());
+        let Some(kind) = fields.get("kind").and_then(Value::as_str).filter(|kind| is_kind(kind)) else {
+            return unknown("/kind", "no string of 1 to 63 characters".to_owned());
         };
         if kind == "List" || fields.get("items").is_some_and(Value::is_array) {
             return unknown("", "a list of objects".to_owned());
