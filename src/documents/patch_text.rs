@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::body::{self, Limits, kind_of};
 use super::operations::Operations;
+use super::problem::ProblemKind;
 
 /// What a patch has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +65,10 @@ impl PatchReader {
         };
         let size = match &values {
             Ok(values) => values.iter().map(|value| body::extent(value).bytes).sum(),
-            // It has been read up to the limit, perhaps.
-            Err(_) => self.left.bytes,
+            // It has been read up to the limit.
+            Err(problem) if problem.kind == ProblemKind::TooLarge => self.left.bytes,
+            // One that is wrong costs the others little, and many of them have a limit all the same.
+            Err(_) => text.len().max(self.left.bytes / 16),
         };
         self.left.bytes = self.left.bytes.saturating_sub(size);
         let mut values = values.map_err(|problem| InvalidPatch::Unreadable(problem.title))?;

@@ -130,7 +130,7 @@ fn what_is_no_resource_is_told_with_its_place_and_what_is_known() {
             Known::Nothing,
             "/apiVersion: \"/v1\"; allowed: a version such as \"v1\" or \"apps/v1\"".to_owned(),
         ),
-        (with("/kind", json!("")), Known::Nothing, "/kind: no string, or an empty one".to_owned()),
+        (with("/kind", json!("")), Known::Nothing, "/kind: no string of 1 to 63 characters".to_owned()),
         (with("/kind", json!("List")), Known::Nothing, "a list of objects".to_owned()),
         (more("items", json!([])), Known::Nothing, "a list of objects".to_owned()),
         (with("/metadata", json!([])), kind("", "ConfigMap"), "/metadata: no object".to_owned()),
@@ -315,7 +315,7 @@ fn patches_are_rendered_before_they_are_parsed() {
 fn a_patch_that_does_not_render_fails_alone() {
     let object = "allowed: an object as JSON or YAML";
     let failing = |header: &Header, index: usize, text: &str, patch_type| {
-        let mut patches = vec![patch(PatchType::Merge, "{}"); 3];
+        let mut patches = vec![patch(PatchType::Merge, "b: 1"); 3];
         patches[index] = patch(patch_type, text);
         let rendered = rendered(header, &Payload { resources: vec![config_map("a", "b")], patches });
         ready(&rendered.resources[0]);
