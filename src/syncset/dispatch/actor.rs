@@ -27,6 +27,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const MEND_EVERY: Duration = Duration::from_hours(1);
 /// No turn takes so long.
 const STALL_AFTER: Duration = Duration::from_mins(3);
+/// Between the end of a grant and the wait for the next one.
+const AFTER_A_GRANT: Duration = Duration::from_secs(1);
 
 /// Observes the dispatcher. It must not block.
 pub trait DispatchObserver: Send + Sync {
@@ -80,6 +82,12 @@ impl Dispatcher {
                 () = scope.draining() => return Ok(()),
                 _ = grant.expired() => {}
                 never = listener.run(&follower) => match never {},
+            }
+            // The grant ends a little later; until then it would count as a new one.
+            tokio::select! {
+                biased;
+                () = scope.draining() => return Ok(()),
+                () = tokio::time::sleep(AFTER_A_GRANT) => {}
             }
         }
     }

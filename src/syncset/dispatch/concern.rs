@@ -9,10 +9,10 @@ use super::change::{Change, Facts, State};
 use super::selection::Selection;
 use crate::documents::Kind;
 
-/// Most selections of one statement, and most requirements of all of them: a statement has at most 65,535 parameters. Beyond it, the
-/// changes concern all clusters.
+/// Most selections of one statement, and most values that all of them compare, which may be done for each cluster. Beyond it, the
+/// changes concern all clusters: asking for all costs less.
 const MOST_SELECTIONS: usize = 200;
-const MOST_REQUIREMENTS: usize = 10_000;
+const MOST_VALUES: usize = 1_000;
 /// Most clusters that are asked for by name.
 const MOST_NAMES: usize = 100_000;
 
@@ -111,9 +111,8 @@ impl Concern {
     /// The same within the limits of a statement.
     pub(super) fn limited(mut self) -> Self {
         let requirements: usize = self.selections.iter().map(Selection::weight).sum();
-        self.all |= self.selections.len() > MOST_SELECTIONS
-            || requirements > MOST_REQUIREMENTS
-            || self.named.len() > MOST_NAMES;
+        self.all |=
+            self.selections.len() > MOST_SELECTIONS || requirements > MOST_VALUES || self.named.len() > MOST_NAMES;
         if self.all { Self { all: true, gone: self.gone, ..Self::default() } } else { self }
     }
 }
@@ -230,5 +229,13 @@ mod tests {
         };
         assert!(!Concern::of(&many(MOST_SELECTIONS)).all);
         assert_eq!(Concern::of(&many(MOST_SELECTIONS + 1)), Concern { all: true, ..Concern::default() });
+        for operator in ["In", "NotIn"] {
+            let of_values = |count: usize| {
+                let values: Vec<String> = (0..count).map(|value| value.to_string()).collect();
+                let selector = json!({"matchExpressions": [{"key": "n", "operator": operator, "values": values}]});
+                Concern::of(&[change(Kind::SelectorSyncSet, State::Absent, selects(1, &selector))])
+            };
+            assert!(!of_values(MOST_VALUES - 2).all && of_values(MOST_VALUES).all, "{operator}: values count");
+        }
     }
 }

@@ -87,9 +87,13 @@ impl Selection {
         Some(Self { needs, namespaces: Namespaces::parse(namespaces)? })
     }
 
-    /// How many parameters its condition has at most.
+    /// How much work its condition is for each cluster: the values that are compared. It has no more parameters than that.
     pub(super) fn weight(&self) -> usize {
-        self.needs.len() + 2
+        let of = |need: &Need| match need {
+            Need::In(_, values) | Need::NotIn(_, values) => values.len().max(1),
+            _ => 1,
+        };
+        self.needs.iter().map(of).sum::<usize>() + 2
     }
 
     /// The condition on `c`, a row of the clusters.

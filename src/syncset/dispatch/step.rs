@@ -38,7 +38,8 @@ impl Head {
         } else if cursor == 0 && newest > 0 {
             // After a first start nothing was sent by anybody; in a renumbered database something may have been.
             Step::All { in_full: base >= LIFT }
-        } else if cursor > newest || base.saturating_sub(cursor) >= LIFT {
+        } else if cursor > newest || base / LIFT > cursor / LIFT {
+            // The versions were renumbered since.
             Step::All { in_full: true }
         } else if base > cursor {
             Step::All { in_full: false }
@@ -74,6 +75,7 @@ mod tests {
     fn lost_versions_ask_for_full_passes_of_all_clusters() {
         assert_eq!(step(10, 20, 21), Step::All { in_full: true });
         assert_eq!(step(LIFT + 20, LIFT + 20, 20), Step::All { in_full: true });
+        assert_eq!(step(LIFT + 130, LIFT + 130, 600), Step::All { in_full: true }, "lost versions were dispatched");
         assert_eq!(step(LIFT + 20, LIFT + 30, LIFT + 19), Step::All { in_full: false }, "a later gap");
         assert_eq!(step(LIFT + 20, LIFT + 30, 0), Step::All { in_full: true }, "the first start after a restore");
     }

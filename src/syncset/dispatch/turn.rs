@@ -22,8 +22,10 @@ use crate::syncset::store::RESYNC;
 /// Limit of a transaction. A renewal of the claim waits for it, and may itself take 8 s.
 const WITHIN: Duration = Duration::from_secs(8);
 
-/// The claim in parameters $1 and $2, and the cursor in $3.
-const HELD: &str = "name = 'dispatcher' and holder = $1 and token = $2 and cursor = $3 and until > clock_timestamp()";
+/// The claim in parameters $1 and $2, and the cursor in $3; in the database that was read: one that was failed over to since has
+/// another origin until its versions are renumbered.
+const HELD: &str = "name = 'dispatcher' and holder = $1 and token = $2 and cursor = $3 and until > clock_timestamp() \
+     and (select origin = towline_origin() from towline_meta)";
 /// Merges requests with those that wait; a pass that runs is followed by another (Q2).
 const MERGE: &str = "on conflict (cluster) do update set wanted = towline_work.wanted + 1, \
      ready_at = least(towline_work.ready_at, excluded.ready_at), urgent = towline_work.urgent or excluded.urgent, attempts = 0";
@@ -32,13 +34,15 @@ const MERGE: &str = "on conflict (cluster) do update set wanted = towline_work.w
 const REMOVE_WORK: &str = "delete from towline_work where cluster in (select w.cluster from towline_work w \
      where ($1::text[] is null or w.cluster = any($1::text[]::uuid[])) \
        and not exists (select from clusters c where c.kind = 'clusters' and c.id = w.cluster) order by w.cluster for update)";
-/// Removes what is stored of such clusters. From now on no claim on them is alive under which more could be stored.
+/// Removes what is stored of such clusters. From now on no claim on them is alive under which more could be stored. While the database
+/// is being restored, clusters may be still to come: its origin differs until the end.
 const REMOVE_STATE: &str = "with known(cluster) as ( \
        select unnest($1::text[]::uuid[]) union \
        select cluster from towline_pace where $1::text[] is null union select cluster from towline_result where $1::text[] is null union \
        select cluster from towline_applied where $1::text[] is null union select cluster from towline_patched where $1::text[] is null), \
      gone as materialized (select cluster from known \
-       where not exists (select from clusters c where c.kind = 'clusters' and c.id = known.cluster)), \
+       where not exists (select from clusters c where c.kind = 'clusters' and c.id = known.cluster) \
+         and (select origin = towline_origin() from towline_meta)), \
      results as (delete from towline_result r using gone where r.cluster = gone.cluster), \
      applied as (delete from towline_applied a using gone where a.cluster = gone.cluster), \
      patched as (delete from towline_patched p using gone where p.cluster = gone.cluster) \
@@ -173,7 +177,11 @@ impl Dispatch {
         let holder = grant.holder.as_str();
         let params =
             [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8), (&read.head.cursor as _, Type::INT8)];
-        let text = format!("select 1 from towline_claim where {HELD} for update");
+        // Renewals of work wait for the rows that are asked for, 3 s at a time, and have 20 s: a process that stops here must not hold
+        // them for longer.
+        let text = format!(
+            "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim where {HELD} for update"
+        );
         match transaction.execute(QUERY, &text, &params).await? {
             0 => Err(DispatchError::LeaseExpired),
             _ => Ok(transaction),

@@ -148,8 +148,8 @@ fn statement() -> String {
            (select coalesce(jsonb_agg(to_jsonb(outcome)), '[]') from outcome)::text, \
            (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, \
            (select coalesce(jsonb_agg(to_jsonb(pace)), '[]') from pace)::text, \
-           (select coalesce(jsonb_agg(o.cluster), '[]') from pace p join towline_pace o on o.identity = p.identity \
-              and o.cluster <> p.cluster)::text, \
+           (select coalesce(jsonb_agg(d.cluster), '[]') from (select o.cluster from pace p join towline_pace o \
+              on o.identity = p.identity and o.cluster <> p.cluster limit 10) d)::text, \
            (select coalesce(jsonb_agg(to_jsonb(g)), '[]') from towline_guard g where g.syncset in ( \
               select id from candidate union select syncset from outcome union select syncset from applied))::text \
          from towline_meta m, towline_version s"
