@@ -104,14 +104,19 @@ impl Default for Entry {
 
 /// The answer names no object.
 #[derive(Debug, thiserror::Error)]
-#[error("metadata without name or UID")]
+#[error("metadata without name or UID, or with such that no API server makes")]
 struct Nameless;
+
+/// Most bytes of a UID and of a `resourceVersion`: they are stored. API servers make UUIDs and numbers.
+pub(super) const LONGEST_IDENTITY: usize = 128;
 
 impl TryFrom<Partial> for Metadata {
     type Error = Nameless;
 
     fn try_from(Partial { metadata }: Partial) -> Result<Self, Nameless> {
-        if metadata.name.is_empty() || metadata.uid.is_empty() {
+        let is_usual = |text: &str| text.len() <= LONGEST_IDENTITY;
+        let is_named = !metadata.name.is_empty() && !metadata.uid.is_empty();
+        if !is_named || !is_usual(&metadata.uid) || !is_usual(&metadata.resource_version) {
             return Err(Nameless);
         }
         Ok(Self {
@@ -201,6 +206,11 @@ mod tests {
             ["{}", r#"{"metadata": {}}"#, r#"{"metadata": {"name": "a", "uid": ""}}"#, r#"{"metadata": {"uid": "u"}}"#]
         {
             serde_json::from_str::<Metadata>(text).expect_err(text);
+        }
+        let long = "u".repeat(LONGEST_IDENTITY + 1);
+        for (uid, version) in [(long.as_str(), "7"), ("u", long.as_str())] {
+            let text = format!(r#"{{"metadata": {{"name": "a", "uid": "{uid}", "resourceVersion": "{version}"}}}}"#);
+            serde_json::from_str::<Metadata>(&text).expect_err("it would be stored");
         }
         let least: Metadata =
             serde_json::from_str(r#"{"metadata": {"name": "a", "uid": "u", "labels": null}}"#).unwrap();

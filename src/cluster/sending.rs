@@ -18,6 +18,7 @@ use super::denied_permissions::DeniedPermissions;
 use super::error::{Asked, Error};
 use super::fence::Claim;
 use super::kind::Kind;
+use super::metadata::LONGEST_IDENTITY;
 use super::object::{Decoded, Object, ObjectKey};
 use super::reply::Readable;
 use super::request::{JSON, Propagation, Request, Unsendable};
@@ -76,7 +77,7 @@ impl Cluster {
         let result = self.read_identity(&connection, deadline).await;
         self.answered(result.as_ref().err(), sent);
         let none = || Error::Decode { source: "namespace kube-system has no UID".to_owned().into() };
-        Some(result?).filter(|uid| !uid.is_empty()).ok_or_else(none)
+        Some(result?).filter(|uid| (1..=LONGEST_IDENTITY).contains(&uid.len())).ok_or_else(none)
     }
 
     fn any_connection(&self) -> Result<Connection, Error> {

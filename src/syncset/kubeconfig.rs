@@ -25,6 +25,10 @@ use crate::http::{BearerToken, Proxy};
 
 /// The largest kubeconfig. One with three certificates has 10 KiB.
 const LARGEST: usize = 256 << 10;
+/// Longest URL of a server: the paths of requests come behind it.
+const LONGEST_URL: usize = 2048;
+/// Most groups, and most values of extra fields, of which each is a header of every request.
+const MOST_IMPERSONATED: usize = 100;
 /// The most values, aliases expanded: a few for each of a thousand contexts.
 const MOST_VALUES: usize = 20_000;
 /// A kubeconfig has five levels; extensions may have more.
@@ -319,7 +323,10 @@ fn of_cluster(index: usize, cluster: Option<Cluster>, allowed: Allowed) -> Resul
 fn server_url(text: &str) -> Option<Uri> {
     let url: Uri = text.parse().ok()?;
     let authority = url.authority()?;
-    let is_plain = !text.contains(['?', '#']) && !authority.as_str().contains('@') && !authority.host().is_empty();
+    let is_plain = text.len() <= LONGEST_URL
+        && !text.contains(['?', '#'])
+        && !authority.as_str().contains('@')
+        && !authority.host().is_empty();
     (is_plain && matches!(url.scheme_str(), Some("http" | "https")) && has_valid_port(&url)).then_some(url)
 }
 
@@ -387,6 +394,12 @@ fn impersonate(
     let is_header = |text: &String| HeaderValue::from_str(text).is_ok();
     let not = |field| Err((field, Reason::Not("the value of a header")));
     let (groups, extra) = (groups.unwrap_or_default(), extra.unwrap_or_default());
+    if groups.len() > MOST_IMPERSONATED {
+        return Err(("as-groups", Reason::Not("a list of at most 100")));
+    }
+    if extra.len() > MOST_IMPERSONATED || extra.values().map(Vec::len).sum::<usize>() > MOST_IMPERSONATED {
+        return Err(("as-user-extra", Reason::Not("at most 100 names and values")));
+    }
     info.impersonate = name.filter(|name| !name.is_empty());
     info.impersonate_uid = uid.filter(|uid| !uid.is_empty());
     if !info.impersonate.iter().all(is_header) {

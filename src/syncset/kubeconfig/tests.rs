@@ -145,6 +145,10 @@ fn a_server_is_named_by_nothing_but_scheme_host_port_and_path() {
         let expected = "`clusters[1].cluster.server` is not an https:// URL without user, password, query and fragment";
         assert_eq!(told, expected, "{server}");
     }
+    let long =
+        |length: usize| with("/clusters/1/cluster/server", json!(format!("https://h/{}", "a".repeat(length - 10))));
+    assert!(told(&long(LONGEST_URL + 1), ALL).contains("is not an https:// URL"), "paths of requests come behind it");
+    assert!(read(&long(LONGEST_URL), ALL).is_ok());
     for server in
         ["https://west.test", "https://192.0.2.1:6443/k8s/c-1", "https://[2001:db8::1]:6443", "https://[2001:db8::1]"]
     {
@@ -154,6 +158,26 @@ fn a_server_is_named_by_nothing_but_scheme_host_port_and_path() {
     for (index, server) in [json!(null), json!("")].into_iter().enumerate() {
         let told = told(&with("/clusters/1/cluster/server", server), ALL);
         assert_eq!(told, "`clusters[1].cluster.server` is missing, or names something that is missing", "{index}");
+    }
+}
+
+#[test]
+fn a_user_impersonates_with_few_headers() {
+    let of = |field: &str, value: Value| {
+        let mut document = complete();
+        let user = document.pointer_mut("/users/1/user").expect("a user");
+        user["as"] = json!("somebody");
+        user[field] = value;
+        document.to_string()
+    };
+    let many = |count: usize| json!((0..count).map(|n| format!("g{n}")).collect::<Vec<_>>());
+    assert!(read(&of("as-groups", many(MOST_IMPERSONATED)), ALL).is_ok());
+    assert!(
+        told(&of("as-groups", many(MOST_IMPERSONATED + 1)), ALL).contains("as-groups` is not a list of at most 100")
+    );
+    assert!(read(&of("as-user-extra", json!({"a": many(MOST_IMPERSONATED)})), ALL).is_ok());
+    for extra in [json!({"a": many(60), "b": many(60)}), json!({"a": many(MOST_IMPERSONATED + 1)})] {
+        assert!(told(&of("as-user-extra", extra), ALL).contains("at most 100 names and values"));
     }
 }
 
