@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use uuid::Uuid;
 
 use super::rules::spec::Payload;
@@ -37,9 +37,14 @@ impl Weighter<Key, Entry> for Bytes {
 
 impl Payloads {
     /// A cache of this many bytes, counted in those of the payloads' texts; as values they take several times as much.
+    #[expect(clippy::expect_used, reason = "it fails without one of the capacities")]
     pub fn of_bytes(capacity: u64) -> Self {
         let entries = usize::try_from(capacity / TYPICAL).unwrap_or(usize::MAX).max(1);
-        Self(Arc::new(Cache::with_weighter(entries, capacity, Bytes)))
+        // A shard keeps nothing that is larger than it is, and all passes run on one thread.
+        let options =
+            OptionsBuilder::new().shards(1).estimated_items_capacity(entries).weight_capacity(capacity).build();
+        let options = options.expect("both capacities are given");
+        Self(Arc::new(Cache::with_options(options, Bytes, DefaultHashBuilder::default(), DefaultLifecycle::default())))
     }
 
     /// The payload of this version of a syncset, if it is there.
@@ -82,6 +87,8 @@ mod tests {
         }
         let kept = (0..500).filter(|number| payloads.get(Uuid::from_u128(*number), 1).is_some()).count();
         assert!((1..=64).contains(&kept), "{kept}");
+        payloads.keep(Uuid::from_u128(998), 1, payload(998), 1 << 19);
+        assert_eq!(payloads.get(Uuid::from_u128(998), 1), Some(payload(998)), "half of it");
         payloads.keep(Uuid::from_u128(999), 1, payload(999), 2 << 20);
         assert_eq!(payloads.get(Uuid::from_u128(999), 1), None);
     }

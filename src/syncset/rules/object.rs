@@ -53,6 +53,8 @@ pub fn normalize(body: &mut Value, syncset: &SyncSetName, id: Uuid) -> Result<()
     }
     part(metadata, "labels", "metadata.labels")?.insert(MANAGED.to_owned(), json!("true"));
     let annotations = part(metadata, "annotations", "metadata.annotations")?;
+    // A copy of an object that existed before us elsewhere is ours.
+    annotations.remove(ADOPTED);
     annotations.insert(SYNCSET.to_owned(), json!(owner(syncset)));
     annotations.insert(SYNCSET_ID.to_owned(), json!(id));
     let is = |field: &str, expected: &str| fields.get(field).is_some_and(|value| value == expected);

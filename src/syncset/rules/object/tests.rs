@@ -32,6 +32,9 @@ fn every_object_gets_our_marks_whatever_it_has() {
         "labels": {"hive.openshift.io/managed": "false", "b": "c"},
         "annotations": {"towline.dev/syncset-id": "other", "towline.dev/syncset": "other", "d": "e"}}});
     assert_eq!(normalized(given.clone()), Ok(marked(given)));
+    // Copied from a cluster where it existed before.
+    let copied = json!({"kind": "A", "metadata": {"name": "a", "annotations": {ADOPTED: "true"}}});
+    assert_eq!(normalized(copied), Ok(marked(json!({"kind": "A", "metadata": {"name": "a"}}))));
     let mut body = json!({"metadata": {}});
     let selecting =
         SyncSetName { kind: SyncSetKind::SelectorSyncSet, namespace: String::new(), name: "all".to_owned() };
