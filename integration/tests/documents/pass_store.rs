@@ -211,7 +211,7 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
 #[test]
 fn a_pass_that_has_lost_its_claim_stores_nothing() {
     run(async {
-        let stage = Stage::new("fenced").await;
+        let stage = Stage::new("fenced_passes").await;
         let (claim, store) = claimed(&stage).await;
         let changes = Changes {
             results: vec![failed()],
