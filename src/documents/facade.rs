@@ -19,8 +19,8 @@ use super::writer::{Prepared, WriterHandle};
 
 /// How often a request is decided (rule A2). Each time, another write of the same document has come first.
 const ROUNDS: u32 = 5;
-/// What all changes may take in memory: the text of a document from its reading until the decision, its values until it is written
-/// and printed, and the answer until the client has it. The only change of a token may have all of it, several have half. While a
+/// What all changes may take in memory: the text of a document from its reading until the decision, and its values until it is written
+/// and printed. The only change of a token may have all of it, several have half. While a
 /// change is decided, it takes up to three times as much: the document as it was, as it will be, and as it is sent.
 const MEMORY: usize = 64 << 20;
 /// A change that takes no more is not counted.
