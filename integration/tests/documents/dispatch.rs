@@ -399,7 +399,7 @@ fn a_turn_is_one_read_and_one_transaction_however_many_clusters_it_asks_for() {
         let texts = [
             "select (m.origin",
             "BEGIN",
-            "select $% from towline_claim",
+            "select set_config(% from towline_claim",
             "insert into towline_work",
             "with moved",
             "COMMIT",
