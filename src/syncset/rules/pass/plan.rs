@@ -314,11 +314,12 @@ impl Pass {
                 None => self.gone_removals.push_back(removal),
             }
         }
-        // Should such a syncset select the cluster again before this pass has ended, it is due.
-        for removal in &self.gone_removals {
-            if let Some(row) = self.ledger.result(removal.syncset).cloned() {
-                self.ledger.put_result(ResultRow { inputs: ResultRow::UNFINISHED, ..row });
-            }
+        // Should a syncset that is gone select the cluster again before this pass has ended, it is due: its objects are deleted, or
+        // another one takes them over, and its rows say no longer that it wants them.
+        let gone: Vec<ResultRow> =
+            self.ledger.results().filter(|row| self.position(row.syncset).is_none()).cloned().collect();
+        for row in gone {
+            self.ledger.put_result(ResultRow { inputs: ResultRow::UNFINISHED, ..row });
         }
         let queues = self.removals.values_mut().chain(std::iter::once(&mut self.gone_removals));
         for queue in queues {

@@ -4,4 +4,5 @@ mod deleting;
 mod drift;
 mod laws;
 mod sending;
+mod taking_over;
 mod world;

@@ -1,0 +1,30 @@
+//! Syncsets that take objects over from one another, and changes that are taken back.
+
+use std::slice::from_ref;
+
+use super::world::{Set, Store, World, cut_short, map, pass, set};
+use crate::syncset::rules::name::SyncSetKind::SelectorSyncSet;
+use crate::syncset::rules::rows::ResultRow;
+
+fn with(sets: &[Set]) -> (World, Store) {
+    let (mut world, mut store) = (World::new(), Store::default());
+    pass(&mut world, &mut store, sets, false);
+    (world, store)
+}
+
+#[test]
+fn a_syncset_that_is_selected_again_after_another_took_its_object_keeps_it() {
+    for other in ["a", "z"] {
+        let before = set(SelectorSyncSet, "m").maps(&["x"]);
+        let other = set(SelectorSyncSet, other).maps(&["x=2"]);
+        let (mut world, mut store) = with(from_ref(&before));
+        let uid = world.objects[&map("x")].uid;
+        // A label flips, the pass dies after the other one has sent the object, and the label flips back.
+        cut_short(&mut world, &mut store, from_ref(&other));
+        assert_eq!(world.objects[&map("x")].data, "2");
+        assert_eq!(store.results[&before.id].inputs, ResultRow::UNFINISHED);
+        pass(&mut world, &mut store, from_ref(&before), false);
+        let found = world.objects.get(&map("x")).map(|found| (found.uid, found.data.clone()));
+        assert_eq!(found, Some((uid, "1".into())));
+    }
+}
