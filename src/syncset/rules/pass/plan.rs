@@ -39,6 +39,7 @@ pub(super) fn kinds_in_use(live: &[Live]) -> BTreeSet<KindKey> {
 impl Pass {
     pub(super) fn plan(&mut self) {
         self.wanted = Wanted::new(&self.live, self.ledger.rows(), |object| self.scope(object));
+        self.untrack_upserts();
         let (mut items, mut patches) = (Vec::new(), BTreeMap::new());
         for position in self.turns.clone() {
             let Some(live) = self.live.get_mut(position) else { continue };
@@ -57,6 +58,17 @@ impl Pass {
         self.settle_without_items(&items);
         self.plan_removals();
         self.plan_checks(items);
+    }
+
+    /// What a syncset has sent is not deleted from the moment on that it is `Upsert` (rule 15): also if it does not render, so that
+    /// nothing else of it is noted.
+    fn untrack_upserts(&mut self) {
+        let upserts = self.live.iter().map(|live| &live.header).filter(|header| header.mode == Mode::Upsert);
+        let upserts: BTreeSet<Uuid> = upserts.map(|header| header.id).collect();
+        let tracked = self.ledger.rows().filter(|row| row.tracked && upserts.contains(&row.syncset));
+        for row in tracked.cloned().collect::<Vec<_>>() {
+            self.ledger.put(AppliedRow { tracked: false, ..row });
+        }
     }
 
     fn plan_syncset(&mut self, position: usize, rendered: Rendered, items: &mut Vec<Item>) {

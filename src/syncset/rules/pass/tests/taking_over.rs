@@ -2,9 +2,16 @@
 
 use std::slice::from_ref;
 
-use super::world::{Set, Store, World, cut_short, map, pass, set};
-use crate::syncset::rules::name::SyncSetKind::SelectorSyncSet;
+use super::super::Refusal;
+use super::world::{Resource, Set, Store, World, cut_short, map, pass, set};
+use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::rows::ResultRow;
+use crate::syncset::rules::spec::{Known, Mode};
+use crate::syncset::rules::status::Reason;
+
+fn base() -> Set {
+    set(SyncSet, "base")
+}
 
 fn with(sets: &[Set]) -> (World, Store) {
     let (mut world, mut store) = (World::new(), Store::default());
@@ -27,4 +34,21 @@ fn a_syncset_that_is_selected_again_after_another_took_its_object_keeps_it() {
         let found = world.objects.get(&map("x")).map(|found| (found.uid, found.data.clone()));
         assert_eq!(found, Some((uid, "1".into())));
     }
+}
+
+#[test]
+fn a_syncset_that_becomes_upsert_deletes_nothing_even_if_it_does_not_render() {
+    let before = base().maps(&["a", "b"]);
+    // What it dropped before and could not delete is forgotten as well.
+    let dropped = before.clone().maps(&["a"]);
+    let (mut world, mut store) = with(from_ref(&before));
+    world.refusals.insert("DELETE ConfigMap default/b".to_owned(), Refusal::Forbidden);
+    pass(&mut world, &mut store, from_ref(&dropped), false);
+    world.refusals.clear();
+    let mut broken = dropped.mode(Mode::Upsert);
+    broken.resources.push(Resource::Broken(Known::Nothing));
+    assert!(pass(&mut world, &mut store, from_ref(&broken), false).is_empty());
+    assert_eq!(store.results[&broken.id].failure.as_ref().expect("a failure").reason, Reason::TemplateInvalid);
+    assert!(pass(&mut world, &mut store, &[], false).is_empty());
+    assert_eq!((world.objects.len(), store.applied.len(), store.results.len()), (2, 0, 0));
 }
