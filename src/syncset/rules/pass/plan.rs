@@ -55,6 +55,7 @@ impl Pass {
             lives.contains(&syncset) && patches.get(&syncset).is_none_or(|count| position < *count)
         });
         self.note_superseded();
+        self.note_dropped();
         self.settle_without_items(&items);
         self.plan_removals();
         self.plan_checks(items);
@@ -225,6 +226,19 @@ impl Pass {
                 None => superseded_row(object, header.id, api_version.clone(), header.mode == Mode::Sync),
             };
             self.ledger.put(row);
+        }
+    }
+
+    /// What a syncset no longer wants is noted even if whoever sends it next fails: otherwise its row would go on claiming the object
+    /// when it is not due any more.
+    fn note_dropped(&mut self) {
+        let is_dropped = |row: &&AppliedRow| {
+            let at = self.position(row.syncset).filter(|at| self.turns.contains(at) && !self.failures.contains_key(at));
+            row.wanted && at.is_some_and(|at| !self.wanted.claimants(&row.object).any(|of| of == at))
+        };
+        let dropped: Vec<AppliedRow> = self.ledger.rows().filter(is_dropped).cloned().collect();
+        for row in dropped {
+            self.ledger.put(AppliedRow { wanted: false, ..row });
         }
     }
 

@@ -106,9 +106,9 @@ impl Pass {
     /// Why the object is not ours to delete, if it is not.
     fn release(&self, row: &AppliedRow, seen: &Seen) -> Option<Release> {
         let is_another = row.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
-        let is_wanted = |of: &AppliedRow| {
-            of.wanted && of.uid.as_ref() == Some(&seen.uid) && self.wanted.winner(&of.object).is_some()
-        };
+        // Who wants the object may not have sent it yet: then a row of somebody who no longer wants it knows its UID.
+        let is_wanted =
+            |of: &AppliedRow| of.uid.as_ref() == Some(&seen.uid) && self.wanted.winner(&of.object).is_some();
         if self.ledger.rows().any(is_wanted) {
             Some(Release::Wanted)
         } else if !seen.marks.managed {

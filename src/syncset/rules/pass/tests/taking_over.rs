@@ -52,3 +52,20 @@ fn a_syncset_that_becomes_upsert_deletes_nothing_even_if_it_does_not_render() {
     assert!(pass(&mut world, &mut store, &[], false).is_empty());
     assert_eq!((world.objects.len(), store.applied.len(), store.results.len()), (2, 0, 0));
 }
+
+#[test]
+fn what_a_syncset_dropped_is_sent_by_the_next_one_even_if_that_one_fails_at_first() {
+    let next = base().maps(&["x=next"]);
+    let winner = set(SelectorSyncSet, "winner").maps(&["x=winner", "y"]);
+    let (mut world, mut store) = with(&[next.clone(), winner.clone()]);
+    let uid = world.objects[&map("x")].uid;
+    let sets = [next, winner.maps(&["y"])];
+    let kinds = std::mem::take(&mut world.kinds);
+    assert!(pass(&mut world, &mut store, &sets, false).is_empty());
+    assert_eq!(store.results[&sets[0].id].failure.as_ref().expect("a failure").reason, Reason::KindNotServed);
+    assert!(store.results[&sets[1].id].failure.is_none());
+    world.kinds = kinds;
+    assert_eq!(pass(&mut world, &mut store, &sets, false), ["APPLY ConfigMap default/x"]);
+    assert_eq!((world.objects[&map("x")].uid, &world.objects[&map("x")].data), (uid, &"next".into()));
+    assert!(store.input(&sets, false).is_none(), "{:#?}", store.results);
+}
