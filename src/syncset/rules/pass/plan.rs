@@ -217,12 +217,15 @@ impl Pass {
     }
 
     /// What a syncset wants is noted even if another one sends it, and whatever becomes of that: the syncset may be done with this
-    /// pass, and not be due when the other one is gone. A row that knows the object stays until the winner's row does.
+    /// pass, and not be due when the other one is gone. A row that knows the object stays until the winner's row does, but not what
+    /// it says was sent: should the winner go without having sent the object, it is sent again.
     fn note_superseded(&mut self) {
         for ((object, position), api_version) in &self.superseded {
             let Some(header) = self.live.get(*position).map(|live| &live.header) else { continue };
             let row = match self.ledger.row(object, header.id) {
-                Some(row) => AppliedRow { wanted: true, ..row.clone() },
+                Some(row) => {
+                    AppliedRow { wanted: true, content: None, tracked: header.mode == Mode::Sync, ..row.clone() }
+                }
                 None => superseded_row(object, header.id, api_version.clone(), header.mode == Mode::Sync),
             };
             self.ledger.put(row);

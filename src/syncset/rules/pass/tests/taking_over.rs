@@ -69,3 +69,16 @@ fn what_a_syncset_dropped_is_sent_by_the_next_one_even_if_that_one_fails_at_firs
     assert_eq!((world.objects[&map("x")].uid, &world.objects[&map("x")].data), (uid, &"next".into()));
     assert!(store.input(&sets, false).is_none(), "{:#?}", store.results);
 }
+
+#[test]
+fn what_was_edited_while_another_syncset_should_have_sent_it_is_sent_when_that_one_is_gone() {
+    let before = base().maps(&["y=1"]);
+    let (mut world, mut store) = with(from_ref(&before));
+    let mut broken = set(SelectorSyncSet, "broken").maps(&["y=other"]);
+    broken.resources.push(Resource::Broken(Known::Object(map("z"))));
+    let after = before.maps(&["y=2"]);
+    assert!(pass(&mut world, &mut store, &[after.clone(), broken], false).is_empty());
+    assert!(store.results[&after.id].failure.is_none(), "another one sends it");
+    assert_eq!(pass(&mut world, &mut store, from_ref(&after), false), ["APPLY ConfigMap default/y"]);
+    assert_eq!(world.objects[&map("y")].data, "2");
+}
