@@ -11,6 +11,7 @@ use super::step::{ADOPTED, Answer, Refusal, Refused, Seen};
 use crate::syncset::rules::rows::AppliedRow;
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::Reason;
+use crate::syncset::rules::wanted::Deletions;
 
 /// How often one object may be found to come and go while it is sent.
 const MOST_TRIES: u8 = 3;
@@ -216,11 +217,12 @@ impl Pass {
     }
 
     /// What the cluster does not accept as a change, it may accept as a new object. Only an object that is known to be ours may be
-    /// deleted for that.
+    /// deleted for that, and only by a syncset that may delete.
     fn refuse_or_recreate(&mut self, item: Box<Item>, refused: Refused) {
         let kind = (item.object.group.as_str(), item.object.kind.as_str());
         let is_ours = item.facts.uid.is_some() && !item.facts.adopted;
-        let may_recreate = item.desired.may_recreate && is_ours && !NEVER_RECREATED.contains(&kind);
+        let may_delete = self.live.get(item.syncset).is_some_and(|live| live.deletions == Deletions::Allowed);
+        let may_recreate = item.desired.may_recreate && may_delete && is_ours && !NEVER_RECREATED.contains(&kind);
         if refused.refusal == Refusal::Invalid && may_recreate {
             self.follow_up = Some(Ask::Probe(item, refused));
         } else {

@@ -9,6 +9,7 @@ use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::rows::ResultRow;
 use crate::syncset::rules::spec::{Behavior, Known, Mode};
 use crate::syncset::rules::status::{Reason, Retry};
+use crate::syncset::rules::wanted::Deletions;
 
 fn base() -> Set {
     set(SyncSet, "base")
@@ -329,6 +330,21 @@ fn an_object_is_only_created_anew_if_it_says_so_and_would_be_valid() {
         world.refusals.clear();
         assert_eq!(pass(&mut world, &mut store, &sets, false), ["APPLY ConfigMap default/a"]);
         assert!(!store.applied[&(map("a"), sets[0].id)].adopted);
+    }
+}
+
+#[test]
+fn an_object_is_not_created_anew_while_its_syncset_may_not_delete() {
+    for deletions in [Deletions::Held, Deletions::NotJudged] {
+        let (mut world, mut store) = new();
+        let flags = Flags { may_recreate: true, ..Flags::default() };
+        pass(&mut world, &mut store, &[base().maps(&["a"]).flags(flags)], false);
+        world.refusals.insert("APPLY ConfigMap default/a".to_owned(), Refusal::Invalid);
+        let sets = [Set { generation: 9, deletions, ..base().maps(&["a=2"]).flags(flags) }];
+        assert_eq!(pass(&mut world, &mut store, &sets, false), ["APPLY ConfigMap default/a"]);
+        assert_eq!(store.results[&sets[0].id].failure.as_ref().expect("a failure").reason, Reason::Rejected);
+        let sets = [Set { deletions: Deletions::Allowed, ..sets[0].clone() }];
+        assert_eq!(pass(&mut world, &mut store, &sets, false).len(), 3);
     }
 }
 
