@@ -89,7 +89,10 @@ pub fn next(ended: &Ended, pace: PaceRow, attempts: i32, interval: Duration, now
             };
             let (wait, attempts) = match left {
                 None => return Next { ready_at: next_full, attempts: 0, pace },
-                Some(Left::Throttled(told)) => ((*told).min(LONGEST_TOLD), attempts),
+                // Also if a full pass is due, which may be what asked for too much.
+                Some(Left::Throttled(told)) => {
+                    return Next { ready_at: after(now, (*told).min(LONGEST_TOLD)), attempts, pace };
+                }
                 Some(Left::Unjudged) => (UNJUDGED, 0),
                 Some(Left::Failing) => (doubled(RETRY, attempts), attempts),
             };
@@ -184,6 +187,12 @@ mod tests {
             |seconds| Ended::Complete { was_full: false, left: Some(Left::Throttled(Duration::from_secs(seconds))) };
         assert_eq!(of(&told(7), 1, 0.5).ready_at, at(7));
         assert_eq!(of(&told(3600), 1, 0.5).ready_at, at(60));
+        // Also if it was the full pass that had to end: that stays due.
+        for next_full in [None, Some(at(-5)), Some(at(3))] {
+            let next = next(&told(7), PaceRow { next_full, ..pace() }, 2, INTERVAL, at(0), 0.5);
+            assert_eq!((next.ready_at, next.attempts), (at(7), 2));
+            assert_eq!(next.pace.next_full, next_full.or(Some(at(0))));
+        }
     }
 
     #[test]
