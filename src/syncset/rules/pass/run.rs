@@ -155,6 +155,8 @@ impl Pass {
             Ask::Kind { key, .. } => self.resolved(key, reply),
             Ask::List(listing) => self.listed(listing, reply),
             Ask::Look(item) => self.looked(item, reply),
+            // What follows rests on what was to be stored.
+            Ask::Store(_) if !matches!(reply, Ok(Answer::Stored)) => self.end = Some(End::Interrupted),
             Ask::Store(_) => {
                 self.requests_at_store = self.requests;
                 self.stored_at = self.elapsed;

@@ -4,7 +4,7 @@ use std::slice::from_ref;
 use std::time::Duration;
 
 use super::super::{Answer, End, Pass, Refusal, Step};
-use super::world::{Flags, Resource, Set, Store, World, cut_short, map, object, pass, run, set};
+use super::world::{Flags, Resource, Set, Store, World, cut_short, map, object, pass, refused, run, set};
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::rows::ResultRow;
 use crate::syncset::rules::spec::{Behavior, Known, Mode};
@@ -346,6 +346,23 @@ fn an_object_is_not_created_anew_while_its_syncset_may_not_delete() {
         let sets = [Set { deletions: Deletions::Allowed, ..sets[0].clone() }];
         assert_eq!(pass(&mut world, &mut store, &sets, false).len(), 3);
     }
+}
+
+#[test]
+fn nothing_is_sent_after_a_write_to_the_database_failed() {
+    let mut world = World::new();
+    let mut pass = Pass::new(Store::default().input(&[base().maps(&["a"])], false).expect("it is due"));
+    let outcome = loop {
+        let answer = match pass.next(Duration::ZERO) {
+            Step::Done(outcome) => break outcome,
+            Step::Store(_) => Err(refused(Refusal::Server)),
+            step => world.perform(step),
+        };
+        pass.reply(answer);
+    };
+    assert_eq!(outcome.end, End::Interrupted);
+    assert!(outcome.writes.is_empty(), "they rest on what was not stored: {:?}", outcome.writes);
+    assert_eq!(world.log, ["GET ConfigMap default/a"]);
 }
 
 #[test]
