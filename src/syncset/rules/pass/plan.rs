@@ -330,8 +330,7 @@ impl Pass {
                 self.ledger.forget(&row.object, row.syncset);
                 continue;
             }
-            let deletions = live.map_or_else(|| self.deletions_of_gone(row.syncset), |live| live.deletions);
-            if deletions != Deletions::Allowed || self.wanted.may_want(&row.object) {
+            if self.deletions_of(row.syncset) != Deletions::Allowed || self.wanted.may_want(&row.object) {
                 self.ledger.put(AppliedRow { wanted: false, ..row });
                 continue;
             }
@@ -357,9 +356,12 @@ impl Pass {
         }
     }
 
-    /// Whether a syncset that is gone may delete.
-    pub(super) fn deletions_of_gone(&self, syncset: Uuid) -> Deletions {
-        self.gone.get(&syncset).copied().unwrap_or(Deletions::NotJudged)
+    /// Whether a syncset may delete, live or gone.
+    pub(super) fn deletions_of(&self, syncset: Uuid) -> Deletions {
+        match self.position(syncset).and_then(|position| self.live.get(position)) {
+            Some(live) => live.deletions,
+            None => self.gone.get(&syncset).copied().unwrap_or(Deletions::NotJudged),
+        }
     }
 
     /// Before anything is written: patches that are going to be sent are noted as not sent.

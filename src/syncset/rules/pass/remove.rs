@@ -11,6 +11,7 @@ use super::run::{Pass, unexpected};
 use super::step::{Answer, Refusal, Refused, Release, Resolution, Seen};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::{AppliedRow, ResultRow};
+use crate::syncset::rules::wanted::{Deletions, is_within};
 
 /// How often an object is looked at again that changed before it was deleted (rule 30).
 const MOST_LOOKS: u8 = 3;
@@ -66,11 +67,20 @@ impl Pass {
         }
     }
 
-    /// Why an object can't be deleted although nobody wants it: something that is wanted would be deleted with it, or it may be a
-    /// wanted object under the name of another group (as a Deployment was of `extensions` and `apps`).
+    /// Why an object can't be deleted although nobody wants it: something that is wanted, or that another syncset may not delete
+    /// (rules 33 and 34), would be deleted with it, or it may be a wanted object under the name of another group (as a Deployment was of `extensions` and `apps`).
     fn hindrance(&self, object: &ObjectRef) -> Option<String> {
         if let Some(within) = self.wanted.within(object) {
             return Some(format!("{within} is still wanted"));
+        }
+        let must_stay = |row: &&AppliedRow| {
+            !row.wanted
+                && row.tracked
+                && is_within(&row.object, object)
+                && self.deletions_of(row.syncset) != Deletions::Allowed
+        };
+        if let Some(row) = self.ledger.rows().find(must_stay) {
+            return Some(format!("{} may not be deleted yet", row.object));
         }
         let is_same = |wanted: &&ObjectRef| {
             wanted.kind == object.kind

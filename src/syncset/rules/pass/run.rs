@@ -327,11 +327,7 @@ impl Pass {
         let is_gone = |row: &ResultRow| self.position(row.syncset).is_none();
         let pending = self.ledger.rows().filter(|row| !row.wanted && row.tracked);
         let deletions: BTreeSet<_> = pending
-            .map(|row| match self.position(row.syncset).and_then(|position| self.live.get(position)) {
-                Some(live) => live.deletions,
-                None => self.deletions_of_gone(row.syncset),
-            })
-            .map(|deletions| match deletions {
+            .map(|row| match self.deletions_of(row.syncset) {
                 Deletions::Allowed => 0,
                 Deletions::Held => 1,
                 Deletions::NotJudged => 2,

@@ -164,11 +164,7 @@ impl Wanted {
 
     /// A wanted object that would be deleted with this one: it is in this namespace, or this defines its kind.
     pub fn within(&self, object: &ObjectRef) -> Option<&ObjectRef> {
-        let group = group_defined_by(object);
-        let is_namespace = is_namespace(object);
-        self.objects.keys().find(|wanted| {
-            (is_namespace && wanted.namespace == object.name) || group.is_some_and(|group| wanted.group == group)
-        })
+        self.objects.keys().find(|wanted| is_within(wanted, object))
     }
 }
 
@@ -194,6 +190,12 @@ pub fn placed(object: &ObjectRef, scope: Scope) -> ObjectRef {
         placed.namespace.clear();
     }
     placed
+}
+
+/// Whether an object would be deleted with the outer one, which is its namespace or the definition of its kind.
+pub fn is_within(object: &ObjectRef, outer: &ObjectRef) -> bool {
+    (is_namespace(outer) && object.namespace == outer.name)
+        || group_defined_by(outer).is_some_and(|group| object.group == group)
 }
 
 /// Whether it is a namespace.

@@ -201,6 +201,30 @@ fn a_namespace_or_a_definition_stays_while_something_in_it_is_wanted() {
 }
 
 #[test]
+fn a_namespace_or_a_definition_stays_while_something_in_it_may_not_be_deleted() {
+    let namespace = object("", "Namespace", "", "n");
+    let definition = object("apiextensions.k8s.io", "CustomResourceDefinition", "", "widgets.example.com");
+    let widget = object("example.com", "Widget", "default", "w");
+    for (outer, within) in [(namespace, object("", "ConfigMap", "n", "x")), (definition, widget)] {
+        for deletions in [Deletions::Held, Deletions::NotJudged] {
+            let mut held = set(SelectorSyncSet, "held").objects(from_ref(&within));
+            let (mut world, mut store) = with(&[base().objects(from_ref(&outer)), held.clone()]);
+            held = held.objects(&[]);
+            held.deletions = deletions;
+            assert!(pass(&mut world, &mut store, from_ref(&held), false).is_empty(), "{deletions:?}");
+            assert!(world.objects.contains_key(&within) && world.objects.contains_key(&outer));
+            let (reason, message) = failure(&store, base().id);
+            assert_eq!(reason, Reason::DeletionFailed);
+            assert!(message.ends_with(&format!("{within} may not be deleted yet")), "{message}");
+            held.deletions = Deletions::Allowed;
+            pass(&mut world, &mut store, from_ref(&held), false);
+            pass(&mut world, &mut store, from_ref(&held), false);
+            assert!(world.objects.is_empty(), "{deletions:?}");
+        }
+    }
+}
+
+#[test]
 fn a_look_that_fails_keeps_the_row_and_a_missing_object_or_kind_ends_it() {
     for refusal in [Refusal::Forbidden, Refusal::Server] {
         let (mut world, mut store) = with(&[base().maps(&["a"])]);
