@@ -135,11 +135,16 @@ impl Pass {
             item.state = terminating(item);
             return;
         }
-        if item.behavior != Behavior::CreateOnly {
+        let is_another = item.facts.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
+        if item.behavior == Behavior::CreateOnly {
+            // What existed is stored without UID. With it the object is known again under the name of another group.
+            item.facts.adopted |= is_another;
+            item.facts.uid = Some(seen.uid);
+        } else {
             let owned = if item.behavior == Behavior::Apply { seen.owned_by_apply } else { seen.owned_by_update };
             if item.facts.uid.as_ref() != Some(&seen.uid) {
                 // Somebody else has created it anew.
-                item.facts.adopted |= item.facts.uid.is_some();
+                item.facts.adopted |= is_another;
                 item.facts.uid = Some(seen.uid);
                 item.send = true;
                 return;

@@ -225,6 +225,27 @@ fn a_namespace_or_a_definition_stays_while_something_in_it_may_not_be_deleted() 
 }
 
 #[test]
+fn what_existed_in_another_group_is_told_apart_by_a_full_pass() {
+    let old = object("extensions", "Deployment", "default", "d");
+    let new = object("apps", "Deployment", "default", "d");
+    for is_same in [false, true] {
+        let (mut world, mut store) = with(&[base().objects(from_ref(&old))]);
+        world.create(&new);
+        if is_same {
+            let same = world.objects[&old].clone();
+            world.objects.insert(new.clone(), same);
+        }
+        let only_new = set(SyncSet, "new").behavior(Behavior::CreateOnly).objects(from_ref(&new));
+        pass(&mut world, &mut store, from_ref(&only_new), false);
+        assert_eq!(failure(&store, base().id).0, Reason::DeletionFailed);
+        pass(&mut world, &mut store, from_ref(&only_new), true);
+        assert_eq!((world.objects.contains_key(&old), world.objects.contains_key(&new)), (is_same, true));
+        assert!(!store.results.contains_key(&base().id));
+        assert!(store.applied[&(new.clone(), only_new.id)].adopted);
+    }
+}
+
+#[test]
 fn a_look_that_fails_keeps_the_row_and_a_missing_object_or_kind_ends_it() {
     for refusal in [Refusal::Forbidden, Refusal::Server] {
         let (mut world, mut store) = with(&[base().maps(&["a"])]);

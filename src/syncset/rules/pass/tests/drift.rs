@@ -100,6 +100,19 @@ fn an_object_that_somebody_replaced_is_mended_and_adopted() {
 }
 
 #[test]
+fn what_somebody_made_in_place_of_what_create_only_had_made_is_not_ours() {
+    let sets = [base().behavior(Behavior::CreateOnly).maps(&["a"])];
+    let (mut world, mut store) = with(&sets[0]);
+    // A backup brings our label and annotations with it.
+    let copy = world.objects[&map("a")].clone();
+    let restored = world.create(&map("a"));
+    (restored.labels, restored.annotations) = (copy.labels, copy.annotations);
+    pass(&mut world, &mut store, &sets, true);
+    pass(&mut world, &mut store, &[], false);
+    assert_eq!(world.objects.len(), 1);
+}
+
+#[test]
 fn an_object_that_is_being_deleted_fails_so_that_it_is_created_again_soon() {
     let sets = [base().maps(&["a"])];
     let (mut world, mut store) = with(&sets[0]);
