@@ -159,15 +159,20 @@ impl Pass {
     }
 }
 
-/// What existed without our label is not ours. Nor is what Hive's client wrote: its fields have not been taken over.
+/// What existed without our label is not ours. What Hive has sent would be ours, but its fields have to be taken over first
+/// (rule 21); it is not marked as adopted for want of that, since the mark would stay.
 fn first_contact(item: &mut Item, found: Option<Seen>) {
     item.state = ItemState::Ready;
     item.is_known = true;
     match found {
         None => (item.is_absent, item.facts.uid) = (true, None),
         Some(seen) if seen.terminating => item.state = terminating(item),
+        Some(seen) if seen.of_hive && seen.marks.managed && !seen.marks.adopted => {
+            let message = "applied by Hive; taking over is not supported yet";
+            item.state = ItemState::Failed(failure::of_place(item.desired.place, Reason::Rejected, message));
+        }
         Some(seen) => {
-            let adopted = item.facts.adopted || !seen.marks.managed || seen.marks.adopted || seen.of_hive;
+            let adopted = item.facts.adopted || !seen.marks.managed || seen.marks.adopted;
             item.facts = Facts { uid: Some(seen.uid), version: None, owned: None, adopted };
         }
     }

@@ -209,6 +209,29 @@ fn a_secret_that_can_not_be_read_fails_at_its_place_and_stays() {
 }
 
 #[test]
+fn an_object_of_hive_is_left_as_it_is_until_it_can_be_taken_over() {
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate] {
+        let (mut world, mut store) = new();
+        let of_hive = world.create(&map("a"));
+        of_hive.of_hive = true;
+        of_hive.labels.insert("hive.openshift.io/managed".to_owned(), "true".to_owned());
+        let before = of_hive.clone();
+        let sets = [base().behavior(behavior).maps(&["a", "b"])];
+        let requests = pass(&mut world, &mut store, &sets, false);
+        assert_eq!(requests, ["GET ConfigMap default/a", "GET ConfigMap default/b"]);
+        let failure = store.results[&sets[0].id].failure.clone().expect("a failure");
+        assert_eq!(failure.reason, Reason::Rejected);
+        let expected = "failed to apply resource 0: applied by Hive; taking over is not supported yet";
+        assert_eq!((failure.message.as_str(), &world.objects[&map("a")]), (expected, &before));
+        assert!(!store.applied.contains_key(&(map("a"), sets[0].id)), "it stays at first contact");
+        // What Hive has sent and somebody has taken from it existed before us.
+        world.objects.get_mut(&map("a")).expect("it is there").labels.clear();
+        pass(&mut world, &mut store, &sets, false);
+        assert!(store.applied[&(map("a"), sets[0].id)].adopted);
+    }
+}
+
+#[test]
 fn an_object_that_existed_is_adopted_and_never_deleted_unless_it_says_that_it_may_be() {
     for may_adopt in [false, true] {
         let (mut world, mut store) = new();
