@@ -5,6 +5,7 @@ use super::item::{Ask, Check, Item, ItemState, KindKey, Listing, Work};
 use super::ledger::Facts;
 use super::run::{Pass, unexpected};
 use super::step::{Answer, Refused, Resolution, Seen};
+use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::Reason;
 use crate::syncset::rules::wanted::placed;
@@ -63,10 +64,20 @@ impl Pass {
             };
         }
         if item.state == ItemState::Unlooked {
-            return Some(Ask::Look(item));
+            match self.known_failure(&item) {
+                Some(failure) => item.state = ItemState::Failed(failure),
+                None => return Some(Ask::Look(item)),
+            }
         }
         self.place(item);
         None
+    }
+
+    /// Of a look that failed in the pass from which this one goes on, unless the syncset has changed since.
+    fn known_failure(&self, item: &Item) -> Option<Failure> {
+        let live = self.live.get(item.syncset)?;
+        let (inputs, failure) = self.progress.looks.get(&(item.object.clone(), live.header.id))?;
+        (*inputs == live.inputs).then(|| failure.clone())
     }
 
     /// Puts an object where its turn finds it, unless there is nothing to do for it.
@@ -118,6 +129,10 @@ impl Pass {
             Err(refused) => {
                 item.state = ItemState::Failed(failure::of_refusal(item.desired.place, &item.object, &refused));
             }
+        }
+        if let (ItemState::Failed(failure), Some(live)) = (&item.state, self.live.get(item.syncset)) {
+            let key = (item.object.clone(), live.header.id);
+            self.progress.looks.insert(key, (live.inputs, failure.clone()));
         }
         self.place(item);
     }

@@ -42,6 +42,10 @@ impl Pass {
             self.keep_row(&removal, &hindrance);
             return None;
         }
+        if let Some(failure) = self.progress.removals.get(&(removal.object.clone(), removal.syncset)) {
+            self.deletion_failures.entry(removal.syncset).or_insert(failure.clone());
+            return None;
+        }
         let key = (removal.api_version.clone(), removal.object.kind.clone());
         match self.kinds.get(&key).cloned() {
             None => {
@@ -96,6 +100,13 @@ impl Pass {
         self.deletion_failures.entry(removal.syncset).or_insert(failure);
     }
 
+    /// The cluster has refused it: a pass that goes on from this one does not ask again.
+    fn give_up(&mut self, removal: &Removal, message: &str) {
+        let failure = failure::of_deletion(&removal.api_version, &removal.object, message);
+        self.progress.removals.insert((removal.object.clone(), removal.syncset), failure);
+        self.keep_row(removal, message);
+    }
+
     pub(super) fn examined(&mut self, removal: Removal, reply: Result<Answer, Refused>) {
         match reply {
             Ok(Answer::Found(None)) => self.ledger.forget(&removal.object, removal.syncset),
@@ -108,8 +119,8 @@ impl Pass {
                     self.follow_up = Some(Ask::Delete(removal, seen));
                 }
             }
-            Ok(_) => self.keep_row(&removal, &unexpected().message),
-            Err(refused) => self.keep_row(&removal, &refused.message),
+            Ok(_) => self.give_up(&removal, &unexpected().message),
+            Err(refused) => self.give_up(&removal, &refused.message),
         }
     }
 
@@ -139,13 +150,13 @@ impl Pass {
     pub(super) fn deleted(&mut self, mut removal: Removal, reply: Result<Answer, Refused>) {
         match reply {
             Ok(Answer::Deleted) => self.ledger.forget(&removal.object, removal.syncset),
-            Ok(_) => self.keep_row(&removal, &unexpected().message),
+            Ok(_) => self.give_up(&removal, &unexpected().message),
             Err(refused) => {
                 removal.tries += 1;
                 match refused.refusal {
                     Refusal::NotFound => self.ledger.forget(&removal.object, removal.syncset),
                     Refusal::Conflict if removal.tries < MOST_LOOKS => self.follow_up = Some(Ask::Examine(removal)),
-                    _ => self.keep_row(&removal, &refused.message),
+                    _ => self.give_up(&removal, &refused.message),
                 }
             }
         }
@@ -193,6 +204,9 @@ impl Pass {
             has_pending_deletions: self.ledger.rows().any(|row| row.syncset == id && !row.wanted),
             failure,
         };
+        if row.failure.is_some() {
+            self.progress.ended.insert(id, row.inputs);
+        }
         self.ledger.put_result(row);
         !self.turns.is_empty()
     }

@@ -91,18 +91,25 @@ impl Pass {
             ledger.forget_objects();
         }
         let unresolved = super::plan::kinds_in_use(&input.live);
+        let mut progress = if input.another_cluster { Progress::default() } else { input.progress };
+        if !input.full {
+            progress.objects.clear();
+            progress.patches.clear();
+        }
         Self {
             turns: input
                 .live
                 .iter()
                 .enumerate()
-                .filter(|(_, live)| live.rendered.is_some())
+                .filter(|(_, live)| {
+                    live.rendered.is_some() && progress.ended.get(&live.header.id) != Some(&live.inputs)
+                })
                 .map(|(at, _)| at)
                 .collect(),
             live: input.live,
             gone: input.gone,
             full: input.full || input.another_cluster,
-            progress: if input.full { input.progress } else { Progress::default() },
+            progress,
             ledger,
             wanted: Wanted::default(),
             kinds: BTreeMap::new(),
@@ -208,6 +215,11 @@ impl Pass {
                 return Some(ask);
             }
             if self.requests > 0 && (self.requests >= MOST_REQUESTS || self.elapsed >= MOST_TIME) && !self.is_done() {
+                // What came of a turn is noted even if there is no time for the next one.
+                if self.is_turn_over() {
+                    self.enter_next_phase();
+                    continue;
+                }
                 self.end = Some(End::Yielded);
                 return None;
             }
@@ -268,6 +280,13 @@ impl Pass {
 
     fn is_done(&self) -> bool {
         self.phase == Phase::End || (self.phase == Phase::Turns && self.turns.is_empty())
+    }
+
+    /// Whether the first syncset that is not done has nothing left to do.
+    fn is_turn_over(&self) -> bool {
+        let Some(turn) = self.turns.front().filter(|_| self.phase == Phase::Turns) else { return false };
+        let works = self.works.first_key_value().is_some_and(|((syncset, _), _)| syncset == turn);
+        !works && self.removals.get(turn).is_none_or(VecDeque::is_empty)
     }
 
     /// Work of the first syncset that is not done.
@@ -345,7 +364,19 @@ impl Pass {
             is_held: deletions.contains(&1),
             releases: self.releases.clone(),
             requests: self.requests,
-            progress: if self.full && end != End::Finished { self.progress.clone() } else { Progress::default() },
+            progress: self.progress_after(end),
+        }
+    }
+
+    /// Failures hold only for a pass that goes on at once: an interrupted one waits, and then tries everything again.
+    fn progress_after(&self, end: End) -> Progress {
+        let Progress { objects, patches, .. } = &self.progress;
+        match end {
+            End::Yielded => self.progress.clone(),
+            End::Interrupted if self.full => {
+                Progress { objects: objects.clone(), patches: patches.clone(), ..Progress::default() }
+            }
+            End::Interrupted | End::Finished => Progress::default(),
         }
     }
 

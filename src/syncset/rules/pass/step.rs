@@ -7,7 +7,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::syncset::rules::name::{Digest, ObjectRef};
-use crate::syncset::rules::rows::{AppliedRow, PatchedRow, ResultRow};
+use crate::syncset::rules::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
 use crate::syncset::rules::spec::PatchType;
 use crate::syncset::rules::status::Retry;
 
@@ -328,13 +328,20 @@ pub struct Outcome {
     pub releases: BTreeMap<Release, usize>,
     /// Requests to the cluster, without discovery.
     pub requests: usize,
-    /// What a full pass that was cut short need not look at again: the next one takes it, if it is the same full pass.
+    /// What the next pass need not ask again, since this one had to end early. Nothing of it holds after a pass that finished.
     pub progress: Progress,
 }
 
-/// What a full pass has seen to be in step. Without it, one with more looks than a pass may have would never end.
+/// What a full pass has seen to be in step, and what a pass that yielded has tried in vain. Without it, one with more of that than a
+/// pass may request would never end, and syncsets that come later would never have a turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub(super) objects: BTreeSet<ObjectRef>,
     pub(super) patches: BTreeSet<(Uuid, usize)>,
+    /// Looks that failed, of the syncsets that send the objects, with the inputs of these.
+    pub(super) looks: BTreeMap<(ObjectRef, Uuid), (Digest, Failure)>,
+    /// Objects that could not be deleted.
+    pub(super) removals: BTreeMap<(ObjectRef, Uuid), Failure>,
+    /// Syncsets whose turn ended in a failure, with their inputs.
+    pub(super) ended: BTreeMap<Uuid, Digest>,
 }

@@ -6,3 +6,4 @@ mod laws;
 mod sending;
 mod taking_over;
 mod world;
+mod yielding;
