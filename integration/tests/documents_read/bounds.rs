@@ -152,7 +152,13 @@ fn large_documents_wait_for_a_thread_of_their_own_and_small_ones_do_not() {
         let listed = |namespace: &'static str| {
             let (database, aside) = (database.clone(), aside.clone());
             let filter = Filter::of(Kind::Cluster).in_namespace(namespace).expect("a namespace");
-            async move { list_json(&database, &aside, &ListQuery { filter, ..query(None) }).await.expect("a page").items }
+            async move {
+                list_json(&database, &aside, &ListQuery { filter, ..query(None) }, |_| Ok(()))
+                    .await
+                    .expect("a page")
+                    .0
+                    .items
+            }
         };
         let large = [tokio::spawn(read("large")), tokio::spawn(listed("large"))];
         for _ in 0..20 {

@@ -9,10 +9,8 @@ use crate::http::{AnswerWithin, KeepAlive, Limits, Reserved, begins_with};
 
 /// Most requests under way, watches aside. At 8 connections of the database's pool, the default, more would only wait there.
 const MOST_REQUESTS: usize = 256;
-/// Most connections in a handshake or with an incomplete head. An honest client sends it within a round trip, but the clients of a
-/// thousand watches connect at once when a replica is gone, and with 128 a third of them were closed before their heads were read.
-/// At most 8 MiB of heads, and about as much again for the buffers of TLS.
-const MOST_ARRIVING: usize = 512;
+/// Connections in a handshake or with an incomplete head, at most, where there may be fewer watches.
+const MOST_ARRIVING: usize = 128;
 /// Deadline for a request's head.
 const LONGEST_HEAD: Duration = Duration::from_secs(5);
 /// Most bytes of a request's head: a `continue` of 1,024 characters, a selector of 4 KiB whose characters are escaped.
@@ -49,7 +47,9 @@ pub(super) fn limits(max_watchers: usize) -> Limits {
     };
     Limits {
         most_connections: max_watchers + MOST_REQUESTS,
-        most_arriving: MOST_ARRIVING,
+        // When a replica is gone, the clients of all its watches connect at once: with fewer places some were closed before their heads
+        // were read. A thousand take at most 16 MiB of heads, and about as much again for the buffers of TLS.
+        most_arriving: max_watchers.max(MOST_ARRIVING),
         most_requests: MOST_REQUESTS,
         answer_within: AnswerWithin::Progress(ANSWER_STALLS),
         reserved: vec![watches, descriptions],
