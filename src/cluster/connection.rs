@@ -32,6 +32,9 @@ pub const PARTIAL_METADATA: &str = "application/json;as=PartialObjectMetadata;g=
 /// The longest `Retry-After` that is honoured: a wrong one, of a proxy, must not stop an object for a day.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(1);
 
+/// The most bytes of a request's path and query. Kube's client joins it with the path of the server's URL, and panics above 64 KiB; a
+/// server chooses the tokens that continue its lists.
+const LONGEST_PATH: usize = 32 << 10;
 /// The most bytes of a reply with one object. etcd accepts 1.5 MiB, and managed fields add to that.
 const LARGEST_OBJECT: usize = 16 << 20;
 /// The most bytes of any other reply: discovery, a page of metadata.
@@ -163,11 +166,11 @@ impl Connection {
         deadline: Duration,
         claim: Option<Claim>,
     ) -> Result<T, Error> {
-        let mut request = request.map_err(|source| Error::Rejected {
-            code: 0,
-            reason: "BadRequest".into(),
-            message: format!("failed to build the request: {source}"),
-        })?;
+        let unsendable = |message: String| Error::Rejected { code: 0, reason: "BadRequest".into(), message };
+        let mut request = request.map_err(|source| unsendable(format!("failed to build the request: {source}")))?;
+        if request.uri().path_and_query().is_some_and(|path| path.as_str().len() > LONGEST_PATH) {
+            return Err(unsendable(format!("the path of the request has more than {} KiB", LONGEST_PATH >> 10)));
+        }
         if let Some(claim) = &claim {
             request.extensions_mut().insert(claim.clone());
         }
@@ -324,6 +327,22 @@ mod tests {
         assert_eq!(answered(200, json!(body)).await.unwrap(), json!(body));
         let error = answered(500, json!("a".repeat(LARGEST_REFUSAL))).await.unwrap_err();
         assert_eq!(error.to_string(), format!("server error (500): {NO_STATUS}"));
+    }
+
+    #[tokio::test]
+    async fn a_path_that_is_too_long_is_refused_before_it_is_sent() {
+        let (cluster, script) = Cluster::scripted("edge");
+        script.answer(|_| (200, json!({"answered": true})));
+        let connection = cluster.session().unwrap().connection;
+        let asked = Asked { cluster: cluster.name(), verb: Verb::Get, resource: "pods", name: None };
+        let get = |length: usize| {
+            let path = format!("/{}", "a".repeat(length - 1));
+            let request = http::Request::get(path).body(Body::empty()).unwrap();
+            connection.exchange::<Value>(Ok(request), &asked, DEADLINE, None)
+        };
+        assert_eq!(get(LONGEST_PATH).await.unwrap(), json!({"answered": true}));
+        let error = get(LONGEST_PATH + 1).await.unwrap_err();
+        assert_eq!(error.message(), "the path of the request has more than 32 KiB");
     }
 
     #[derive(Debug, thiserror::Error)]
