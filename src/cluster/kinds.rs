@@ -155,7 +155,7 @@ impl Kinds {
         let versions: BTreeSet<Version> = unknown.map(KindId::version).collect();
         let mut discovery = Discovery { cluster, lists: BTreeMap::new(), groups: None };
         for (group, version) in versions {
-            // Its error is told below, of each kind.
+            // Below, every kind of this version gets its error.
             let Ok(Some(listed)) = discovery.list(&group, &version).await else { continue };
             for id in wanted.iter().filter(|id| (&id.group, &id.version) == (&group, &version)) {
                 if let Some(kind) = listed.get(&id.kind) {

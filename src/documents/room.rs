@@ -18,7 +18,7 @@ pub struct Room(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     most: usize,
-    /// What there are too many of where there is no room.
+    /// Completes the sentence of a refusal: "too many …".
     doing: &'static str,
     taken: Mutex<Taken>,
 }

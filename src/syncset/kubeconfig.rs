@@ -34,7 +34,7 @@ const MOST_VALUES: usize = 20_000;
 /// A kubeconfig has five levels; extensions may have more.
 const DEEPEST: usize = 32;
 
-/// What kubeconfigs may use although it is refused by default.
+/// The features that kubeconfigs may use although they are refused by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     /// `insecure-tls`: a server that does not prove who it is.

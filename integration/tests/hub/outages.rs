@@ -1,4 +1,4 @@
-//! The database stops answering, or accepts no connections or writes, and recovers: rule C4, and what a client is told meanwhile.
+//! The database stops answering, or accepts no connections or writes, and recovers: rule C4, and the answers that clients get meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -31,7 +31,7 @@ fn a_cluster_is_granted_once_and_requests_for_a_waiting_one_are_merged() {
     });
 }
 
-/// Q2: `done` keeps what it is told, unless somebody has asked during the pass.
+/// Q2: `done` stores the given time and attempts, unless somebody has asked during the pass.
 #[test]
 fn the_end_of_a_pass_is_as_it_says_unless_another_was_requested_meanwhile() {
     run(async {

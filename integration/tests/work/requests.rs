@@ -5,7 +5,7 @@ use towline::documents::{Finished, WorkQueue};
 
 use crate::world::{LIMIT, Process, Stage, clusters, ids, run};
 
-/// What the documents are here: how often each cluster was changed.
+/// Stands for the documents: how often each cluster was changed.
 const TABLE: &str = "create table changes (cluster uuid primary key, number bigint not null default 0)";
 
 /// The steps of a pass.
@@ -29,7 +29,7 @@ fn a_change_at_any_statement_of_a_pass_causes_a_pass_that_reads_it() {
                 let seen = pass_with_a_change(&stage, &process, begin, end).await;
                 let place = format!("begun before step {begin}, committed before step {end}");
                 let mut last = seen;
-                // What is ready is worked on.
+                // Works on every row that is ready.
                 for work in process.claim(9).await {
                     last = Some(read(&stage).await);
                     assert_eq!(process.done(work).await, Finished::Settled, "{place}");

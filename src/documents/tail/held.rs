@@ -1,7 +1,7 @@
 //! What all watches together hold for clients that have not taken it yet: pages of the state, and windows of the log.
 //!
 //! Nobody waits for room. A watch reads less at once the more is held already, so that many slow clients hold little each, and a
-//! quick one that comes later only needs more reads. What the watches of one token hold counts for others at most as half of all.
+//! quick one that comes later only needs more reads. For the watches of other tokens, those of one token count as at most half of the limit.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -60,7 +60,7 @@ impl Intake {
     /// Passes work on, each with a permit, until the actor drains. `deliver` must not block.
     ///
     /// It looks for work when it is notified, and once a second; never without a free permit. Where a look has filled all permits, the
-    /// next one follows as soon as another is free. What is granted while the actor drains is handed back.
+    /// next one follows as soon as another is free. The actor hands back claims that are granted while it drains.
     pub async fn run(mut self, scope: &Scope, deliver: impl FnMut(Work, OwnedSemaphorePermit)) {
         let database = self.queue.database().clone().answering_within(ANSWER_WITHIN);
         let listener = Listener::new(database, "work", &[CHANNEL]);

@@ -206,7 +206,7 @@ async fn mappers(transaction: &mut Transaction<'static>, mut concern: Concern) -
     for row in &transaction.all(QUERY, TEXT, &params).await? {
         let value = |index| -> Result<Option<serde_json::Value>, DispatchError> {
             let text = column::<Option<&str>>(QUERY, row, index)?;
-            // What the database prints is JSON.
+            // The database prints valid JSON.
             Ok(text.and_then(|text| serde_json::from_str(text).ok()))
         };
         match column::<Option<&str>>(QUERY, row, 0)? {

@@ -29,7 +29,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const SET_BY_SERVERS: [&str; 7] =
     ["managedFields", "uid", "resourceVersion", "creationTimestamp", "generation", "selfLink", "generateName"];
 /// Kinds that take what is in them along when they are deleted (rule 26).
-const NEVER_RECREATED: [(&str, &str); 3] =
+pub(super) const NEVER_RECREATED: [(&str, &str); 3] =
     [("", "Namespace"), ("", "PersistentVolumeClaim"), ("apiextensions.k8s.io", "CustomResourceDefinition")];
 
 /// A part of an object has another type than every object has there. It shows no value.

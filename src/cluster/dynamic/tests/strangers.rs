@@ -121,7 +121,7 @@ async fn an_answer_is_neither_followed_elsewhere_nor_decompressed() {
         assert!(!head.to_lowercase().contains("accept-encoding"), "{head}");
     }
     assert!(futures::FutureExt::now_or_never(target.listener.accept()).is_none(), "a redirect was followed");
-    // What stands in the body is read as it is, whatever the header says.
+    // The client never decompresses a body, whatever its header says.
     let (error, _) = answered(&kind, &with_body("200 OK", "content-encoding: gzip\r\n", "\u{1f}canary")).await;
     assert_eq!(error.message(), "failed to decode the answer: HTTP 200, not a Kubernetes API (line 1, column 1)");
 }

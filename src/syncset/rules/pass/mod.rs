@@ -34,8 +34,8 @@ use uuid::Uuid;
 
 pub use run::Pass;
 pub use step::{
-    ADOPTED, Answer, End, MANAGED_LABEL, Manager, Marks, Outcome, PRUNE, Progress, Refusal, Refused, Release,
-    Resolution, SYNCSET_ID, Seen, Step, Target, Writes,
+    Answer, End, Manager, Marks, Outcome, PRUNE, Progress, Refusal, Refused, Release, Resolution, Seen, Step, Target,
+    Writes,
 };
 
 use super::rows::{AppliedRow, PatchedRow, ResultRow};

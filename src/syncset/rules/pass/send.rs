@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::failure;
 use super::item::{Ask, Item, ItemState, Work};
 use super::run::{Pass, unexpected};
-use super::step::{ADOPTED, Answer, Refusal, Refused, Seen};
+use super::step::{Answer, Refusal, Refused, Seen};
+use crate::syncset::rules::object::{ADOPTED, NEVER_RECREATED};
 use crate::syncset::rules::rows::AppliedRow;
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::Reason;
@@ -15,10 +16,6 @@ use crate::syncset::rules::wanted::Deletions;
 
 /// How often one object may be found to come and go while it is sent.
 const MOST_TRIES: u8 = 3;
-
-/// Kinds that are never deleted to be created again, since what depends on them would be lost (rule 26).
-const NEVER_RECREATED: [(&str, &str); 3] =
-    [("", "Namespace"), ("", "PersistentVolumeClaim"), ("apiextensions.k8s.io", "CustomResourceDefinition")];
 
 /// The object as it is sent: one that existed before us says so.
 pub(super) fn body(item: &Item) -> Cow<'_, Value> {

@@ -7,6 +7,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::syncset::rules::name::{Digest, ObjectRef};
+use crate::syncset::rules::object::{ADOPTED, MANAGED, SYNCSET_ID};
 use crate::syncset::rules::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
 use crate::syncset::rules::spec::PatchType;
 use crate::syncset::rules::status::Retry;
@@ -186,12 +187,6 @@ pub struct Marks {
     pub keep: bool,
 }
 
-/// The label of everything that is sent.
-pub const MANAGED_LABEL: &str = "hive.openshift.io/managed";
-/// The annotation that says which syncset sent an object.
-pub const SYNCSET_ID: &str = "towline.dev/syncset-id";
-/// The annotation of objects that existed before us (rule 20).
-pub const ADOPTED: &str = "towline.dev/adopted";
 /// The annotation that keeps an object which nobody wants any more, if it is `false` (rule 29).
 pub const PRUNE: &str = "towline.dev/prune";
 
@@ -200,7 +195,7 @@ impl Marks {
     pub fn of(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Self {
         let is = |map: &BTreeMap<String, String>, key: &str, value: &str| map.get(key).is_some_and(|is| is == value);
         Self {
-            managed: is(labels, MANAGED_LABEL, "true"),
+            managed: is(labels, MANAGED, "true"),
             syncset: annotations.get(SYNCSET_ID).and_then(|id| id.parse().ok()),
             adopted: is(annotations, ADOPTED, "true"),
             keep: is(annotations, PRUNE, "false"),
