@@ -13,7 +13,8 @@ mod not_listed;
 pub mod permission;
 mod role;
 
-use std::any::Any;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -112,12 +113,13 @@ pub struct Wiring<'w> {
     election: Option<&'w Election>,
     sections: Vec<Arc<dyn Section>>,
     children: Vec<ChildSpec>,
+    offers: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
 }
 
 impl<'w> Wiring<'w> {
     /// Begins with nothing wired.
     pub fn new(watches: &'w mut WatchRegistry, keeping: &'w Keeping, election: Option<&'w Election>) -> Self {
-        Self { watches, keeping, election, sections: Vec::new(), children: Vec::new() }
+        Self { watches, keeping, election, sections: Vec::new(), children: Vec::new(), offers: HashMap::new() }
     }
 
     /// The fence of a section under leader election, which its writes pass.
@@ -133,6 +135,16 @@ impl<'w> Wiring<'w> {
             None => child,
         });
         self.sections.push(section);
+    }
+
+    /// Offers something to the sections that are wired after this one, perhaps of another job. Of each type there is one offer.
+    pub fn offer<T: Any + Send + Sync>(&mut self, offer: Arc<T>) {
+        self.offers.insert(TypeId::of::<T>(), offer);
+    }
+
+    /// What a section has offered that was wired before this one.
+    pub fn offered<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.offers.get(&TypeId::of::<T>()).cloned()?.downcast().ok()
     }
 
     /// The reports and the actors of the sections.

@@ -11,3 +11,4 @@ pub mod payloads;
 pub mod permits;
 pub mod rules;
 pub mod store;
+pub mod work;

@@ -23,7 +23,7 @@ const ADOPT: &str = "towline.dev/adopt";
 /// The annotation by which a resource may be deleted and created again.
 const RECREATE: &str = "towline.dev/recreate";
 /// The annotation of `kubectl apply`: a second copy of the object, in which a secret would be readable.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(in crate::syncset) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What API servers set in `metadata`, and `generateName`, which names nothing.
 const SET_BY_SERVERS: [&str; 7] =
