@@ -106,6 +106,7 @@ impl Sections for HubSection {
     fn wire(&self, wiring: &mut Wiring<'_>) {
         if let Some(section) = &self.0 {
             let hub = wiring::wire(section);
+            wiring.offer(Arc::new(hub.shared()));
             wiring.add(Arc::new(HubReport(Arc::clone(&hub))), wiring::into_child(&hub));
         }
     }

@@ -28,7 +28,6 @@ mod problem;
 pub mod reloaded;
 mod report;
 mod rotate;
-mod schema_state;
 pub mod tokens;
 mod wiring;
 

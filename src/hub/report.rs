@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::config::HUB;
-use super::schema_state::SchemaState;
 use super::wiring::Hub;
 use crate::cluster::full_text;
 use crate::config::SectionName;
 use crate::db;
+use crate::documents::SchemaState;
 use crate::telemetry::{self, Condition, Facts, NotReady, Overview, Readiness};
 
 /// The report of the section.

@@ -18,14 +18,14 @@ use super::config::HubConfig;
 use super::metrics::HubMetrics;
 use super::outages::Outages;
 use super::reloaded::Reloaded;
-use super::schema_state::SchemaState;
 use super::tokens::Grants;
 use crate::actor::{Backoff, BoxError, ChildSpec, GateKeeper, RestartPolicy, Scope, gate};
 use crate::cluster::{Clock, full_text};
 use crate::db::migrations;
 use crate::db::{self, Database, column};
 use crate::documents::{
-    self, Claims, Compaction, Documents, Holder, Keyring, Leadership, Role, SCHEMA, Store, Tail, Writer, WriterHandle,
+    self, Claims, Compaction, Documents, Holder, Keyring, Leadership, Role, SCHEMA, SchemaState, Shared, Store, Tail,
+    Writer, WriterHandle,
 };
 use crate::http::ServerTls;
 
@@ -277,6 +277,17 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
 }
 
 impl Hub {
+    /// What other jobs of the process use of it.
+    pub(super) fn shared(&self) -> Shared {
+        Shared {
+            database: self.database.clone(),
+            writer: self.handle.clone(),
+            claims: self.claims.clone(),
+            keyring: self.keyring(),
+            schema: self.schema.subscribe(),
+        }
+    }
+
     /// The keys by which sealed fields are encrypted now; without `keys_file` an empty ring, which stores them as they are.
     fn keyring(&self) -> watch::Receiver<Arc<Keyring>> {
         match &self.keys {

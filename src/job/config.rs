@@ -37,6 +37,8 @@ pub struct Whole<'w> {
     pub names: &'w BTreeMap<String, String>,
     /// Names that no section of a list may have, and the tables that have them.
     pub reserved: &'w BTreeMap<String, &'static str>,
+    /// The keys of the jobs that have sections.
+    pub present: &'w [&'static str],
     /// There is no `[election]`, and no section of another job.
     pub is_alone: bool,
 }
@@ -110,10 +112,13 @@ impl Config {
         if config.election.is_some() {
             check_names_of_elected(&names, faults);
         }
+        let with_sections = jobs.iter().zip(&config.jobs).filter(|(_, sections)| !sections.names().is_empty());
+        let present: Vec<&'static str> = with_sections.map(|(job, _)| job.key()).collect();
         for job in &config.jobs {
             let has_others = config.sections().count() > job.names().len();
             let is_alone = !elects && !has_others;
-            let whole = Whole { clusters: &config.clusters, names: &names, reserved: &reserved, is_alone };
+            let whole =
+                Whole { clusters: &config.clusters, names: &names, reserved: &reserved, present: &present, is_alone };
             job.check(&whole, faults);
             if whole.is_alone {
                 config.election = config.election.take().or_else(|| job.election());

@@ -4,6 +4,7 @@
 //! what differs, and sends it. What is decided is in [`rules`], and pure; [`store`] reads and writes what is stored, and [`kubeconfig`]
 //! reads what leads to a cluster. [`dispatch`] turns changes of documents into work, and [`permits`] bound how much of it is done at once.
 
+pub mod config;
 pub mod dispatch;
 pub mod idle;
 pub mod kubeconfig;

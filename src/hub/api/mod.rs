@@ -38,11 +38,10 @@ use super::metrics::{HubMetrics, Route};
 use super::openapi;
 use super::outages::Outages;
 use super::problem::{Refused, refuse};
-use super::schema_state::SchemaState;
 use super::tokens::Place;
 use crate::config::names::{is_label, is_subdomain};
 use crate::db::Database;
-use crate::documents::{Documents, Key, Kind, Problem, ProblemKind, Tail, not_found};
+use crate::documents::{Documents, Key, Kind, Problem, ProblemKind, SchemaState, Tail, not_found};
 use crate::http::{Server, ServerTls};
 
 /// The label of requests for the description of the API.

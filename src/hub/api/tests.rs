@@ -19,10 +19,9 @@ use super::routes::{Action, operations};
 use super::watch::Watchers;
 use super::{Api, router};
 use crate::db::DatabaseSource;
-use crate::documents::{self, Keyring, Kind, Store, Tail, Writer};
+use crate::documents::{self, Keyring, Kind, SchemaState, Store, Tail, Writer};
 use crate::hub::access::Access;
 use crate::hub::metrics::HubMetrics;
-use crate::hub::schema_state::SchemaState;
 use crate::hub::tokens::{Grants, digest_of};
 
 /// An API whose database refuses connections.

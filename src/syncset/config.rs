@@ -1,0 +1,194 @@
+//! The section `[syncsets]`.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use super::kubeconfig::Allowed;
+use crate::config::SectionName;
+use crate::config::fields::Fields;
+use crate::config::setting::{PositiveDuration, Setting, Unfit, one_of};
+use crate::http::{DeniedNetworks, Network, NotANetwork};
+
+/// The key of the section.
+pub const SYNCSETS: &str = "syncsets";
+
+const REAPPLY_INTERVAL: Duration = Duration::from_hours(2);
+const MAX_IN_FLIGHT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const PAYLOAD_CACHE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
+
+/// The section `[syncsets]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncsetsConfig {
+    /// Name of the section, `syncsets`.
+    pub name: SectionName,
+    /// Between full passes of a cluster; `2h` by default.
+    pub reapply_interval: Duration,
+    /// Most clusters that this replica works on at once; 64 by default.
+    pub max_in_flight: NonZeroUsize,
+    /// Deadline of one request to a cluster; `10s` by default.
+    pub request_timeout: Duration,
+    /// Whether deletions on many clusters are held until somebody approves them; `true` by default.
+    pub mass_delete_guard: bool,
+    /// MiB of payloads of syncsets that all passes share; 64 by default.
+    pub payload_cache: NonZeroUsize,
+    /// Networks that no kubeconfig may lead to; by default loopback, link-local, unspecified and multicast.
+    pub deny_networks: DeniedNetworks,
+    /// What kubeconfigs may use although it is refused by default; nothing by default.
+    pub allowed: Allowed,
+}
+
+impl Default for SyncsetsConfig {
+    fn default() -> Self {
+        Self {
+            name: SectionName::of_table(SYNCSETS),
+            reapply_interval: REAPPLY_INTERVAL,
+            max_in_flight: MAX_IN_FLIGHT,
+            request_timeout: REQUEST_TIMEOUT,
+            mass_delete_guard: true,
+            payload_cache: PAYLOAD_CACHE,
+            deny_networks: DeniedNetworks::local(),
+            allowed: Allowed::default(),
+        }
+    }
+}
+
+impl SyncsetsConfig {
+    /// Reads the section.
+    pub fn read(mut fields: Fields<'_>) -> Self {
+        let mut section = Self::default();
+        fields.set_as::<PositiveDuration, _>("reapply_interval", &mut section.reapply_interval);
+        fields.set("max_in_flight", &mut section.max_in_flight);
+        fields.set_as::<PositiveDuration, _>("request_timeout", &mut section.request_timeout);
+        fields.set("mass_delete_guard", &mut section.mass_delete_guard);
+        fields.set("payload_cache", &mut section.payload_cache);
+        if let Some(networks) = fields.optional::<Vec<Network>>("deny_networks") {
+            section.deny_networks = networks.into_iter().collect();
+        }
+        if let Some(features) = fields.optional::<Vec<Feature>>("allow") {
+            let has = |feature| features.contains(&feature);
+            section.allowed = Allowed {
+                insecure_tls: has(Feature::InsecureTls),
+                proxy_url: has(Feature::ProxyUrl),
+                plain_http: has(Feature::PlainHttp),
+            };
+        }
+        fields.finish();
+        section
+    }
+
+    /// Bytes of the cache of payloads.
+    pub fn payload_bytes(&self) -> u64 {
+        u64::try_from(self.payload_cache.get()).unwrap_or(u64::MAX).saturating_mul(1 << 20)
+    }
+}
+
+/// What a kubeconfig may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Feature {
+    InsecureTls,
+    ProxyUrl,
+    PlainHttp,
+}
+
+impl Setting for Feature {
+    const ALLOWED: &'static str = "insecure-tls, proxy-url, plain-http";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        let words =
+            [("insecure-tls", Self::InsecureTls), ("proxy-url", Self::ProxyUrl), ("plain-http", Self::PlainHttp)];
+        one_of(text, &words)
+    }
+}
+
+impl Setting for Network {
+    const ALLOWED: &'static str = "a network in CIDR notation such as \"10.0.0.0/8\" or \"fd00::/8\"";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        text.parse().map_err(|wrong: NotANetwork| Unfit::because(wrong.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::config::source::Node;
+
+    fn read(keys: &[(&str, Node)]) -> (SyncsetsConfig, Vec<String>) {
+        let table: BTreeMap<String, Node> =
+            keys.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+        let mut faults = Vec::new();
+        let section = SyncsetsConfig::read(Fields::of(SYNCSETS, table, &mut faults));
+        (section, faults.iter().map(ToString::to_string).collect())
+    }
+
+    fn text(text: &str) -> Node {
+        Node::Text(text.to_owned())
+    }
+
+    fn list(elements: &[&str]) -> Node {
+        Node::List(elements.iter().map(|element| text(element)).collect())
+    }
+
+    #[test]
+    fn an_empty_section_has_all_defaults() {
+        let (section, faults) = read(&[]);
+        assert_eq!((section.clone(), faults), (SyncsetsConfig::default(), Vec::new()));
+        assert_eq!((section.reapply_interval, section.max_in_flight.get()), (Duration::from_hours(2), 64));
+        assert_eq!(
+            (section.request_timeout, section.payload_bytes(), section.mass_delete_guard),
+            (Duration::from_secs(10), 64 << 20, true)
+        );
+        for address in ["127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "fe80::1"] {
+            let address = address.parse().expect("an address");
+            assert!(section.deny_networks.denying(address).is_some(), "{address}");
+        }
+        assert!(section.deny_networks.denying("10.0.0.1".parse().expect("an address")).is_none());
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let (section, faults) = read(&[
+            ("reapply_interval", text("90s")),
+            ("max_in_flight", Node::Integer(3)),
+            ("request_timeout", text("2s")),
+            ("mass_delete_guard", Node::Bool(false)),
+            ("payload_cache", Node::Integer(1)),
+            ("deny_networks", list(&["10.0.0.0/8"])),
+            ("allow", list(&["proxy-url", "plain-http"])),
+        ]);
+        assert_eq!(faults, Vec::<String>::new());
+        assert_eq!((section.reapply_interval, section.max_in_flight.get()), (Duration::from_secs(90), 3));
+        assert_eq!(
+            (section.request_timeout, section.payload_bytes(), section.mass_delete_guard),
+            (Duration::from_secs(2), 1 << 20, false)
+        );
+        assert_eq!(section.allowed, Allowed { insecure_tls: false, proxy_url: true, plain_http: true });
+        assert!(section.deny_networks.denying("10.0.0.1".parse().expect("an address")).is_some());
+        assert!(section.deny_networks.denying("127.0.0.1".parse().expect("an address")).is_none());
+        assert_eq!(read(&[("deny_networks", list(&[]))]).0.deny_networks, DeniedNetworks::default());
+    }
+
+    #[test]
+    fn every_fault_is_reported() {
+        let (_, faults) = read(&[
+            ("reapply_interval", text("0s")),
+            ("deny_networks", list(&["10.0.0.1", "10.0.0.1/8"])),
+            ("allow", list(&["insecure_tls"])),
+            ("deny_network", list(&[])),
+        ]);
+        let all = faults.join("\n");
+        for fault in [
+            "syncsets.reapply_interval: found \"0s\"",
+            "syncsets.deny_networks[0]: found \"10.0.0.1\", where an address without a prefix",
+            "syncsets.deny_networks[1]: found \"10.0.0.1/8\", where an address within a network",
+            "syncsets.allow[0]: found \"insecure_tls\"; allowed: insecure-tls, proxy-url, plain-http; did you mean `insecure-tls`?",
+            "syncsets.deny_network: unknown key; did you mean `deny_networks`?",
+        ] {
+            assert!(all.contains(fault), "no {fault} in {all}");
+        }
+        assert_eq!(faults.len(), 5, "{all}");
+    }
+}
