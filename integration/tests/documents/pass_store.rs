@@ -7,9 +7,10 @@ use towline::cluster::Clock;
 use towline::documents::{self, Change, Claims, Expected, Holder, Kind, Role, Row, SCHEMA, WorkClaim};
 use towline::syncset::dispatch::{Dispatch, Turn};
 use towline::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
+use towline::syncset::rules::pass::Writes;
 use towline::syncset::rules::rows::{AppliedRow, Failure, GuardRow, PaceRow, PatchedRow, ResultRow};
 use towline::syncset::rules::status::Reason;
-use towline::syncset::store::{Changes, Pace, PassStore, Snapshot, StoreError};
+use towline::syncset::store::{Pace, PassStore, Snapshot, StoreError};
 
 use crate::claims::Running;
 use crate::dispatch::document;
@@ -154,14 +155,14 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
     run(async {
         let stage = Stage::new("stored").await;
         let (claim, store) = claimed(&stage).await;
-        let changes = Changes {
+        let writes = Writes {
             results: vec![failed(), succeeded()],
             applied: vec![sent(), waiting()],
             patched: vec![patched(0), patched(3)],
-            pace: Some(Pace { row: pace(), resyncs: 0 }),
-            ..Changes::default()
+            ..Writes::default()
         };
-        store.store_results(&claim, &changes).await.expect("it is stored");
+        let now = Pace { row: pace(), resyncs: 0 };
+        store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         stage
             .run(
                 "insert into towline_guard values ('00000000-0000-4000-9000-00000000000b', 43, true, false, 3, now()), \
@@ -191,20 +192,20 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         let mut other_pace = pace();
         other_pace.attempts = 0;
         other_pace.next_full = None;
-        let changes = Changes {
+        let writes = Writes {
             results: vec![succeeds.clone()],
             finished: vec![id(12)],
             applied: vec![sent_again.clone()],
             forgotten: vec![(waiting().object, id(12))],
             patched: vec![PatchedRow { content: None, uid: None, version: None, ..patched(0) }],
-            dropped_patches: vec![(id(11), 1)],
-            pace: Some(Pace { row: other_pace.clone(), resyncs: 0 }),
+            unpatched: vec![(id(11), 3)],
         };
-        store.store_results(&claim, &changes).await.expect("it is stored");
+        let now = Pace { row: other_pace.clone(), resyncs: 0 };
+        store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         let snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
         let content = store.content(claim.cluster, &[], &[]).await.expect("content");
         assert_eq!((snapshot.results, snapshot.pace), (vec![succeeds], Some(other_pace)));
-        assert_eq!((content.applied, content.patched), (vec![sent_again], changes.patched));
+        assert_eq!((content.applied, content.patched), (vec![sent_again], writes.patched));
     });
 }
 
@@ -213,20 +214,16 @@ fn a_pass_that_has_lost_its_claim_stores_nothing() {
     run(async {
         let stage = Stage::new("fenced_passes").await;
         let (claim, store) = claimed(&stage).await;
-        let changes = Changes {
-            results: vec![failed()],
-            applied: vec![sent()],
-            patched: vec![patched(0)],
-            pace: Some(Pace { row: pace(), resyncs: 0 }),
-            ..Changes::default()
-        };
-        store.store_results(&claim, &changes).await.expect("it is held");
-        let takes = Changes {
+        let writes =
+            Writes { results: vec![failed()], applied: vec![sent()], patched: vec![patched(0)], ..Writes::default() };
+        let now = Pace { row: pace(), resyncs: 0 };
+        store.save(&claim, &writes, Some(&now)).await.expect("it is held");
+        let takes = Writes {
             finished: vec![id(11)],
             forgotten: vec![(sent().object, id(11))],
-            dropped_patches: vec![(id(11), 0)],
+            unpatched: vec![(id(11), 0)],
             applied: vec![waiting()],
-            ..Changes::default()
+            ..Writes::default()
         };
         let counts = "select (select count(*) from towline_result) * 1000 + (select count(*) from towline_applied) * 100 \
              + (select count(*) from towline_patched) * 10 + (select count(*) from towline_pace)";
@@ -236,14 +233,13 @@ fn a_pass_that_has_lost_its_claim_stores_nothing() {
             ("until = now() - interval '1 s'", "until = now() + interval '1 h'"),
         ] {
             stage.run(&format!("update towline_work set {lost}")).await;
-            let stored = store.store_results(&claim, &takes).await;
+            let stored = store.save(&claim, &takes, None).await;
             assert!(matches!(stored, Err(StoreError::LeaseExpired)), "{lost}: {stored:?}");
-            let committed = store.commit_rows(&claim, &[waiting()]).await;
-            assert!(matches!(committed, Err(StoreError::LeaseExpired)), "{lost}: {committed:?}");
             assert_eq!(stage.number(counts).await, 1111, "{lost}");
             stage.run(&format!("update towline_work set {back}")).await;
         }
-        store.commit_rows(&claim, &[waiting()]).await.expect("it is held again");
+        let adds = Writes { applied: vec![waiting()], ..Writes::default() };
+        store.save(&claim, &adds, None).await.expect("it is held again");
         assert_eq!(stage.number(counts).await, 1211);
     });
 }
@@ -254,8 +250,8 @@ fn a_demand_for_a_full_pass_is_not_lost_to_a_pass_that_is_under_way() {
         let stage = Stage::new("resynced").await;
         let (claim, store) = claimed(&stage).await;
         let ends = async |resyncs| {
-            let changes = Changes { pace: Some(Pace { row: pace(), resyncs }), ..Changes::default() };
-            store.store_results(&claim, &changes).await.expect("it is stored");
+            let now = Pace { row: pace(), resyncs };
+            store.save(&claim, &Writes::default(), Some(&now)).await.expect("it is stored");
             let snapshot: Snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
             (snapshot.pace.expect("a row").next_full.is_some(), snapshot.resyncs)
         };
@@ -280,14 +276,10 @@ fn a_removed_cluster_takes_its_state_with_it_and_its_pass_stores_no_more() {
         let (claim, store) = claimed(&stage).await;
         let (grant, dispatch) = (leadership.granted().await, Dispatch::new(stage.database()));
         while dispatch.turn(&grant).await.expect("a turn") != Turn::default() {}
-        let changes = Changes {
-            results: vec![failed()],
-            applied: vec![sent()],
-            patched: vec![patched(0)],
-            pace: Some(Pace { row: pace(), resyncs: 0 }),
-            ..Changes::default()
-        };
-        store.store_results(&claim, &changes).await.expect("it is stored");
+        let writes =
+            Writes { results: vec![failed()], applied: vec![sent()], patched: vec![patched(0)], ..Writes::default() };
+        let now = Pace { row: pace(), resyncs: 0 };
+        store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         stage.writer().version(item(vec![Change::delete(&cluster("c1"), Expected::Any)])).await;
         // The pass goes on, and has written rows that are not committed when the dispatcher comes.
         let pass = stage.place.client(integration::postgres::ADMIN).await.expect("a connection");
@@ -303,7 +295,7 @@ fn a_removed_cluster_takes_its_state_with_it_and_its_pass_stores_no_more() {
         for table in ["work", "result", "applied", "patched", "pace"] {
             assert_eq!(stage.number(&format!("select count(*) from towline_{table}")).await, 0, "{table}");
         }
-        let stored = store.store_results(&claim, &changes).await;
+        let stored = store.save(&claim, &writes, Some(&now)).await;
         assert!(matches!(stored, Err(StoreError::LeaseExpired)), "{stored:?}");
         assert!(store.snapshot(claim.cluster).await.expect("a snapshot").cluster.is_none());
     });
@@ -385,7 +377,8 @@ fn a_snapshot_and_content_of_fifty_syncsets_are_one_statement_each() {
                 ..sent()
             })
             .collect();
-        store.commit_rows(&claim, &rows).await.expect("they are committed");
+        let writes = Writes { applied: rows, ..Writes::default() };
+        store.save(&claim, &writes, None).await.expect("they are committed");
         let content = store.content(claim.cluster, &ids, &[secret.id]).await.expect("content");
         assert_eq!(calls("select $4,").await, 1);
         assert_eq!((content.payloads.len(), content.applied.len(), content.secrets.len()), (50, 250, 1));

@@ -16,7 +16,7 @@ use crate::db::Database;
 pub use columns::UnreadableColumn;
 pub use content::{Content, PayloadRow, SealedSecret};
 pub use error::StoreError;
-pub use save::{Changes, Pace};
+pub use save::Pace;
 pub use snapshot::{Candidate, SecretFacts, Snapshot, StoredCluster};
 
 pub(super) use save::RESYNC;

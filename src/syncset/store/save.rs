@@ -10,27 +10,8 @@ use super::content::texts;
 use super::{PassStore, StoreError};
 use crate::db::{Json, Type, column};
 use crate::documents::WorkClaim;
-use crate::syncset::rules::name::ObjectRef;
-use crate::syncset::rules::rows::{AppliedRow, PaceRow, PatchedRow, ResultRow};
-
-/// What a pass has found out. A row is in one list at most, and there once.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Changes {
-    /// Results to be written.
-    pub results: Vec<ResultRow>,
-    /// Syncsets that are gone and cleaned up: their results are deleted.
-    pub finished: Vec<Uuid>,
-    /// Objects to be written.
-    pub applied: Vec<AppliedRow>,
-    /// Objects that a syncset has deleted, released or forgotten.
-    pub forgotten: Vec<(ObjectRef, Uuid)>,
-    /// Patches to be written.
-    pub patched: Vec<PatchedRow>,
-    /// Patches that a syncset no longer has: those from this position on.
-    pub dropped_patches: Vec<(Uuid, usize)>,
-    /// How the cluster is.
-    pub pace: Option<Pace>,
-}
+use crate::syncset::rules::pass::Writes;
+use crate::syncset::rules::rows::{AppliedRow, PaceRow};
 
 /// How a cluster is, as of a snapshot.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,8 +54,8 @@ const OTHERS: &str = "\
          next_full = case when p.resyncs = excluded.resyncs then excluded.next_full end, \
          attempts = excluded.attempts, retry_at = excluded.retry_at), \
      dropped as (delete from towline_patched t using held, \
-         unnest($10::text[]::uuid[], $11::bigint[]) d(syncset, first) \
-       where t.cluster = held.cluster and t.syncset = d.syncset and t.position >= d.first)";
+         unnest($10::text[]::uuid[], $11::bigint[]) d(syncset, position) \
+       where t.cluster = held.cluster and t.syncset = d.syncset and t.position = d.position)";
 /// Makes full passes of clusters due; $1 has their ids, or is null for all of them. They begin when the clusters are asked for. A row
 /// that is new has a count above that of a pass which has read none.
 pub(in crate::syncset) const RESYNC: &str = "insert into towline_pace (cluster, kubeconfig_generation, attempts, resyncs) \
@@ -82,41 +63,26 @@ pub(in crate::syncset) const RESYNC: &str = "insert into towline_pace (cluster, 
      on conflict (cluster) do update set next_full = null, resyncs = towline_pace.resyncs + 1";
 
 impl PassStore {
-    /// Writes rows of objects before the first write to the cluster (rule 13).
-    pub async fn commit_rows(&self, claim: &WorkClaim, rows: &[AppliedRow]) -> Result<(), StoreError> {
-        const QUERY: &str = "commit_applied";
-        let (cluster, rows) = (claim.cluster.to_string(), applied(claim.cluster, rows));
-        let rows = json(&rows, "towline_applied")?;
-        let params = [
-            (&cluster as _, Type::TEXT),
-            (&claim.holder as _, Type::TEXT),
-            (&claim.token as _, Type::INT8),
-            (&rows as _, Type::JSONB),
-        ];
-        let text = format!("{HELD}, {APPLIED} select exists (select from held)");
-        let answer = self.database.all(QUERY, &text, &params).await?;
-        is_written(answer.first().map_or(Ok(false), |row| column(QUERY, row, 0))?)
-    }
-
-    /// Writes what a pass has found out (rule 16).
-    pub async fn store_results(&self, claim: &WorkClaim, changes: &Changes) -> Result<(), StoreError> {
-        const QUERY: &str = "store_results";
+    /// Writes what a pass has found out, or is about to do (rules 13 and 16), and how the cluster is if that is known by now. A row is
+    /// in one list at most, and there once.
+    pub async fn save(&self, claim: &WorkClaim, writes: &Writes, pace: Option<&Pace>) -> Result<(), StoreError> {
+        const QUERY: &str = "save_pass";
         let id = claim.cluster;
         let cluster = id.to_string();
         let forgotten: Vec<_> =
-            changes.forgotten.iter().map(|(object, syncset)| AppliedKey::of(object, *syncset)).collect();
-        let results: Vec<_> = changes.results.iter().map(|row| ResultColumns::of(id, row)).collect();
-        let patched: Vec<_> = changes.patched.iter().map(|row| PatchedColumns::of(id, row)).collect();
-        let pace: Vec<_> = changes.pace.iter().map(|pace| PaceColumns::of(id, &pace.row, pace.resyncs)).collect();
-        let applied = json(&applied(id, &changes.applied), "towline_applied")?;
+            writes.forgotten.iter().map(|(object, syncset)| AppliedKey::of(object, *syncset)).collect();
+        let results: Vec<_> = writes.results.iter().map(|row| ResultColumns::of(id, row)).collect();
+        let patched: Vec<_> = writes.patched.iter().map(|row| PatchedColumns::of(id, row)).collect();
+        let pace: Vec<_> = pace.iter().map(|pace| PaceColumns::of(id, &pace.row, pace.resyncs)).collect();
+        let applied = json(&applied(id, &writes.applied), "towline_applied")?;
         let forgotten = json(&forgotten, "towline_applied")?;
         let results = json(&results, "towline_result")?;
-        let finished = texts(&changes.finished);
+        let finished = texts(&writes.finished);
         let patched = json(&patched, "towline_patched")?;
         let pace = json(&pace, "towline_pace")?;
-        let dropped: Vec<String> = changes.dropped_patches.iter().map(|(syncset, _)| syncset.to_string()).collect();
-        let first: Vec<i64> =
-            changes.dropped_patches.iter().map(|(_, first)| i64::try_from(*first).unwrap_or(i64::MAX)).collect();
+        let unpatched: Vec<String> = writes.unpatched.iter().map(|(syncset, _)| syncset.to_string()).collect();
+        let positions: Vec<i64> =
+            writes.unpatched.iter().map(|(_, position)| i64::try_from(*position).unwrap_or(i64::MAX)).collect();
         let params = [
             (&cluster as _, Type::TEXT),
             (&claim.holder as _, Type::TEXT),
@@ -127,8 +93,8 @@ impl PassStore {
             (&finished as _, Type::TEXT_ARRAY),
             (&patched as _, Type::JSONB),
             (&pace as _, Type::JSONB),
-            (&dropped as _, Type::TEXT_ARRAY),
-            (&first as _, Type::INT8_ARRAY),
+            (&unpatched as _, Type::TEXT_ARRAY),
+            (&positions as _, Type::INT8_ARRAY),
         ];
         let text = format!("{HELD}, {APPLIED}, {OTHERS} select exists (select from held)");
         let answer = self.database.all(QUERY, &text, &params).await?;
