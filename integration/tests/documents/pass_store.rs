@@ -9,7 +9,7 @@ use towline::syncset::dispatch::{Dispatch, Turn};
 use towline::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
 use towline::syncset::rules::pass::Writes;
 use towline::syncset::rules::rows::{AppliedRow, Failure, GuardRow, PaceRow, PatchedRow, ResultRow};
-use towline::syncset::rules::status::Reason;
+use towline::syncset::rules::status::{Duplicate, Reason};
 use towline::syncset::store::{Pace, PassStore, Snapshot, StoreError};
 
 use crate::claims::Running;
@@ -163,11 +163,12 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         };
         let now = Pace { row: pace(), resyncs: 0 };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
+        stage.writer().version(create("twin")).await;
         stage
             .run(
                 "insert into towline_guard values ('00000000-0000-4000-9000-00000000000b', 43, true, false, 3, now()), \
                  ('00000000-0000-4000-9000-00000000000c', 44, false, true, 4, now()), (gen_random_uuid(), 45, true, true, 5, now()); \
-                 insert into towline_pace select gen_random_uuid(), identity, 1, true, null, null, null, 0 from towline_pace; \
+                 insert into towline_pace select c.id, p.identity, 1, true, null, null, null, 0 from towline_pace p, clusters c where c.name = 'twin'; \
                  update towline_claim set cursor = 46 where name = 'dispatcher'",
             )
             .await;
@@ -177,7 +178,12 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         assert_eq!(results, [failed(), succeeded()]);
         assert_eq!((snapshot.pace, snapshot.resyncs, snapshot.cursor), (Some(pace()), 0, 46));
         assert_eq!(snapshot.with_applied, [id(11), id(12)].into());
-        assert_eq!(snapshot.duplicates.len(), 1);
+        let twin = Duplicate { namespace: "foo".to_owned(), name: "twin".to_owned() };
+        assert_eq!(snapshot.duplicates, std::slice::from_ref(&twin));
+        let identity = pace().identity.expect("one");
+        let with_identity = store.with_identity(claim.cluster, &identity).await.expect("clusters");
+        assert_eq!(with_identity.iter().map(|(_, other)| other).collect::<Vec<_>>(), [&twin]);
+        assert_eq!(store.with_identity(claim.cluster, "other").await.expect("clusters"), []);
         let mut guards = snapshot.guards;
         guards.sort_by_key(|row| row.syncset);
         let guard = |syncset, judged, gone, held| GuardRow { syncset: id(syncset), judged, gone, held };

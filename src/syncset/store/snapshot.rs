@@ -1,6 +1,7 @@
 //! What a pass begins with (rule 9): one statement, so that all of it is of one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -10,10 +11,11 @@ use uuid::Uuid;
 
 use super::columns::{GuardColumns, PaceColumns, ResultColumns, UnreadableColumn, kind, time};
 use super::{PassStore, StoreError};
-use crate::db::{Row, Type, column};
+use crate::db::{self, Row, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
 use crate::syncset::rules::name::SyncSetName;
 use crate::syncset::rules::rows::{GuardRow, PaceRow, ResultRow};
+use crate::syncset::rules::status::Duplicate;
 
 const QUERY: &str = "syncset_snapshot";
 
@@ -40,8 +42,8 @@ pub struct Snapshot {
     pub pace: Option<PaceRow>,
     /// How often a full pass was demanded; what is stored with the pass's [`Pace`](super::Pace).
     pub resyncs: i64,
-    /// Other clusters with the same identity (rule 31).
-    pub duplicates: BTreeSet<Uuid>,
+    /// Other clusters with the same identity (rule 31), in the order of their names; at most 10.
+    pub duplicates: Vec<Duplicate>,
     /// What was judged of the candidates, and of all syncsets with a result or applied objects.
     pub guards: Vec<GuardRow>,
 }
@@ -148,8 +150,9 @@ fn statement() -> String {
            (select coalesce(jsonb_agg(to_jsonb(outcome)), '[]') from outcome)::text, \
            (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, \
            (select coalesce(jsonb_agg(to_jsonb(pace)), '[]') from pace)::text, \
-           (select coalesce(jsonb_agg(d.cluster), '[]') from (select o.cluster from pace p join towline_pace o \
-              on o.identity = p.identity and o.cluster <> p.cluster limit 10) d)::text, \
+           (select coalesce(jsonb_agg(d), '[]') from (select c.namespace, c.name from pace p join towline_pace o \
+              on o.identity = p.identity and o.cluster <> p.cluster join clusters c on c.kind = 'clusters' and c.id = o.cluster \
+              order by c.namespace, c.name limit 10) d)::text, \
            (select coalesce(jsonb_agg(to_jsonb(g)), '[]') from towline_guard g where g.syncset in ( \
               select id from candidate union select syncset from outcome union select syncset from applied))::text \
          from towline_meta m, towline_version s"
@@ -165,6 +168,27 @@ impl PassStore {
             Some(row) if column(QUERY, row, 0)? => Snapshot::of(row),
             Some(_) | None => Err(StoreError::Restoring(ListError::Restoring)),
         }
+    }
+}
+
+/// Other clusters with an identity; $1 is the cluster, $2 the identity.
+const WITH_IDENTITY: &str = "select c.id::text, c.namespace, c.name from towline_pace o \
+     join clusters c on c.kind = 'clusters' and c.id = o.cluster \
+     where o.identity = $2 and o.cluster <> $1::text::uuid order by c.namespace, c.name limit 10";
+
+impl PassStore {
+    /// Other clusters with this identity (rule 31), in the order of their names; at most 10.
+    pub async fn with_identity(&self, cluster: Uuid, identity: &str) -> Result<Vec<(Uuid, Duplicate)>, StoreError> {
+        const QUERY: &str = "clusters_with_identity";
+        let cluster = cluster.to_string();
+        let params = [(&cluster as _, Type::TEXT), (&identity as _, Type::TEXT)];
+        let rows = self.database.all(QUERY, WITH_IDENTITY, &params).await?;
+        let found = rows.iter().map(|row| {
+            let id: &str = column(QUERY, row, 0)?;
+            let id = id.parse().map_err(|error| db::Error::Decode { query: QUERY, source: Arc::new(error) })?;
+            Ok((id, Duplicate { namespace: column(QUERY, row, 1)?, name: column(QUERY, row, 2)? }))
+        });
+        found.collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The conditions of a cluster.
 
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::shown as time;
@@ -50,7 +51,7 @@ pub enum Unreachable {
 }
 
 /// Another document leads to the same cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Duplicate {
     /// Its namespace.
     pub namespace: String,
