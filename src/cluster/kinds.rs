@@ -139,9 +139,27 @@ struct Found {
 #[derive(Default)]
 pub struct Kinds {
     found: BTreeMap<KindId, Found>,
+    expected: BTreeSet<KindId>,
 }
 
 impl Kinds {
+    /// Kinds that are going to be looked up, instead of those that were named before: a list that is read for another kind is
+    /// searched for them, too. Nothing is read for them alone.
+    pub fn expect(&mut self, kinds: BTreeSet<KindId>) {
+        self.expected = kinds;
+    }
+
+    /// How the cluster serves a kind, if that is known and was read less than [`KEPT`] before `now`.
+    pub fn known(&self, id: &KindId, now: Instant) -> Option<&Kind> {
+        let found = self.found.get(id).filter(|found| now.saturating_duration_since(found.read) < KEPT);
+        found.map(|found| &found.kind)
+    }
+
+    /// Asks for a kind again when it is looked up next, since an answer says that the cluster serves it no longer as it did.
+    pub fn forget(&mut self, id: &KindId) {
+        self.found.remove(id);
+    }
+
     /// How the cluster serves these kinds. Asks it for those that are not known or were read more than [`KEPT`] before `now`: one
     /// request for each version of a group, and more only for a kind that is not in its version.
     pub async fn look_up(
@@ -157,7 +175,8 @@ impl Kinds {
         for (group, version) in versions {
             // Below, every kind of this version gets its error.
             let Ok(Some(listed)) = discovery.list(&group, &version).await else { continue };
-            for id in wanted.iter().filter(|id| (&id.group, &id.version) == (&group, &version)) {
+            let named = wanted.union(&self.expected);
+            for id in named.filter(|id| (&id.group, &id.version) == (&group, &version)) {
                 if let Some(kind) = listed.get(&id.kind) {
                     self.found.entry(id.clone()).or_insert_with(|| Found { kind: kind.clone(), read: now });
                 }

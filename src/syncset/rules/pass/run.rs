@@ -139,6 +139,12 @@ impl Pass {
         }
     }
 
+    /// The kinds that it is going to ask for, and those of all stored objects, which it may ask for: as `apps/v1`, `Deployment`.
+    pub fn kinds(&self) -> impl Iterator<Item = (&str, &str)> {
+        let stored = self.ledger.rows().map(|row| (row.api_version.as_str(), row.object.kind.as_str()));
+        self.unresolved.iter().map(|(api_version, kind)| (api_version.as_str(), kind.as_str())).chain(stored)
+    }
+
     /// What to do next, `elapsed` after the pass began. Before there was a reply it is the same step again.
     pub fn next(&mut self, elapsed: Duration) -> Step<'_> {
         self.elapsed = elapsed;

@@ -1,0 +1,299 @@
+//! Carries out the steps of a pass on one cluster.
+//!
+//! [`Pass`] says what to do next, an [`Executor`] does it with one request, or with several while a kind is looked up, and returns
+//! what the pass continues from: an [`Answer`], what the cluster [`Refused`], or why the pass has to [`Stop`]. Requests go one after
+//! another, each under the fence of the work claim (rule 17): after the claim has ended nothing is sent, not even what waited.
+//!
+//! A [`Client`] outlives the pass: it keeps the connection and the kinds that discovery has found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::refusal::{Failed, Missing, Stop, settled};
+use super::seen::seen;
+use crate::cluster::{
+    Cluster, DynamicCluster, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds, Metadata, ObjectKey, Pages,
+    Payload, Request, Stated,
+};
+use crate::syncset::rules::object::MANAGED;
+use crate::syncset::rules::pass::{Answer, Manager, Pass, Refusal, Refused, Resolution, Step, Target};
+use crate::syncset::rules::spec::PatchType;
+
+/// Between two looks for a kind whose definition was applied, and how long it is looked for (rule 23). A definition is served
+/// after about 70 ms.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// The most objects of a list (rule 37).
+const MOST_LISTED: usize = 100_000;
+
+/// A cluster's client, and the kinds found so far. It is kept between passes.
+pub struct Client {
+    cluster: Arc<DynamicCluster>,
+    kinds: Kinds,
+}
+
+impl Client {
+    /// Of which nothing is known yet.
+    pub fn new(cluster: Arc<DynamicCluster>) -> Self {
+        Self { cluster, kinds: Kinds::default() }
+    }
+
+    /// Which credentials it has.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.cluster.fingerprint()
+    }
+}
+
+/// Carries out the steps of one pass.
+pub struct Executor<'c> {
+    cluster: Cluster,
+    fence: Fence,
+    kinds: &'c mut Kinds,
+    /// How the kinds are served as far as this pass goes: it must not change between two of its steps.
+    served: BTreeMap<KindId, Kind>,
+    /// Lists of which more pages follow.
+    lists: BTreeMap<KindId, Pages>,
+    is_answered: bool,
+}
+
+impl<'c> Executor<'c> {
+    /// For one pass, under the fence of its work claim.
+    pub fn new(client: &'c mut Client, fence: &Fence) -> Self {
+        Self {
+            cluster: client.cluster.under(fence),
+            fence: fence.clone(),
+            kinds: &mut client.kinds,
+            served: BTreeMap::new(),
+            lists: BTreeMap::new(),
+            is_answered: false,
+        }
+    }
+
+    /// Names the kinds that a pass is going to ask for, so that those of one version of a group cost one request together.
+    pub fn expect(&mut self, pass: &Pass) {
+        self.kinds.expect(pass.kinds().map(|(api_version, kind)| KindId::of(api_version, kind)).collect());
+    }
+
+    /// Whether the cluster has answered something. Before that, requests should be bounded more tightly (rule 38); a step that
+    /// needs no request leaves this as it was.
+    pub fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
+    /// Carries out a step that is neither [`Step::Store`] nor [`Step::Done`]. `within` bounds each of its requests more tightly
+    /// than usual, and sends them at once, even if the cluster did not answer before.
+    pub async fn carry_out(
+        &mut self,
+        step: &Step<'_>,
+        within: Option<Duration>,
+    ) -> Result<Result<Answer, Refused>, Stop> {
+        let cluster = match within {
+            Some(deadline) => self.cluster.urgent(deadline),
+            None => self.cluster.clone(),
+        };
+        settled(self.answer(&cluster, step).await)
+    }
+
+    /// The UID of `kube-system`, by which clusters are told apart (rule 31).
+    pub async fn identity(&mut self, within: Duration) -> Result<Result<String, Refused>, Stop> {
+        self.check_claim()?;
+        let read = self.cluster.read_uid(within).await;
+        self.note(&read);
+        settled(read.map(|uid| uid.to_string()).map_err(|error| Failed::of(&error, Missing::Unclear)))
+    }
+
+    /// Whether a cluster answers that did not before: `GET /version` (rule 39).
+    pub async fn probe(&mut self, within: Duration) -> Result<(), Stop> {
+        self.check_claim()?;
+        let probed = self.cluster.probe(within).await;
+        self.note(&probed);
+        probed.err().as_ref().and_then(Failed::of_probe).map_or(Ok(()), Err)
+    }
+
+    /// For requests that are not sent under the fence.
+    fn check_claim(&self) -> Result<(), Stop> {
+        self.fence.claim().map(drop).map_err(|_| Stop::Lost)
+    }
+
+    async fn answer(&mut self, cluster: &Cluster, step: &Step<'_>) -> Result<Answer, Failed> {
+        match step {
+            Step::Resolve { api_version, kind, wait } => {
+                let id = KindId::of(api_version, kind);
+                let found = if *wait { self.wait_for(cluster, &id).await } else { self.resolve(cluster, &id).await };
+                found.map(Answer::Kind)
+            }
+            Step::Look { target } => self.look(cluster, target).await,
+            Step::List { api_version, kind, page } => self.list(cluster, KindId::of(api_version, kind), *page).await,
+            Step::Apply { target, body } => {
+                let manager = Manager::Apply.as_str();
+                self.write(cluster, target, |kind, key| Request::apply(kind, key, body).by(manager).forced()).await
+            }
+            Step::Create { target, body, dry_run: false } => {
+                let manager = Manager::Update.as_str();
+                self.write(cluster, target, |kind, key| Request::create(kind, key, body).by(manager)).await
+            }
+            Step::Create { target, body, dry_run: true } => {
+                let manager = Manager::Update.as_str();
+                self.write(cluster, target, |kind, key| Request::create(kind, key, body).by(manager).tried()).await
+            }
+            Step::Patch { target, patch_type, manager, body } => {
+                let (payload, manager) = (payload(*patch_type, body), manager.as_str());
+                self.write(cluster, target, |kind, key| Request::patch(kind, key, payload).by(manager)).await
+            }
+            Step::Delete { target, uid, version } => self.delete(cluster, target, uid, *version).await,
+            Step::Store(_) | Step::Done(_) => {
+                Err(Failed::refused(Refusal::Server, "the step is none for a cluster".to_owned()))
+            }
+        }
+    }
+
+    /// How the cluster serves a kind; asked only if that is not known.
+    async fn resolve(&mut self, cluster: &Cluster, id: &KindId) -> Result<Resolution, Failed> {
+        match self.look_up(cluster, id).await {
+            Ok(kind) => Ok(Resolution::Served { namespaced: kind.namespaced }),
+            Err(KindError::OtherVersion { api_version, .. }) => Ok(Resolution::OtherVersion { api_version }),
+            Err(KindError::NotServed(_)) => Ok(Resolution::NotServed),
+            Err(error @ KindError::Unread(_)) => Err(Failed::of_kind(&error)),
+        }
+    }
+
+    /// The same for a kind whose definition was applied a moment ago.
+    async fn wait_for(&mut self, cluster: &Cluster, id: &KindId) -> Result<Resolution, Failed> {
+        let begun = Instant::now();
+        loop {
+            let found = self.resolve(cluster, id).await;
+            let is_final = matches!(found, Ok(Resolution::Served { .. }) | Err(Failed::Stopped(_)));
+            if is_final || begun.elapsed() + LOOK_AGAIN > LONGEST_WAIT {
+                return found;
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    async fn look_up(&mut self, cluster: &Cluster, id: &KindId) -> Result<Kind, KindError> {
+        let now = Instant::now();
+        let kind = match self.kinds.known(id, now) {
+            Some(kind) => kind.clone(),
+            None => {
+                let found = self.kinds.look_up(cluster, &BTreeSet::from([id.clone()]), now).await.remove(id);
+                let found = found.unwrap_or_else(|| Err(KindError::NotServed(id.clone())));
+                self.is_answered |= match &found {
+                    Err(KindError::Unread(error)) => is_answer(error),
+                    Ok(_) | Err(KindError::NotServed(_) | KindError::OtherVersion { .. }) => true,
+                };
+                found?
+            }
+        };
+        self.served.insert(id.clone(), kind.clone());
+        Ok(kind)
+    }
+
+    /// A kind that the pass has resolved before.
+    async fn kind(&mut self, cluster: &Cluster, id: &KindId) -> Result<Kind, Failed> {
+        match self.served.get(id) {
+            Some(kind) => Ok(kind.clone()),
+            None => self.look_up(cluster, id).await.map_err(|error| Failed::of_kind(&error)),
+        }
+    }
+
+    async fn look(&mut self, cluster: &Cluster, target: &Target<'_>) -> Result<Answer, Failed> {
+        let (id, key) = named(target);
+        let kind = self.kind(cluster, &id).await?;
+        let read = cluster.read_metadata(&kind, &key).await;
+        let found = self.answered(&id, read, Missing::Unclear)?;
+        Ok(Answer::Found(found.as_ref().map(seen)))
+    }
+
+    async fn list(&mut self, cluster: &Cluster, id: KindId, page: usize) -> Result<Answer, Failed> {
+        let kind = self.kind(cluster, &id).await?;
+        let mut pages = match self.lists.remove(&id) {
+            Some(pages) if page > 0 => pages,
+            _ => Pages::of(&kind, &format!("{MANAGED}=true"), MOST_LISTED),
+        };
+        let read = pages.next::<Metadata>(cluster).await;
+        let found = self.answered(&id, read, Missing::Unclear).map_err(|failed| of_list(failed, &id))?;
+        let text = |text: &Arc<str>| text.as_ref().to_owned();
+        let of = |metadata: &Metadata| (text(&metadata.key.namespace), text(&metadata.key.name), seen(metadata));
+        let objects = found.iter().flatten().map(of).collect();
+        let more = pages.has_next();
+        if more {
+            self.lists.insert(id, pages);
+        }
+        Ok(Answer::Page { objects, more })
+    }
+
+    async fn write(
+        &mut self,
+        cluster: &Cluster,
+        target: &Target<'_>,
+        request: impl for<'k> FnOnce(&'k Kind, &'k ObjectKey) -> Request<'k>,
+    ) -> Result<Answer, Failed> {
+        let (id, key) = named(target);
+        let kind = self.kind(cluster, &id).await?;
+        let written = cluster.change(request(&kind, &key)).await;
+        let Stated { created, body } = self.answered(&id, written, Missing::Place)?;
+        Ok(Answer::Written { created, seen: seen(&body) })
+    }
+
+    async fn delete(
+        &mut self,
+        cluster: &Cluster,
+        target: &Target<'_>,
+        uid: &str,
+        version: Option<&str>,
+    ) -> Result<Answer, Failed> {
+        let (id, key) = named(target);
+        let kind = self.kind(cluster, &id).await?;
+        let removed = cluster.remove(&kind, &key, uid, version).await;
+        // Of another 404 than the object's the pass must not conclude that it is gone.
+        self.answered(&id, removed, Missing::Unclear)?;
+        Ok(Answer::Deleted)
+    }
+
+    /// Notes what the answer to a request for a kind says of the cluster.
+    fn answered<T>(&mut self, id: &KindId, result: Result<T, Error>, missing: Missing) -> Result<T, Failed> {
+        self.note(&result);
+        if matches!(result, Err(Error::NotServed { .. })) {
+            self.kinds.forget(id);
+        }
+        result.map_err(|error| Failed::of(&error, missing))
+    }
+
+    fn note<T>(&mut self, result: &Result<T, Error>) {
+        self.is_answered |= result.as_ref().err().is_none_or(is_answer);
+    }
+}
+
+/// Whether an error is an answer of the cluster.
+fn is_answer(error: &Error) -> bool {
+    let is_unsent = matches!(error, Error::LeaseExpired(_) | Error::Rejected { code: 0, .. });
+    !is_unsent && !error.is_unreachable()
+}
+
+fn named(target: &Target<'_>) -> (KindId, ObjectKey) {
+    let object = target.object;
+    (KindId::of(&target.api_version, &object.kind), ObjectKey::new(object.namespace.as_str(), object.name.as_str()))
+}
+
+fn payload(patch_type: PatchType, body: &Value) -> Payload {
+    match patch_type {
+        PatchType::Strategic => Payload::strategic_merge_patch(body),
+        PatchType::Merge => Payload::merge_patch(body),
+        PatchType::Json => Payload::json_patch(body),
+    }
+}
+
+/// A refused list. Of an answer about Secrets the server's text is not repeated, since it may quote values (rule 37); the client
+/// sees to that only for requests that name one.
+fn of_list(failed: Failed, id: &KindId) -> Failed {
+    match failed {
+        Failed::Refused(Refused { refusal, .. }) if id.group.is_empty() && id.kind == "Secret" => {
+            Failed::refused(refusal, "failed to list the secrets".to_owned())
+        }
+        other => other,
+    }
+}
