@@ -28,7 +28,7 @@ pub struct Permits {
 }
 
 /// A slot, until it is dropped.
-pub struct Slot(#[expect(dead_code, reason = "it is given back when it is dropped")] Option<OwnedSemaphorePermit>);
+pub struct Slot(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
 
 /// A permit to work on a cluster, until it is dropped. None while it is passed on.
 pub struct WorkPermit(Option<Arc<Working>>);
@@ -59,24 +59,15 @@ impl Permits {
         }
     }
 
-    /// Slots to connect that are free: so many clusters may be claimed.
-    pub fn free_to_connect(&self) -> usize {
-        self.connecting.available_permits()
+    /// The slots to connect, of which a worker takes one for each cluster that it claims.
+    pub fn connecting(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.connecting)
     }
 
-    /// A slot to connect to a cluster.
-    ///
-    /// Cancel safe.
-    pub async fn connect(&self) -> Slot {
-        // The semaphore is never closed.
-        Slot(Arc::clone(&self.connecting).acquire_owned().await.ok())
-    }
-
-    /// A slot to ask a silent cluster whether it answers.
-    ///
-    /// Cancel safe.
-    pub async fn probe(&self) -> Slot {
-        Slot(Arc::clone(&self.probing).acquire_owned().await.ok())
+    /// A slot to ask a silent cluster whether it answers, if one is free. Nobody waits for one: with a slot to connect in hand, silent
+    /// clusters would be in the way of those that answer.
+    pub fn probe(&self) -> Option<Slot> {
+        Arc::clone(&self.probing).try_acquire_owned().ok().map(Slot)
     }
 
     /// A permit to work on a cluster that has answered.
@@ -237,19 +228,15 @@ mod tests {
         assert_eq!(permits.working.0.lock().free, 1);
     }
 
-    #[tokio::test]
-    async fn four_times_as_many_connect_and_a_quarter_asks_silent_clusters() {
+    #[test]
+    fn four_times_as_many_connect_and_a_quarter_asks_silent_clusters() {
         let large = permits(64);
-        assert_eq!((large.free_to_connect(), large.probing.available_permits()), (256, 16));
-        let slot = large.connect().await;
-        assert_eq!(large.free_to_connect(), 255);
-        drop(slot);
-        assert_eq!(large.free_to_connect(), 256);
+        assert_eq!((large.connecting().available_permits(), large.probing.available_permits()), (256, 16));
         let small = permits(1);
-        assert_eq!((small.free_to_connect(), small.probing.available_permits()), (4, 1));
-        let probing = small.probe().await;
-        assert!(small.probe().now_or_never().is_none());
+        assert_eq!((small.connecting().available_permits(), small.probing.available_permits()), (4, 1));
+        let probing = small.probe();
+        assert!(probing.is_some() && small.probe().is_none());
         drop(probing);
-        assert!(small.probe().now_or_never().is_some());
+        assert!(small.probe().is_some());
     }
 }

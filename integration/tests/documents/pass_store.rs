@@ -98,6 +98,7 @@ fn pace() -> PaceRow {
     PaceRow {
         identity: Some("kube-system's".to_owned()),
         kubeconfig_generation: 6,
+        asked_generation: 7,
         reachable: Some(true),
         last_contact: Some(time(4)),
         last_full: Some(time(5)),

@@ -30,7 +30,8 @@ create table towline_patched (
 -- lost when that pass writes when the next one is due.
 create table towline_pace (
   cluster uuid primary key, identity text, kubeconfig_generation bigint not null, reachable boolean, last_contact timestamptz,
-  last_full timestamptz, next_full timestamptz, attempts bigint not null, retry_at timestamptz, resyncs bigint not null default 0);
+  last_full timestamptz, next_full timestamptz, attempts bigint not null, retry_at timestamptz, resyncs bigint not null default 0,
+  asked_generation bigint not null default 0);
 create index on towline_pace (identity);
 
 -- What the dispatcher has judged of a syncset's deletions: up to which version of the log, whether the syncset is gone, and whether

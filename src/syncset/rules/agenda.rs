@@ -118,7 +118,7 @@ impl Agenda {
         let next_full = pace.and_then(|pace| pace.next_full);
         let is_silent = pace.is_some_and(|pace| pace.reachable == Some(false));
         if let Some(pace) = pace.filter(|_| is_silent)
-            && pace.kubeconfig_generation == cluster.kubeconfig_generation
+            && pace.asked_generation == cluster.kubeconfig_generation
             && next_full.is_some()
             && pace.retry_at.is_none_or(|retry_at| retry_at > now)
         {
@@ -230,6 +230,7 @@ mod tests {
         PaceRow {
             identity: Some("uid".to_owned()),
             kubeconfig_generation: 3,
+            asked_generation: 3,
             reachable: Some(true),
             last_contact: Some(at(0)),
             last_full: Some(at(0)),
@@ -318,7 +319,7 @@ mod tests {
     #[test]
     fn in_a_full_pass_all_are_due() {
         let resync = PaceRow { next_full: None, ..pace() };
-        let moved = PaceRow { kubeconfig_generation: 2, ..pace() };
+        let moved = PaceRow { kubeconfig_generation: 2, asked_generation: 2, ..pace() };
         let unknown = PaceRow { identity: None, ..pace() };
         for (pace, now, identifies) in [
             (Some(pace()), at(7200), false),
@@ -345,6 +346,9 @@ mod tests {
         let probes = |agenda| matches!(agenda, Agenda::Pass(PassAgenda { probes: true, .. }));
         assert!(probes(of(&silent, at(10))), "its time has come");
         assert!(probes(of(&PaceRow { next_full: None, ..never.clone() }, at(1))), "a resync");
-        assert!(probes(of(&PaceRow { kubeconfig_generation: 2, ..never }, at(1))), "a new kubeconfig");
+        let before_it = PaceRow { asked_generation: 2, kubeconfig_generation: 2, ..never.clone() };
+        assert!(probes(of(&before_it, at(1))), "a new kubeconfig");
+        let unidentified = PaceRow { kubeconfig_generation: 2, ..never };
+        assert_eq!(of(&unidentified, at(1)), Agenda::Silent { retry_at: None }, "it was asked, and has not answered yet");
     }
 }

@@ -141,6 +141,7 @@ mod tests {
         PaceRow {
             identity: Some("uid".to_owned()),
             kubeconfig_generation: 3,
+            asked_generation: 3,
             reachable: None,
             last_contact: Some(at(-50)),
             last_full: Some(at(-200)),

@@ -87,13 +87,15 @@ pub struct PatchedRow {
     pub version: Option<String>,
 }
 
-/// How a cluster is and when it is looked at again (`towline_pace`).
-#[derive(Clone, Debug, PartialEq)]
+/// How a cluster is and when it is looked at again (`towline_pace`). The default is what is known of a new cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PaceRow {
     /// UID of its namespace `kube-system`; none before it was read.
     pub identity: Option<String>,
     /// The generation of the kubeconfig by which that was read.
     pub kubeconfig_generation: i64,
+    /// The generation of the kubeconfig by which the cluster was last asked for anything, whether it answered or not.
+    pub asked_generation: i64,
     /// None before the first contact.
     pub reachable: Option<bool>,
     /// When it answered last.

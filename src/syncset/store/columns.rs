@@ -84,6 +84,7 @@ pub(super) struct PaceColumns {
     cluster: Uuid,
     identity: Option<String>,
     kubeconfig_generation: i64,
+    asked_generation: i64,
     reachable: Option<bool>,
     last_contact: Option<String>,
     last_full: Option<String>,
@@ -285,6 +286,7 @@ impl PaceColumns {
             cluster,
             identity: optional(row.identity.as_ref()),
             kubeconfig_generation: row.kubeconfig_generation,
+            asked_generation: row.asked_generation,
             reachable: row.reachable,
             last_contact: text(row.last_contact),
             last_full: text(row.last_full),
@@ -308,6 +310,7 @@ impl TryFrom<PaceColumns> for PaceRow {
         Ok(Self {
             identity: columns.identity,
             kubeconfig_generation: columns.kubeconfig_generation,
+            asked_generation: columns.asked_generation,
             reachable: columns.reachable,
             last_contact: some_time(columns.last_contact.as_ref())?,
             last_full: some_time(columns.last_full.as_ref())?,

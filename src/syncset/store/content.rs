@@ -69,6 +69,7 @@ impl PassStore {
         let cluster = cluster.to_string();
         let params =
             [(&cluster as _, Type::TEXT), (&syncsets as _, Type::TEXT_ARRAY), (&secrets as _, Type::TEXT_ARRAY)];
+        let _turn = self.turn().await;
         let mut rows = self.database.rows(QUERY, &statement(), &params).await?;
         let (mut content, mut is_whole) = (Content::default(), false);
         let (mut applied, mut patched) = (Vec::<AppliedColumns>::new(), Vec::<PatchedColumns>::new());

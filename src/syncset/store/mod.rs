@@ -11,6 +11,10 @@ mod error;
 mod save;
 mod snapshot;
 
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
 use crate::db::Database;
 
 pub use columns::UnreadableColumn;
@@ -21,15 +25,24 @@ pub use snapshot::{Candidate, SecretFacts, Snapshot, StoredCluster};
 
 pub(super) use save::RESYNC;
 
-/// Reads and writes what is stored of passes. Clones share the pool.
+/// Reads and writes what is stored of passes. Clones share the pool, and the half of its connections that they may use at once: passes
+/// wait for each other, and not requests of clients for hundreds of passes.
 #[derive(Clone)]
 pub struct PassStore {
     database: Database,
+    turns: Arc<Semaphore>,
 }
 
 impl PassStore {
     /// In this database.
     pub fn new(database: Database) -> Self {
-        Self { database }
+        let turns = usize::try_from(database.state().max / 2).unwrap_or(usize::MAX).max(1);
+        Self { database, turns: Arc::new(Semaphore::new(turns)) }
+    }
+
+    /// Waits until another statement may be run.
+    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.turns.acquire().await.ok()
     }
 }

@@ -52,7 +52,7 @@ const OTHERS: &str = "\
        on conflict (cluster) do update set identity = excluded.identity, kubeconfig_generation = excluded.kubeconfig_generation, \
          reachable = excluded.reachable, last_contact = excluded.last_contact, last_full = excluded.last_full, \
          next_full = case when p.resyncs = excluded.resyncs then excluded.next_full end, \
-         attempts = excluded.attempts, retry_at = excluded.retry_at), \
+         attempts = excluded.attempts, retry_at = excluded.retry_at, asked_generation = excluded.asked_generation), \
      dropped as (delete from towline_patched t using held, \
          unnest($10::text[]::uuid[], $11::bigint[]) d(syncset, position) \
        where t.cluster = held.cluster and t.syncset = d.syncset and t.position = d.position)";
@@ -97,6 +97,7 @@ impl PassStore {
             (&positions as _, Type::INT8_ARRAY),
         ];
         let text = format!("{HELD}, {APPLIED}, {OTHERS} select exists (select from held)");
+        let _turn = self.turn().await;
         let answer = self.database.all(QUERY, &text, &params).await?;
         is_written(answer.first().map_or(Ok(false), |row| column(QUERY, row, 0))?)
     }

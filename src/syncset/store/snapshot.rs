@@ -163,6 +163,7 @@ impl PassStore {
     /// What a pass over the cluster of this id begins with.
     pub async fn snapshot(&self, cluster: Uuid) -> Result<Snapshot, StoreError> {
         let cluster = cluster.to_string();
+        let _turn = self.turn().await;
         let rows = self.database.all(QUERY, &statement(), &[(&cluster, Type::TEXT)]).await?;
         match rows.first() {
             Some(row) if column(QUERY, row, 0)? => Snapshot::of(row),
