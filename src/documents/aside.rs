@@ -39,9 +39,14 @@ impl Aside {
         bytes: usize,
         work: impl FnOnce() -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
-        if bytes <= LARGE {
-            return work();
-        }
+        if bytes <= LARGE { work() } else { self.apart(work).await }
+    }
+
+    /// Does work of which the size does not say how long it takes, when one of the threads is free.
+    pub async fn apart<T: Send + 'static, E: From<ShutsDown> + Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E> {
         // The semaphore is never closed.
         let turn = Arc::clone(&self.0).acquire_owned().await.ok();
         let done = tokio::task::spawn_blocking(move || {

@@ -24,6 +24,9 @@ pub enum InvalidPatch {
     /// It has more than one YAML document.
     #[error("several documents")]
     Several,
+    /// There is no thread to read YAML, which says nothing about the text. Another attempt may succeed.
+    #[error("a text that can't be read now: there is no thread for YAML")]
+    Busy,
     /// It is neither JSON nor YAML, or too large.
     #[error("a text that is no patch: {0}")]
     Unreadable(String),
@@ -63,6 +66,9 @@ impl PatchReader {
             Ok(value) => Ok(vec![value]),
             Err(_) => body::yaml(text, &self.left),
         };
+        if values.as_ref().is_err_and(|problem| problem.kind == ProblemKind::Busy) {
+            return Err(InvalidPatch::Busy);
+        }
         let size = match &values {
             Ok(values) => values.iter().map(|value| body::extent(value).bytes).sum(),
             // It has been read up to the limit.

@@ -2,6 +2,10 @@
 //!
 //! A value takes many times the memory of its text: a map of one entry takes more than 600 bytes, since its nodes have room for eleven.
 
+use serde_json::Value;
+
+use super::body::extent;
+
 /// An element of a list: a value, and its share of the room that a list which grows has left.
 pub(super) const ELEMENT: usize = 40;
 /// What a map takes that has an entry, beside [`ENTRY`].
@@ -15,12 +19,18 @@ pub(super) const TEXT: usize = 32;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
     /// Bytes of the text.
-    pub(super) bytes: usize,
+    pub bytes: usize,
     /// Bytes of the values, about.
-    pub(super) built: usize,
+    pub built: usize,
 }
 
 impl Weight {
+    /// That of a value, with the bytes as PostgreSQL prints them.
+    pub fn of_value(value: &Value) -> Self {
+        let extent = extent(value);
+        Self { bytes: extent.bytes, built: extent.built }
+    }
+
     /// That of a JSON text, which may have faults.
     pub fn of_json(text: &[u8]) -> Self {
         let mut built = 0;

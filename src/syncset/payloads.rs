@@ -1,4 +1,7 @@
 //! Payloads of syncsets, shared by all passes of the process: a syncset that is applied to a thousand clusters is read once.
+//!
+//! They are counted in the bytes of their texts; as values they take several times as much. One that takes more than eight times as
+//! much, since it has many small parts, counts as a longer text.
 
 use std::sync::Arc;
 
@@ -7,36 +10,44 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use uuid::Uuid;
 
 use super::rules::spec::Payload;
+use crate::documents::Weight;
 
 /// Bytes of a payload's text for which there is room at least in the number of entries; what the cache itself takes for an entry is
 /// small beside that.
 const TYPICAL: u64 = 4 << 10;
+
+/// How many times its text a payload takes at most for which the text counts.
+const USUAL: usize = 8;
 
 /// The payload of a syncset in one version.
 type Key = (Uuid, i64);
 
 /// Keeps payloads up to a total size, and drops first what was not used for long. Clones are the same cache.
 #[derive(Clone)]
-pub struct Payloads(Arc<Cache<Key, Entry, Bytes>>);
+pub struct Payloads(Arc<Cache<Key, Kept, Bytes>>);
 
-#[derive(Clone)]
-struct Entry {
-    payload: Arc<Payload>,
-    bytes: u64,
+/// A payload, and how large it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// The payload.
+    pub payload: Arc<Payload>,
+    /// The size of its text and of what was built from it.
+    pub weight: Weight,
 }
 
 #[derive(Clone)]
 struct Bytes;
 
-impl Weighter<Key, Entry> for Bytes {
-    fn weight(&self, _key: &Key, entry: &Entry) -> u64 {
+impl Weighter<Key, Kept> for Bytes {
+    fn weight(&self, _key: &Key, kept: &Kept) -> u64 {
+        let Weight { bytes, built } = kept.weight;
         // One without weight would never be dropped.
-        entry.bytes.max(1)
+        u64::try_from(bytes.max(built / USUAL)).unwrap_or(u64::MAX).max(1)
     }
 }
 
 impl Payloads {
-    /// A cache of this many bytes, counted in those of the payloads' texts; as values they take several times as much.
+    /// A cache of this many bytes.
     #[expect(clippy::expect_used, reason = "it fails without one of the capacities")]
     pub fn of_bytes(capacity: u64) -> Self {
         let entries = usize::try_from(capacity / TYPICAL).unwrap_or(usize::MAX).max(1);
@@ -48,13 +59,13 @@ impl Payloads {
     }
 
     /// The payload of this version of a syncset, if it is there.
-    pub fn get(&self, syncset: Uuid, version: i64) -> Option<Arc<Payload>> {
-        self.0.get(&(syncset, version)).map(|entry| entry.payload)
+    pub fn get(&self, syncset: Uuid, version: i64) -> Option<Kept> {
+        self.0.get(&(syncset, version))
     }
 
-    /// Keeps a payload whose text has this many bytes; one that is larger than the cache is not kept.
-    pub fn keep(&self, syncset: Uuid, version: i64, payload: Arc<Payload>, bytes: u64) {
-        self.0.insert((syncset, version), Entry { payload, bytes });
+    /// Keeps a payload. One that is larger than the cache is not kept.
+    pub fn keep(&self, syncset: Uuid, version: i64, payload: Kept) {
+        self.0.insert((syncset, version), payload);
     }
 }
 
@@ -64,17 +75,18 @@ mod tests {
 
     use super::*;
 
-    fn payload(number: u128) -> Arc<Payload> {
-        Arc::new(Payload { resources: vec![json!(number.to_string())], patches: Vec::new() })
+    fn payload(number: u128, bytes: usize) -> Kept {
+        let payload = Arc::new(Payload { resources: vec![json!(number.to_string())], patches: Vec::new() });
+        Kept { payload, weight: Weight { bytes, built: 5 * bytes } }
     }
 
     #[test]
     fn a_payload_is_found_by_its_syncset_and_version() {
         let payloads = Payloads::of_bytes(1 << 20);
-        payloads.keep(Uuid::from_u128(1), 7, payload(1), 100);
-        payloads.keep(Uuid::from_u128(2), 7, payload(2), 100);
-        assert_eq!(payloads.get(Uuid::from_u128(1), 7), Some(payload(1)));
-        assert_eq!(payloads.get(Uuid::from_u128(2), 7), Some(payload(2)));
+        payloads.keep(Uuid::from_u128(1), 7, payload(1, 100));
+        payloads.keep(Uuid::from_u128(2), 7, payload(2, 100));
+        assert_eq!(payloads.get(Uuid::from_u128(1), 7), Some(payload(1, 100)));
+        assert_eq!(payloads.get(Uuid::from_u128(2), 7), Some(payload(2, 100)));
         assert_eq!(payloads.get(Uuid::from_u128(1), 8), None, "another version");
     }
 
@@ -82,14 +94,17 @@ mod tests {
     fn all_together_never_take_more_than_the_capacity() {
         let payloads = Payloads::of_bytes(1 << 20);
         for number in 0..500 {
-            payloads.keep(Uuid::from_u128(number), 1, payload(number), 16 << 10);
+            payloads.keep(Uuid::from_u128(number), 1, payload(number, 16 << 10));
             assert!(payloads.0.weight() <= 1 << 20);
         }
         let kept = (0..500).filter(|number| payloads.get(Uuid::from_u128(*number), 1).is_some()).count();
         assert!((1..=64).contains(&kept), "{kept}");
-        payloads.keep(Uuid::from_u128(998), 1, payload(998), 1 << 19);
-        assert_eq!(payloads.get(Uuid::from_u128(998), 1), Some(payload(998)), "half of it");
-        payloads.keep(Uuid::from_u128(999), 1, payload(999), 2 << 20);
+        payloads.keep(Uuid::from_u128(998), 1, payload(998, 1 << 19));
+        assert_eq!(payloads.get(Uuid::from_u128(998), 1), Some(payload(998, 1 << 19)), "half of it");
+        payloads.keep(Uuid::from_u128(999), 1, payload(999, 2 << 20));
         assert_eq!(payloads.get(Uuid::from_u128(999), 1), None);
+        let many_parts = Weight { bytes: 100, built: 9 << 20 };
+        payloads.keep(Uuid::from_u128(997), 1, Kept { weight: many_parts, ..payload(997, 100) });
+        assert_eq!(payloads.get(Uuid::from_u128(997), 1), None, "it takes more than eight times the cache");
     }
 }

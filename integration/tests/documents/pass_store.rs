@@ -189,7 +189,7 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         guards.sort_by_key(|row| row.syncset);
         let guard = |syncset, judged, gone, held| GuardRow { syncset: id(syncset), judged, gone, held };
         assert_eq!(guards, [guard(11, 43, true, false), guard(12, 44, false, true)]);
-        let mut content = store.content(claim.cluster, &[], &[]).await.expect("content");
+        let mut content = store.content(Some(claim.cluster), &[], &[], &mut |_| true).await.expect("content");
         content.applied.sort_by_key(|row| row.syncset);
         content.patched.sort_by_key(|row| row.position);
         assert_eq!((content.applied, content.patched), (vec![sent(), waiting()], vec![patched(0), patched(3)]));
@@ -210,7 +210,7 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         let now = Pace { row: other_pace.clone(), resyncs: 0 };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         let snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
-        let content = store.content(claim.cluster, &[], &[]).await.expect("content");
+        let content = store.content(Some(claim.cluster), &[], &[], &mut |_| true).await.expect("content");
         assert_eq!((snapshot.results, snapshot.pace), (vec![succeeds], Some(other_pace)));
         assert_eq!((content.applied, content.patched), (vec![sent_again], writes.patched));
     });
@@ -386,16 +386,18 @@ fn a_snapshot_and_content_of_fifty_syncsets_are_one_statement_each() {
             .collect();
         let writes = Writes { applied: rows, ..Writes::default() };
         store.save(&claim, &writes, None).await.expect("they are committed");
-        let content = store.content(claim.cluster, &ids, &[secret.id]).await.expect("content");
+        let secrets = [secret.id];
+        let content = store.content(Some(claim.cluster), &ids, &secrets, &mut |_| true).await.expect("content");
         assert_eq!(calls("select $4,").await, 1);
         assert_eq!((content.payloads.len(), content.applied.len(), content.secrets.len()), (50, 250, 1));
         assert_eq!(content.secrets[0].sealed.as_deref(), Some(&b"\0sealed"[..]));
         for payload in &content.payloads {
-            assert_eq!(payload.spec["resources"], json!(resources));
+            let spec: Value = serde_json::from_str(&payload.text).expect("JSON");
+            assert_eq!(spec["resources"], json!(resources));
             let header = snapshot.candidates.iter().find(|candidate| candidate.id == payload.id).expect("its header");
             assert_eq!(header.version, payload.version);
         }
-        let none = store.content(claim.cluster, &[], &[]).await.expect("content");
+        let none = store.content(Some(claim.cluster), &[], &[], &mut |_| true).await.expect("content");
         assert_eq!((none.payloads.len(), none.applied.len(), none.secrets.len()), (0, 250, 0));
     });
 }
@@ -408,7 +410,7 @@ fn nothing_is_read_from_a_database_that_is_being_restored() {
         stage.run("update towline_meta set origin = 'another'").await;
         let snapshot = store.snapshot(claim.cluster).await;
         assert!(matches!(snapshot, Err(StoreError::Restoring(_))), "{snapshot:?}");
-        let content = store.content(claim.cluster, &[], &[]).await;
+        let content = store.content(Some(claim.cluster), &[], &[], &mut |_| true).await;
         assert!(matches!(content, Err(StoreError::Restoring(_))), "{content:?}");
     });
 }

@@ -22,9 +22,6 @@ pub enum UnreadableColumn {
     /// A newer release has written it.
     #[error("{0:?} is no kind of syncset")]
     Kind(String),
-    /// A newer release has written it.
-    #[error("{0:?} is no reason of a failure")]
-    Reason(String),
     /// Out of the range of its type.
     #[error("{0} is out of range")]
     Number(i64),
@@ -188,7 +185,8 @@ impl TryFrom<ResultColumns> for ResultRow {
     fn try_from(columns: ResultColumns) -> Result<Self, UnreadableColumn> {
         let failure = match (columns.reason, columns.message) {
             (Some(reason), message) => Some(Failure {
-                reason: Reason::of_name(&reason).ok_or(UnreadableColumn::Reason(reason))?,
+                // One of a newer release, whatever it means: another attempt finds out.
+                reason: Reason::of_name(&reason).unwrap_or(Reason::Rejected),
                 message: message.unwrap_or_default(),
             }),
             (None, _) => None,

@@ -1,6 +1,5 @@
 //! What a pass reads when something is due: one statement.
 
-use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::columns::{AppliedColumns, PatchedColumns};
@@ -23,6 +22,10 @@ pub struct Content {
     pub patched: Vec<PatchedRow>,
     /// Of the secrets that were asked for and still exist.
     pub secrets: Vec<SealedSecret>,
+    /// Bytes of all these payloads and secrets.
+    pub bytes: usize,
+    /// Whether some of them are left out, since there was no room.
+    pub is_cut: bool,
 }
 
 /// What a syncset sends, as its document has it.
@@ -32,8 +35,8 @@ pub struct PayloadRow {
     pub id: Uuid,
     /// Version of its last change.
     pub version: i64,
-    /// Its whole `spec`.
-    pub spec: Map<String, Value>,
+    /// Its whole `spec` as JSON. It may be large, so that it is parsed elsewhere.
+    pub text: String,
 }
 
 /// Data of a `Secret` document.
@@ -48,7 +51,7 @@ pub struct SealedSecret {
 }
 
 /// The first row says whether the database is whole. Each of the others has what it is, an id, a version, and JSON or bytes: payloads
-/// are large, and each is parsed on its own.
+/// are large, and each is a row of its own.
 fn statement() -> String {
     format!(
         "select 'whole', '', case when {IS_WHOLE} then 1 else 0 end::bigint, null::text, null::bytea \
@@ -63,10 +66,17 @@ fn statement() -> String {
 }
 
 impl PassStore {
-    /// What was sent to a cluster, with the payloads of these syncsets and the data of these secrets.
-    pub async fn content(&self, cluster: Uuid, syncsets: &[Uuid], secrets: &[Uuid]) -> Result<Content, StoreError> {
+    /// What was sent to a cluster, if one is given, with the payloads of these syncsets and the data of these secrets, as far as there
+    /// is room: `has_room` says so, given the bytes of those that were read and the next one.
+    pub async fn content(
+        &self,
+        cluster: Option<Uuid>,
+        syncsets: &[Uuid],
+        secrets: &[Uuid],
+        has_room: &mut (dyn FnMut(usize) -> bool + Send),
+    ) -> Result<Content, StoreError> {
         let (syncsets, secrets) = (texts(syncsets), texts(secrets));
-        let cluster = cluster.to_string();
+        let cluster = cluster.map(|cluster| cluster.to_string());
         let params =
             [(&cluster as _, Type::TEXT), (&syncsets as _, Type::TEXT_ARRAY), (&secrets as _, Type::TEXT_ARRAY)];
         let _turn = self.turn().await;
@@ -76,18 +86,22 @@ impl PassStore {
         while let Some(row) = rows.next().await? {
             match column(QUERY, &row, 0)? {
                 "whole" => is_whole = column::<i64>(QUERY, &row, 2)? == 1,
-                "payload" => content.payloads.push(PayloadRow {
-                    id: id(&row)?,
-                    version: column(QUERY, &row, 2)?,
-                    spec: json(&row, "syncsets")?,
-                }),
+                "payload" => {
+                    let text: &str = column(QUERY, &row, 3)?;
+                    if content.takes(has_room, text.len()) {
+                        let (id, version) = (id(&row)?, column(QUERY, &row, 2)?);
+                        content.payloads.push(PayloadRow { id, version, text: text.to_owned() });
+                    }
+                }
                 "applied" => applied.push(json(&row, "towline_applied")?),
                 "patched" => patched.push(json(&row, "towline_patched")?),
-                _ => content.secrets.push(SealedSecret {
-                    id: id(&row)?,
-                    version: column(QUERY, &row, 2)?,
-                    sealed: column(QUERY, &row, 4)?,
-                }),
+                _ => {
+                    let sealed: Option<&[u8]> = column(QUERY, &row, 4)?;
+                    if content.takes(has_room, sealed.map_or(0, <[u8]>::len)) {
+                        let (id, version) = (id(&row)?, column(QUERY, &row, 2)?);
+                        content.secrets.push(SealedSecret { id, version, sealed: sealed.map(<[u8]>::to_vec) });
+                    }
+                }
             }
         }
         if !is_whole {
@@ -96,6 +110,15 @@ impl PassStore {
         content.applied = read(applied, "towline_applied")?;
         content.patched = read(patched, "towline_patched")?;
         Ok(content)
+    }
+}
+
+impl Content {
+    /// Counts so many bytes more, and says whether there is room for them.
+    fn takes(&mut self, has_room: &mut (dyn FnMut(usize) -> bool + Send), bytes: usize) -> bool {
+        self.bytes += bytes;
+        self.is_cut = self.is_cut || !has_room(self.bytes);
+        !self.is_cut
     }
 }
 

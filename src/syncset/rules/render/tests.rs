@@ -51,7 +51,7 @@ fn rendered(header: &Header, payload: &Payload) -> Rendered {
         _ => Err(UnreadableSecret::Missing),
     };
     // A reference into the closure's content does not leave this function.
-    render(header, payload, &labels, &secrets)
+    render(header, payload, &labels, &secrets).expect("a thread")
 }
 
 fn resources(resources: Vec<Value>) -> Vec<Rendering<Desired>> {

@@ -1,0 +1,165 @@
+//! What a snapshot says: which syncsets a cluster has, and what there is to do. Pure, without payloads.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::documents::{Document, Sealed};
+use crate::syncset::rules::agenda::{self, Agenda, ClusterFacts};
+use crate::syncset::rules::digest;
+use crate::syncset::rules::matching::Audience;
+use crate::syncset::rules::name::{Digest, SyncSetKind};
+use crate::syncset::rules::parse::{self, Identity};
+use crate::syncset::rules::rows::Failure;
+use crate::syncset::rules::spec::{Behavior, Header, Mode, SecretMapping, SecretSource};
+use crate::syncset::store::{Candidate, SecretFacts, Snapshot};
+
+/// What a snapshot says of a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The cluster, if there is one.
+    pub facts: Option<ClusterFacts>,
+    /// Its syncsets, in the order in which they are applied (rule 12).
+    pub live: Vec<LiveSyncset>,
+    /// The versions of candidates that it does not have: they are being deleted, or do not match.
+    pub others: BTreeMap<Uuid, i64>,
+    /// What there is to do at the time of the snapshot.
+    pub agenda: Agenda,
+}
+
+/// A syncset that names or selects the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveSyncset {
+    /// What is known of it without its payload. Of one that can't be read, only what identifies it.
+    pub header: Header,
+    /// What it would be applied with now (rule 8).
+    pub inputs: Digest,
+    /// Why it can't be read. Nothing of it is sent, and nothing is deleted meanwhile.
+    pub undecodable: Option<Failure>,
+}
+
+impl Plan {
+    /// What this snapshot says.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let facts = snapshot.cluster.as_ref().map(|cluster| facts(&cluster.document));
+        let (mut live, mut others) = (Vec::new(), BTreeMap::new());
+        let sources: Vec<SecretSource> = snapshot.secrets.iter().map(source).collect();
+        for candidate in &snapshot.candidates {
+            match facts.as_ref().and_then(|facts| of_candidate(candidate, facts, &sources)) {
+                Some(syncset) => live.push(syncset),
+                None => drop(others.insert(candidate.id, candidate.version)),
+            }
+        }
+        live.sort_by(|left, right| left.header.name.cmp(&right.header.name));
+        let wanted: Vec<agenda::Live> = live.iter().map(LiveSyncset::on_agenda).collect();
+        let agenda = Agenda::of(
+            facts.as_ref(),
+            &wanted,
+            &snapshot.results,
+            &snapshot.with_applied,
+            snapshot.pace.as_ref(),
+            snapshot.at,
+        );
+        Self { facts, live, others, agenda }
+    }
+}
+
+impl LiveSyncset {
+    fn on_agenda(&self) -> agenda::Live {
+        let Header { id, name, .. } = &self.header;
+        agenda::Live { id: *id, name: name.clone(), inputs: self.inputs }
+    }
+
+    /// The secrets that it may copy. Their facts are needed for its inputs, and their data when it is rendered.
+    pub(super) fn secrets(header: &Header) -> impl Iterator<Item = &SecretMapping> {
+        header.secrets.iter().filter(|mapping| may_copy(header, &mapping.source_namespace))
+    }
+}
+
+/// Whether a syncset may copy secrets of a namespace (rule 2). This was checked when it was written, and is checked again.
+fn may_copy(header: &Header, namespace: &str) -> bool {
+    match header.name.kind {
+        SyncSetKind::SyncSet => header.name.namespace == namespace,
+        SyncSetKind::SelectorSyncSet => !namespace.is_empty(),
+    }
+}
+
+fn facts(document: &Document) -> ClusterFacts {
+    ClusterFacts {
+        id: document.id,
+        namespace: document.namespace.clone(),
+        name: document.name.clone(),
+        labels: document.labels.clone(),
+        annotations: document.annotations.clone(),
+        // What another release means by another value is not known. That nothing happens does the least harm.
+        paused: document.data.get("paused").is_some_and(|paused| !matches!(paused, Value::Bool(false) | Value::Null)),
+        is_being_deleted: document.deleted_at.is_some(),
+        kubeconfig_generation: document
+            .data
+            .get(Sealed::Kubeconfig.generation_field())
+            .and_then(Value::as_i64)
+            .unwrap_or_default(),
+    }
+}
+
+/// What is not secret of a `Secret` document.
+pub(super) fn source(facts: &SecretFacts) -> SecretSource {
+    SecretSource {
+        namespace: facts.namespace.clone(),
+        name: facts.name.clone(),
+        id: facts.id,
+        data_generation: facts.data_generation,
+        secret_type: facts.secret_type.clone(),
+        labels: facts.labels.clone(),
+        annotations: facts.annotations.clone(),
+    }
+}
+
+/// The syncset, if it is one of the cluster's. One that is being deleted is none any more, whatever finalizers it still has.
+fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, sources: &[SecretSource]) -> Option<LiveSyncset> {
+    if candidate.is_being_deleted {
+        return None;
+    }
+    let spec = Value::Object(candidate.spec.clone());
+    let audience = match candidate.name.kind {
+        // The index compares the whole names, so that it decides; the names themselves were not read.
+        SyncSetKind::SyncSet => Ok(candidate.name.namespace == cluster.namespace),
+        SyncSetKind::SelectorSyncSet => Audience::of(&candidate.name, &spec)
+            .map(|audience| audience.includes(&cluster.namespace, &cluster.name, &cluster.labels)),
+    };
+    let identity = Identity {
+        id: candidate.id,
+        name: candidate.name.clone(),
+        version: candidate.version,
+        generation: candidate.generation,
+    };
+    let header = match audience {
+        Ok(false) => return None,
+        Ok(true) => parse::header(identity.clone(), &spec),
+        // Whom it is for is not known, so that it may be this cluster: the index has found it.
+        Err(failure) => Err(failure),
+    };
+    let (header, undecodable) = match header {
+        Ok(header) => (header, None),
+        Err(failure) => (unread(identity), Some(failure)),
+    };
+    let may_be_copied = |source: &&SecretSource| may_copy(&header, &source.namespace);
+    let inputs = digest::inputs(&header, &cluster.labels, sources.iter().filter(may_be_copied));
+    Some(LiveSyncset { header, inputs, undecodable })
+}
+
+/// The header of a syncset that can't be read. Its mode is `Sync`, since `Upsert` would forget what it has sent.
+fn unread(identity: Identity) -> Header {
+    Header {
+        id: identity.id,
+        name: identity.name,
+        version: identity.version,
+        generation: identity.generation,
+        behavior: Behavior::default(),
+        mode: Mode::Sync,
+        resource_templates: false,
+        patch_templates: false,
+        secrets: Vec::new(),
+    }
+}

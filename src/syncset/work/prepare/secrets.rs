@@ -1,0 +1,55 @@
+//! Opening what is sealed: kubeconfigs, and the data of mapped secrets.
+
+use std::collections::BTreeMap;
+
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::documents::{Keyring, Kind, OpenError};
+use crate::syncset::kubeconfig::{self, Allowed, Credentials, Fault};
+use crate::syncset::rules::render::{SecretContent, UnreadableSecret};
+use crate::syncset::rules::spec::SecretSource;
+use crate::syncset::store::StoredCluster;
+
+/// Why nothing leads to a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoCredentials {
+    /// The kubeconfig is refused, until it is another one.
+    #[error("failed to read the kubeconfig")]
+    Invalid(#[source] Fault),
+    /// This replica does not have its key, now. Another replica may have it.
+    #[error("failed to open the kubeconfig")]
+    Sealed(#[source] OpenError),
+    /// The cluster has none.
+    #[error("the cluster has no kubeconfig")]
+    Missing,
+}
+
+/// A mapped secret by namespace and name, or why it can't be read.
+pub(super) type Contents = BTreeMap<(String, String), Result<SecretContent, UnreadableSecret>>;
+
+/// What the kubeconfig of a cluster says.
+pub(super) fn credentials(
+    cluster: &StoredCluster,
+    keyring: &Keyring,
+    allowed: Allowed,
+) -> Result<Credentials, NoCredentials> {
+    let sealed = cluster.sealed.as_deref().ok_or(NoCredentials::Missing)?;
+    let opened = keyring.open(Kind::Cluster, cluster.document.id, sealed).map_err(NoCredentials::Sealed)?;
+    let no_text = |_| NoCredentials::Invalid(Fault::Malformed(None));
+    let text = std::str::from_utf8(opened.expose_secret()).map_err(no_text)?;
+    kubeconfig::read(text, allowed).map_err(NoCredentials::Invalid)
+}
+
+/// The data of a secret. A document without any, which no release writes, is not an empty secret.
+pub(super) fn content(
+    source: SecretSource,
+    sealed: Option<&[u8]>,
+    keyring: &Keyring,
+) -> Result<SecretContent, UnreadableSecret> {
+    let sealed = sealed.ok_or(UnreadableSecret::Sealed)?;
+    let opened = keyring.open(Kind::Secret, source.id, sealed).map_err(|_| UnreadableSecret::Sealed)?;
+    let data: BTreeMap<String, String> =
+        serde_json::from_slice(opened.expose_secret()).map_err(|_| UnreadableSecret::Sealed)?;
+    let data = data.into_iter().map(|(name, value)| (name, SecretString::from(value))).collect();
+    Ok(SecretContent { source, data })
+}
