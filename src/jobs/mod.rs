@@ -8,6 +8,7 @@ use crate::job::JobList;
 use crate::lease::LeaseJob;
 use crate::resource_sync::SyncJob;
 use crate::status_sync::StatusSyncJob;
+use crate::syncset::SyncsetJob;
 
 /// Every job, in the order in which its sections are wired and shown.
-pub const JOBS: JobList = JobList::new(&[&SyncJob, &LeaseJob, &StatusSyncJob, &HubJob]);
+pub const JOBS: JobList = JobList::new(&[&SyncJob, &LeaseJob, &StatusSyncJob, &HubJob, &SyncsetJob]);

@@ -7,9 +7,16 @@
 pub mod config;
 pub mod dispatch;
 pub mod idle;
+mod job;
 pub mod kubeconfig;
+mod metrics;
+mod overview;
 pub mod payloads;
 pub mod permits;
+mod report;
 pub mod rules;
 pub mod store;
+mod wiring;
 pub mod work;
+
+pub use job::{SyncsetJob, section};

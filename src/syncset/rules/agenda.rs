@@ -349,6 +349,10 @@ mod tests {
         let before_it = PaceRow { asked_generation: 2, kubeconfig_generation: 2, ..never.clone() };
         assert!(probes(of(&before_it, at(1))), "a new kubeconfig");
         let unidentified = PaceRow { kubeconfig_generation: 2, ..never };
-        assert_eq!(of(&unidentified, at(1)), Agenda::Silent { retry_at: None }, "it was asked, and has not answered yet");
+        assert_eq!(
+            of(&unidentified, at(1)),
+            Agenda::Silent { retry_at: None },
+            "it was asked, and has not answered yet"
+        );
     }
 }

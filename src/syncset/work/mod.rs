@@ -1,13 +1,19 @@
 //! Work on one cluster: from a claim to what is stored of the pass.
 
 mod executor;
+mod observer;
 mod plan;
 mod prepare;
 mod refusal;
 mod seen;
+mod shown;
+mod visit;
+mod worker;
 
 pub use executor::{Client, Executor};
+pub use observer::{Visited, WorkObserver};
 pub use plan::{LiveSyncset, Plan};
 pub use prepare::{NoCredentials, PrepareError, Prepared, Preparer, Weighed};
 pub use refusal::Stop;
 pub use seen::seen;
+pub use worker::Worker;

@@ -69,6 +69,13 @@ pub struct Condition {
 }
 
 impl Unreachable {
+    /// The one with this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        [Self::ErrorConnectingToCluster, Self::Unauthorized, Self::KubeconfigInvalid]
+            .into_iter()
+            .find(|reason| reason.as_str() == name)
+    }
+
     /// As conditions and metrics name it.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,0 +1,101 @@
+//! Syncsets as a job of the daemon.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::config::{SYNCSETS, SyncsetsConfig};
+use super::{metrics, wiring};
+use crate::config::fault::{Fault, Problem};
+use crate::config::source::Node;
+use crate::config::{ClusterName, SectionName};
+use crate::job::check::Surroundings;
+use crate::job::permission::{Kinds, Permission};
+use crate::job::{Config, Job, Reading, Role, Sections, Whole, Wiring};
+use crate::telemetry::Metric;
+
+/// The section on whose documents the job works.
+const HUB: &str = "hub";
+
+/// The job with the section `[syncsets]`.
+#[derive(Debug)]
+pub struct SyncsetJob;
+
+/// The section `[syncsets]`, if it is configured.
+#[derive(Debug, Default)]
+pub(super) struct SyncsetSection(Option<SyncsetsConfig>);
+
+/// The section of syncsets in a configuration, if there is one.
+pub fn section(config: &Config) -> Option<&SyncsetsConfig> {
+    config.of::<SyncsetSection>()?.0.as_ref()
+}
+
+impl Job for SyncsetJob {
+    fn key(&self) -> &'static str {
+        SYNCSETS
+    }
+
+    fn is_list(&self) -> bool {
+        false
+    }
+
+    fn read(&self, node: Option<Node>, reading: &mut Reading<'_>) -> Arc<dyn Sections> {
+        Arc::new(SyncsetSection(reading.table(self.key(), &[], node, |fields| Some(SyncsetsConfig::read(fields)))))
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::ALL
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        const BELOW: &[Role] = &[
+            Role::new(
+                "dispatcher",
+                "",
+                "while it holds its claim: turns changes of documents into work, and judges deletions",
+            ),
+            Role::new("worker", "", "claims clusters that have work, and brings them in step"),
+            Role::new("overview", "", "counts what waits, fails and is held, for the report and the metrics"),
+        ];
+        const ROLES: &[Role] = &[Role::new("syncsets", "", "where there is [syncsets]; in every replica").over(BELOW)];
+        ROLES
+    }
+}
+
+impl Sections for SyncsetSection {
+    fn names(&self) -> Vec<&SectionName> {
+        self.0.iter().map(|section| &section.name).collect()
+    }
+
+    fn clusters(&self) -> Vec<&ClusterName> {
+        Vec::new()
+    }
+
+    /// Replicas share the work by claims in the database.
+    fn is_elected(&self) -> bool {
+        false
+    }
+
+    fn check(&self, whole: &Whole<'_>, faults: &mut Vec<Fault>) {
+        if self.0.is_some() && !whole.present.contains(&HUB) {
+            let allowed = "the section `[hub]`, on whose documents `[syncsets]` works".to_owned();
+            faults.push(Fault::new(HUB, Problem::Missing { allowed }));
+        }
+    }
+
+    fn permissions(&self, _kinds: &Kinds) -> Vec<Permission> {
+        Vec::new()
+    }
+
+    /// The hub checks the database; which clusters there are is known there alone.
+    fn connect<'c>(&'c self, _surroundings: &'c Surroundings<'c>) -> BoxFuture<'c, usize> {
+        async { 0 }.boxed()
+    }
+
+    fn wire(&self, wiring: &mut Wiring<'_>) {
+        if let Some(section) = &self.0 {
+            wiring::wire(section, wiring);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Builds the actors of syncsets from their configuration.
+
+use std::sync::Arc;
+
+use super::config::SyncsetsConfig;
+use super::dispatch::Dispatcher;
+use super::metrics::SyncsetMetrics;
+use super::overview::Overview;
+use super::report::SyncsetReport;
+use super::work::Worker;
+use crate::actor::{ChildSpec, RestartPolicy};
+use crate::documents::{Role, Shared};
+use crate::job::Wiring;
+
+/// Wires the section. It is wired after the hub, so it drains first, while what it needs still runs.
+pub(super) fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
+    let Some(shared) = wiring.offered::<Shared>() else {
+        // The configuration was checked: there is a hub.
+        tracing::error!("the section [syncsets] has no hub");
+        return;
+    };
+    let metrics = Arc::new(SyncsetMetrics);
+    let dispatcher =
+        Dispatcher::new(shared.database.clone(), shared.claims.role(Role::Dispatcher), Arc::clone(&metrics) as _);
+    let worker = Worker::new(config.clone(), &shared, Arc::clone(&metrics) as _);
+    let overview = Overview::new(&shared);
+    let report = SyncsetReport::new(config.name.clone(), overview.clone());
+    let children = move || {
+        let (dispatcher, shared) = (dispatcher.clone(), Arc::clone(&shared));
+        let dispatcher = ChildSpec::new("dispatcher", move |scope| {
+            let (dispatcher, shared) = (dispatcher.clone(), Arc::clone(&shared));
+            async move {
+                tokio::select! {
+                    biased;
+                    () = scope.draining() => return Ok(()),
+                    () = shared.has_schema() => {}
+                }
+                dispatcher.run(scope).await
+            }
+        });
+        vec![dispatcher, overview.clone().child(), worker.clone().child()]
+    };
+    wiring.add(Arc::new(report), ChildSpec::supervisor("syncsets", RestartPolicy::ACTOR, children));
+}

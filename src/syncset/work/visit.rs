@@ -1,0 +1,517 @@
+//! A visit of a claimed cluster: what is read, done, stored and shown, and when the cluster is looked at again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::executor::{Client, Executor};
+use super::observer::Visited;
+use super::plan::Plan;
+use super::prepare::{NoCredentials, PrepareError, Prepared};
+use super::refusal::Stop;
+use super::shown::{self, Shown};
+use super::worker::{Kept, Worker};
+use crate::cluster::full_text;
+use crate::documents::{Work, WriteError};
+use crate::syncset::permits::WorkPermit;
+use crate::syncset::rules::agenda::{Agenda, PassAgenda};
+use crate::syncset::rules::name::SyncSetName;
+use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Progress, Refused, Step, Writes};
+use crate::syncset::rules::retry::{self, Ended, Left};
+use crate::syncset::rules::rows::{PaceRow, ResultRow};
+use crate::syncset::rules::status::{self, Conditions, Duplicate, Observed, Reachability, Retry, Unreachable};
+use crate::syncset::rules::wanted::Deletions;
+use crate::syncset::store::{Pace, Snapshot, StoreError};
+
+/// A cluster has to answer within this time (rule 38).
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// How often a cluster is read anew because a syncset was changed while it was read.
+const MOST_READS: usize = 3;
+/// When a cluster is looked at again whose documents were changed meanwhile.
+const SOON: Duration = Duration::from_secs(1);
+/// When a silent cluster is looked at again that found no slot to be asked; up to half as much earlier or later.
+const PUT_OFF: Duration = Duration::from_secs(10);
+
+/// What becomes of the row in the work queue.
+pub(super) enum Rest {
+    /// It is ready again at this time, and remembers so many failed attempts.
+    Until(Timestamp, u32),
+    /// The cluster is gone.
+    Gone,
+    /// The process ends: another one may go on at once.
+    HandedBack,
+    /// The claim has ended: another process may work on the cluster.
+    Lost,
+}
+
+/// How a visit ended.
+pub(super) struct Visit {
+    pub(super) rest: Rest,
+    pub(super) visited: Visited,
+    pub(super) outcome: Option<Outcome>,
+}
+
+impl Visit {
+    fn of(visited: Visited, rest: Rest) -> Self {
+        Self { rest, visited, outcome: None }
+    }
+
+    pub(super) fn lost() -> Self {
+        Self::of(Visited::Interrupted, Rest::Lost)
+    }
+
+    pub(super) fn handed_back() -> Self {
+        Self::of(Visited::Interrupted, Rest::HandedBack)
+    }
+}
+
+/// Why a visit came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum VisitError {
+    /// The state could not be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The status could not be written.
+    #[error("failed to write the ClusterSync")]
+    Show(#[from] WriteError),
+}
+
+/// What a visit has read, and when.
+struct Read {
+    snapshot: Snapshot,
+    plan: Plan,
+    at: Instant,
+}
+
+/// A pass that has run.
+struct Ran {
+    outcome: Outcome,
+    stop: Option<Stop>,
+    /// The process ends.
+    is_stopped: bool,
+}
+
+/// What was found out about which cluster it is.
+struct Identified {
+    /// Read in this pass.
+    identity: Option<String>,
+    /// Another one than noted.
+    is_another: bool,
+    duplicates: Vec<Duplicate>,
+}
+
+/// What a visit has in hand while it connects, and then while it works.
+enum Hand {
+    Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
+    Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkPermit),
+}
+
+impl Read {
+    /// The database's time.
+    fn now(&self) -> Timestamp {
+        after(self.snapshot.at, self.at.elapsed())
+    }
+
+    fn pace(&self) -> PaceRow {
+        self.snapshot.pace.clone().unwrap_or_default()
+    }
+
+    fn live(&self) -> BTreeSet<Uuid> {
+        self.plan.live.iter().map(|syncset| syncset.header.id).collect()
+    }
+
+    /// Whether a syncset may delete on this cluster (rules 31 to 34).
+    fn deletions(&self, duplicates: &[Duplicate]) -> Deletions {
+        // Which of two documents is meant by a cluster is not known.
+        if duplicates.is_empty() { Deletions::NotJudged } else { Deletions::Held }
+    }
+
+    /// The syncsets whose deletions are held, of those that have something to delete.
+    fn held(&self, results: &[ResultRow]) -> Vec<SyncSetName> {
+        let is_held = |row: &&ResultRow| {
+            let has_deletions =
+                row.has_pending_deletions || !self.plan.live.iter().any(|live| live.header.id == row.syncset);
+            has_deletions && self.snapshot.guards.iter().any(|guard| guard.syncset == row.syncset && guard.held)
+        };
+        let mut held: Vec<_> = results.iter().filter(is_held).map(|row| row.name.clone()).collect();
+        held.sort();
+        held
+    }
+}
+
+fn after(at: Timestamp, elapsed: Duration) -> Timestamp {
+    let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
+    at.checked_add(elapsed).unwrap_or(Timestamp::MAX)
+}
+
+impl Worker {
+    /// Visits a cluster. `slot` is its slot to connect.
+    pub(super) async fn visit(
+        &self,
+        work: &Work,
+        slot: OwnedSemaphorePermit,
+        stopping: &CancellationToken,
+    ) -> Result<Visit, VisitError> {
+        let (mut hand, mut again) = (Hand::Connecting(slot), after(Timestamp::now(), SOON));
+        for _ in 0..MOST_READS {
+            let at = Instant::now();
+            let snapshot = self.store.snapshot(work.cluster).await?;
+            let plan = Plan::of(&snapshot);
+            let read = Read { snapshot, plan, at };
+            again = after(read.now(), SOON);
+            let (visited, until) = match &read.plan.agenda {
+                Agenda::Gone => return Ok(Visit::of(Visited::Gone, Rest::Gone)),
+                Agenda::Paused(pause) => (Visited::Paused, pause.until),
+                Agenda::Silent { retry_at } => (Visited::Waiting, *retry_at),
+                Agenda::InStep { next_full } => (Visited::InStep, Some(*next_full)),
+                Agenda::Pass(agenda) => match self.pass(work, &read, agenda, &mut hand, stopping).await? {
+                    Some(visit) => return Ok(visit),
+                    None => continue,
+                },
+            };
+            let paused = match &read.plan.agenda {
+                Agenda::Paused(pause) => Some(pause.message()),
+                _ => None,
+            };
+            let conditions = Conditions {
+                reachability: self.reachability_before(&read),
+                paused,
+                held: read.held(&read.snapshot.results),
+                duplicate: read.snapshot.duplicates.first().cloned(),
+            };
+            let next = retry::next(
+                &Ended::Nothing { until },
+                read.pace(),
+                0,
+                self.config.reapply_interval,
+                read.now(),
+                rand::random(),
+            );
+            let rest = self.show(work, &read, &read.snapshot.results, conditions, next.ready_at, 0).await?;
+            return Ok(Visit::of(visited, rest));
+        }
+        Ok(Visit::of(Visited::Yielded, Rest::Until(again, 0)))
+    }
+
+    fn reachability_before(&self, read: &Read) -> Reachability {
+        let status = read.snapshot.cluster_sync.as_ref().map(|document| document.status.clone()).unwrap_or_default();
+        shown::reachability(read.snapshot.pace.as_ref(), &status)
+    }
+
+    /// Writes the `ClusterSync` if it differs.
+    async fn show(
+        &self,
+        work: &Work,
+        read: &Read,
+        results: &[ResultRow],
+        conditions: Conditions,
+        ready_at: Timestamp,
+        attempts: u32,
+    ) -> Result<Rest, VisitError> {
+        let rest = Rest::Until(ready_at, attempts);
+        let Some(before) = &read.snapshot.cluster_sync else { return Ok(rest) };
+        let observed = Observed { results, live: &read.live(), conditions, controlled_by: self.holder.as_str() };
+        let status = status::status(&observed, &before.status, read.now());
+        if !status::differs(&status, &before.status) {
+            return Ok(rest);
+        }
+        Ok(match shown::write(&self.writer, work.writing(), before, status).await? {
+            Shown::Written => rest,
+            Shown::Outdated => Rest::Until(ready_at.min(after(read.now(), SOON)), attempts),
+            Shown::Lost => Rest::Lost,
+        })
+    }
+
+    /// A pass. None if documents have changed since they were read.
+    async fn pass(
+        &self,
+        work: &Work,
+        read: &Read,
+        agenda: &PassAgenda,
+        hand: &mut Hand,
+        stopping: &CancellationToken,
+    ) -> Result<Option<Visit>, VisitError> {
+        // There is no agenda without it.
+        let Some(cluster) = &read.snapshot.cluster else { return Ok(None) };
+        let credentials = match self.preparer.credentials(cluster) {
+            Ok(credentials) => credentials,
+            Err(fault) => {
+                let is_final = matches!(fault, NoCredentials::Invalid(_) | NoCredentials::Missing);
+                let message = full_text(&fault);
+                return self.silent(work, read, Unreachable::KubeconfigInvalid, message, is_final).await.map(Some);
+            }
+        };
+        let kept =
+            self.idle.lock().take(work.cluster).filter(|kept| kept.client.fingerprint() == credentials.fingerprint);
+        let mut kept = match kept {
+            Some(kept) => kept,
+            None => {
+                match self.clusters.cluster(&cluster_name(work.cluster), credentials.config, credentials.fingerprint) {
+                    Ok(cluster) => Kept { client: Client::new(cluster), progress: Progress::default() },
+                    Err(error) => {
+                        let message = full_text(&error);
+                        return self.silent(work, read, Unreachable::KubeconfigInvalid, message, true).await.map(Some);
+                    }
+                }
+            }
+        };
+        let visit = self.pass_with(work, read, agenda, hand, &mut kept, stopping).await;
+        let dropped = self.idle.lock().put(work.cluster, kept, Instant::now());
+        drop(dropped);
+        visit
+    }
+
+    async fn pass_with(
+        &self,
+        work: &Work,
+        read: &Read,
+        agenda: &PassAgenda,
+        hand: &mut Hand,
+        kept: &mut Kept,
+        stopping: &CancellationToken,
+    ) -> Result<Option<Visit>, VisitError> {
+        let mut executor = Executor::new(&mut kept.client, work.fence());
+        if agenda.probes {
+            let Some(_slot) = self.permits.probe() else {
+                let until = after(read.now(), PUT_OFF.mul_f64(0.5 + rand::random::<f64>()));
+                return Ok(Some(Visit::of(Visited::Waiting, Rest::Until(until, 0))));
+            };
+            if let Err(stop) = executor.probe(CONNECT_WITHIN).await {
+                return self.stopped_before(work, read, stop).await.map(Some);
+            }
+        }
+        let identified = match self.identify(work, read, agenda, &mut executor).await? {
+            Ok(identified) => identified,
+            Err(stop) => return self.stopped_before(work, read, stop).await.map(Some),
+        };
+        if executor.is_answered() && !self.begin_work(work, hand).await {
+            return Ok(Some(Visit::lost()));
+        }
+        let progress = std::mem::take(&mut kept.progress);
+        let deletions = |_: Uuid, _: Option<i64>| read.deletions(&identified.duplicates);
+        let prepared = self
+            .preparer
+            .prepare(&read.snapshot, &read.plan, agenda, identified.is_another, progress, &deletions)
+            .await;
+        let prepared = match prepared {
+            Ok(prepared) => prepared,
+            Err(PrepareError::Outdated) => return Ok(None),
+            Err(PrepareError::Store(error)) => return Err(error.into()),
+            Err(PrepareError::Busy) => {
+                return Ok(Some(Visit::of(Visited::Yielded, Rest::Until(after(read.now(), SOON), 0))));
+            }
+        };
+        let Some(mut ran) = self.run_pass(work, &mut executor, prepared, hand, stopping).await? else {
+            return Ok(Some(Visit::lost()));
+        };
+        drop(executor);
+        kept.progress = std::mem::take(&mut ran.outcome.progress);
+        self.finish(work, read, agenda, &identified, ran).await.map(Some)
+    }
+
+    /// Waits for a permit to work, and gives the slot back. False if the claim has ended meanwhile.
+    async fn begin_work(&self, work: &Work, hand: &mut Hand) -> bool {
+        if matches!(hand, Hand::Working(_)) {
+            return true;
+        }
+        tokio::select! {
+            biased;
+            _ = work.expired() => false,
+            permit = self.permits.work(work.urgent) => {
+                *hand = Hand::Working(permit);
+                true
+            }
+        }
+    }
+
+    /// Finds out which cluster it is, if that is to be found out (rule 31).
+    async fn identify(
+        &self,
+        work: &Work,
+        read: &Read,
+        agenda: &PassAgenda,
+        executor: &mut Executor<'_>,
+    ) -> Result<Result<Identified, Stop>, VisitError> {
+        let noted = read.snapshot.pace.as_ref().and_then(|pace| pace.identity.clone());
+        if !agenda.identifies {
+            let duplicates = read.snapshot.duplicates.clone();
+            return Ok(Ok(Identified { identity: None, is_another: false, duplicates }));
+        }
+        let identity = match executor.identity(CONNECT_WITHIN).await {
+            Ok(Ok(identity)) => identity,
+            Ok(Err(Refused { message, .. })) => {
+                let message = format!("failed to read the UID of namespace kube-system: {message}");
+                return Ok(Err(Stop::Silent { reason: Unreachable::ErrorConnectingToCluster, message }));
+            }
+            Err(stop) => return Ok(Err(stop)),
+        };
+        let is_another = noted.as_ref().is_some_and(|noted| *noted != identity);
+        let duplicates = if noted.as_ref() == Some(&identity) {
+            read.snapshot.duplicates.clone()
+        } else {
+            let (ids, duplicates): (Vec<Uuid>, Vec<Duplicate>) =
+                self.store.with_identity(work.cluster, &identity).await?.into_iter().unzip();
+            if !ids.is_empty() {
+                // They have to show it, too.
+                self.queue.ask(&ids, false).await.map_err(StoreError::Database)?;
+            }
+            duplicates
+        };
+        Ok(Ok(Identified { identity: Some(identity), is_another, duplicates }))
+    }
+
+    /// Runs a pass. None if the claim has ended.
+    async fn run_pass(
+        &self,
+        work: &Work,
+        executor: &mut Executor<'_>,
+        prepared: Prepared,
+        hand: &mut Hand,
+        stopping: &CancellationToken,
+    ) -> Result<Option<Ran>, VisitError> {
+        let began = Instant::now();
+        let Prepared { input, weighed: _weighed } = prepared;
+        let mut pass = Pass::new(input);
+        executor.expect(&pass);
+        loop {
+            if stopping.is_cancelled() {
+                return Ok(Some(Ran { outcome: pass.interrupt(), stop: None, is_stopped: true }));
+            }
+            let reply = match pass.next(began.elapsed()) {
+                Step::Done(outcome) => return Ok(Some(Ran { outcome: *outcome, stop: None, is_stopped: false })),
+                Step::Store(writes) => match self.store.save(&work.writing(), &writes, None).await {
+                    Ok(()) => Ok(Answer::Stored),
+                    Err(StoreError::LeaseExpired) => return Ok(None),
+                    Err(error) => return Err(error.into()),
+                },
+                step => {
+                    let within = (!executor.is_answered()).then_some(CONNECT_WITHIN);
+                    match executor.carry_out(&step, within).await {
+                        Ok(reply) => reply,
+                        Err(Stop::Lost) => return Ok(None),
+                        Err(stop) => {
+                            return Ok(Some(Ran { outcome: pass.interrupt(), stop: Some(stop), is_stopped: false }));
+                        }
+                    }
+                }
+            };
+            pass.reply(reply);
+            if executor.is_answered() && !self.begin_work(work, hand).await {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Stores and shows what a pass came to.
+    async fn finish(
+        &self,
+        work: &Work,
+        read: &Read,
+        agenda: &PassAgenda,
+        identified: &Identified,
+        ran: Ran,
+    ) -> Result<Visit, VisitError> {
+        let Ran { outcome, stop, is_stopped } = ran;
+        let was_full = agenda.is_full || identified.is_another;
+        let (ended, visited) = match (&stop, outcome.end) {
+            (Some(Stop::Silent { .. }), _) => (Ended::Silent { is_final: false }, Visited::Silent),
+            (Some(Stop::Throttled(told)), _) => {
+                let left = Some(Left::Throttled(*told));
+                (Ended::Complete { was_full: false, left }, Visited::Throttled)
+            }
+            (Some(Stop::Lost), _) => return Ok(Visit::lost()),
+            (None, End::Finished) => {
+                let left = if outcome.awaits_judgement {
+                    Some(Left::Unjudged)
+                } else {
+                    (outcome.retry == Some(Retry::Backoff)).then_some(Left::Failing)
+                };
+                (Ended::Complete { was_full, left }, Visited::Complete)
+            }
+            (None, End::Yielded) => (Ended::Interrupted, Visited::Yielded),
+            (None, End::Interrupted) => (Ended::Interrupted, Visited::Interrupted),
+        };
+        let facts = read.plan.facts.as_ref();
+        let generation = facts.map_or(0, |facts| facts.kubeconfig_generation);
+        let mut pace = PaceRow { asked_generation: generation, ..read.pace() };
+        if let Some(identity) = &identified.identity {
+            // What was stored of the cluster that was noted is forgotten by the same statement.
+            pace.identity = Some(identity.clone());
+            pace.kubeconfig_generation = generation;
+        }
+        let now = read.now();
+        let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
+        let next = retry::next(&ended, pace, attempts, self.config.reapply_interval, now, rand::random());
+        let stored = Pace { row: next.pace.clone(), resyncs: read.snapshot.resyncs };
+        match self.store.save(&work.writing(), &outcome.writes, Some(&stored)).await {
+            Ok(()) => {}
+            Err(StoreError::LeaseExpired) => return Ok(Visit::lost()),
+            Err(error) => return Err(error.into()),
+        }
+        let reachability = match stop {
+            Some(Stop::Silent { reason, message }) => Reachability::Unreachable { reason, message },
+            _ => Reachability::Reachable,
+        };
+        let conditions = Conditions {
+            reachability,
+            paused: None,
+            held: read.held(&outcome.results),
+            duplicate: identified.duplicates.first().cloned(),
+        };
+        let attempts = u32::try_from(next.attempts).unwrap_or_default();
+        let rest = self.show(work, read, &outcome.results, conditions, next.ready_at, attempts).await?;
+        let rest = if is_stopped && matches!(rest, Rest::Until(..)) { Rest::HandedBack } else { rest };
+        Ok(Visit { rest, visited, outcome: Some(outcome) })
+    }
+
+    /// The cluster stopped the visit before the pass.
+    async fn stopped_before(&self, work: &Work, read: &Read, stop: Stop) -> Result<Visit, VisitError> {
+        match stop {
+            Stop::Silent { reason, message } => self.silent(work, read, reason, message, false).await,
+            Stop::Throttled(told) => {
+                Ok(Visit::of(Visited::Throttled, Rest::Until(after(read.now(), told), work.attempts)))
+            }
+            Stop::Lost => Ok(Visit::lost()),
+        }
+    }
+
+    /// The cluster can't be worked on.
+    async fn silent(
+        &self,
+        work: &Work,
+        read: &Read,
+        reason: Unreachable,
+        message: String,
+        is_final: bool,
+    ) -> Result<Visit, VisitError> {
+        let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
+        let pace = PaceRow { asked_generation: generation, ..read.pace() };
+        let ended = Ended::Silent { is_final };
+        let next = retry::next(&ended, pace, 0, self.config.reapply_interval, read.now(), rand::random());
+        let stored = Pace { row: next.pace, resyncs: read.snapshot.resyncs };
+        match self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await {
+            Ok(()) => {}
+            Err(StoreError::LeaseExpired) => return Ok(Visit::lost()),
+            Err(error) => return Err(error.into()),
+        }
+        let conditions = Conditions {
+            reachability: Reachability::Unreachable { reason, message },
+            paused: None,
+            held: read.held(&read.snapshot.results),
+            duplicate: read.snapshot.duplicates.first().cloned(),
+        };
+        let rest = self.show(work, read, &read.snapshot.results, conditions, next.ready_at, 0).await?;
+        Ok(Visit::of(Visited::Silent, rest))
+    }
+}
+
+/// What errors call a cluster. They are shown in its own status, where its name is known.
+fn cluster_name(id: Uuid) -> crate::config::ClusterName {
+    // An id is a label.
+    id.to_string().parse().unwrap_or_default()
+}

@@ -1,0 +1,225 @@
+//! The actor that works on clusters.
+//!
+//! State: clients of clusters that were worked on in the last minute. It claims clusters from the work queue, as many as there are slots
+//! to connect, and visits each in a task of its own ([`Worker::visit`]). It sends to the writer, whose bounds hold back a visit that has
+//! something to show; nobody sends to it. A visit that fails is repeated with back-off, by whichever process claims the cluster then;
+//! one that panics is reported, and its cluster returns when the claim ends. Restart: visits under way are aborted, and their claims
+//! end by themselves. Drain: nothing is claimed any more, passes store what they have done after the request under way, and their
+//! clusters are handed back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::executor::Client;
+use super::observer::{Visited, WorkObserver};
+use super::prepare::Preparer;
+use super::visit::{Rest, Visit, VisitError};
+use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
+use crate::cluster::{DynamicClusters, full_text};
+use crate::documents::{Finished, Holder, Intake, Shared, Work, WorkQueue, WriterHandle};
+use crate::syncset::config::SyncsetsConfig;
+use crate::syncset::idle::IdleClients;
+use crate::syncset::payloads::Payloads;
+use crate::syncset::permits::Permits;
+use crate::syncset::rules::pass::Progress;
+use crate::syncset::store::{PassStore, StoreError};
+
+/// The label under which requests to clusters are counted.
+const COUNTED_AS: &str = "syncsets";
+/// Between two looks for clients that have been idle for long.
+const EXPIRE_EVERY: Duration = Duration::from_secs(10);
+/// After a visit that failed through no fault of the cluster.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(15));
+
+/// Works on clusters. Its clones are the same.
+#[derive(Clone)]
+pub struct Worker(Arc<Inner>);
+
+/// What visits share.
+pub struct Inner {
+    pub(super) config: SyncsetsConfig,
+    pub(super) store: PassStore,
+    pub(super) queue: WorkQueue,
+    pub(super) writer: WriterHandle,
+    pub(super) holder: Holder,
+    pub(super) preparer: Preparer,
+    pub(super) permits: Permits,
+    pub(super) clusters: DynamicClusters,
+    /// Held for one look-up.
+    pub(super) idle: Mutex<IdleClients<Kept>>,
+    shared: Shared,
+    observer: Arc<dyn WorkObserver>,
+}
+
+/// What is kept of a cluster between two passes.
+pub(super) struct Kept {
+    pub(super) client: Client,
+    /// Of a pass that has to go on.
+    pub(super) progress: Progress,
+}
+
+impl std::ops::Deref for Worker {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl Worker {
+    /// A worker with these settings on these documents.
+    pub fn new(config: SyncsetsConfig, shared: &Shared, observer: Arc<dyn WorkObserver>) -> Self {
+        let store = PassStore::new(shared.database.clone());
+        let payloads = Payloads::of_bytes(config.payload_bytes());
+        let preparer = Preparer::new(store.clone(), payloads, shared.keyring.clone(), config.allowed);
+        let clusters = DynamicClusters::of_many(
+            config.request_timeout,
+            std::num::NonZeroUsize::MIN.saturating_add(3),
+            COUNTED_AS,
+            config.deny_networks.clone(),
+        );
+        Self(Arc::new(Inner {
+            store,
+            queue: WorkQueue::new(&shared.database, &shared.claims),
+            writer: shared.writer.clone(),
+            holder: shared.claims.holder().clone(),
+            preparer,
+            permits: Permits::new(config.max_in_flight),
+            clusters,
+            idle: Mutex::default(),
+            shared: shared.clone(),
+            observer,
+            config,
+        }))
+    }
+
+    /// The actor, under its name `worker`.
+    pub fn child(self) -> ChildSpec {
+        ChildSpec::new("worker", move |scope| self.clone().run(scope))
+    }
+
+    /// The actor's body.
+    pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
+        scope.set_state("waiting");
+        tokio::select! {
+            biased;
+            () = scope.draining() => return Ok(()),
+            () = self.shared.has_schema() => {}
+        }
+        scope.set_state("running");
+        let stopping = CancellationToken::new();
+        let (deliver, mut claimed) = mpsc::unbounded_channel();
+        let intake = Intake::new(self.queue.clone(), self.permits.connecting());
+        let mut visits =
+            Visits { worker: self.clone(), stopping: stopping.clone(), tasks: JoinSet::new(), of: HashMap::new() };
+        let mut expire = interval(EXPIRE_EVERY);
+        expire.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // There are at most as many as there are slots, which each of them holds.
+        let claims = intake.run(&scope, |work, slot| drop(deliver.send((work, slot)))).fuse();
+        tokio::pin!(claims);
+        let mut is_claiming = true;
+        loop {
+            tokio::select! {
+                () = &mut claims, if is_claiming => {
+                    is_claiming = false;
+                    stopping.cancel();
+                    while let Ok((work, slot)) = claimed.try_recv() {
+                        visits.begin(work, slot);
+                    }
+                }
+                Some((work, slot)) = claimed.recv() => visits.begin(work, slot),
+                Some(ended) = visits.tasks.join_next_with_id() => visits.ended(ended),
+                _ = expire.tick() => self.expire(),
+                else => return Ok(()),
+            }
+            if !is_claiming && visits.tasks.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn expire(&self) {
+        let dropped = self.idle.lock().expire(Instant::now());
+        drop(dropped);
+    }
+
+    /// Visits a cluster and ends the claim on it.
+    async fn work(&self, work: Work, slot: OwnedSemaphorePermit, stopping: CancellationToken) {
+        let began = Instant::now();
+        let visit =
+            if stopping.is_cancelled() { Ok(Visit::handed_back()) } else { self.visit(&work, slot, &stopping).await };
+        let (rest, visited, outcome) = match visit {
+            Ok(Visit { rest, visited, outcome }) => (rest, visited, outcome),
+            Err(error) => (self.rest_after(&work, &error), Visited::Failed, None),
+        };
+        self.observer.visited(visited, began.elapsed(), outcome.as_ref());
+        let cluster = work.cluster;
+        let ended = match rest {
+            Rest::Until(ready_at, attempts) => self.queue.done(work, attempts, ready_at).await,
+            Rest::Gone => self.queue.forget(work).await,
+            Rest::HandedBack => self.queue.hand_back(work).await,
+            Rest::Lost => Ok(Finished::Lost),
+        };
+        match ended {
+            Ok(Finished::Lost) => tracing::debug!(%cluster, "the claim ended before the visit"),
+            Ok(Finished::Settled | Finished::Ready) => {}
+            Err(error) => {
+                tracing::warn!(%cluster, error = full_text(&error), "failed to end the claim on a cluster, it is visited again when the claim ends");
+            }
+        }
+    }
+
+    /// When a cluster is visited again after an error.
+    fn rest_after(&self, work: &Work, error: &VisitError) -> Rest {
+        match error {
+            VisitError::Store(StoreError::LeaseExpired) => return Rest::Lost,
+            VisitError::Store(StoreError::Database(_) | StoreError::Restoring(_)) | VisitError::Show(_) => {
+                tracing::warn!(cluster = %work.cluster, error = full_text(error), "failed to visit a cluster, retrying");
+            }
+            VisitError::Store(_) => {
+                tracing::error!(cluster = %work.cluster, error = full_text(error), "failed to visit a cluster, retrying");
+            }
+        }
+        let wait = RETRY.next_delay(work.attempts.saturating_sub(1));
+        Rest::Until(Timestamp::now().checked_add(wait).unwrap_or(Timestamp::MAX), work.attempts)
+    }
+}
+
+/// The visits under way.
+struct Visits {
+    worker: Worker,
+    stopping: CancellationToken,
+    tasks: JoinSet<()>,
+    /// The cluster of each.
+    of: HashMap<Id, Uuid>,
+}
+
+impl Visits {
+    fn begin(&mut self, work: Work, slot: OwnedSemaphorePermit) {
+        let (worker, stopping, cluster) = (self.worker.clone(), self.stopping.clone(), work.cluster);
+        let task = self.tasks.spawn(async move { worker.work(work, slot, stopping).await });
+        self.of.insert(task.id(), cluster);
+    }
+
+    fn ended(&mut self, ended: Result<(Id, ()), JoinError>) {
+        let (id, panic) = match ended {
+            Ok((id, ())) => (id, None),
+            Err(error) => (error.id(), Some(error)),
+        };
+        let cluster = self.of.remove(&id);
+        if let Some(panic) = panic {
+            let cluster = cluster.unwrap_or_default();
+            tracing::error!(%cluster, error = %panic, "a visit of a cluster panicked, it is visited again when its claim ends: this is a bug");
+        }
+    }
+}
