@@ -55,6 +55,14 @@ impl Replica {
         Ok(Self { towline: Towline::start_hub(&all).await?, api })
     }
 
+    /// Starts `towline run` with the sections of this configuration and `[hub]`, whose keys but database and address are `hub`.
+    pub async fn start_with(database: &Database, hub: &str, sections: &str) -> Result<Self, Error> {
+        let api = Port::take()?;
+        let (address, url) = (api.address(), database.url(postgres::HUB));
+        let config = format!("[hub]\ndatabase_url = \"{url}\"\nlisten = \"{address}\"\n{hub}\n\n{sections}\n");
+        Ok(Self { towline: Towline::start(&config, &[]).await?, api })
+    }
+
     /// Waits until the admin server's `/readyz` says yes.
     pub async fn wait_ready(&self, limit: Duration) -> Result<(), Error> {
         self.towline.wait_ready(limit).await

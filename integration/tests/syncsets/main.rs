@@ -1,0 +1,12 @@
+//! Syncsets as their users see them: documents written over the REST API of a real hub, and what becomes of them on real API servers.
+//!
+//! All tests share a database server and two edges; each has a database, replicas, and namespaces on the edges of its own.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "the allowance for tests does not reach their helper functions"
+)]
+
+mod walk;
+mod world;
