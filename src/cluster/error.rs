@@ -212,8 +212,8 @@ impl Error {
         self
     }
 
-    /// What the server says, or else what went wrong, in at most 1,024 bytes without control characters: names in a server's
-    /// certificate are as much of its choice as a message.
+    /// What the server says, or else what went wrong, without the cluster's name, in at most 1,024 bytes without control characters:
+    /// names in a server's certificate are as much of its choice as a message.
     pub fn message(&self) -> String {
         let text = match self {
             Self::Conflict { message, .. }
@@ -226,6 +226,8 @@ impl Error {
             | Self::Rejected { message, .. }
             | Self::SchemaMismatch { message }
             | Self::Server { message, .. } => message.clone(),
+            Self::Connect { source, .. } => format!("failed to connect: {}", full_text(source)),
+            Self::NoAnswer { source, .. } => format!("no answer: {}", full_text(source)),
             other => full_text(other),
         };
         classify::harmless(&text)

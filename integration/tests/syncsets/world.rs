@@ -149,4 +149,3 @@ impl Stage {
 pub(crate) fn condition<'s>(status: &'s Value, kind: &str) -> Option<&'s Value> {
     status["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }
-

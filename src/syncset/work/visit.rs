@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -30,6 +30,8 @@ use crate::syncset::store::{Pace, Snapshot, StoreError};
 
 /// A cluster has to answer within this time (rule 38).
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// A request that takes longer is slow.
+const SLOW: Duration = Duration::from_secs(1);
 /// How often a cluster is read anew because a syncset was changed while it was read.
 const MOST_READS: usize = 3;
 /// When a cluster is looked at again whose documents were changed meanwhile.
@@ -292,7 +294,7 @@ impl Worker {
         if executor.is_answered() && !self.begin_work(work, hand).await {
             return Ok(Some(Visit::lost()));
         }
-        let progress = std::mem::take(&mut kept.progress);
+        let progress = kept.progress.clone();
         let deletions = |_: Uuid, _: Option<i64>| read.deletions(&identified.duplicates);
         let prepared = self
             .preparer
@@ -327,6 +329,23 @@ impl Worker {
                 true
             }
         }
+    }
+
+    /// Waits for an answer. A cluster that takes long gives its permit back meanwhile, for a slot to connect if one is free: it is no
+    /// longer one that answers.
+    async fn patiently<T>(&self, answer: impl Future<Output = T>, hand: &mut Hand) -> T {
+        tokio::pin!(answer);
+        tokio::select! {
+            biased;
+            answered = &mut answer => return answered,
+            () = sleep(SLOW) => {}
+        }
+        if matches!(hand, Hand::Working(_))
+            && let Ok(slot) = self.permits.connecting().try_acquire_owned()
+        {
+            *hand = Hand::Connecting(slot);
+        }
+        answer.await
     }
 
     /// Finds out which cluster it is, if that is to be found out (rule 31).
@@ -391,7 +410,7 @@ impl Worker {
                 },
                 step => {
                     let within = (!executor.is_answered()).then_some(CONNECT_WITHIN);
-                    match executor.carry_out(&step, within).await {
+                    match self.patiently(executor.carry_out(&step, within), hand).await {
                         Ok(reply) => reply,
                         Err(Stop::Lost) => return Ok(None),
                         Err(stop) => {
