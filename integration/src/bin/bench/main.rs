@@ -5,7 +5,7 @@
 //! is told are counts by the API servers' audit logs, the kernel's counters of each process, and times from the
 //! acknowledgement of a write to its arrival at a watch of this program's own. With `AGAINST=go`, a Go controller that
 //! does the same job (`integration/reference`) takes turns with the daemon, and the two are compared. The other jobs are measured in
-//! [`leases`], [`statuses`] and [`hub`]. See [`options`] for what can be set.
+//! [`leases`], [`statuses`], [`hub`] and [`syncsets`]. See [`options`] for what can be set.
 
 mod compare;
 mod daemon;
@@ -18,6 +18,7 @@ mod phases;
 mod report;
 mod statuses;
 mod summary;
+mod syncsets;
 mod world;
 
 use std::process::ExitCode;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 use integration::{Error, programs};
 
 use crate::daemon::Program;
-use crate::options::{HubOptions, Job, LeaseOptions, Options, StatusOptions};
+use crate::options::{HubOptions, Job, LeaseOptions, Options, StatusOptions, SyncsetOptions};
 use crate::phases::{Measured, Phase, Run};
 use crate::summary::Round;
 use crate::world::Clusters;
@@ -35,9 +36,10 @@ const WARM_UP: usize = 200;
 
 fn main() -> ExitCode {
     let options = Options::read().and_then(|options| {
-        Ok((options::jobs()?, options, LeaseOptions::read()?, StatusOptions::read()?, HubOptions::read()?))
+        let of_clusters = (LeaseOptions::read()?, StatusOptions::read()?);
+        Ok((options::jobs()?, options, of_clusters, HubOptions::read()?, SyncsetOptions::read()?))
     });
-    let (jobs, options, lease_options, status_options, hub_options) = match options {
+    let (jobs, options, (lease_options, status_options), hub_options, syncset_options) = match options {
         Ok(options) => options,
         Err(fault) => {
             eprintln!("bench: {fault}");
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
                     Job::Lease => leases::bench(&lease_options).await?,
                     Job::Status => statuses::bench(&status_options).await?,
                     Job::Hub => hub::bench(&hub_options).await?,
+                    Job::Syncsets => syncsets::bench(&syncset_options).await?,
                 }
             }
             Ok(())

@@ -79,6 +79,8 @@ pub(crate) enum Job {
     Status,
     /// The hub.
     Hub,
+    /// Syncsets.
+    Syncsets,
 }
 
 impl FromStr for Job {
@@ -90,14 +92,16 @@ impl FromStr for Job {
             "lease" => Ok(Self::Lease),
             "status" => Ok(Self::Status),
             "hub" => Ok(Self::Hub),
+            "syncsets" => Ok(Self::Syncsets),
             _ => Err(()),
         }
     }
 }
 
-/// `JOBS=sync,lease,status,hub`: which jobs, in this order.
+/// `JOBS=sync,lease,status,hub,syncsets`: which jobs, in this order.
 pub(crate) fn jobs() -> Result<Vec<Job>, String> {
-    list("JOBS", vec![Job::Sync, Job::Lease, Job::Status, Job::Hub], "sync, lease, status, hub")
+    let all = vec![Job::Sync, Job::Lease, Job::Status, Job::Hub, Job::Syncsets];
+    list("JOBS", all, "sync, lease, status, hub, syncsets")
 }
 
 /// How the lease job is measured.
@@ -303,6 +307,42 @@ impl HubOptions {
     /// Whether a step is to be done.
     pub(crate) fn has(&self, step: Step) -> bool {
         self.steps.contains(&step)
+    }
+}
+
+/// How syncsets are measured.
+#[derive(Clone, Debug)]
+pub(crate) struct SyncsetOptions {
+    /// `CLUSTERS=100`: documents that lead to the API servers.
+    pub(crate) clusters: usize,
+    /// `EDGES=2`: API servers.
+    pub(crate) edges: usize,
+    /// `SINGLES=50`: changes of one object, one after the other.
+    pub(crate) singles: usize,
+    /// `IDLE=30`: seconds without changes.
+    pub(crate) idle: Duration,
+    /// `RUNS=1`.
+    pub(crate) runs: usize,
+}
+
+impl SyncsetOptions {
+    /// From the environment.
+    pub(crate) fn read() -> Result<Self, String> {
+        let options = Self {
+            clusters: value("CLUSTERS", 100, "a number of clusters")?,
+            edges: value("EDGES", 2, "a number of API servers")?,
+            singles: value("SINGLES", 50, "a number of changes")?,
+            idle: Duration::from_secs(value("IDLE", 30, "seconds")?),
+            runs: value("RUNS", 1, "a number of runs")?,
+        };
+        let counts = [options.edges, options.singles, options.runs];
+        if counts.contains(&0) || options.idle.is_zero() {
+            return Err("EDGES, SINGLES, IDLE and RUNS are at least 1".to_owned());
+        }
+        if options.clusters < 10 {
+            return Err("CLUSTERS is at least 10: one in ten dies".to_owned());
+        }
+        Ok(options)
     }
 }
 
