@@ -13,7 +13,7 @@ use super::columns::{GuardColumns, PaceColumns, ResultColumns, UnreadableColumn,
 use super::{PassStore, StoreError};
 use crate::db::{self, Row, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
-use crate::syncset::rules::name::SyncSetName;
+use crate::syncset::rules::name::{ObjectRef, SyncSetName};
 use crate::syncset::rules::rows::{GuardRow, PaceRow, ResultRow};
 use crate::syncset::rules::status::Duplicate;
 
@@ -177,7 +177,33 @@ const WITH_IDENTITY: &str = "select c.id::text, c.namespace, c.name from towline
      join clusters c on c.kind = 'clusters' and c.id = o.cluster \
      where o.identity = $2 and o.cluster <> $1::text::uuid order by c.namespace, c.name limit 10";
 
+/// Objects that a cluster tracks and another document with the same identity wants; $1 is the cluster, $2 the identity.
+const WANTED_ELSEWHERE: &str = "select distinct o.api_group, o.kind, o.namespace, o.name from towline_applied a \
+     join towline_pace p on p.identity = $2 and p.cluster <> $1::text::uuid \
+     join towline_applied o on o.cluster = p.cluster and o.api_group = a.api_group and o.kind = a.kind \
+       and o.namespace = a.namespace and o.name = a.name and o.wanted \
+     where a.cluster = $1::text::uuid and a.tracked";
+
 impl PassStore {
+    /// The objects of a cluster that another document wants, too, which leads to the same cluster (rule 31): they are not to be
+    /// deleted for this document's sake.
+    pub async fn wanted_elsewhere(&self, cluster: Uuid, identity: &str) -> Result<BTreeSet<ObjectRef>, StoreError> {
+        const QUERY: &str = "wanted_elsewhere";
+        let cluster = cluster.to_string();
+        let params = [(&cluster as _, Type::TEXT), (&identity as _, Type::TEXT)];
+        let _turn = self.turn().await;
+        let rows = self.database.all(QUERY, WANTED_ELSEWHERE, &params).await?;
+        let object = |row: &Row| -> Result<ObjectRef, StoreError> {
+            Ok(ObjectRef {
+                group: column(QUERY, row, 0)?,
+                kind: column(QUERY, row, 1)?,
+                namespace: column(QUERY, row, 2)?,
+                name: column(QUERY, row, 3)?,
+            })
+        };
+        rows.iter().map(object).collect()
+    }
+
     /// Other clusters with this identity (rule 31), in the order of their names; at most 10.
     pub async fn with_identity(&self, cluster: Uuid, identity: &str) -> Result<Vec<(Uuid, Duplicate)>, StoreError> {
         const QUERY: &str = "clusters_with_identity";

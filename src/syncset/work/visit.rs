@@ -300,7 +300,7 @@ impl Worker {
             .preparer
             .prepare(&read.snapshot, &read.plan, agenda, identified.is_another, progress, &deletions)
             .await;
-        let prepared = match prepared {
+        let mut prepared = match prepared {
             Ok(prepared) => prepared,
             Err(PrepareError::Outdated) => return Ok(None),
             Err(PrepareError::Store(error)) => return Err(error.into()),
@@ -308,12 +308,36 @@ impl Worker {
                 return Ok(Some(Visit::of(Visited::Yielded, Rest::Until(after(read.now(), SOON), 0))));
             }
         };
+        self.spare_shared(work, read, &identified, &mut prepared).await?;
         let Some(mut ran) = self.run_pass(work, &mut executor, prepared, hand, stopping).await? else {
             return Ok(Some(Visit::lost()));
         };
         drop(executor);
         kept.progress = std::mem::take(&mut ran.outcome.progress);
         self.finish(work, read, agenda, &identified, ran).await.map(Some)
+    }
+
+    /// Two documents may lead to one cluster (rule 31). What the other one wants is not deleted for the sake of this one, but forgotten.
+    async fn spare_shared(
+        &self,
+        work: &Work,
+        read: &Read,
+        identified: &Identified,
+        prepared: &mut Prepared,
+    ) -> Result<(), VisitError> {
+        let noted = read.snapshot.pace.as_ref().and_then(|pace| pace.identity.as_deref());
+        let Some(identity) = identified.identity.as_deref().or(noted).filter(|_| !identified.duplicates.is_empty())
+        else {
+            return Ok(());
+        };
+        if !prepared.input.applied.iter().any(|row| row.tracked) {
+            return Ok(());
+        }
+        let elsewhere = self.store.wanted_elsewhere(work.cluster, identity).await?;
+        for row in prepared.input.applied.iter_mut().filter(|row| elsewhere.contains(&row.object)) {
+            row.tracked = false;
+        }
+        Ok(())
     }
 
     /// Waits for a permit to work, and gives the slot back. False if the claim has ended meanwhile.
