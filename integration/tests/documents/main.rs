@@ -14,6 +14,7 @@ mod claims;
 mod compaction;
 mod dispatch;
 mod frozen;
+mod judging;
 mod pass_store;
 mod protocol;
 mod raw;

@@ -136,7 +136,7 @@ fn the_state_of_syncsets_is_added_to_a_database_that_has_documents() {
         // As the release before left it.
         stage
             .run(
-                "drop table towline_result, towline_applied, towline_patched, towline_pace, towline_guard; \
+                "drop table towline_result, towline_applied, towline_patched, towline_pace, towline_guard, towline_lost; \
                  update towline_meta set migration = 1",
             )
             .await;
@@ -145,7 +145,7 @@ fn the_state_of_syncsets_is_added_to_a_database_that_has_documents() {
         assert_eq!((made.before.applied, made.before.pending()), (1, 1));
         assert_eq!(SCHEMA.status(&stage.database()).await.expect("a status").applied, 2);
         assert_eq!(stage.number("select version from clusters").await, version);
-        for table in ["result", "applied", "patched", "pace", "guard"] {
+        for table in ["result", "applied", "patched", "pace", "guard", "lost"] {
             assert_eq!(stage.number(&format!("select count(*) from towline_{table}")).await, 0);
         }
     });

@@ -35,7 +35,17 @@ create table towline_pace (
 create index on towline_pace (identity);
 
 -- What the dispatcher has judged of a syncset's deletions: up to which version of the log, whether the syncset is gone, and whether
--- its deletions are held; on how many clusters it lost objects since when.
+-- its deletions are held; on how many clusters it would delete objects, of those where it tracks some (`tracks`), and since when it
+-- is held or gone. `cause` says why it is held. `objects` are those of its last document that was not held because of what it drops,
+-- `held_objects` those of one that is. `approved` is the last generation that an annotation approved, `always` that it approves all.
 create table towline_guard (
   syncset uuid primary key, judged bigint not null, gone boolean not null, held boolean not null, clusters int not null,
-  since timestamptz not null);
+  since timestamptz not null, tracks int not null default 0, cause text, kind text collate "C" not null default '',
+  namespace text collate "C" not null default '', name text collate "C" not null default '', always boolean not null default false,
+  approved bigint not null default 0, objects jsonb, held_objects jsonb);
+
+-- The clusters that syncsets match no more, and since when. A row stays until the cluster is matched again, or the objects are deleted
+-- and it counts no longer. The deletions of a row of -infinity were approved.
+create table towline_lost (
+  cluster uuid not null, syncset uuid not null, at timestamptz not null, primary key (cluster, syncset));
+create index on towline_lost (syncset);

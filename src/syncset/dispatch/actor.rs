@@ -25,6 +25,8 @@ const CHANNEL: &str = "towline";
 const EVERY: Duration = Duration::from_secs(1);
 /// Between two searches for clusters without a row of work (P4).
 const MEND_EVERY: Duration = Duration::from_hours(1);
+/// Between two looks at what of judging is not needed any more.
+const TIDY_EVERY: Duration = Duration::from_mins(1);
 /// No turn takes so long.
 const STALL_AFTER: Duration = Duration::from_mins(3);
 /// Between the end of a grant and the wait for the next one.
@@ -52,12 +54,20 @@ pub struct Dispatcher {
     database: Database,
     leadership: Leadership,
     observer: Arc<dyn DispatchObserver>,
+    is_guarding: bool,
 }
 
 impl Dispatcher {
     /// A dispatcher under the leader claim of its role.
     pub fn new(database: Database, leadership: Leadership, observer: Arc<dyn DispatchObserver>) -> Self {
-        Self { database, leadership, observer }
+        Self { database, leadership, observer, is_guarding: true }
+    }
+
+    /// The same without the guard against mass deletions.
+    #[must_use]
+    pub fn unguarded(mut self) -> Self {
+        self.is_guarding = false;
+        self
     }
 
     /// The actor, under its name `dispatcher`.
@@ -104,13 +114,18 @@ struct Follower<'d> {
 impl Subscriber for Follower<'_> {
     async fn listening(&self, _session: &Session) -> Result<(), db::Error> {
         let dispatch = Dispatch::new(self.of.database.clone());
-        let mut mend_at = Instant::now();
+        let dispatch = if self.of.is_guarding { dispatch } else { dispatch.unguarded() };
+        let (mut mend_at, mut tidy_at) = (Instant::now(), Instant::now());
         loop {
             let turn = self.turn(&dispatch).await?;
             if !turn.has_more {
                 if mend_at <= Instant::now() {
                     mend_at = Instant::now() + MEND_EVERY;
                     self.mend(&dispatch).await?;
+                }
+                if tidy_at <= Instant::now() {
+                    tidy_at = Instant::now() + TIDY_EVERY;
+                    self.tidy(&dispatch).await?;
                 }
                 let _elapsed = timeout(EVERY, self.notified.notified()).await;
             }
@@ -141,6 +156,11 @@ impl Follower<'_> {
         Ok(turn)
     }
 
+    async fn tidy(&self, dispatch: &Dispatch) -> Result<(), db::Error> {
+        let _work = self.scope.work();
+        not_expired(dispatch.tidy(self.grant).await)
+    }
+
     async fn mend(&self, dispatch: &Dispatch) -> Result<(), db::Error> {
         let _work = self.scope.work();
         let mended = not_expired(dispatch.mend(self.grant).await)?;
@@ -159,6 +179,10 @@ fn not_expired<T: Default>(outcome: Result<T, DispatchError>) -> Result<T, db::E
         Ok(done) => Ok(done),
         Err(DispatchError::LeaseExpired) => {
             tracing::debug!("the claim of the dispatcher has expired in the database, waiting for another one");
+            Ok(T::default())
+        }
+        Err(DispatchError::Restoring) => {
+            tracing::debug!("the database is being restored, nothing is approved meanwhile");
             Ok(T::default())
         }
         Err(DispatchError::Database(error)) => Err(error),

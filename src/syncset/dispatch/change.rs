@@ -35,6 +35,8 @@ pub(super) struct Facts {
     pub(super) generation: i64,
     /// A hash of labels, annotations, finalizers and the time of deletion: the metadata that clients change.
     pub(super) metadata: String,
+    /// A hash of labels.
+    pub(super) labels: String,
     /// Of a `SyncSet`.
     pub(super) refs: Option<Value>,
     /// Of a `SelectorSyncSet`.
@@ -70,7 +72,7 @@ impl State {
         format!(
             "case when {record}.generation is not null then jsonb_build_object('generation', {record}.generation, \
                'metadata', md5(concat_ws(' ', {record}.labels::text, {record}.annotations::text, {record}.finalizers::text, \
-                 {record}.deleted_at)), \
+                 {record}.deleted_at)), 'labels', md5({record}.labels::text), \
                'refs', {record}.data #> '{{spec,clusterDeploymentRefs}}', \
                'selector', {record}.data #> '{{spec,clusterDeploymentSelector}}', \
                'namespaces', {record}.data #> '{{spec,clusterNamespaces}}')::text end"
@@ -91,10 +93,11 @@ mod tests {
         assert_eq!(State::read(None, false), State::Absent);
         assert_eq!(State::read(None, true), State::Unknown);
         assert_eq!(State::read(Some("{}"), true), State::Unknown);
-        let text = r#"{"generation": 3, "metadata": "x", "refs": null, "selector": {"a": 1}, "namespaces": ["*"]}"#;
+        let text = r#"{"generation": 3, "metadata": "x", "labels": "y", "refs": null, "selector": {"a": 1}, "namespaces": ["*"]}"#;
         let facts = Facts {
             generation: 3,
             metadata: "x".to_owned(),
+            labels: "y".to_owned(),
             refs: None,
             selector: Some(serde_json::json!({"a": 1})),
             namespaces: Some(serde_json::json!(["*"])),

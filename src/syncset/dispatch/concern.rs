@@ -124,7 +124,14 @@ mod tests {
     use super::*;
 
     fn facts(generation: i64) -> Facts {
-        Facts { generation, metadata: "x".to_owned(), refs: None, selector: None, namespaces: None }
+        Facts {
+            generation,
+            metadata: "x".to_owned(),
+            labels: "l".to_owned(),
+            refs: None,
+            selector: None,
+            namespaces: None,
+        }
     }
 
     fn present(generation: i64) -> State {

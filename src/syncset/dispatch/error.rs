@@ -11,4 +11,7 @@ pub enum DispatchError {
     /// Another process is the dispatcher, or another turn has moved the cursor.
     #[error("the claim of the dispatcher has expired")]
     LeaseExpired,
+    /// The database is being restored, or was failed over to: its versions are another server's. Another attempt may succeed.
+    #[error("the database is being restored")]
+    Restoring,
 }

@@ -4,15 +4,41 @@
 //! the cursor. So a crash loses no request, and at worst repeats some. A request for a cluster that has nothing to do is harmless: the
 //! pass finds that out with one statement. So wherever it is not certain whom a change concerns, it concerns more clusters.
 
+//!
+//! Before that, and in the same transaction, it judges what the changes would delete (rules 32 to 34). Passes delete nothing that was not
+//! judged, and nothing that is held; [`held`](held()) lists that, and [`approve`] lets it go.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::db::{self, Row, column};
+
 mod actor;
+mod ask;
 mod change;
 mod concern;
+mod docket;
 mod error;
+mod held;
+mod judge;
 mod read;
+mod remove;
 mod selection;
 mod step;
+mod tidy;
 mod turn;
 
 pub use actor::{DispatchObserver, Dispatcher};
 pub use error::DispatchError;
+pub use held::{HeldSyncset, approve, held};
 pub use turn::{Dispatch, Turn};
+
+/// The ids in the first column of a statement's rows.
+fn ids(query: &'static str, rows: &[Row]) -> Result<Vec<Uuid>, DispatchError> {
+    let id = |row| -> Result<Uuid, DispatchError> {
+        let text: &str = column(query, row, 0)?;
+        Ok(text.parse().map_err(|error| db::Error::Decode { query, source: Arc::new(error) })?)
+    };
+    rows.iter().map(id).collect()
+}

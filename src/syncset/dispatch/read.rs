@@ -10,6 +10,8 @@ use crate::documents::{IS_WHOLE, Kind};
 const QUERY: &str = "dispatch_read";
 /// Most rows of one read (P1).
 pub(super) const ROWS: i64 = 500;
+/// Most bytes of the documents of one read as they are stored, and of what it prints of them.
+const BYTES: i64 = 8 << 20;
 
 /// What was read.
 pub(super) struct Read {
@@ -23,18 +25,30 @@ pub(super) struct Read {
 
 /// It always returns a row; its version is null where there is nothing new. The state before a change is that of the row before it of
 /// the same document, which the log keeps as long as it has the change and the cursor is not behind its base (V7).
+///
+/// A row may have two documents of 4 MiB, of which it prints what names clusters. So it ends where the documents as they are stored, and
+/// what it has printed, come to more than 8 MiB, but not before the first row.
 fn statement() -> String {
     format!(
         "select {IS_WHOLE}, m.base, greatest(m.base, (select max(version) from towline_log)), c.cursor, l.* \
          from towline_meta m cross join towline_version s \
          cross join (select cursor from towline_claim where name = 'dispatcher') c \
          left join lateral ( \
-           select n.version, n.kind, n.id::text, n.namespace, n.name, n.old_version is not null as existed, \
-             n.document is not null as exists, {before}, {after} \
-           from (select * from towline_log where version > c.cursor order by version limit $1) n \
-           left join towline_log p on p.version = n.old_version \
-           left join lateral jsonb_to_record(case when n.kind <> 'clustersyncs' then p.document end) as b{record} on true \
-           left join lateral jsonb_to_record(case when n.kind <> 'clustersyncs' then n.document end) as a{record} on true \
+           select version, kind, id, namespace, name, existed, \"exists\", before, after, rows from ( \
+             select o.*, sum(coalesce(length(before), 0) + coalesce(length(after), 0)) over (order by version) \
+                 - coalesce(length(before), 0) - coalesce(length(after), 0) as printed \
+             from ( \
+               select n.version, n.kind, n.id::text, n.namespace, n.name, n.old_version is not null as existed, \
+                 n.document is not null as \"exists\", {before} as before, {after} as after, n.rows \
+               from (select *, count(*) over () as rows, sum(size) over (order by version) - size as stored from ( \
+                   select n.*, p.document as old_document, \
+                     coalesce(pg_column_size(n.document), 0) + coalesce(pg_column_size(p.document), 0) as size \
+                   from (select * from towline_log where version > c.cursor order by version limit $1) n \
+                   left join towline_log p on p.version = n.old_version) n) n \
+               left join lateral jsonb_to_record(case when n.kind <> 'clustersyncs' then n.old_document end) as b{record} on true \
+               left join lateral jsonb_to_record(case when n.kind <> 'clustersyncs' then n.document end) as a{record} on true \
+               where n.stored <= $2) o) o \
+           where printed <= $2 \
          ) l on true order by l.version",
         before = State::expression("b"),
         after = State::expression("a"),
@@ -44,7 +58,7 @@ fn statement() -> String {
 
 /// Reads up to 500 rows above the cursor.
 pub(super) async fn read(database: &Database) -> Result<Read, db::Error> {
-    let rows = database.all(QUERY, &statement(), &[(&ROWS, Type::INT8)]).await?;
+    let rows = database.all(QUERY, &statement(), &[(&ROWS, Type::INT8), (&BYTES, Type::INT8)]).await?;
     let Some(first) = rows.first() else {
         // The table of the origin is empty: it is being restored.
         let head = Head { is_whole: false, base: 0, newest: 0, cursor: 0 };
@@ -57,12 +71,14 @@ pub(super) async fn read(database: &Database) -> Result<Read, db::Error> {
         cursor: column(QUERY, first, 3)?,
     };
     let (mut changes, mut last) = (Vec::with_capacity(rows.len()), head.cursor);
+    let mut found = 0;
     for row in &rows {
         let Some(version) = column::<Option<i64>>(QUERY, row, 4)? else { continue };
         last = version;
+        found = column(QUERY, row, 13)?;
         changes.push(change(row)?);
     }
-    let is_full = i64::try_from(changes.len()).is_ok_and(|count| count == ROWS);
+    let is_full = found == ROWS || i64::try_from(changes.len()).is_ok_and(|count| count < found);
     Ok(Read { head, changes, last, is_full })
 }
 

@@ -2,56 +2,39 @@
 //!
 //! The transaction first locks the row of the dispatcher's claim, if it is still held and the cursor is where the read began. So of
 //! two processes that both believe to be the dispatcher one moves the cursor, and it moves over each row once.
-//!
-//! Work rows are locked in order of the cluster by one statement of a transaction alone (Q5). So those of removed clusters, whose
-//! deletion locks them too, are deleted in a transaction of their own, which comes first and can be repeated.
 
 use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::ask::{concerned, mappers};
 use super::concern::Concern;
+use super::docket::Docket;
 use super::error::DispatchError;
+use super::held::{approve, held};
+use super::judge::{Court, PAGE, Verdicts, everything};
 use super::read::{Read, read};
-use super::selection::{Parameter, Parameters};
+use super::remove::{remove, remove_all};
 use super::step::Step;
-use crate::db::{Database, Transaction, Type, column};
-use crate::documents::{Grant, renumber};
+use super::tidy::tidy;
+use crate::db::{Database, Transaction, Type};
+use crate::documents::{Grant, WorkQueue, renumber};
 use crate::syncset::store::RESYNC;
 
 /// Limit of a transaction. A renewal of the claim waits for it, and may itself take 8 s.
-const WITHIN: Duration = Duration::from_secs(8);
+pub(super) const WITHIN: Duration = Duration::from_secs(8);
 
 /// The claim in parameters $1 and $2, and the cursor in $3; in the database that was read: one that was failed over to since has
 /// another origin until its versions are renumbered.
 const HELD: &str = "name = 'dispatcher' and holder = $1 and token = $2 and cursor = $3 and until > clock_timestamp() \
      and (select origin = towline_origin() from towline_meta)";
-/// Merges requests with those that wait; a pass that runs is followed by another (Q2).
-const MERGE: &str = "on conflict (cluster) do update set wanted = towline_work.wanted + 1, \
-     ready_at = least(towline_work.ready_at, excluded.ready_at), urgent = towline_work.urgent or excluded.urgent, attempts = 0";
-/// Removes the requests for clusters that were removed, and waits for statements under their claims. $1 has their ids, or is null for
-/// all that have no document.
-const REMOVE_WORK: &str = "delete from towline_work where cluster in (select w.cluster from towline_work w \
-     where ($1::text[] is null or w.cluster = any($1::text[]::uuid[])) \
-       and not exists (select from clusters c where c.kind = 'clusters' and c.id = w.cluster) order by w.cluster for update)";
-/// Removes what is stored of such clusters. From now on no claim on them is alive under which more could be stored. While the database
-/// is being restored, clusters may be still to come: its origin differs until the end.
-const REMOVE_STATE: &str = "with known(cluster) as ( \
-       select unnest($1::text[]::uuid[]) union \
-       select cluster from towline_pace where $1::text[] is null union select cluster from towline_result where $1::text[] is null union \
-       select cluster from towline_applied where $1::text[] is null union select cluster from towline_patched where $1::text[] is null), \
-     gone as materialized (select cluster from known \
-       where not exists (select from clusters c where c.kind = 'clusters' and c.id = known.cluster) \
-         and (select origin = towline_origin() from towline_meta)), \
-     results as (delete from towline_result r using gone where r.cluster = gone.cluster), \
-     applied as (delete from towline_applied a using gone where a.cluster = gone.cluster), \
-     patched as (delete from towline_patched p using gone where p.cluster = gone.cluster) \
-     delete from towline_pace p using gone where p.cluster = gone.cluster";
 
 /// Dispatches changes of one database.
 #[derive(Clone)]
 pub struct Dispatch {
     database: Database,
+    /// Whether deletions are held if they are too many.
+    is_guarding: bool,
 }
 
 /// What a turn has done.
@@ -65,12 +48,38 @@ pub struct Turn {
     pub was_gap: bool,
     /// Whether there may be more rows.
     pub has_more: bool,
+    /// Syncsets whose deletions are held from now on.
+    pub held: usize,
+    /// Syncsets whose deletions are held no more.
+    pub released: usize,
+}
+
+impl Turn {
+    fn count(&mut self, verdicts: &Verdicts) {
+        self.held += verdicts.held.len();
+        self.released += verdicts.released.len();
+    }
 }
 
 impl Dispatch {
     /// In this database.
     pub fn new(database: Database) -> Self {
-        Self { database }
+        Self { database, is_guarding: true }
+    }
+
+    /// The same without the guard: everything is judged, and nothing is held.
+    #[must_use]
+    pub fn unguarded(mut self) -> Self {
+        self.is_guarding = false;
+        self
+    }
+
+    /// Lets go what holds nothing any more, and forgets what is not needed. Without the guard, what is held is approved.
+    pub async fn tidy(&self, grant: &Grant) -> Result<(), DispatchError> {
+        if !self.is_guarding && !held(&self.database).await?.is_empty() {
+            approve(&self.database, None).await?;
+        }
+        tidy(&self.database, grant).await
     }
 
     /// Dispatches up to 500 changes.
@@ -103,21 +112,27 @@ impl Dispatch {
         if read.changes.is_empty() {
             return Ok(Turn::default());
         }
-        let concern = Concern::of(&read.changes);
-        if !concern.gone.is_empty() {
-            let gone: Vec<Uuid> = concern.gone.iter().copied().collect();
-            self.remove(Some(&gone)).await?;
-        }
+        let (concern, mut docket) = (Concern::of(&read.changes), Docket::of(&read.changes));
+        let gone: Vec<Uuid> = concern.gone.iter().copied().collect();
+        remove(&self.database, &gone).await?;
         let mut turn = Turn { changes: read.changes.len(), has_more: read.is_full, ..Turn::default() };
-        if concern.is_empty() {
+        if concern.is_empty() && docket.is_empty() {
             self.pass_over(grant, read).await?;
             return Ok(turn);
         }
+        while docket.syncsets.len() > PAGE {
+            let page: Vec<Uuid> = std::iter::from_fn(|| docket.syncsets.pop_first()).take(PAGE).collect();
+            turn.count(&self.judge_page(grant, read, read.last, &page).await?);
+        }
         let mut transaction = self.begin(grant, read).await?;
+        let verdicts = self.court(read.last).judge(&mut transaction, &docket).await?;
+        turn.count(&verdicts);
         let concern = mappers(&mut transaction, concern).await?;
-        turn.asked = ask(&mut transaction, &concern).await?;
+        let clusters = concerned(&mut transaction, &concern, &verdicts.released).await?;
+        turn.asked = ask(&mut transaction, &clusters, true).await?;
         move_cursor(&mut transaction, read.last).await?;
         transaction.commit().await?;
+        verdicts.announce();
         Ok(turn)
     }
 
@@ -131,27 +146,46 @@ impl Dispatch {
             "changes are missing in the log or were never dispatched, asking for all clusters"
         );
         // The deletions of clusters may be among what is missing.
-        self.remove(None).await?;
+        remove_all(&self.database).await?;
+        let mut turn = Turn { was_gap: true, has_more: true, ..Turn::default() };
+        for page in everything(&self.database).await?.chunks(PAGE) {
+            turn.count(&self.judge_page(grant, read, read.head.newest, page).await?);
+        }
         let mut transaction = self.begin(grant, read).await?;
         if in_full {
             transaction.execute("resync_all", RESYNC, &[(&None::<Vec<String>>, Type::TEXT_ARRAY)]).await?;
         }
-        let text = format!(
-            "insert into towline_work (cluster, ready_at) select c.id, now() from clusters c order by c.id {MERGE}"
-        );
-        let asked = transaction.execute("ask_all", &text, &[]).await?;
+        let everybody = Concern { all: true, ..Concern::default() };
+        let clusters = concerned(&mut transaction, &everybody, &[]).await?;
+        turn.asked = ask(&mut transaction, &clusters, false).await?;
         move_cursor(&mut transaction, read.head.newest).await?;
         transaction.commit().await?;
-        Ok(Turn { changes: 0, asked, was_gap: true, has_more: true })
+        Ok(turn)
     }
 
-    /// Deletes what is stored of clusters that were removed. It needs no claim: an id never comes back.
-    async fn remove(&self, clusters: Option<&[Uuid]>) -> Result<(), DispatchError> {
-        let ids: Option<Vec<String>> = clusters.map(|clusters| clusters.iter().map(Uuid::to_string).collect());
-        let params = [(&ids as _, Type::TEXT_ARRAY)];
-        self.database.execute("remove_work", REMOVE_WORK, &params).await?;
-        self.database.execute("remove_state", REMOVE_STATE, &params).await?;
-        Ok(())
+    /// Judges syncsets in a transaction of its own. What it stores permits nothing before the cursor has moved, and stays right if that
+    /// never happens; another turn judges the same again.
+    async fn judge_page(
+        &self,
+        grant: &Grant,
+        read: &Read,
+        version: i64,
+        page: &[Uuid],
+    ) -> Result<Verdicts, DispatchError> {
+        let docket = Docket { syncsets: page.iter().copied().collect(), ..Docket::default() };
+        let mut transaction = self.begin(grant, read).await?;
+        let verdicts = self.court(version).judge(&mut transaction, &docket).await?;
+        // A crash must not forget whom to ask for.
+        let nobody = Concern::default();
+        let clusters = concerned(&mut transaction, &nobody, &verdicts.released).await?;
+        ask(&mut transaction, &clusters, true).await?;
+        transaction.commit().await?;
+        verdicts.announce();
+        Ok(verdicts)
+    }
+
+    fn court(&self, version: i64) -> Court {
+        Court { is_guarding: self.is_guarding, version }
     }
 
     /// Moves the cursor over changes that concern nobody.
@@ -189,66 +223,17 @@ impl Dispatch {
     }
 }
 
-/// Adds the clusters of the syncsets that map changed secrets. Those that mapped them before, their own changes concern.
-async fn mappers(transaction: &mut Transaction<'static>, mut concern: Concern) -> Result<Concern, DispatchError> {
-    const QUERY: &str = "secret_mappers";
-    const TEXT: &str = "with changed as materialized (select jsonb_build_array(jsonb_build_object('sourceRef', \
-           jsonb_build_object('namespace', namespace, 'name', name))) as mapping from unnest($1::text[], $2::text[]) c(namespace, name)) \
-         select s.namespace, (s.data #> '{spec,clusterDeploymentRefs}')::text, null, null from changed \
-           join syncsets s on s.data #> '{spec,secretMappings}' @> changed.mapping \
-         union select null, null, (s.data #> '{spec,clusterDeploymentSelector}')::text, (s.data #> '{spec,clusterNamespaces}')::text \
-           from changed join selectorsyncsets s on s.data #> '{spec,secretMappings}' @> changed.mapping";
-    if concern.secrets.is_empty() {
-        return Ok(concern);
+/// Asks for clusters, and returns their number.
+async fn ask(transaction: &mut Transaction<'static>, clusters: &[Uuid], urgent: bool) -> Result<u64, DispatchError> {
+    if !clusters.is_empty() {
+        WorkQueue::ask_within(transaction, clusters, urgent).await?;
     }
-    let (namespaces, names): (Vec<String>, Vec<String>) = std::mem::take(&mut concern.secrets).into_iter().unzip();
-    let params = [(&namespaces as _, Type::TEXT_ARRAY), (&names as _, Type::TEXT_ARRAY)];
-    for row in &transaction.all(QUERY, TEXT, &params).await? {
-        let value = |index| -> Result<Option<serde_json::Value>, DispatchError> {
-            let text = column::<Option<&str>>(QUERY, row, index)?;
-            // The database prints valid JSON.
-            Ok(text.and_then(|text| serde_json::from_str(text).ok()))
-        };
-        match column::<Option<&str>>(QUERY, row, 0)? {
-            Some(namespace) => concern.add_refs(namespace, value(1)?.as_ref()),
-            None => concern.add_selection(value(2)?.as_ref(), value(3)?.as_ref()),
-        }
-    }
-    Ok(concern.limited())
+    Ok(u64::try_from(clusters.len()).unwrap_or(u64::MAX))
 }
 
-/// Asks for the clusters, and returns their number: one statement, whatever the changes are.
-async fn ask(transaction: &mut Transaction<'static>, concern: &Concern) -> Result<u64, DispatchError> {
-    let mut parameters = Parameters::default();
-    let texts = |texts: Vec<String>| Parameter::Texts(texts);
-    let clusters = if concern.all {
-        "select c.id from clusters c".to_owned()
-    } else {
-        let ids = parameters.add(texts(concern.clusters.iter().map(Uuid::to_string).collect()));
-        let (namespaces, names) = concern.named.iter().cloned().unzip();
-        let (namespaces, names) = (parameters.add(texts(namespaces)), parameters.add(texts(names)));
-        let mut text = format!(
-            "select c.id from clusters c where c.kind = 'clusters' and c.id = any({ids}::text[]::uuid[]) \
-             union select c.id from unnest({namespaces}::text[], {names}::text[]) r(namespace, name) join clusters c \
-               on c.kind = 'clusters' and c.namespace = r.namespace and c.name = r.name"
-        );
-        for selection in &concern.selections {
-            let condition = selection.condition(&mut parameters);
-            text.push_str(" union select c.id from clusters c where ");
-            text.push_str(&condition);
-        }
-        text
-    };
-    let text = format!(
-        "insert into towline_work (cluster, ready_at, urgent) select id, now(), true from ({clusters}) concerned order by id {MERGE}"
-    );
-    Ok(transaction.execute("ask_concerned", &text, &parameters.as_params()).await?)
-}
-
-/// Moves the cursor, and wakes workers.
+/// Moves the cursor. Requests wake workers by themselves.
 async fn move_cursor(transaction: &mut Transaction<'static>, to: i64) -> Result<(), DispatchError> {
-    const TEXT: &str = "with moved as (update towline_claim set cursor = $1 where name = 'dispatcher') \
-         select pg_notify('towline_work', '')::text";
+    const TEXT: &str = "update towline_claim set cursor = $1 where name = 'dispatcher'";
     transaction.execute("move_cursor", TEXT, &[(&to, Type::INT8)]).await?;
     Ok(())
 }

@@ -7,6 +7,7 @@
 
 pub mod agenda;
 pub mod digest;
+pub mod guard;
 pub mod matching;
 pub mod name;
 pub mod object;

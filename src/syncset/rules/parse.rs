@@ -36,12 +36,11 @@ pub fn header(identity: Identity, spec: &Value) -> Result<Header, Failure> {
         ("CreateOnly", Behavior::CreateOnly),
         ("CreateOrUpdate", Behavior::CreateOrUpdate),
     ];
-    let modes = [("Upsert", Mode::Upsert), ("Sync", Mode::Sync)];
     let mappings = list(spec, "secretMappings")?.iter().enumerate();
     let secrets = mappings.map(|(index, mapping)| secret_mapping(&identity.name, mapping, index));
     Ok(Header {
         behavior: word(spec, "applyBehavior", &behaviors)?,
-        mode: word(spec, "resourceApplyMode", &modes)?,
+        mode: mode(spec)?,
         resource_templates: boolean(spec, "enableResourceTemplates")?,
         patch_templates: boolean(spec, "enablePatchTemplates")?,
         secrets: secrets.collect::<Result<_, _>>()?,
@@ -59,6 +58,11 @@ pub fn payload(spec: &Value) -> Result<Payload, Failure> {
         resources: list(spec, "resources")?.to_vec(),
         patches: patches.map(|(index, value)| patch(value, index)).collect::<Result<_, _>>()?,
     })
+}
+
+/// Reads what becomes of objects that the syncset no longer wants.
+pub(super) fn mode(spec: &Value) -> Result<Mode, Failure> {
+    word(spec, "resourceApplyMode", &[("Upsert", Mode::Upsert), ("Sync", Mode::Sync)])
 }
 
 fn secret_mapping(syncset: &SyncSetName, mapping: &Value, index: usize) -> Result<SecretMapping, Failure> {

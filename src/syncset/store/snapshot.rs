@@ -13,9 +13,11 @@ use super::columns::{GuardColumns, PaceColumns, ResultColumns, UnreadableColumn,
 use super::{PassStore, StoreError};
 use crate::db::{self, Row, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
+use crate::syncset::rules::guard::{self, Judged};
 use crate::syncset::rules::name::{ObjectRef, SyncSetName};
 use crate::syncset::rules::rows::{GuardRow, PaceRow, ResultRow};
 use crate::syncset::rules::status::Duplicate;
+use crate::syncset::rules::wanted::Deletions;
 
 const QUERY: &str = "syncset_snapshot";
 
@@ -46,6 +48,8 @@ pub struct Snapshot {
     pub duplicates: Vec<Duplicate>,
     /// What was judged of the candidates, and of all syncsets with a result or applied objects.
     pub guards: Vec<GuardRow>,
+    /// The versions of those syncsets that exist and are not being deleted, whether they match the cluster or not.
+    pub living: BTreeMap<Uuid, i64>,
 }
 
 /// A cluster with its kubeconfig as it is stored.
@@ -139,6 +143,8 @@ fn statement() -> String {
            from source join secrets s on s.kind = 'secrets' and s.namespace = source.namespace and s.name = source.name), \
          outcome as materialized (select r.* from target c join towline_result r on r.cluster = c.id), \
          applied as materialized (select distinct a.syncset from target c join towline_applied a on a.cluster = c.id), \
+         known as materialized ( \
+           select id from candidate union select syncset from outcome union select syncset from applied), \
          pace as materialized (select p.* from target c join towline_pace p on p.cluster = c.id) \
          select {IS_WHOLE}, to_json(now()) #>> '{{}}', \
            (select cursor from towline_claim where name = 'dispatcher'), \
@@ -153,8 +159,10 @@ fn statement() -> String {
            (select coalesce(jsonb_agg(d), '[]') from (select c.namespace, c.name from pace p join towline_pace o \
               on o.identity = p.identity and o.cluster <> p.cluster join clusters c on c.kind = 'clusters' and c.id = o.cluster \
               order by c.namespace, c.name limit 10) d)::text, \
-           (select coalesce(jsonb_agg(to_jsonb(g)), '[]') from towline_guard g where g.syncset in ( \
-              select id from candidate union select syncset from outcome union select syncset from applied))::text \
+           (select coalesce(jsonb_agg(jsonb_build_object('syncset', g.syncset, 'judged', g.judged, 'gone', g.gone, \
+                'held', g.held)), '[]') from known join towline_guard g on g.syncset = known.id)::text, \
+           (select coalesce(jsonb_object_agg(d.id, d.version), '{{}}') from known join towline_documents d \
+              on d.kind in ('syncsets', 'selectorsyncsets') and d.id = known.id and d.deleted_at is null)::text \
          from towline_meta m, towline_version s"
     )
 }
@@ -245,6 +253,20 @@ impl Snapshot {
             resyncs,
             duplicates: parsed(row, 11, "towline_pace")?,
             guards: parsed::<Vec<GuardColumns>>(row, 12, "towline_guard")?.into_iter().map(GuardRow::from).collect(),
+            living: parsed(row, 13, "syncsets")?,
+        })
+    }
+
+    /// Whether a syncset may delete on this cluster what it no longer wants there (rule 34), whether it matches, matches no more, or
+    /// is gone.
+    pub fn deletions(&self, syncset: Uuid) -> Deletions {
+        let Some(cluster) = &self.cluster else { return Deletions::NotJudged };
+        guard::deletions(&Judged {
+            cursor: self.cursor,
+            guard: self.guards.iter().find(|guard| guard.syncset == syncset),
+            cluster: cluster.document.version,
+            syncset: self.living.get(&syncset).copied(),
+            is_duplicate: !self.duplicates.is_empty(),
         })
     }
 }

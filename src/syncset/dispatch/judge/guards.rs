@@ -1,0 +1,97 @@
+//! What judging writes.
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::texts;
+use crate::db::{self, Json, Transaction, Type};
+use crate::syncset::rules::guard::Objects;
+
+/// A row of `towline_guard`, but for what the statement adds.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) syncset: Uuid,
+    pub(super) gone: bool,
+    pub(super) held: bool,
+    pub(super) cause: Option<&'static str>,
+    pub(super) clusters: usize,
+    pub(super) tracks: usize,
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) always: bool,
+    pub(super) approved: i64,
+    pub(super) objects: Option<Objects>,
+    pub(super) held_objects: Option<Objects>,
+}
+
+/// Clusters that a syncset matches no more, or again.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    new: Vec<(Uuid, Uuid, bool)>,
+    again: Vec<(Uuid, Uuid)>,
+    /// Syncsets of which nothing counts any more that they have lost.
+    approved: Vec<Uuid>,
+}
+
+impl Lost {
+    /// The syncset matches the cluster no more.
+    pub(super) fn lose(&mut self, cluster: Uuid, syncset: Uuid, is_approved: bool) {
+        self.new.push((cluster, syncset, is_approved));
+    }
+
+    /// The syncset matches the cluster again, before anything was deleted.
+    pub(super) fn regain(&mut self, cluster: Uuid, syncset: Uuid) {
+        self.again.push((cluster, syncset));
+    }
+
+    /// The deletions of the syncset were approved.
+    pub(super) fn approve(&mut self, syncset: Uuid) {
+        self.approved.push(syncset);
+    }
+
+    /// Writes it, if there is anything.
+    pub(super) async fn write(&self, transaction: &mut Transaction<'static>) -> Result<(), db::Error> {
+        const TEXT: &str = "with again as (delete from towline_lost l using unnest($1::text[]::uuid[], $2::text[]::uuid[]) a(cluster, syncset) \
+               where l.cluster = a.cluster and l.syncset = a.syncset), \
+             approved as (update towline_lost set at = '-infinity' where syncset = any($3::text[]::uuid[]) \
+               and (cluster, syncset) not in (select * from unnest($1::text[]::uuid[], $2::text[]::uuid[]))) \
+             insert into towline_lost select cluster, syncset, case when approved then '-infinity' else now() end \
+               from unnest($4::text[]::uuid[], $5::text[]::uuid[], $6::boolean[]) n(cluster, syncset, approved) on conflict do nothing";
+        let Self { new, again, approved } = self;
+        if new.is_empty() && again.is_empty() && approved.is_empty() {
+            return Ok(());
+        }
+        let (clusters, syncsets): (Vec<Uuid>, Vec<Uuid>) = again.iter().copied().unzip();
+        let (clusters, syncsets, approved) = (texts(&clusters), texts(&syncsets), texts(approved));
+        let new_clusters: Vec<String> = new.iter().map(|(cluster, ..)| cluster.to_string()).collect();
+        let new_syncsets: Vec<String> = new.iter().map(|(_, syncset, _)| syncset.to_string()).collect();
+        let are_approved: Vec<bool> = new.iter().map(|(.., is_approved)| *is_approved).collect();
+        let params = [
+            (&clusters as _, Type::TEXT_ARRAY),
+            (&syncsets as _, Type::TEXT_ARRAY),
+            (&approved as _, Type::TEXT_ARRAY),
+            (&new_clusters as _, Type::TEXT_ARRAY),
+            (&new_syncsets as _, Type::TEXT_ARRAY),
+            (&are_approved as _, Type::BOOL_ARRAY),
+        ];
+        transaction.execute("write_lost", TEXT, &params).await?;
+        Ok(())
+    }
+}
+
+/// Writes the rows of syncsets that were judged as a whole.
+pub(super) async fn write(transaction: &mut Transaction<'static>, version: i64, rows: &[Row]) -> Result<(), db::Error> {
+    const TEXT: &str = "insert into towline_guard as g \
+         (syncset, judged, gone, held, clusters, since, tracks, cause, kind, namespace, name, always, approved, objects, held_objects) \
+         select r.syncset, $2, r.gone, r.held, r.clusters, now(), r.tracks, r.cause, r.kind, r.namespace, r.name, r.always, r.approved, \
+           r.objects, r.held_objects from jsonb_populate_recordset(null::towline_guard, $1) r order by r.syncset \
+         on conflict (syncset) do update set judged = excluded.judged, gone = excluded.gone, held = excluded.held, \
+           clusters = excluded.clusters, tracks = excluded.tracks, cause = excluded.cause, kind = excluded.kind, \
+           namespace = excluded.namespace, name = excluded.name, always = excluded.always, approved = excluded.approved, \
+           objects = excluded.objects, held_objects = excluded.held_objects, \
+           since = case when g.held = excluded.held and g.gone = excluded.gone then g.since else now() end";
+    let rows = Json(rows);
+    transaction.execute("write_guards", TEXT, &[(&rows as _, Type::JSONB), (&version as _, Type::INT8)]).await?;
+    Ok(())
+}

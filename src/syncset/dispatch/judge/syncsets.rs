@@ -1,0 +1,261 @@
+//! Syncsets that are judged as a whole, since their documents have changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::guards::{self, Lost, Row};
+use super::{Court, Verdicts, count, since, texts, tracked};
+use crate::db::{self, Database, Transaction, Type, column};
+use crate::syncset::dispatch::error::DispatchError;
+use crate::syncset::dispatch::held::HeldSyncset;
+use crate::syncset::dispatch::ids;
+use crate::syncset::rules::guard::{APPROVE, Approval, Case, Cause, Objects, State};
+use crate::syncset::rules::matching::Audience;
+use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
+
+/// A syncset, as its document and the last judgement have it.
+struct Subject {
+    id: Uuid,
+    kind: String,
+    namespace: String,
+    name: String,
+    state: State,
+    approval: Approval,
+    /// What is stored of approvals.
+    always: bool,
+    approved: i64,
+    /// Whether and why it was held.
+    was_held: bool,
+    cause: Option<Cause>,
+    /// What it named before, and what a document names that is held.
+    objects: Option<Objects>,
+    held_objects: Option<Objects>,
+    /// Clusters that count as lost, on which nothing is tracked any more.
+    executed: usize,
+    /// Clusters that count as lost.
+    lost: usize,
+    /// Clusters on which it tracks objects.
+    tracks: usize,
+}
+
+/// All syncsets that may have to delete something: those that exist, those that were judged, and those that track objects.
+pub(in crate::syncset::dispatch) async fn everything(database: &Database) -> Result<Vec<Uuid>, DispatchError> {
+    const QUERY: &str = "all_syncsets";
+    const TEXT: &str = "with recursive tracking(syncset) as ( \
+           (select syncset from towline_applied where tracked order by syncset limit 1) \
+           union all select (select a.syncset from towline_applied a where a.tracked and a.syncset > tracking.syncset \
+             order by a.syncset limit 1) from tracking where tracking.syncset is not null) \
+         select id::text from (select id from towline_documents where kind in ('syncsets', 'selectorsyncsets') \
+           union select syncset from towline_guard union select syncset from tracking where syncset is not null) s order by id";
+    ids(QUERY, &database.all(QUERY, TEXT, &[]).await?)
+}
+
+impl Court {
+    /// Judges syncsets as a whole.
+    pub(super) async fn syncsets(
+        self,
+        transaction: &mut Transaction<'static>,
+        ids: &[Uuid],
+    ) -> Result<Verdicts, DispatchError> {
+        if ids.is_empty() {
+            return Ok(Verdicts::default());
+        }
+        let mut subjects = self.read(transaction, ids).await?;
+        let mut lost = Lost::default();
+        look_at_clusters(transaction, &mut subjects, &mut lost).await?;
+        let (mut verdicts, mut rows) = (Verdicts::default(), Vec::with_capacity(subjects.len()));
+        for subject in subjects {
+            if subject.approval != Approval::None {
+                lost.approve(subject.id);
+            }
+            rows.push(conclude(subject, &mut verdicts));
+        }
+        lost.write(transaction).await?;
+        guards::write(transaction, self.version, &rows).await?;
+        Ok(verdicts)
+    }
+
+    async fn read(self, transaction: &mut Transaction<'static>, ids: &[Uuid]) -> Result<Vec<Subject>, DispatchError> {
+        const QUERY: &str = "judge_syncsets";
+        let text = format!(
+            "select i.id::text, d.id is not null, \
+               coalesce(case d.kind when 'syncsets' then 'SyncSet' when 'selectorsyncsets' then 'SelectorSyncSet' end, \
+                 nullif(g.kind, ''), r.kind, ''), \
+               coalesce(d.namespace, g.namespace, r.namespace, ''), coalesce(d.name, nullif(g.name, ''), r.name, ''), \
+               coalesce(d.generation, 0), d.annotations->>$2, ((d.data->'spec') - '{{resources,patches}}'::text[])::text, \
+               case when jsonb_typeof(d.data #> '{{spec,resources}}') = 'array' then coalesce((select jsonb_agg(jsonb_build_array( \
+                   e->>'apiVersion', e->>'kind', e #>> '{{metadata,namespace}}', e #>> '{{metadata,name}}')) \
+                 from jsonb_array_elements(d.data #> '{{spec,resources}}') e), '[]') end::text, \
+               coalesce(g.held, false), g.cause, coalesce(g.always, false), coalesce(g.approved, 0), g.objects::text, \
+               g.held_objects::text, \
+               (select count(*) from towline_lost l where l.syncset = i.id and l.at > {since} and not exists ( \
+                 select from towline_applied a where a.syncset = i.id and a.tracked and a.cluster = l.cluster)) \
+             from unnest($1::text[]::uuid[]) i(id) \
+             left join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id and d.deleted_at is null \
+             left join towline_guard g on g.syncset = i.id \
+             left join lateral (select * from towline_result where syncset = i.id limit 1) r on d.id is null and g.syncset is null",
+            since = since("g"),
+        );
+        let params = [(&texts(ids) as _, Type::TEXT_ARRAY), (&APPROVE as _, Type::TEXT)];
+        let mut subjects = Vec::with_capacity(ids.len());
+        for row in &transaction.all(QUERY, &text, &params).await? {
+            subjects.push(self.subject(QUERY, row)?);
+        }
+        Ok(subjects)
+    }
+
+    fn subject(self, query: &'static str, row: &db::Row) -> Result<Subject, DispatchError> {
+        let exists = column::<bool>(query, row, 1)?;
+        let text = |index| column::<Option<&str>>(query, row, index);
+        let (kind, namespace, name) = (column(query, row, 2)?, column(query, row, 3)?, column(query, row, 4)?);
+        let (kind, namespace, name): (String, String, String) = (kind, namespace, name);
+        let named = SyncSetName {
+            kind: if kind == SyncSetKind::SyncSet.as_str() {
+                SyncSetKind::SyncSet
+            } else {
+                SyncSetKind::SelectorSyncSet
+            },
+            namespace: namespace.clone(),
+            name: name.clone(),
+        };
+        let state = if exists {
+            let resources: Option<Vec<[Option<String>; 4]>> = json(text(8)?);
+            State::read(&named, &json(text(7)?).unwrap_or_default(), resources.as_deref())
+        } else {
+            State::Gone
+        };
+        let (generation, approved) = (column(query, row, 5)?, column(query, row, 12)?);
+        // Of one that is gone, what its last document said.
+        let always = if exists { text(6)? == Some("always") } else { column(query, row, 11)? };
+        let approval = match Approval::read(text(6)?, generation, approved) {
+            _ if always || !self.is_guarding => Approval::Always,
+            approval => approval,
+        };
+        Ok(Subject {
+            id: column::<&str>(query, row, 0)?.parse().map_err(|error| undecodable(query, error))?,
+            kind,
+            namespace,
+            name,
+            state,
+            approval,
+            always,
+            approved: if approval == Approval::Once { generation } else { approved },
+            was_held: column(query, row, 9)?,
+            cause: text(10)?.and_then(Cause::of_name),
+            objects: json(text(13)?),
+            held_objects: json(text(14)?),
+            executed: count(column(query, row, 15)?),
+            lost: 0,
+            tracks: 0,
+        })
+    }
+}
+
+/// Judges a syncset, and says what is to be stored of it.
+fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
+    // What is deleted already counts only with what is still to be deleted.
+    let executed = if subject.tracks > 0 { subject.executed } else { 0 };
+    let case = Case {
+        held: subject.cause.filter(|_| subject.was_held),
+        change: subject.state.change_since(subject.objects.as_ref()),
+        approval: subject.approval,
+        lost: subject.lost + executed,
+        tracks: subject.tracks + executed,
+    };
+    let cause = case.judge();
+    let is_gone = subject.state == State::Gone;
+    let (objects, held_objects) = match subject.state {
+        State::Gone => (None, None),
+        State::Unreadable => (subject.objects, subject.held_objects),
+        State::Living { objects: Some(after), .. } if cause == Some(Cause::Dropped) => (subject.objects, Some(after)),
+        State::Living { objects, .. } => (objects.or(subject.objects), None),
+    };
+    let row = Row {
+        syncset: subject.id,
+        gone: is_gone,
+        held: cause.is_some(),
+        cause: cause.map(Cause::as_str),
+        clusters: case.clusters(),
+        tracks: case.tracks,
+        kind: subject.kind,
+        namespace: subject.namespace,
+        name: subject.name,
+        always: subject.always,
+        approved: subject.approved,
+        objects,
+        held_objects,
+    };
+    match cause {
+        Some(cause) if !subject.was_held => verdicts.held.push(HeldSyncset {
+            id: row.syncset,
+            kind: row.kind.clone(),
+            namespace: row.namespace.clone(),
+            name: row.name.clone(),
+            cause,
+            clusters: row.clusters,
+            tracks: row.tracks,
+            since: None,
+        }),
+        None if subject.was_held => verdicts.released.push(subject.id),
+        _ => {}
+    }
+    row
+}
+/// Finds out of each syncset on which clusters it tracks objects, and which of these it matches no more.
+async fn look_at_clusters(
+    transaction: &mut Transaction<'static>,
+    subjects: &mut [Subject],
+    lost: &mut Lost,
+) -> Result<(), DispatchError> {
+    const QUERY: &str = "judge_tracked";
+    let text = format!(
+        "select i.id::text, t.cluster::text, c.namespace, c.name, case when i.selects then c.labels::text end, l.at is not null, \
+           coalesce(l.at > {since}, false) \
+         from unnest($1::text[]::uuid[], $2::boolean[]) i(id, selects) left join towline_guard g on g.syncset = i.id \
+           cross join lateral ({tracked}) t \
+           join clusters c on c.kind = 'clusters' and c.id = t.cluster and c.deleted_at is null \
+           left join towline_lost l on l.cluster = t.cluster and l.syncset = i.id",
+        since = since("g"),
+        tracked = tracked("i.id"),
+    );
+    let known: Vec<String> = subjects.iter().map(|subject| subject.id.to_string()).collect();
+    let selects =
+        |subject: &Subject| matches!(&subject.state, State::Living { audience: Audience::Selected { .. }, .. });
+    let selecting: Vec<bool> = subjects.iter().map(selects).collect();
+    let positions: BTreeMap<String, usize> = known.iter().cloned().zip(0..).collect();
+    let params = [(&known as _, Type::TEXT_ARRAY), (&selecting as _, Type::BOOL_ARRAY)];
+    let mut rows = transaction.rows(QUERY, &text, &params).await?;
+    while let Some(row) = rows.next().await? {
+        let position = positions.get(column::<&str>(QUERY, &row, 0)?);
+        let Some(subject) = position.and_then(|position| subjects.get_mut(*position)) else { continue };
+        let labels = json(column::<Option<&str>>(QUERY, &row, 4)?).unwrap_or_default();
+        let is_lost = subject.state.loses(column(QUERY, &row, 2)?, column(QUERY, &row, 3)?, &labels);
+        let (was_lost, counts) = (column::<bool>(QUERY, &row, 5)?, column::<bool>(QUERY, &row, 6)?);
+        subject.tracks += 1;
+        if subject.state == State::Unreadable {
+            continue;
+        }
+        subject.lost += usize::from(is_lost && (counts || !was_lost));
+        if is_lost == was_lost || subject.state == State::Gone {
+            continue;
+        }
+        let cluster = column::<&str>(QUERY, &row, 1)?.parse().map_err(|error| undecodable(QUERY, error))?;
+        if is_lost {
+            lost.lose(cluster, subject.id, subject.approval != Approval::None);
+        } else {
+            lost.regain(cluster, subject.id);
+        }
+    }
+    Ok(())
+}
+
+/// What the database prints is valid JSON; what is not of this form is not there.
+fn json<T: serde::de::DeserializeOwned>(text: Option<&str>) -> Option<T> {
+    text.and_then(|text| serde_json::from_str(text).ok())
+}
+
+fn undecodable(query: &'static str, error: uuid::Error) -> db::Error {
+    db::Error::Decode { query, source: Arc::new(error) }
+}

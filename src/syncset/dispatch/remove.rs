@@ -1,0 +1,55 @@
+//! What is stored of clusters that were removed.
+//!
+//! Work rows are locked in order of the cluster by one statement of a transaction alone (Q5). So those of removed clusters, whose
+//! deletion locks them too, are deleted in a transaction of their own, which comes first and can be repeated.
+
+use uuid::Uuid;
+
+use super::error::DispatchError;
+use super::ids;
+use crate::db::{Database, Type};
+
+/// Most clusters of which rows are deleted at once.
+const PAGE: usize = 500;
+
+/// Clusters without a document of which something is stored. Their rows are many; the index gives each cluster once.
+const ORPHANS: &str = "with recursive applied(cluster) as ( \
+       (select cluster from towline_applied order by cluster limit 1) \
+       union all select (select a.cluster from towline_applied a where a.cluster > applied.cluster order by a.cluster limit 1) \
+         from applied where applied.cluster is not null), \
+     known as (select cluster from applied where cluster is not null union select cluster from towline_work \
+       union select cluster from towline_pace union select cluster from towline_result union select cluster from towline_patched \
+       union select cluster from towline_lost) \
+     select cluster::text from known where not exists (select from clusters c where c.kind = 'clusters' and c.id = known.cluster)";
+/// Removes the requests for clusters that were removed, and waits for statements under their claims.
+const REMOVE_WORK: &str = "delete from towline_work where cluster in (select w.cluster from towline_work w \
+     where w.cluster = any($1::text[]::uuid[]) \
+       and not exists (select from clusters c where c.kind = 'clusters' and c.id = w.cluster) order by w.cluster for update)";
+/// Removes what is stored of such clusters. From now on no claim on them is alive under which more could be stored. While the database
+/// is being restored, clusters may be still to come: its origin differs until the end.
+const REMOVE_STATE: &str = "with gone as materialized (select known.cluster from unnest($1::text[]::uuid[]) known(cluster) \
+       where not exists (select from clusters c where c.kind = 'clusters' and c.id = known.cluster) \
+         and (select origin = towline_origin() from towline_meta)), \
+     results as (delete from towline_result r using gone where r.cluster = gone.cluster), \
+     applied as (delete from towline_applied a using gone where a.cluster = gone.cluster), \
+     patched as (delete from towline_patched p using gone where p.cluster = gone.cluster), \
+     lost as (delete from towline_lost l using gone where l.cluster = gone.cluster) \
+     delete from towline_pace p using gone where p.cluster = gone.cluster";
+
+/// Deletes what is stored of clusters that were removed. It needs no claim: an id never comes back.
+pub(super) async fn remove(database: &Database, clusters: &[Uuid]) -> Result<(), DispatchError> {
+    for page in clusters.chunks(PAGE) {
+        let page: Vec<String> = page.iter().map(Uuid::to_string).collect();
+        let params = [(&page as _, Type::TEXT_ARRAY)];
+        database.execute("remove_work", REMOVE_WORK, &params).await?;
+        database.execute("remove_state", REMOVE_STATE, &params).await?;
+    }
+    Ok(())
+}
+
+/// The same for all clusters that have no document.
+pub(super) async fn remove_all(database: &Database) -> Result<(), DispatchError> {
+    const QUERY: &str = "orphaned_clusters";
+    let orphans = ids(QUERY, &database.all(QUERY, ORPHANS, &[]).await?)?;
+    remove(database, &orphans).await
+}

@@ -1,0 +1,29 @@
+//! What of judging is not needed any more. Each minute; bounds the tables.
+
+use super::error::DispatchError;
+use crate::db::{Database, Type};
+use crate::documents::Grant;
+
+/// A syncset that is gone is held until nobody tracks its objects any more, whatever has become of them; and one that matches clusters
+/// no more until these have been removed.
+const RELEASE: &str = "update towline_guard g set held = false, cause = null, since = now() where held and ( \
+       (gone and not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked)) \
+       or (cause = 'unmatched' and not exists (select from towline_lost l where l.syncset = g.syncset)))";
+/// The row of a syncset that is gone permits deletions, so it stays as long as any pass may have stored objects: a pass ends long before.
+const FORGET: &str = "delete from towline_guard g where gone and not held and since < now() - interval '1 h' \
+       and not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked)";
+/// What was lost and is deleted counts for ten minutes, or as long as its syncset is held.
+const FORGET_LOST: &str = "delete from towline_lost l where at < now() - interval '10 min' \
+       and not exists (select from towline_guard g where g.syncset = l.syncset and g.held) \
+       and not exists (select from towline_applied a where a.syncset = l.syncset and a.cluster = l.cluster and a.tracked)";
+const HELD: &str = "(select from towline_claim where name = 'dispatcher' and holder = $1 and token = $2 and until > clock_timestamp())";
+
+/// Removes it, and lets go what holds nothing any more.
+pub(super) async fn tidy(database: &Database, grant: &Grant) -> Result<(), DispatchError> {
+    let holder = grant.holder.as_str();
+    let params = [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8)];
+    for (query, text) in [("tidy_held", RELEASE), ("tidy_guards", FORGET), ("tidy_lost", FORGET_LOST)] {
+        database.execute(query, &format!("{text} and exists {HELD}"), &params).await?;
+    }
+    Ok(())
+}

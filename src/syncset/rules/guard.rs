@@ -1,0 +1,278 @@
+//! The guard against mass deletions (rules 32 to 34).
+//!
+//! A mistake in one place, such as a typo in a selector, labels that are wiped or a syncset that is deleted, would delete objects on
+//! many clusters at once. So the dispatcher judges every change before passes may delete because of it: it counts on how many clusters
+//! the syncset loses objects, and *holds* its deletions if these are too many. A pass deletes only what was judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::matching::Audience;
+use super::name::SyncSetName;
+use super::parse::list;
+use super::rows::GuardRow;
+use super::spec::Mode;
+use super::wanted::Deletions;
+use crate::documents::group_of;
+use crate::job::mass_change;
+
+#[cfg(test)]
+mod tests;
+
+/// Approves deletions: the generation that is to be approved, or `always`.
+pub const APPROVE: &str = "towline.dev/approve-deletions";
+/// What is lost with these is more than the object itself: group, kind, and whether it has a namespace.
+const PRECIOUS: [(&str, &str, bool); 3] = [
+    ("", "Namespace", false),
+    ("", "PersistentVolumeClaim", true),
+    ("apiextensions.k8s.io", "CustomResourceDefinition", false),
+];
+
+/// The objects that a document names, before templates are rendered: group, kind, namespace and name.
+pub type Objects = BTreeSet<[String; 4]>;
+
+/// Why the deletions of a syncset are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It was deleted.
+    Gone,
+    /// Its edit drops a Namespace, a CRD, a PVC, or more than half of its objects.
+    Dropped,
+    /// It matches too many clusters no more.
+    Unmatched,
+    /// It is not known which clusters it is for. Nobody can approve that.
+    Unreadable,
+}
+
+/// What a document says of a syncset, when it is judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// There is none, or its deletion was requested.
+    Gone,
+    /// Which clusters it is for can't be read.
+    Unreadable,
+    /// It is for these clusters.
+    Living {
+        /// The clusters.
+        audience: Audience,
+        /// Whether it deletes what it no longer wants on them.
+        deletes: bool,
+        /// The objects that it names; none if they can't be read, so that nothing is deleted that it may want.
+        objects: Option<Objects>,
+    },
+}
+
+/// What approves the deletions of a syncset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Approval {
+    /// Nothing.
+    None,
+    /// The annotation approves what is held or would be, once.
+    Once,
+    /// The annotation approves everything as long as it is there.
+    Always,
+}
+
+/// What is known when a syncset is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Why it was held before.
+    pub held: Option<Cause>,
+    /// What has become of it.
+    pub change: Change,
+    /// What approves its deletions.
+    pub approval: Approval,
+    /// On how many clusters it has deleted objects within the time that counts, or would, since it matches them no more.
+    pub lost: usize,
+    /// On how many clusters it tracks objects, with those on which it has deleted them within that time.
+    pub tracks: usize,
+}
+
+/// What has become of a syncset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is gone.
+    Gone,
+    /// It can't be read.
+    Unreadable,
+    /// It is there.
+    Living {
+        /// Whether it would drop a Namespace, a CRD, a PVC, or more than half of its objects.
+        drops: bool,
+    },
+}
+
+/// What is known of a syncset on one cluster, when a pass begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged<'g> {
+    /// How far the dispatcher has read the log.
+    pub cursor: i64,
+    /// What it has judged of the syncset.
+    pub guard: Option<&'g GuardRow>,
+    /// The version of the cluster's document.
+    pub cluster: i64,
+    /// The version of the syncset's document; none if there is none.
+    pub syncset: Option<i64>,
+    /// Whether another document leads to the same cluster: then what this one no longer wants may be what that one wants.
+    pub is_duplicate: bool,
+}
+
+impl Cause {
+    const ALL: [Self; 4] = [Self::Gone, Self::Dropped, Self::Unmatched, Self::Unreadable];
+
+    /// As it is stored.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::Dropped => "dropped",
+            Self::Unmatched => "unmatched",
+            Self::Unreadable => "unreadable",
+        }
+    }
+
+    /// The cause of that name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.as_str() == name)
+    }
+
+    /// In words.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Gone => "it was deleted",
+            Self::Dropped => "its edit drops a Namespace, a CRD, a PVC, or more than half of its objects",
+            Self::Unmatched => "it matches them no more",
+            Self::Unreadable => "this release can't read which clusters it is for",
+        }
+    }
+}
+
+impl State {
+    /// What a document's `spec` says, which may be without resources and patches. `resources` has version, kind, namespace and name of
+    /// each resource, and is none if they are no list.
+    pub fn read(name: &SyncSetName, spec: &Value, resources: Option<&[[Option<String>; 4]]>) -> Self {
+        match Audience::of(name, spec) {
+            Err(_) => Self::Unreadable,
+            Ok(audience) => Self::Living {
+                audience,
+                // A mode that can't be read deletes nothing on the clusters that it matches.
+                deletes: super::parse::mode(spec).is_ok_and(|mode| mode == Mode::Sync),
+                objects: resources.and_then(|resources| objects(spec, resources)),
+            },
+        }
+    }
+
+    /// Whether it may delete objects on a cluster that it was applied to because it is not for it any more.
+    pub fn loses(&self, namespace: &str, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        match self {
+            Self::Gone => true,
+            Self::Unreadable => false,
+            Self::Living { audience, .. } => !audience.includes(namespace, name, labels),
+        }
+    }
+
+    /// What has become of it since it named those objects. A syncset of which nothing is known drops nothing.
+    pub fn change_since(&self, before: Option<&Objects>) -> Change {
+        match self {
+            Self::Gone => Change::Gone,
+            Self::Unreadable => Change::Unreadable,
+            Self::Living { deletes, objects, .. } => {
+                let drops = matches!((before, objects), (Some(before), Some(after)) if drops_much(before, after));
+                Change::Living { drops: *deletes && drops }
+            }
+        }
+    }
+}
+
+/// The objects that a syncset names, with the targets of its secrets.
+fn objects(spec: &Value, resources: &[[Option<String>; 4]]) -> Option<Objects> {
+    let mut objects = Objects::new();
+    for [version, kind, namespace, name] in resources {
+        let version = version.as_deref()?;
+        let group = group_of(version).unwrap_or(version);
+        let kind = kind.clone()?;
+        let is_scoped = PRECIOUS.iter().any(|(of, precious, has)| !has && *of == group && *precious == kind);
+        let namespace = namespace.clone().filter(|_| !is_scoped).unwrap_or_default();
+        objects.insert([group.to_owned(), kind, namespace, name.clone()?]);
+    }
+    for mapping in list(spec, "secretMappings").ok()? {
+        let target = mapping.get("targetRef")?;
+        let text = |field: &str| target.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        objects.insert([String::new(), "Secret".to_owned(), text("namespace"), text("name")]);
+    }
+    Some(objects)
+}
+
+/// Whether an edit drops so much that it may be a mistake.
+pub fn drops_much(before: &Objects, after: &Objects) -> bool {
+    let dropped: Vec<_> = before.difference(after).collect();
+    let is_precious = |[group, kind, ..]: &&[String; 4]| PRECIOUS.iter().any(|(of, is, _)| of == group && is == kind);
+    2 * dropped.len() > before.len() || dropped.iter().any(is_precious)
+}
+
+impl Approval {
+    /// What an annotation approves at a generation; `approved` is the one that it has approved before. What happens later at the same
+    /// generation was not known when it was written, such as labels that are wiped.
+    pub fn read(annotation: Option<&str>, generation: i64, approved: i64) -> Self {
+        match annotation {
+            Some("always") => Self::Always,
+            Some(text) if generation != approved && text.parse() == Ok(generation) => Self::Once,
+            _ => Self::None,
+        }
+    }
+}
+
+impl Case {
+    /// Why the syncset's deletions are held from now on; none if they may be carried out (rule 32).
+    pub fn judge(self) -> Option<Cause> {
+        if self.change == Change::Unreadable {
+            return Some(Cause::Unreadable);
+        }
+        if self.approval != Approval::None {
+            return None;
+        }
+        let is_too_many = |clusters| clusters > mass_change::limit(self.tracks);
+        let was_held = |cause| self.held == Some(cause);
+        match self.change {
+            // That some of its clusters go takes nothing back, so what was held stays held until nothing is left.
+            Change::Gone => {
+                (is_too_many(self.tracks) || (self.held.is_some() && self.tracks > 0)).then_some(Cause::Gone)
+            }
+            Change::Living { drops: true } if is_too_many(self.tracks) || was_held(Cause::Dropped) => {
+                Some(Cause::Dropped)
+            }
+            _ => is_too_many(self.lost).then_some(Cause::Unmatched),
+        }
+    }
+
+    /// On how many clusters it would delete objects.
+    pub fn clusters(&self) -> usize {
+        match self.change {
+            Change::Gone | Change::Living { drops: true } => self.tracks,
+            Change::Unreadable | Change::Living { drops: false } => self.lost,
+        }
+    }
+}
+
+/// Whether a syncset may delete what it no longer wants on a cluster (rule 34).
+///
+/// What the dispatcher has not read yet was not judged: the cluster may have lost its labels together with many others. A syncset has a
+/// row from its first judgement on, which comes before it is applied anywhere. So one without a row, living or gone, was not judged; a
+/// cursor alone, which a release without the guard may have moved, is no permission. That a document is missing does not say that its
+/// deletion was judged: the row does.
+pub fn deletions(judged: &Judged<'_>) -> Deletions {
+    let Judged { cursor, guard, cluster, syncset, is_duplicate } = *judged;
+    let Some(guard) = guard else { return Deletions::NotJudged };
+    let has_passed = |version| version <= cursor;
+    let is_judged = match syncset {
+        Some(version) => has_passed(version) && version <= guard.judged,
+        None => guard.gone,
+    };
+    if guard.held || is_duplicate {
+        Deletions::Held
+    } else if is_judged && has_passed(cluster) {
+        Deletions::Allowed
+    } else {
+        Deletions::NotJudged
+    }
+}

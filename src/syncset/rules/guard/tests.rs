@@ -1,0 +1,247 @@
+use proptest::prelude::*;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::*;
+use crate::syncset::rules::name::SyncSetKind;
+
+fn selecting() -> SyncSetName {
+    SyncSetName { kind: SyncSetKind::SelectorSyncSet, namespace: String::new(), name: "monitoring".to_owned() }
+}
+
+fn resource(version: &str, kind: &str, namespace: &str, name: &str) -> [Option<String>; 4] {
+    [version, kind, namespace, name].map(|text| (!text.is_empty()).then(|| text.to_owned()))
+}
+
+fn config_maps(names: std::ops::Range<usize>) -> Objects {
+    let object = |number: usize| ["", "ConfigMap", "default", &number.to_string()].map(str::to_owned);
+    names.map(object).collect()
+}
+
+fn case(held: Option<Cause>, change: Change, lost: usize, tracks: usize) -> Case {
+    Case { held, change, approval: Approval::None, lost, tracks }
+}
+
+const STAYS: Change = Change::Living { drops: false };
+const DROPS: Change = Change::Living { drops: true };
+
+#[test]
+fn more_than_ten_clusters_and_more_than_a_tenth_are_held() {
+    for (lost, tracks, is_held) in [
+        (0, 0, false),
+        (10, 10, false),
+        (11, 11, true),
+        (11, 109, true),
+        (11, 110, false),
+        (100, 1_000, false),
+        (101, 1_000, true),
+    ] {
+        let cause = case(None, STAYS, lost, tracks).judge();
+        assert_eq!(cause, is_held.then_some(Cause::Unmatched), "{lost} of {tracks}");
+    }
+    for (change, cause) in [(Change::Gone, Cause::Gone), (DROPS, Cause::Dropped)] {
+        assert_eq!(case(None, change, 0, 10).judge(), None, "on all of ten clusters");
+        assert_eq!(case(None, change, 0, 11).judge(), Some(cause));
+    }
+}
+
+#[test]
+fn what_was_held_stays_held_until_it_is_taken_back() {
+    // That clusters were removed meanwhile takes nothing back.
+    for held in [Cause::Gone, Cause::Dropped, Cause::Unmatched] {
+        assert_eq!(case(Some(held), Change::Gone, 0, 3).judge(), Some(Cause::Gone));
+    }
+    assert_eq!(case(Some(Cause::Dropped), DROPS, 0, 3).judge(), Some(Cause::Dropped));
+    assert_eq!(case(Some(Cause::Dropped), STAYS, 0, 500).judge(), None, "taken back");
+    assert_eq!(case(Some(Cause::Unmatched), STAYS, 10, 50).judge(), None, "taken back");
+    assert_eq!(case(Some(Cause::Unmatched), STAYS, 11, 50).judge(), Some(Cause::Unmatched));
+    assert_eq!(case(Some(Cause::Gone), Change::Gone, 0, 0).judge(), None, "nothing is left to delete");
+    assert_eq!(case(Some(Cause::Unreadable), STAYS, 0, 50).judge(), None, "it can be read again");
+}
+
+#[test]
+fn an_approval_lets_everything_go_but_what_can_not_be_read() {
+    for approval in [Approval::Once, Approval::Always] {
+        for change in [Change::Gone, DROPS, STAYS] {
+            let case = Case { approval, ..case(Some(Cause::Dropped), change, 500, 500) };
+            assert_eq!(case.judge(), None, "{approval:?} {change:?}");
+        }
+        let case = Case { approval, ..case(None, Change::Unreadable, 0, 0) };
+        assert_eq!(case.judge(), Some(Cause::Unreadable));
+    }
+}
+
+#[test]
+fn an_annotation_approves_its_own_generation_once_or_always() {
+    for (annotation, generation, approved, expected) in [
+        (None, 4, 0, Approval::None),
+        (Some("4"), 4, 0, Approval::Once),
+        (Some("4"), 4, 3, Approval::Once),
+        (Some("4"), 4, 4, Approval::None),
+        (Some("4"), 5, 0, Approval::None),
+        (Some("true"), 4, 0, Approval::None),
+        (Some(""), 0, 1, Approval::None),
+        (Some("always"), 4, 4, Approval::Always),
+        (Some("Always"), 4, 0, Approval::None),
+    ] {
+        assert_eq!(
+            Approval::read(annotation, generation, approved),
+            expected,
+            "{annotation:?} {generation} {approved}"
+        );
+    }
+}
+
+#[test]
+fn an_edit_that_drops_more_than_half_or_something_precious_drops_much() {
+    let before = config_maps(0..10);
+    assert!(!drops_much(&before, &config_maps(0..5)), "a half");
+    assert!(drops_much(&before, &config_maps(0..4)));
+    assert!(drops_much(&before, &config_maps(10..30)), "others instead");
+    assert!(!drops_much(&before, &config_maps(0..30)) && !drops_much(&Objects::new(), &before));
+    for (group, kind) in
+        [("", "Namespace"), ("", "PersistentVolumeClaim"), ("apiextensions.k8s.io", "CustomResourceDefinition")]
+    {
+        let precious = [group, kind, "", "x"].map(str::to_owned);
+        let with = before.iter().cloned().chain([precious]).collect();
+        assert!(drops_much(&with, &before) && !drops_much(&before, &with), "{kind}");
+    }
+    let foreign = ["example.com", "Namespace", "", "x"].map(str::to_owned);
+    assert!(!drops_much(&before.iter().cloned().chain([foreign]).collect(), &before));
+}
+
+#[test]
+fn objects_are_compared_without_the_version_and_with_the_targets_of_secrets() {
+    let spec = json!({"clusterDeploymentSelector": {}, "resourceApplyMode": "Sync", "secretMappings": [
+        {"sourceRef": {"name": "pull", "namespace": "a"}, "targetRef": {"name": "into", "namespace": "b"}}]});
+    let read = |resources: &[[Option<String>; 4]]| match State::read(&selecting(), &spec, Some(resources)) {
+        State::Living { deletes: true, objects, .. } => objects,
+        other => panic!("{other:?}"),
+    };
+    let one = read(&[resource("apps/v1", "Deployment", "ns", "x"), resource("v1", "Namespace", "ignored", "y")]);
+    let other = read(&[resource("v1", "Namespace", "", "y"), resource("apps/v1beta1", "Deployment", "ns", "x")]);
+    assert_eq!(one, other);
+    let secret = ["", "Secret", "b", "into"].map(str::to_owned);
+    assert!(one.as_ref().is_some_and(|objects| objects.len() == 3 && objects.contains(&secret)));
+    assert_eq!(read(&[resource("v1", "", "", "y")]), None, "what can't be read may be anything");
+}
+
+#[test]
+fn what_can_not_be_read_loses_no_cluster_and_drops_nothing() {
+    let labels = BTreeMap::from([("env".to_owned(), "prod".to_owned())]);
+    let state = |spec: &Value, resources: Option<&[[Option<String>; 4]]>| State::read(&selecting(), spec, resources);
+    for spec in [json!({}), json!({"clusterDeploymentSelector": []}), json!(null)] {
+        let state = state(&spec, Some(&[]));
+        assert_eq!(state, State::Unreadable, "{spec}");
+        assert!(!state.loses("team-a", "west-1", &labels));
+        assert_eq!(state.change_since(Some(&config_maps(0..3))), Change::Unreadable);
+    }
+    let spec = |mode: &str| json!({"clusterDeploymentSelector": {"matchLabels": {"env": "test"}}, "secretMappings": [], "resourceApplyMode": mode});
+    let before = config_maps(0..3);
+    for (mode, resources, drops) in [
+        ("Sync", Some(&[][..]), true),
+        ("Upsert", Some(&[][..]), false),
+        ("Sink", Some(&[][..]), false),
+        ("Sync", None, false),
+    ] {
+        let state = state(&spec(mode), resources);
+        assert_eq!(state.change_since(Some(&before)), Change::Living { drops }, "{mode} {resources:?}");
+        assert_eq!(state.change_since(None), STAYS, "nothing is known of it");
+        assert!(state.loses("team-a", "west-1", &labels));
+    }
+    assert!(State::Gone.loses("team-a", "west-1", &labels));
+}
+
+#[test]
+fn narrowed_namespaces_lose_clusters() {
+    let spec = |namespaces: Value| json!({"clusterDeploymentSelector": {}, "secretMappings": [], "clusterNamespaces": namespaces});
+    let loses = |namespaces| {
+        State::read(&selecting(), &spec(namespaces), Some(&[])).loses("team-a", "west-1", &BTreeMap::new())
+    };
+    assert!(!loses(json!(["*"])) && !loses(json!(["team-*"])) && loses(json!(["team-b"])) && loses(json!([])));
+}
+
+fn guard(judged: i64, gone: bool, held: bool) -> GuardRow {
+    GuardRow { syncset: Uuid::from_u128(1), judged, gone, held }
+}
+
+#[test]
+fn only_what_was_judged_and_is_not_held_is_deleted() {
+    use Deletions::{Allowed, Held, NotJudged};
+    let of = |cursor, guard: Option<&GuardRow>, cluster, syncset| {
+        deletions(&Judged { cursor, guard, cluster, syncset, is_duplicate: false })
+    };
+    let (living, gone, held) = (guard(40, false, false), guard(40, true, false), guard(40, false, true));
+    for (what, cursor, guard, cluster, syncset, expected) in [
+        ("all judged", 50, Some(&living), 50, Some(40), Allowed),
+        ("the cluster is newer", 50, Some(&living), 51, Some(40), NotJudged),
+        ("the syncset is newer than the cursor", 50, Some(&guard(60, false, false)), 50, Some(60), NotJudged),
+        ("its last version was not judged", 50, Some(&living), 50, Some(41), NotJudged),
+        ("never judged", 50, None, 50, Some(40), NotJudged),
+        ("gone, and judged before that", 50, Some(&living), 50, None, NotJudged),
+        ("gone, and never judged", 50, None, 50, None, NotJudged),
+        ("gone", 50, Some(&gone), 50, None, Allowed),
+        ("gone, and the cluster is newer", 50, Some(&gone), 51, None, NotJudged),
+        ("held", 50, Some(&held), 50, Some(40), Held),
+        ("held, and newer", 50, Some(&held), 51, Some(60), Held),
+        ("before the first turn", 0, None, 1, Some(1), NotJudged),
+        // Versions are lifted after a restore.
+        ("written after a restore", 50, Some(&living), 30, Some((1 << 40) + 1), NotJudged),
+        ("judged after a restore", 1 << 40, Some(&guard(1 << 40, false, false)), 30, Some(40), Allowed),
+    ] {
+        assert_eq!(of(cursor, guard, cluster, syncset), expected, "{what}");
+    }
+    let judged = Judged { cursor: 50, guard: Some(&living), cluster: 50, syncset: Some(40), is_duplicate: true };
+    assert_eq!(deletions(&judged), Held, "another document leads to the cluster");
+}
+
+#[test]
+fn causes_are_read_as_they_are_stored() {
+    for cause in Cause::ALL {
+        assert_eq!(Cause::of_name(cause.as_str()), Some(cause));
+    }
+    assert_eq!(Cause::of_name("other"), None);
+}
+
+fn causes() -> impl Strategy<Value = Option<Cause>> {
+    prop_oneof![Just(None), Just(Some(Cause::Dropped)), Just(Some(Cause::Unmatched)), Just(Some(Cause::Gone))]
+}
+
+fn changes() -> impl Strategy<Value = Change> {
+    prop_oneof![Just(Change::Gone), Just(STAYS), Just(DROPS), Just(Change::Unreadable)]
+}
+
+proptest! {
+    /// Nothing is carried out that deletes on more clusters than the limit, unless somebody approves it.
+    #[test]
+    fn more_than_the_limit_is_never_carried_out(held in causes(), change in changes(), lost in 0_usize..300, more in 0_usize..3_000) {
+        let case = case(held, change, lost, lost + more);
+        if case.clusters() > mass_change::limit(case.tracks) {
+            prop_assert!(case.judge().is_some());
+        }
+    }
+
+    /// Losing one more cluster never lets something go, and judging again changes nothing.
+    #[test]
+    fn more_losses_never_release(held in causes(), change in changes(), lost in 0_usize..300, more in 1_usize..3_000) {
+        let one = case(held, change, lost, lost + more);
+        if one.judge().is_some() {
+            let more = Case { lost: lost + 1, ..one };
+            prop_assert!(more.judge().is_some());
+        }
+        let again = Case { held: one.judge(), ..one };
+        prop_assert_eq!(again.judge(), one.judge());
+    }
+
+    /// What a pass may delete with, the dispatcher has read and judged.
+    #[test]
+    fn nothing_is_deleted_ahead_of_the_cursor(
+        cursor in 0_i64..6, judged in 0_i64..6, cluster in 0_i64..6, syncset in proptest::option::of(0_i64..6),
+        gone: bool, held: bool, is_duplicate: bool,
+    ) {
+        let guard = guard(judged, gone, held);
+        let allowed = deletions(&Judged { cursor, guard: Some(&guard), cluster, syncset, is_duplicate }) == Deletions::Allowed;
+        let may = !held && !is_duplicate && cluster <= cursor && syncset.map_or(gone, |version| version <= cursor.min(judged));
+        prop_assert_eq!(allowed, may);
+    }
+}
