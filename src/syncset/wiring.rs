@@ -22,6 +22,7 @@ pub(super) fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
     let metrics = Arc::new(SyncsetMetrics);
     let dispatcher =
         Dispatcher::new(shared.database.clone(), shared.claims.role(Role::Dispatcher), Arc::clone(&metrics) as _);
+    let dispatcher = if config.mass_delete_guard { dispatcher } else { dispatcher.unguarded() };
     let worker = Worker::new(config.clone(), &shared, Arc::clone(&metrics) as _);
     let overview = Overview::new(&shared);
     let report = SyncsetReport::new(config.name.clone(), overview.clone());

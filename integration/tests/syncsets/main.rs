@@ -8,5 +8,6 @@
     reason = "the allowance for tests does not reach their helper functions"
 )]
 
+mod removal;
 mod walk;
 mod world;

@@ -266,7 +266,7 @@ impl Snapshot {
             guard: self.guards.iter().find(|guard| guard.syncset == syncset),
             cluster: cluster.document.version,
             syncset: self.living.get(&syncset).copied(),
-            is_duplicate: !self.duplicates.is_empty(),
+            is_duplicate: false,
         })
     }
 }

@@ -25,7 +25,6 @@ use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Progress, Refused,
 use crate::syncset::rules::retry::{self, Ended, Left};
 use crate::syncset::rules::rows::{PaceRow, ResultRow};
 use crate::syncset::rules::status::{self, Conditions, Duplicate, Observed, Reachability, Retry, Unreachable};
-use crate::syncset::rules::wanted::Deletions;
 use crate::syncset::store::{Pace, Snapshot, StoreError};
 
 /// A cluster has to answer within this time (rule 38).
@@ -125,12 +124,6 @@ impl Read {
 
     fn live(&self) -> BTreeSet<Uuid> {
         self.plan.live.iter().map(|syncset| syncset.header.id).collect()
-    }
-
-    /// Whether a syncset may delete on this cluster (rules 31 to 34).
-    fn deletions(&self, duplicates: &[Duplicate]) -> Deletions {
-        // Which of two documents is meant by a cluster is not known.
-        if duplicates.is_empty() { Deletions::NotJudged } else { Deletions::Held }
     }
 
     /// The syncsets whose deletions are held, of those that have something to delete.
@@ -295,7 +288,7 @@ impl Worker {
             return Ok(Some(Visit::lost()));
         }
         let progress = kept.progress.clone();
-        let deletions = |_: Uuid, _: Option<i64>| read.deletions(&identified.duplicates);
+        let deletions = |syncset: Uuid, _: Option<i64>| read.snapshot.deletions(syncset);
         let prepared = self
             .preparer
             .prepare(&read.snapshot, &read.plan, agenda, identified.is_another, progress, &deletions)
