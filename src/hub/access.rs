@@ -12,8 +12,9 @@ use http::request::Parts;
 use http::uri::Authority;
 use tokio::sync::watch;
 
-use super::tokens::{Grant, Grants, Place, Role, TokenDigest, digest_of};
+use super::tokens::{Grant, Grants, Namespaces, Place, Role, TokenDigest, digest_of};
 use crate::documents::{Problem, ProblemKind};
+use crate::job::routes::{Reach, Right, Rights};
 
 /// Set by browsers: how the page that makes the request relates to this server.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -126,6 +127,26 @@ impl Caller {
             Self::Local => None,
             Self::Bearer { digest, grants } => Some(grants.of(digest).unwrap_or_default()),
         }
+    }
+}
+
+/// As routes of other jobs see it.
+impl Rights for Caller {
+    fn require(&self, right: Right, namespace: Option<&str>) -> Result<(), Problem> {
+        Self::require(self, right.into(), namespace.map_or(Place::Everywhere, Place::Namespace))
+    }
+
+    fn reach(&self, right: Right) -> Reach {
+        let Some(grants) = self.grants() else { return Reach::Everywhere };
+        let (mut names, mut prefixes) = (Vec::new(), Vec::new());
+        for grant in grants.iter().filter(|grant| grant.role >= right.into()) {
+            match &grant.namespaces {
+                Namespaces::All => return Reach::Everywhere,
+                Namespaces::Name(name) => names.push(name.clone()),
+                Namespaces::Prefix(prefix) => prefixes.push(prefix.clone()),
+            }
+        }
+        Reach::Within { names, prefixes }
     }
 }
 

@@ -107,6 +107,7 @@ impl Sections for HubSection {
         if let Some(section) = &self.0 {
             let hub = wiring::wire(section);
             wiring.offer(Arc::new(hub.shared()));
+            wiring.offer(Arc::clone(&hub.routes));
             wiring.add(Arc::new(HubReport(Arc::clone(&hub))), wiring::into_child(&hub));
         }
     }

@@ -6,6 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
 use crate::config::names::is_label;
+use crate::job::routes::Right;
 
 /// What a grant allows, each role including those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,6 +96,16 @@ impl Role {
 
     fn of(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.as_str() == text)
+    }
+}
+
+/// What routes of other jobs ask for.
+impl From<Right> for Role {
+    fn from(right: Right) -> Self {
+        match right {
+            Right::Read => Self::Read,
+            Right::Write => Self::Write,
+        }
     }
 }
 

@@ -28,6 +28,7 @@ use crate::documents::{
     Writer, WriterHandle,
 };
 use crate::http::ServerTls;
+use crate::job::routes::ApiRoutes;
 
 /// Longest wait for another process that migrates, and longest migration.
 pub(super) const MIGRATE_WITHIN: Duration = Duration::from_mins(10);
@@ -56,6 +57,8 @@ pub(super) struct Hub {
     pub(super) metrics: Arc<HubMetrics>,
     pub(super) outages: Arc<Outages>,
     pub(super) schema: watch::Sender<SchemaState>,
+    /// What other jobs mount beside the hub's own routes.
+    pub(super) routes: Arc<ApiRoutes>,
     /// Where the API listens now.
     pub(super) listening: watch::Sender<Option<SocketAddr>>,
 }
@@ -87,6 +90,7 @@ pub(super) fn wire(config: &HubConfig) -> Arc<Hub> {
         metrics,
         outages: Arc::default(),
         schema: watch::Sender::new(waiting),
+        routes: Arc::default(),
         listening: watch::Sender::new(None),
     })
 }
@@ -261,6 +265,7 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         answers: Bodies::of_answers(),
         outages: Arc::clone(&hub.outages),
         schema: hub.schema.subscribe(),
+        mounted: hub.routes.all(),
         stop: stop.clone(),
     });
     let server = api::serve(api, listener, tls, hub.config.max_watchers.get());

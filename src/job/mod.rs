@@ -12,6 +12,7 @@ pub mod mass_change;
 mod not_listed;
 pub mod permission;
 mod role;
+pub mod routes;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;

@@ -54,6 +54,15 @@ pub(super) fn answer_of(bytes: Vec<u8>, share: Share) -> Body {
     answer(bytes, share)
 }
 
+/// A body as bytes that keep its room.
+struct Kept(Arc<Text>);
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 impl AsRef<[u8]> for Answer {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
@@ -61,6 +70,11 @@ impl AsRef<[u8]> for Answer {
 }
 
 impl Text {
+    /// The text, which has its room as long as one of its copies is there.
+    pub(super) fn into_bytes(self: Arc<Self>) -> Bytes {
+        Bytes::from_owner(Kept(self))
+    }
+
     /// Takes room for so many bytes more that are built of it.
     pub(super) fn charge(&self, more: usize) -> Result<(), Problem> {
         let before = self.built.fetch_add(more, Ordering::Relaxed);

@@ -9,6 +9,7 @@ use super::media::Media;
 use super::routes::Action;
 use crate::documents::ProblemKind;
 use crate::hub::problem;
+use crate::job::routes::ApiRoute;
 
 /// An answer to a request that was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ const DOCUMENT: Success = Success { status: StatusCode::OK, media: &[JSON], head
 const WITHOUT_VERSION: Success = Success { headers: &[], ..DOCUMENT };
 
 /// Bodies that are a document.
-const DOCUMENTS: &[(&str, Media)] = &[(JSON, Media::Json)];
+pub(in crate::hub) const DOCUMENTS: &[(&str, Media)] = &[(JSON, Media::Json)];
 /// Bodies that change parts of a document.
 const PATCHES: &[(&str, Media)] =
     &[("application/merge-patch+json", Media::MergePatch), ("application/json-patch+json", Media::JsonPatch)];
@@ -63,6 +64,19 @@ const OF_CHANGES: [ProblemKind; 5] = [
     ProblemKind::Precondition,
     ProblemKind::OutcomeUnknown,
 ];
+
+/// Problems of an operation beside those of all, each once, ordered by status.
+fn all_problems(own: &[&[ProblemKind]]) -> Vec<ProblemKind> {
+    let mut problems: Vec<ProblemKind> = OF_ALL.into_iter().chain(own.concat()).collect();
+    problems.sort_by_key(|kind| problem::status(*kind));
+    problems
+}
+
+/// The problems of a route of another job, each once, ordered by status.
+pub(in crate::hub) fn problems_of_mounted(route: &ApiRoute) -> Vec<ProblemKind> {
+    let of_body: &[ProblemKind] = if route.body.is_some() { &OF_BODIES } else { &[] };
+    all_problems(&[of_body, route.problems])
+}
 
 impl Action {
     /// The headers that it reads, beside those of all requests.
@@ -118,9 +132,7 @@ impl Action {
             // The problems of single documents are parts of its answer.
             Self::Apply => &[&OF_BODIES],
         };
-        let mut problems: Vec<ProblemKind> = OF_ALL.into_iter().chain(own.concat()).collect();
-        problems.sort_by_key(|kind| problem::status(*kind));
-        problems
+        all_problems(own)
     }
 
     /// Whether an answer to it may have this status.

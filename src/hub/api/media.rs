@@ -34,17 +34,26 @@ const FORM: &str = "application/x-www-form-urlencoded";
 /// How the body of a request is written. `is_local`: without tokens pages are refused by other headers, so that a body with the
 /// default type of `curl -d` counts as JSON.
 pub(super) fn of_body(action: Action, headers: &HeaderMap, is_local: bool) -> Result<Media, Problem> {
+    let has_default = is_local && !matches!(action, Action::Patch | Action::PatchStatus);
+    of_one_of(action.bodies(), headers, has_default)
+}
+
+/// How a body of one of these types is written. `has_default`: one with the default type of `curl -d` counts as JSON.
+pub(super) fn of_one_of(
+    allowed: &[(&'static str, Media)],
+    headers: &HeaderMap,
+    has_default: bool,
+) -> Result<Media, Problem> {
     if headers.contains_key(CONTENT_ENCODING) {
         return Err(Problem::new(ProblemKind::MediaType, "bodies with a Content-Encoding are not accepted"));
     }
-    let allowed = action.bodies();
     let given = essence(headers);
     let found = given.as_deref().and_then(|given| allowed.iter().find(|(name, _)| *name == given));
     if let Some((_, media)) = found {
         return Ok(*media);
     }
     let is_default = given.as_deref().is_none_or(|given| given == FORM);
-    if is_local && is_default && !matches!(action, Action::Patch | Action::PatchStatus) {
+    if has_default && is_default {
         return Ok(Media::Json);
     }
     let names: Vec<&str> = allowed.iter().map(|(name, _)| *name).collect();

@@ -2,7 +2,8 @@
 //!
 //! `routes` is the table of operations, and [`router`] makes the routes from it. A request goes through the same steps whatever it
 //! asks for: who is the caller, what do the parameters say, may the caller do it (before anything is read), what does the body say,
-//! and then the documents are asked. `lists` and `watch` read, `changes` writes. `bodies` bounds what all bodies take.
+//! and then the documents are asked. `lists` and `watch` read, `changes` writes. `bodies` bounds what all bodies take. `mounted` serves
+//! the routes of other jobs.
 
 pub(super) mod bodies;
 mod changes;
@@ -11,6 +12,7 @@ mod etag;
 mod limits;
 mod lists;
 pub(super) mod media;
+pub(super) mod mounted;
 mod parameters;
 pub mod routes;
 #[cfg(test)]
@@ -38,11 +40,12 @@ use super::metrics::{HubMetrics, Route};
 use super::openapi;
 use super::outages::Outages;
 use super::problem::{Refused, refuse};
-use super::tokens::Place;
+use super::tokens::{Place, Role};
 use crate::config::names::{is_label, is_subdomain};
 use crate::db::Database;
 use crate::documents::{Documents, Key, Kind, Problem, ProblemKind, SchemaState, Tail, not_found};
 use crate::http::{Server, ServerTls};
+use crate::job::routes::ApiRoute;
 
 /// The label of requests for the description of the API.
 const DESCRIPTION: &str = "description";
@@ -60,6 +63,8 @@ pub(super) struct Api {
     pub(super) outages: Arc<Outages>,
     /// Whether the schema is there.
     pub(super) schema: tokio::sync::watch::Receiver<SchemaState>,
+    /// Routes of other jobs.
+    pub(super) mounted: Vec<Arc<ApiRoute>>,
     /// Ends the watches.
     pub(super) stop: CancellationToken,
 }
@@ -103,6 +108,9 @@ pub(super) fn router(api: Arc<Api>) -> Router {
         };
         router = router.route(&path, on(filter, handler));
     }
+    for route in &api.mounted {
+        router = router.route(route.path, mounted::method(&api, route));
+    }
     let nowhere = |api: Arc<Api>, kind, title: &'static str| {
         move |request: Request| {
             let api = Arc::clone(&api);
@@ -119,7 +127,7 @@ pub(super) fn router(api: Arc<Api>) -> Router {
         answer
     });
     router
-        .merge(openapi::router(api.access.has_tokens()).layer(described))
+        .merge(openapi::router(api.access.has_tokens(), api.mounted.clone()).layer(described))
         .fallback(nowhere(Arc::clone(&api), ProblemKind::NotFound, "there is no such route"))
         .method_not_allowed_fallback(nowhere(api, ProblemKind::Method, "the route does not have this method"))
         .layer(axum::middleware::map_response(async |answer: Response| with_headers(answer)))
@@ -146,12 +154,15 @@ async fn carry_out(
         }
         None => Err(Problem::new(ProblemKind::Malformed, "the path is not UTF-8")),
     };
-    let answer = outcome.unwrap_or_else(|problem| {
-        api.outages.note(&problem);
-        Refused(problem).into_response()
-    });
+    let answer = outcome.unwrap_or_else(|problem| refused(api, problem));
     debug_assert!(operation.action.may_answer(answer.status()), "{operation:?} has no status {}", answer.status());
     answer
+}
+
+/// The answer to a request that was not carried out.
+fn refused(api: &Api, problem: Problem) -> Response {
+    api.outages.note(&problem);
+    Refused(problem).into_response()
 }
 
 async fn answer(
@@ -162,11 +173,7 @@ async fn answer(
     request: Request,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let caller = api.access.caller(&parts)?;
-    caller.require_somewhere(operation.action.role())?;
-    if let SchemaState::Missing(_) = &*api.schema.borrow() {
-        return Err(Problem::new(ProblemKind::Unavailable, "the database is not ready: its schema is not there yet"));
-    }
+    let caller = admit(api, &parts, operation.action.role())?;
     let asked = Asked { operation, caller, parts, namespace, name };
     match (operation.action, operation.kind) {
         (Action::List, Some(kind)) => lists::list(api, asked, kind).await,
@@ -176,6 +183,16 @@ async fn answer(
         // Only `apply` has no kind.
         (_, None) => Err(Problem::new(ProblemKind::NotFound, "there is no such route")),
     }
+}
+
+/// The caller of a request, if it is to be read at all.
+fn admit(api: &Api, parts: &http::request::Parts, role: Role) -> Result<Caller, Problem> {
+    let caller = api.access.caller(parts)?;
+    caller.require_somewhere(role)?;
+    if let SchemaState::Missing(_) = &*api.schema.borrow() {
+        return Err(Problem::new(ProblemKind::Unavailable, "the database is not ready: its schema is not there yet"));
+    }
+    Ok(caller)
 }
 
 impl Asked<'_> {

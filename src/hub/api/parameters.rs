@@ -13,6 +13,7 @@ use crate::config::names::{is_label, is_subdomain};
 use crate::documents::{
     Continue, DEFAULT_LIMIT, Fields, Filter, Kind, ListQuery, MAX_LIMIT, Problem, ProblemKind, WatchQuery,
 };
+use crate::job::routes::{QueryParameter, QueryValue};
 
 /// How long a watch lasts unless its client says. At random, so that watches which began together do not end together.
 const WATCH_SECONDS: RangeInclusive<u64> = 1_800..=3_600;
@@ -70,6 +71,18 @@ impl Parameters {
         let dry_run = self.flag("dryRun");
         self.finish()?;
         Ok(dry_run)
+    }
+
+    /// Those of a route of another job: the values that were given.
+    pub(super) fn of_mounted(mut self, parameters: &[QueryParameter]) -> Result<BTreeMap<String, String>, Problem> {
+        for parameter in parameters {
+            if let QueryValue::Number { least, most } = parameter.value {
+                let _ = self.number(parameter.name, u64::from(least)..=u64::from(most));
+            }
+        }
+        let given = std::mem::take(&mut self.given);
+        self.finish()?;
+        Ok(given)
     }
 
     /// No parameter.

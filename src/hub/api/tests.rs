@@ -23,6 +23,7 @@ use crate::documents::{self, Keyring, Kind, SchemaState, Store, Tail, Writer};
 use crate::hub::access::Access;
 use crate::hub::metrics::HubMetrics;
 use crate::hub::tokens::{Grants, digest_of};
+use crate::job::routes::ApiRoute;
 
 /// An API whose database refuses connections.
 fn api(access: Access) -> Router {
@@ -34,6 +35,15 @@ fn api_with(access: Access, keyring: Keyring) -> Router {
 }
 
 fn api_until(access: Access, keyring: Keyring, stop: CancellationToken) -> Router {
+    api_of(access, keyring, stop, Vec::new())
+}
+
+/// One with routes of another job.
+pub(super) fn api_mounting(access: Access, mounted: Vec<Arc<ApiRoute>>) -> Router {
+    api_of(access, Keyring::default(), CancellationToken::new(), mounted)
+}
+
+fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Vec<Arc<ApiRoute>>) -> Router {
     let url = "postgres://nobody@127.0.0.1:1/none".parse().expect("a URL");
     let database = documents::open(DatabaseSource::Url(Box::new(url)));
     let (writer, handle) = Writer::new(database.clone(), Arc::new(()));
@@ -51,6 +61,7 @@ fn api_until(access: Access, keyring: Keyring, stop: CancellationToken) -> Route
         answers: Bodies::of_answers(),
         outages: Arc::default(),
         schema: latest::Sender::new(SchemaState::Current).subscribe(),
+        mounted,
         stop,
     }))
 }
@@ -59,7 +70,7 @@ fn api_until(access: Access, keyring: Keyring, stop: CancellationToken) -> Route
 const GRANTS: [(&str, &str); 6] =
     [("read", "foo"), ("write", "foo"), ("admin", "foo"), ("read", "*"), ("write", "*"), ("admin", "*")];
 
-fn tokens() -> Access {
+pub(super) fn tokens() -> Access {
     use std::fmt::Write;
     let mut text = String::new();
     for (role, namespaces) in GRANTS {
@@ -72,7 +83,7 @@ fn tokens() -> Access {
     Access::Tokens(latest::Sender::new(Arc::new(Grants::parse(&text).expect("grants"))).subscribe())
 }
 
-async fn send(api: &Router, request: Request<Body>) -> (StatusCode, Value) {
+pub(super) async fn send(api: &Router, request: Request<Body>) -> (StatusCode, Value) {
     let answer: Response = api.clone().oneshot(request).await.expect("an answer");
     assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
     let status = answer.status();

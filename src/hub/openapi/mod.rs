@@ -7,7 +7,7 @@ mod operations;
 mod schemas;
 mod types;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -16,6 +16,8 @@ use axum::routing::get;
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{InfoBuilder, License, OpenApi, OpenApiBuilder, SecurityRequirement};
+
+use crate::job::routes::ApiRoute;
 
 /// Swagger UI 5.35.0, compressed. The licence is beside it.
 const SCRIPT: &[u8] = include_bytes!("swagger/swagger-ui-bundle.js.gz");
@@ -26,18 +28,17 @@ const START: &str = include_str!("swagger/start.js");
 /// The name of the security scheme.
 const BEARER: &str = "token";
 
-/// The document as it is served, rendered when it is first asked for: of a hub with tokens, and of one without.
-static GUARDED: LazyLock<Bytes> = LazyLock::new(|| rendered(true));
-static LOCAL: LazyLock<Bytes> = LazyLock::new(|| rendered(false));
-
-fn rendered(has_tokens: bool) -> Bytes {
+/// The document as it is served.
+fn rendered(has_tokens: bool, mounted: &[Arc<ApiRoute>]) -> Bytes {
     // Serializing schemas, which are plain data, does not fail.
-    Bytes::from(serde_json::to_vec_pretty(&document(has_tokens)).unwrap_or_default())
+    Bytes::from(serde_json::to_vec_pretty(&document(has_tokens, mounted)).unwrap_or_default())
 }
 
-/// `/openapi.json` and `/docs` of a hub with tokens or without.
-pub(super) fn router<S: Clone + Send + Sync + 'static>(has_tokens: bool) -> Router<S> {
-    let description = move || if has_tokens { GUARDED.clone() } else { LOCAL.clone() };
+/// `/openapi.json` and `/docs` of a hub with tokens or without, which serves these routes of other jobs.
+pub(super) fn router<S: Clone + Send + Sync + 'static>(has_tokens: bool, mounted: Vec<Arc<ApiRoute>>) -> Router<S> {
+    // It is rendered when it is first asked for.
+    let document = Arc::new(OnceLock::new());
+    let description = move || document.get_or_init(|| rendered(has_tokens, &mounted)).clone();
     let asset = |media: &'static str, content: &'static [u8]| {
         get(move || async move {
             // Every browser accepts gzip, and there is no other copy.
@@ -60,9 +61,9 @@ async fn page() -> Response {
     ([(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, policy)], PAGE).into_response()
 }
 
-/// The document of a hub with tokens or without.
-fn document(has_tokens: bool) -> OpenApi {
-    let mut components = schemas::all();
+/// The document of a hub with tokens or without, which serves these routes of other jobs.
+fn document(has_tokens: bool, mounted: &[Arc<ApiRoute>]) -> OpenApi {
+    let mut components = schemas::all(mounted);
     if has_tokens {
         let mut bearer = Http::new(HttpAuthScheme::Bearer);
         bearer.description = Some("A token of `tokens_file`. On loopback without that file none is needed.".to_owned());
@@ -75,7 +76,7 @@ fn document(has_tokens: bool) -> OpenApi {
         .license(Some(License::new("Apache-2.0")));
     OpenApiBuilder::new()
         .info(info)
-        .paths(operations::all(has_tokens))
+        .paths(operations::all(has_tokens, mounted))
         .components(Some(components))
         .security(has_tokens.then(|| [SecurityRequirement::new(BEARER, [""; 0])]))
         .build()
@@ -94,7 +95,7 @@ mod tests {
     use crate::hub::problem;
 
     fn rendered() -> Value {
-        serde_json::from_slice(&GUARDED).expect("JSON")
+        serde_json::from_slice(&super::rendered(true, &[])).expect("JSON")
     }
 
     /// Every value of this key, anywhere.
@@ -198,6 +199,40 @@ mod tests {
     }
 
     #[test]
+    fn routes_of_other_jobs_are_described_like_those_of_the_hub() {
+        let routes = crate::hub::api::mounted::tests::routes();
+        let document: Value = serde_json::from_slice(&super::rendered(true, &routes)).expect("JSON");
+        let post = &document["paths"]["/v1/specimens/{namespace}/{name}"]["post"];
+        assert_eq!((&post["operationId"], &post["tags"][0]), (&"makeSpecimen".into(), &"specimens".into()));
+        let parameters = post["parameters"].as_array().expect("parameters");
+        let told: Vec<_> = parameters.iter().map(|one| (one["in"].as_str(), one["name"].as_str())).collect();
+        let expected = [("path", "namespace"), ("path", "name"), ("query", "depth"), ("query", "word")];
+        assert_eq!(told, expected.map(|(place, name)| (Some(place), Some(name))));
+        assert_eq!(parameters[2]["schema"]["maximum"], 9);
+        assert_eq!(
+            post["requestBody"]["content"]["application/json"]["schema"]["$ref"],
+            "#/components/schemas/SpecimenBody"
+        );
+        assert_eq!(
+            post["responses"]["202"]["content"]["application/json"]["schema"]["$ref"],
+            "#/components/schemas/Specimen"
+        );
+        // Those of all requests, those of bodies, and its own.
+        let statuses = ["202", "400", "401", "403", "404", "413", "415", "422", "429", "503"];
+        assert_eq!(keys(&post["responses"]), statuses.map(str::to_owned).into());
+        let get = &document["paths"]["/v1/specimens"]["get"];
+        assert_eq!(
+            keys(&get["responses"]),
+            ["200", "400", "401", "403", "413", "429", "503"].map(str::to_owned).into()
+        );
+        assert_eq!(get["requestBody"], Value::Null);
+        let schemas = keys(&document["components"]["schemas"]);
+        for schema in ["Specimen", "SpecimenBody", "SpecimenPart"] {
+            assert!(schemas.contains(schema), "{schema}");
+        }
+    }
+
+    #[test]
     fn what_may_be_absent_is_not_required() {
         let schemas = &rendered()["components"]["schemas"];
         let required = |schema: &str| -> Vec<String> {
@@ -255,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_hub_without_tokens_asks_for_none_and_is_otherwise_described_alike() {
-        let local: Value = serde_json::from_slice(&LOCAL).expect("JSON");
+        let local: Value = serde_json::from_slice(&super::rendered(false, &[])).expect("JSON");
         let mut guarded = rendered();
         assert_eq!(guarded["security"], serde_json::json!([{BEARER: []}]));
         assert_eq!(guarded["paths"]["/openapi.json"]["get"]["security"], serde_json::json!([{}]));

@@ -1,5 +1,7 @@
 //! The operations of the API, as the OpenAPI document describes them: what the table `hub::api::contract` says of each, in words.
 
+use std::sync::Arc;
+
 use http::{Method, StatusCode};
 use utoipa::openapi::path::PathsBuilder;
 use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
@@ -9,21 +11,23 @@ use utoipa::openapi::{Content, Header, HttpMethod, PathItem, Paths, Ref, Require
 
 use super::schemas;
 use crate::documents::{Kind, ProblemKind};
-use crate::hub::api::contract::{JSON, LINES, SERVER_SENT_EVENTS, Success};
+use crate::hub::api::contract::{DOCUMENTS, JSON, LINES, SERVER_SENT_EVENTS, Success, problems_of_mounted};
 use crate::hub::api::media::Media;
 use crate::hub::api::routes::{self, Action, operations};
 use crate::hub::problem::{self, PROBLEM_JSON};
+use crate::job::routes::{ApiRoute, QueryParameter, QueryValue};
 
 /// Problems of a request for this document: only the server can refuse it.
 const OF_OPENAPI: [ProblemKind; 2] = [ProblemKind::TooLarge, ProblemKind::Busy];
 
-/// All operations of the API, and this document. A hub with tokens asks for none there.
-pub(super) fn all(has_tokens: bool) -> Paths {
+/// All operations of the API, those of other jobs among them, and this document. A hub with tokens asks for none there.
+pub(super) fn all(has_tokens: bool, routes: &[Arc<ApiRoute>]) -> Paths {
     let document = PathItem::new(HttpMethod::Get, openapi(has_tokens));
-    operations()
-        .iter()
-        .fold(PathsBuilder::new(), |paths, operation| {
-            paths.path(&operation.path, PathItem::new(method(&operation.method), describe(operation)))
+    let own = operations().into_iter().map(|one| (one.path.clone(), one.method.clone(), describe(&one)));
+    let others = routes.iter().map(|one| (one.path.to_owned(), one.method.clone(), mounted(one)));
+    own.chain(others)
+        .fold(PathsBuilder::new(), |paths, (path, of_path, described)| {
+            paths.path(path, PathItem::new(method(&of_path), described))
         })
         .path("/openapi.json", document)
         .build()
@@ -51,6 +55,31 @@ fn describe(operation: &routes::Operation) -> Operation {
         described = described.response(success.status.as_str(), answer(action, kind, success));
     }
     problems(described, &action.problems()).build()
+}
+
+/// A route of another job.
+fn mounted(route: &ApiRoute) -> Operation {
+    let about = &route.description;
+    let mut described =
+        OperationBuilder::new().operation_id(Some(about.id)).tag(about.tag).summary(Some(about.summary));
+    for name in route.variables() {
+        described = described.parameter(variable(name));
+    }
+    for QueryParameter { name, about, value } in route.parameters {
+        let schema = match *value {
+            QueryValue::Text => text(),
+            QueryValue::Number { least, most } => integer(least.into(), most.into()),
+        };
+        described = described.parameter(parameter(name, ParameterIn::Query, schema, about));
+    }
+    if let Some(schema) = &route.body {
+        let body = RequestBodyBuilder::new().required(Some(Required::True));
+        let of_media =
+            |body: RequestBodyBuilder, (name, _): &(&str, Media)| body.content(*name, of_schema(&schema.name));
+        described = described.request_body(Some(DOCUMENTS.iter().fold(body, of_media).build()));
+    }
+    let answer = ResponseBuilder::new().description(about.answer).content(JSON, of_schema(&route.answer.name));
+    problems(described.response(route.status.as_str(), answer), &problems_of_mounted(route)).build()
 }
 
 fn openapi(has_tokens: bool) -> Operation {
@@ -225,12 +254,17 @@ fn of_schema(name: &str) -> Content {
 
 /// The parameters in the path of a document.
 fn path(kind: Kind) -> Vec<Parameter> {
-    let variable = |name: &str, schema: ObjectBuilder, about: &str| {
-        parameter(name, ParameterIn::Path, schema, about).required(Required::True).build()
+    let namespace = || variable("namespace");
+    kind.is_namespaced().then(namespace).into_iter().chain([variable("name")]).collect()
+}
+
+/// A variable of a path.
+fn variable(name: &str) -> Parameter {
+    let (schema, about) = match name {
+        "namespace" => (text().max_length(Some(63)), "Namespace: a DNS label"),
+        _ => (text().max_length(Some(253)), "Name: a DNS subdomain"),
     };
-    let namespace = || variable("namespace", text().max_length(Some(63)), "Namespace: a DNS label");
-    let name = variable("name", text().max_length(Some(253)), "Name: a DNS subdomain");
-    kind.is_namespaced().then(namespace).into_iter().chain([name]).collect()
+    parameter(name, ParameterIn::Path, schema, about).required(Required::True).build()
 }
 
 /// A parameter in the query.

@@ -2,6 +2,8 @@
 //!
 //! A document is flat: what all kinds have, and a kind's own fields. So a kind's schema is put together from those of two types.
 
+use std::sync::Arc;
+
 use utoipa::openapi::schema::{
     AdditionalProperties, ArrayBuilder, ComponentsBuilder, Object, ObjectBuilder, OneOfBuilder, Schema, Type,
 };
@@ -14,6 +16,7 @@ use super::types::{
     SyncSetContent, SyncSetFields, SyncSetSpec, Which,
 };
 use crate::documents::Kind;
+use crate::job::routes::ApiRoute;
 
 /// The name of the schema that clients see of a kind: `Cluster`.
 pub(super) fn seen(kind: Kind) -> String {
@@ -55,8 +58,8 @@ pub(super) const APPLIED: &str = "Applied";
 /// The name of the schema that `…/status` accepts.
 pub(super) const STATUS: &str = "StatusRequest";
 
-/// All schemas by name.
-pub(super) fn all() -> Components {
+/// All schemas by name, with those of the routes of other jobs.
+pub(super) fn all(mounted: &[Arc<ApiRoute>]) -> Components {
     let mut schemas: Vec<(String, RefOr<Schema>)> = Vec::new();
     for kind in Kind::ALL {
         schemas.push((seen(kind), document(SeenMetadata::schema(), seen_fields(kind), kind, &[])));
@@ -85,6 +88,8 @@ pub(super) fn all() -> Components {
     SyncSetContent::schemas(&mut schemas);
     Applied::schemas(&mut schemas);
     JsonPatchOperation::schemas(&mut schemas);
+    let of_routes = mounted.iter().flat_map(|route| [Some(&route.answer), route.body.as_ref()]).flatten();
+    schemas.extend(of_routes.flat_map(|schema| schema.schemas.iter().cloned()));
     schemas.into_iter().fold(ComponentsBuilder::new(), |all, (name, schema)| all.schema(name, schema)).build()
 }
 

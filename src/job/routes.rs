@@ -1,0 +1,258 @@
+//! Routes of the hub's REST API that belong to another job.
+//!
+//! The hub offers [`ApiRoutes`] to the jobs that are wired after it. What they mount there it serves beside its own routes: with the same
+//! authentication, limits, problems, metrics and description. It looks when its API starts, so that the order of the wiring suffices.
+//!
+//! A route says which right its callers need *somewhere*. Its handler checks the place: only that knows which namespaces a request is
+//! about.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Method, StatusCode};
+use hyper::body::Bytes;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::watch;
+use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
+
+use crate::documents::{Problem, ProblemKind};
+
+/// The routes that jobs have mounted.
+#[derive(Debug, Default)]
+pub struct ApiRoutes(watch::Sender<Vec<Arc<ApiRoute>>>);
+
+/// What a caller may need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// To read, list and watch.
+    Read,
+    /// To change something.
+    Write,
+}
+
+/// Namespaces in which a caller has a right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// All of them, and what has no namespace.
+    Everywhere,
+    /// Some.
+    Within {
+        /// By their names.
+        names: Vec<String>,
+        /// By the beginnings of their names.
+        prefixes: Vec<String>,
+    },
+}
+
+/// What the caller of a request may do.
+pub trait Rights: Send + Sync {
+    /// The problem if the caller does not have a right in a namespace; without one, everywhere.
+    fn require(&self, right: Right, namespace: Option<&str>) -> Result<(), Problem>;
+
+    /// Where the caller has a right.
+    fn reach(&self, right: Right) -> Reach;
+}
+
+/// A request for a mounted route.
+#[derive(Clone)]
+pub struct ApiRequest {
+    /// What its caller may do.
+    pub rights: Arc<dyn Rights>,
+    /// The variables of the path by name. Their values are whatever the caller has written.
+    pub variables: BTreeMap<String, String>,
+    /// The parameters of the query by name. Each fits its [`QueryValue`].
+    pub parameters: BTreeMap<String, String>,
+    /// The body; empty for a route that has none.
+    pub body: Bytes,
+}
+
+/// A parameter in the query of a route. It may be absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueryParameter {
+    /// Its name.
+    pub name: &'static str,
+    /// What it means, for the description of the API.
+    pub about: &'static str,
+    /// Its values.
+    pub value: QueryValue,
+}
+
+/// The values of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryValue {
+    /// Any text.
+    Text,
+    /// A whole number.
+    Number {
+        /// The least.
+        least: u32,
+        /// The greatest.
+        most: u32,
+    },
+}
+
+/// The name of a JSON document's schema, and the schema with those that it refers to.
+#[derive(Clone)]
+pub struct ApiSchema {
+    /// Its name in the description.
+    pub name: String,
+    /// By name.
+    pub schemas: Vec<(String, RefOr<Schema>)>,
+}
+
+/// How a route is described.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiDescription {
+    /// The id of the operation: `resyncCluster`. Clients have functions of this name.
+    pub id: &'static str,
+    /// The group of operations.
+    pub tag: &'static str,
+    /// What it does.
+    pub summary: &'static str,
+    /// What the answer is.
+    pub answer: &'static str,
+}
+
+/// A method of a path, which answers with JSON.
+pub struct ApiRoute {
+    /// The method.
+    pub method: Method,
+    /// The path, with its variables in braces.
+    pub path: &'static str,
+    /// What callers need somewhere, or they are refused before anything else is read.
+    pub right: Right,
+    /// In words.
+    pub description: ApiDescription,
+    /// The parameters of the query.
+    pub parameters: &'static [QueryParameter],
+    /// The JSON body, if there is one.
+    pub body: Option<ApiSchema>,
+    /// The status of an answer.
+    pub status: StatusCode,
+    /// The JSON answer.
+    pub answer: ApiSchema,
+    /// Problems beside those of all requests and those of bodies.
+    pub problems: &'static [ProblemKind],
+    handler: Box<Handler>,
+}
+
+type Handler = dyn Fn(ApiRequest) -> BoxFuture<'static, Result<Value, Problem>> + Send + Sync;
+
+impl ApiRoutes {
+    /// Adds routes. Those that are added after the API has started are served when it starts again.
+    pub fn mount(&self, routes: impl IntoIterator<Item = ApiRoute>) {
+        self.0.send_modify(|all| all.extend(routes.into_iter().map(Arc::new)));
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<Arc<ApiRoute>> {
+        self.0.borrow().clone()
+    }
+}
+
+impl ApiRoute {
+    /// A route that answers 200 with an `A`.
+    pub fn new<A, F>(
+        (method, path): (Method, &'static str),
+        right: Right,
+        description: ApiDescription,
+        handler: impl Fn(ApiRequest) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        A: Serialize + ToSchema,
+        F: Future<Output = Result<A, Problem>> + Send + 'static,
+    {
+        let handler = move |request| {
+            let answer = handler(request);
+            async move { json(&answer.await?) }.boxed()
+        };
+        Self {
+            method,
+            path,
+            right,
+            description,
+            parameters: &[],
+            body: None,
+            status: StatusCode::OK,
+            answer: ApiSchema::of::<A>(),
+            problems: &[],
+            handler: Box::new(handler),
+        }
+    }
+
+    /// The same with parameters in the query.
+    #[must_use]
+    pub fn with_parameters(self, parameters: &'static [QueryParameter]) -> Self {
+        Self { parameters, ..self }
+    }
+
+    /// The same with a body: JSON that is a `B`.
+    #[must_use]
+    pub fn with_body<B: ToSchema>(self) -> Self {
+        Self { body: Some(ApiSchema::of::<B>()), ..self }
+    }
+
+    /// The same with another status of its answers.
+    #[must_use]
+    pub fn answering(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    /// The same with problems of its own.
+    #[must_use]
+    pub fn failing_with(self, problems: &'static [ProblemKind]) -> Self {
+        Self { problems, ..self }
+    }
+
+    /// The variables of the path.
+    pub fn variables(&self) -> impl Iterator<Item = &'static str> {
+        self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+    }
+
+    /// Carries out a request.
+    pub fn handle(&self, request: ApiRequest) -> BoxFuture<'static, Result<Value, Problem>> {
+        (self.handler)(request)
+    }
+}
+
+impl ApiSchema {
+    fn of<T: ToSchema>() -> Self {
+        let mut schemas = vec![(T::name().into_owned(), T::schema())];
+        T::schemas(&mut schemas);
+        Self { name: T::name().into_owned(), schemas }
+    }
+}
+
+impl ApiRequest {
+    /// A variable of the path.
+    pub fn variable(&self, name: &str) -> &str {
+        self.variables.get(name).map(String::as_str).unwrap_or_default()
+    }
+
+    /// A parameter of the query.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.get(name).map(String::as_str)
+    }
+
+    /// A parameter of the query that is a number.
+    pub fn number(&self, name: &str) -> Option<u32> {
+        self.parameter(name)?.parse().ok()
+    }
+}
+
+impl fmt::Debug for ApiRoute {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.method, self.path)
+    }
+}
+
+fn json(answer: &impl Serialize) -> Result<Value, Problem> {
+    // Texts, numbers and maps with text keys always become JSON.
+    serde_json::to_value(answer)
+        .map_err(|error| Problem::new(ProblemKind::Unavailable, "the answer can't be written").caused_by(error, false))
+}
