@@ -2,9 +2,11 @@
 //!
 //! The unit of work is one cluster. A *pass* over a cluster reads its syncsets and what is stored of earlier passes, decides
 //! what differs, and sends it. What is decided is in [`rules`], and pure; [`store`] reads and writes what is stored, and [`kubeconfig`]
-//! reads what leads to a cluster. [`dispatch`] turns changes of documents into work, and [`permits`] bound how much of it is done at once.
+//! reads what leads to a cluster. [`dispatch`] turns changes of documents into work, and [`permits`] bound how much of it is done at once. [`api`]
+//! has routes for operators.
 
 pub mod config;
+pub mod api;
 pub mod dispatch;
 pub mod idle;
 mod job;

@@ -1,0 +1,145 @@
+//! What fails on all clusters together.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{NAMESPACE, SyncsetApi, namespace};
+use crate::db::{Row, Type, column};
+use crate::documents::{IS_WHOLE, ListError, Problem};
+use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Reach, Right};
+
+const QUERY: &str = "syncset_failures";
+/// Groups of an answer unless its request says.
+const DEFAULT_GROUPS: u32 = 100;
+/// Most groups of an answer, each with a message of some kilobytes at most.
+const MOST_GROUPS: u32 = 500;
+/// Most clusters that are named of a group.
+const MOST_CLUSTERS: i64 = 5;
+
+/// The parameters of the query.
+pub(super) const PARAMETERS: &[QueryParameter] = &[
+    NAMESPACE,
+    QueryParameter {
+        name: "limit",
+        about: "Most groups of failures; 100 by default",
+        value: QueryValue::Number { least: 1, most: MOST_GROUPS },
+    },
+];
+
+/// Failures, grouped.
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct FailureGroups {
+    /// The groups with the most clusters, these first.
+    items: Vec<FailureGroup>,
+    /// How many groups there are.
+    total: i64,
+}
+
+/// A syncset that fails for the same reason on some clusters: with messages that differ at most in numbers.
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct FailureGroup {
+    /// `SyncSet` or `SelectorSyncSet`.
+    kind: String,
+    /// The syncset's namespace; absent for a `SelectorSyncSet`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    namespace: Option<String>,
+    /// The syncset's name.
+    name: String,
+    /// Why it fails: a word of a closed set.
+    reason: String,
+    /// The message of the first cluster.
+    message: String,
+    /// The number of clusters.
+    count: i64,
+    /// The first of them, by namespace and name.
+    clusters: Vec<ClusterName>,
+}
+
+/// A cluster.
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct ClusterName {
+    /// Its namespace.
+    namespace: String,
+    /// Its name.
+    name: String,
+}
+
+/// The groups. Numbers in messages are those of `rules::status`: runs of hexadecimal digits with a decimal one in it. It always returns a
+/// row; its kind is null if nothing fails.
+fn statement() -> String {
+    format!(
+        "with failing as ( \
+           select r.kind, r.namespace, r.name, r.reason, r.message, c.namespace as of_cluster, c.name as cluster, \
+             regexp_replace(r.message, '[A-Fa-f]*[0-9][0-9A-Fa-f]*', '#', 'g') as pattern \
+           from towline_result r join clusters c on c.kind = 'clusters' and c.id = r.cluster \
+           where r.result = 'Failure' and c.deleted_at is null and ($1::text[] is null or c.namespace = any($1::text[]) \
+             or exists (select from unnest($2::text[]) p where starts_with(c.namespace, p)))), \
+         ranked as ( \
+           select f.*, row_number() over (partition by kind, namespace, name, reason, pattern order by of_cluster, cluster) as place \
+           from failing f), \
+         grouped as ( \
+           select kind, namespace, name, reason, min(message) filter (where place = 1) as message, count(*) as count, \
+             array_agg(of_cluster order by place) filter (where place <= {MOST_CLUSTERS}) as namespaces, \
+             array_agg(cluster order by place) filter (where place <= {MOST_CLUSTERS}) as clusters \
+           from ranked group by kind, namespace, name, reason, pattern), \
+         shown as ( \
+           select g.*, count(*) over () as total from grouped g \
+           order by count desc, kind desc, namespace, name, reason, message limit $3) \
+         select w.is_whole, s.kind, s.namespace, s.name, s.reason, s.message, s.count, s.namespaces, s.clusters, s.total \
+         from (select {IS_WHOLE} as is_whole from towline_meta m, towline_version s) w left join shown s on true \
+         order by s.count desc, s.kind desc, s.namespace, s.name, s.reason, s.message"
+    )
+}
+
+/// What fails where the caller may read, or in one namespace.
+pub(super) async fn list(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<FailureGroups, Problem> {
+    let (names, prefixes) = match namespace(&request)? {
+        Some(namespace) => {
+            request.rights.require(Right::Read, Some(namespace))?;
+            (Some(vec![namespace.to_owned()]), Vec::new())
+        }
+        None => match request.rights.reach(Right::Read) {
+            Reach::Everywhere => (None, Vec::new()),
+            Reach::Within { names, prefixes } => (Some(names), prefixes),
+        },
+    };
+    let limit = i64::from(request.number("limit").unwrap_or(DEFAULT_GROUPS));
+    Ok(read(&api, names.as_deref(), &prefixes, limit).await?)
+}
+
+async fn read(
+    api: &SyncsetApi,
+    names: Option<&[String]>,
+    prefixes: &[String],
+    limit: i64,
+) -> Result<FailureGroups, ListError> {
+    let params = [(&names as _, Type::TEXT_ARRAY), (&prefixes as _, Type::TEXT_ARRAY), (&limit as _, Type::INT8)];
+    let rows = api.database.all(QUERY, &statement(), &params).await?;
+    let first = rows.first().ok_or(ListError::Restoring)?;
+    if !column::<bool>(QUERY, first, 0)? {
+        return Err(ListError::Restoring);
+    }
+    let total = column::<Option<i64>>(QUERY, first, 9)?.unwrap_or_default();
+    let items = rows.iter().filter_map(|row| group(row).transpose()).collect::<Result<_, _>>()?;
+    Ok(FailureGroups { items, total })
+}
+
+/// A row; none for that which says that nothing fails.
+fn group(row: &Row) -> Result<Option<FailureGroup>, ListError> {
+    let Some(kind) = column::<Option<String>>(QUERY, row, 1)? else { return Ok(None) };
+    let namespace: String = column(QUERY, row, 2)?;
+    let (namespaces, clusters): (Vec<String>, Vec<String>) = (column(QUERY, row, 7)?, column(QUERY, row, 8)?);
+    let clusters = namespaces.into_iter().zip(clusters);
+    Ok(Some(FailureGroup {
+        kind,
+        namespace: Some(namespace).filter(|namespace| !namespace.is_empty()),
+        name: column(QUERY, row, 3)?,
+        reason: column(QUERY, row, 4)?,
+        message: column(QUERY, row, 5)?,
+        count: column(QUERY, row, 6)?,
+        clusters: clusters.map(|(namespace, name)| ClusterName { namespace, name }).collect(),
+    }))
+}

@@ -1,0 +1,95 @@
+//! Routes of the REST API beside the hub's: what operators ask of passes.
+//!
+//! `resync` makes full passes due, and `failures` shows what failed on all clusters together.
+
+mod failures;
+mod resync;
+
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+
+use self::failures::FailureGroups;
+use self::resync::Requested;
+use super::store::PassStore;
+use crate::config::names::is_label;
+use crate::db::Database;
+use crate::documents::{Problem, ProblemKind, WorkQueue};
+use crate::job::routes::{ApiDescription, ApiRequest, ApiRoute, QueryParameter, QueryValue, Right};
+
+/// The parameter of what concerns clusters of one namespace.
+const NAMESPACE: QueryParameter =
+    QueryParameter { name: "namespace", about: "Only clusters of this namespace", value: QueryValue::Text };
+/// The parameter that selects clusters by their labels.
+const SELECTOR: QueryParameter = QueryParameter {
+    name: "labelSelector",
+    about: "Only clusters whose labels match, as in Kubernetes",
+    value: QueryValue::Text,
+};
+
+/// What the routes need.
+pub struct SyncsetApi {
+    /// Where passes keep their state.
+    pub store: PassStore,
+    /// Where passes are requested.
+    pub queue: WorkQueue,
+    /// Of the documents.
+    pub database: Database,
+}
+
+/// The routes, to be mounted.
+pub fn routes(api: SyncsetApi) -> [ApiRoute; 3] {
+    let api = Arc::new(api);
+    let of_one = Arc::clone(&api);
+    let of_many = Arc::clone(&api);
+    let one = ApiRoute::new::<Requested, _>(
+        (Method::POST, "/v1/clusters/{namespace}/{name}/resync"),
+        Right::Write,
+        ApiDescription {
+            id: "resyncCluster",
+            tag: "clusters",
+            summary: "Make a full pass of a cluster due now: everything that syncsets want is compared with what is there",
+            answer: "The pass is due",
+        },
+        move |request| resync::one(Arc::clone(&of_one), request),
+    );
+    let many = ApiRoute::new::<Requested, _>(
+        (Method::POST, "/v1/clusters/resync"),
+        Right::Write,
+        ApiDescription {
+            id: "resyncClusters",
+            tag: "clusters",
+            summary: "Make full passes of clusters due now, of all without parameters",
+            answer: "The passes are due",
+        },
+        move |request| resync::many(Arc::clone(&of_many), request),
+    );
+    let failing = ApiRoute::new::<FailureGroups, _>(
+        (Method::GET, "/v1/syncset-failures"),
+        Right::Read,
+        ApiDescription {
+            id: "listSyncSetFailures",
+            tag: "clusters",
+            summary: "What fails on the clusters that the caller may read, the most frequent first",
+            answer: "Failures, grouped",
+        },
+        move |request| failures::list(Arc::clone(&api), request),
+    );
+    [
+        one.answering(StatusCode::ACCEPTED).failing_with(&[ProblemKind::NotFound, ProblemKind::OutcomeUnknown]),
+        many.answering(StatusCode::ACCEPTED)
+            .with_parameters(&[NAMESPACE, SELECTOR])
+            .failing_with(&[ProblemKind::OutcomeUnknown]),
+        failing.with_parameters(failures::PARAMETERS),
+    ]
+}
+
+/// The parameter `namespace`.
+fn namespace(request: &ApiRequest) -> Result<Option<&str>, Problem> {
+    match request.parameter(NAMESPACE.name) {
+        Some(namespace) if !is_label(namespace) => {
+            Err(Problem::new(ProblemKind::Parameter, "parameter namespace is not valid: it is no DNS label"))
+        }
+        namespace => Ok(namespace),
+    }
+}

@@ -1,0 +1,63 @@
+//! Full passes on demand: the routes that make them due.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{SELECTOR, SyncsetApi, namespace};
+use crate::config::names::{is_label, is_subdomain};
+use crate::documents::{Filter, Key, Kind, Problem, ProblemKind, not_found, selected_ids};
+use crate::job::routes::{ApiRequest, Right};
+use crate::syncset::store::StoreError;
+
+/// What was requested.
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct Requested {
+    /// How many clusters have a full pass due now. A cluster that is paused is passed when it is resumed.
+    clusters: usize,
+}
+
+/// Of one cluster.
+pub(super) async fn one(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Requested, Problem> {
+    let (namespace, name) = (request.variable("namespace"), request.variable("name"));
+    request.rights.require(Right::Write, Some(namespace))?;
+    let key = Key::new(Kind::Cluster, namespace, name);
+    if !is_label(namespace) || !is_subdomain(name) {
+        return Err(not_found(&key));
+    }
+    let filter = Filter::of(Kind::Cluster).in_namespace(namespace)?.named(name)?;
+    let requested = request_passes(&api, &filter).await?;
+    if requested.clusters == 0 { Err(not_found(&key)) } else { Ok(requested) }
+}
+
+/// Of all clusters of a namespace or of all namespaces, whose labels match.
+pub(super) async fn many(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Requested, Problem> {
+    let namespace = namespace(&request)?;
+    request.rights.require(Right::Write, namespace)?;
+    let mut filter = Filter::of(Kind::Cluster);
+    if let Some(namespace) = namespace {
+        filter = filter.in_namespace(namespace)?;
+    }
+    if let Some(selector) = request.parameter(SELECTOR.name).filter(|selector| !selector.is_empty()) {
+        filter = filter.selected_by(selector)?;
+    }
+    request_passes(&api, &filter).await
+}
+
+/// First the passes become full ones, and then they are requested: a pass between the two is only one more.
+async fn request_passes(api: &SyncsetApi, filter: &Filter) -> Result<Requested, Problem> {
+    let clusters = selected_ids(&api.database, filter).await?;
+    if !clusters.is_empty() {
+        api.store.resync(&clusters).await.map_err(unknown)?;
+        api.queue.ask(&clusters, true).await.map_err(|error| unknown(error.into()))?;
+    }
+    Ok(Requested { clusters: clusters.len() })
+}
+
+/// A failed write. Some of it may be there, which does no harm.
+fn unknown(error: StoreError) -> Problem {
+    let is_outage = matches!(&error, StoreError::Database(error) if error.is_outage());
+    Problem::new(ProblemKind::OutcomeUnknown, "the passes may not have been requested; ask again")
+        .caused_by(error, is_outage)
+}
