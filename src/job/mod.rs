@@ -4,6 +4,7 @@
 //! metrics go through that list. A job imports this module and never another job.
 
 pub mod check;
+pub mod client;
 pub mod command;
 mod config;
 mod database;

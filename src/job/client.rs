@@ -1,0 +1,262 @@
+//! Commands that are clients of the hub's API: how they reach it, and how they tell what went wrong.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures::FutureExt;
+use http::header::{CONTENT_TYPE, IF_MATCH};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use hyper::body::Bytes;
+use secrecy::SecretString;
+use serde_json::Value;
+
+use super::command::{Exit, Order, complain};
+use crate::cluster::full_text;
+use crate::config::names::{is_label, is_subdomain};
+use crate::documents::Kind;
+use crate::http::{Ask, BearerToken, Client, ClientSettings};
+
+/// Longest wait for an answer: an apply of 1,000 documents takes some seconds.
+const DEADLINE: Duration = Duration::from_mins(2);
+/// A page of a list has at most 8 MiB, or one document.
+const LARGEST_ANSWER: usize = 64 << 20;
+
+/// How the hub is reached.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct HubAccess {
+    /// The hub's API
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7070")]
+    hub: Uri,
+    /// File with the token; not needed where the hub has no tokens
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// PEM file of certificate authorities that are trusted besides the system's
+    #[arg(long, value_name = "FILE")]
+    certificate_authority: Option<PathBuf>,
+}
+
+/// Why a command of a client fails.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file can't be read.
+    #[error("failed to read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+    /// There is nothing in the file of the token.
+    #[error("the token file {} has no token", path.display())]
+    Token {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A document is named as none can be.
+    #[error("{0}")]
+    Name(String),
+    /// The hub did not answer.
+    #[error(transparent)]
+    Http(#[from] crate::http::Error),
+    /// What answered is no hub.
+    #[error("the hub answered {status}, and not in JSON: is this its address?")]
+    Answer {
+        /// The answer's status.
+        status: StatusCode,
+        /// What is wrong with its body.
+        source: serde_json::Error,
+    },
+    /// The answer exceeds what a hub answers.
+    #[error("the hub's answer is too large")]
+    TooLarge,
+    /// The hub did not do it.
+    #[error("{told}")]
+    Problem {
+        /// The answer's status.
+        status: StatusCode,
+        /// The problem in words.
+        told: String,
+    },
+}
+
+/// A client of a hub's API.
+pub struct HubClient {
+    client: Client,
+    token: Option<BearerToken>,
+}
+
+/// A task that says why it failed.
+pub fn task(work: impl Future<Output = Result<Exit, Error>> + Send + 'static) -> Order {
+    Order::Task(
+        async move {
+            work.await.unwrap_or_else(|error| {
+                complain(&full_text(&error));
+                Exit::Failed
+            })
+        }
+        .boxed(),
+    )
+}
+
+/// The path of a document.
+pub fn path_of(kind: Kind, namespace: Option<&str>, name: &str) -> Result<String, Error> {
+    let (namespace, name) = match (name.split_once('/'), namespace) {
+        (Some((namespace, name)), None) => (Some(namespace), name),
+        (Some(_), Some(_)) => return Err(Error::Name("the namespace is given twice".to_owned())),
+        (None, namespace) => (namespace, name),
+    };
+    if !is_subdomain(name) || namespace.is_some_and(|namespace| !is_label(namespace)) {
+        return Err(Error::Name("a name is a DNS subdomain, and a namespace a DNS label".to_owned()));
+    }
+    match (kind.is_namespaced(), namespace) {
+        (true, Some(namespace)) => Ok(format!("/v1/{}/{namespace}/{name}", kind.plural())),
+        (false, None) => Ok(format!("/v1/{}/{name}", kind.plural())),
+        (true, None) => Err(Error::Name(format!("{} have a namespace: NAMESPACE/NAME or --namespace", kind.plural()))),
+        (false, Some(_)) => Err(Error::Name(format!("{} have no namespace", kind.plural()))),
+    }
+}
+
+/// A text as part of a query.
+pub fn encode(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+impl HubClient {
+    /// A client, which connects with its first request.
+    pub async fn new(access: &HubAccess) -> Result<Self, Error> {
+        let token = match &access.token_file {
+            None => None,
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.clone(), source });
+                let text = SecretString::from(text?);
+                Some(BearerToken::new(&text).map_err(|_| Error::Token { path: path.clone() })?)
+            }
+        };
+        let settings = ClientSettings {
+            server: access.hub.clone(),
+            authorities: access.certificate_authority.clone(),
+            largest_answer: LARGEST_ANSWER,
+        };
+        Ok(Self { client: Client::new(settings).await?, token })
+    }
+
+    /// Reads what is at a path.
+    pub async fn get(&self, path: &str) -> Result<Value, Error> {
+        self.ask(Method::GET, path, None).await
+    }
+
+    /// Sends a request with a body of a media type, or without one.
+    pub async fn ask(&self, method: Method, path: &str, body: Option<(&'static str, Bytes)>) -> Result<Value, Error> {
+        let media = body.as_ref().map(|(media, _)| (CONTENT_TYPE, HeaderValue::from_static(media)));
+        self.send(method, path, media.into_iter().collect(), body.map(|(_, body)| body).unwrap_or_default()).await
+    }
+
+    /// Changes fields of a document, if it still has this version.
+    pub async fn merge(&self, path: &str, version: &str, patch: &Value) -> Result<Value, Error> {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/merge-patch+json"));
+        // What a hub calls a version is digits.
+        headers.extend(HeaderValue::try_from(format!("\"{version}\"")).ok().map(|version| (IF_MATCH, version)));
+        self.send(Method::PATCH, path, headers, Bytes::from(patch.to_string())).await
+    }
+
+    /// Reads a list page by page, and calls `each` with every document. The filters are a query, and begin with `&`.
+    pub async fn each(&self, kind: Kind, filters: &str, mut each: impl FnMut(&Value) + Send) -> Result<(), Error> {
+        let mut next = String::new();
+        loop {
+            let page = self.get(&format!("/v1/{}?limit=500{filters}{next}", kind.plural())).await?;
+            page.get("items").and_then(Value::as_array).into_iter().flatten().for_each(&mut each);
+            match page.get("continue").and_then(Value::as_str) {
+                Some(token) => next = format!("&continue={}", encode(token)),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    async fn send(&self, method: Method, path: &str, headers: HeaderMap, body: Bytes) -> Result<Value, Error> {
+        let token = self.token.clone();
+        let answer = self.client.ask(Ask { method, path, headers, token, body, deadline: DEADLINE }).await?;
+        let text = answer.body.ok_or(Error::TooLarge)?;
+        read(answer.status, &text)
+    }
+}
+
+/// The filters of a list as a query that begins with `&`, or is empty.
+pub fn filters(namespace: Option<&str>, selector: Option<&str>) -> String {
+    let given = [("namespace", namespace), ("labelSelector", selector)];
+    let given = given.into_iter().filter_map(|(parameter, value)| Some((parameter, value?)));
+    given.map(|(parameter, value)| format!("&{parameter}={}", encode(value))).collect()
+}
+
+/// The document or problem of an answer.
+fn read(status: StatusCode, text: &[u8]) -> Result<Value, Error> {
+    let document: Value = serde_json::from_slice(text).map_err(|source| Error::Answer { status, source })?;
+    if status.is_success() { Ok(document) } else { Err(Error::Problem { status, told: told(&document, status) }) }
+}
+
+/// A problem in words; JSON of something else than a hub is told by its status.
+pub fn told(problem: &Value, status: StatusCode) -> String {
+    let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut told = text(problem, "title");
+    if told.is_empty() {
+        told = format!("the hub answered {status}");
+    }
+    for fault in problem.get("errors").and_then(Value::as_array).into_iter().flatten() {
+        // Writing to a string can't fail.
+        let _ = write!(told, "\n  {}: found {}", text(fault, "pointer"), text(fault, "found"));
+        for (field, before, behind) in [("allowed", "; allowed: ", ""), ("suggestion", "; did you mean `", "`?")] {
+            let value = text(fault, field);
+            if !value.is_empty() {
+                let _ = write!(told, "{before}{value}{behind}");
+            }
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_document_is_named_with_its_namespace_in_either_way() {
+        let path = |kind, namespace, name| path_of(kind, namespace, name).ok();
+        let expected = Some("/v1/clusters/foo/c1".to_owned());
+        assert_eq!(path(Kind::Cluster, None, "foo/c1"), expected);
+        assert_eq!(path(Kind::Cluster, Some("foo"), "c1"), expected);
+        assert_eq!(path(Kind::SelectorSyncSet, None, "all"), Some("/v1/selectorsyncsets/all".to_owned()));
+        for (kind, namespace, name) in [
+            (Kind::Cluster, None, "c1"),
+            (Kind::Cluster, Some("foo"), "foo/c1"),
+            (Kind::Cluster, Some("foo"), "C?"),
+            (Kind::Cluster, None, "a/b/c"),
+            (Kind::SelectorSyncSet, Some("foo"), "all"),
+        ] {
+            assert_eq!(path(kind, namespace, name), None, "{namespace:?} {name}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_no_hub_has_given_is_told_by_its_status() {
+        let told = |status, text: &[u8]| full_text(&read(status, text).expect_err("no success"));
+        let page = told(StatusCode::BAD_GATEWAY, b"<html>");
+        assert!(page.starts_with("the hub answered 502 Bad Gateway, and not in JSON"), "{page}");
+        assert!(told(StatusCode::OK, b"<html>").starts_with("the hub answered 200 OK, and not in JSON"));
+        assert_eq!(told(StatusCode::NOT_FOUND, b"{\"error\": \"no\"}"), "the hub answered 404 Not Found");
+        assert_eq!(told(StatusCode::NOT_FOUND, b"{\"title\": \"there is no a/b\"}"), "there is no a/b");
+        assert_eq!(read(StatusCode::OK, b"{}").ok(), Some(json!({})));
+    }
+
+    #[test]
+    fn a_problem_is_told_with_each_fault() {
+        let problem = json!({"title": "the document is not valid", "errors": [
+            {"pointer": "/spec/mode", "found": "\"Synk\"", "allowed": "Upsert or Sync", "suggestion": "Sync"}]});
+        assert_eq!(
+            told(&problem, StatusCode::UNPROCESSABLE_ENTITY),
+            "the document is not valid\n  /spec/mode: found \"Synk\"; allowed: Upsert or Sync; did you mean `Sync`?"
+        );
+    }
+}
