@@ -15,7 +15,11 @@ const RECONCILE_PAUSE: &str = "hive.openshift.io/reconcile-pause";
 /// Pauses a cluster whatever its value: the cluster is moving to another hub.
 const RELOCATE: &str = "hive.openshift.io/relocate";
 /// Pauses a cluster until that time.
-const PAUSE_UNTIL: &str = "towline.dev/pause-until";
+pub const PAUSE_UNTIL: &str = "towline.dev/pause-until";
+/// Why a cluster is paused by its field or by [`PAUSE_UNTIL`].
+pub const PAUSE_REASON: &str = "towline.dev/pause-reason";
+/// Most characters of that in a message.
+const LONGEST_REASON: usize = 256;
 
 /// A cluster as its document has it, without its kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +83,8 @@ pub struct Pause {
     pub until: Option<Timestamp>,
     /// The annotation's value is no time.
     pub is_unreadable: bool,
+    /// Why, if whoever has paused it says so.
+    pub reason: Option<String>,
 }
 
 /// What a pass has to do.
@@ -144,23 +150,33 @@ fn is_due(live: &Live, results: &[ResultRow]) -> bool {
 
 /// What pauses a cluster. A time that can't be read pauses it, since that is what its author wanted.
 fn pause(cluster: &ClusterFacts, now: Timestamp) -> Option<Pause> {
-    let by = |by| Some(Pause { by, until: None, is_unreadable: false });
+    let reason =
+        || cluster.annotations.get(PAUSE_REASON).map(|reason| shortened(reason)).filter(|reason| !reason.is_empty());
     if cluster.paused {
-        return by("paused");
+        return Some(Pause { by: "paused", until: None, is_unreadable: false, reason: reason() });
     }
-    for annotation in [SYNCSET_PAUSE, RECONCILE_PAUSE] {
-        if cluster.annotations.get(annotation).is_some_and(|value| is_true(value)) {
-            return by(annotation);
-        }
-    }
-    if cluster.annotations.contains_key(RELOCATE) {
-        return by(RELOCATE);
+    if let Some(annotation) = hive_pauses(&cluster.annotations).next() {
+        return Some(Pause { by: annotation, until: None, is_unreadable: false, reason: None });
     }
     let value = cluster.annotations.get(PAUSE_UNTIL)?;
-    match value.parse::<Timestamp>() {
-        Ok(until) => (until > now).then_some(Pause { by: PAUSE_UNTIL, until: Some(until), is_unreadable: false }),
-        Err(_) => Some(Pause { by: PAUSE_UNTIL, until: None, is_unreadable: true }),
-    }
+    let until = value.parse::<Timestamp>().ok();
+    let is_past = until.is_some_and(|until| until <= now);
+    (!is_past).then(|| Pause { by: PAUSE_UNTIL, until, is_unreadable: until.is_none(), reason: reason() })
+}
+
+/// The annotations of Hive that pause a cluster.
+pub fn hive_pauses(annotations: &BTreeMap<String, String>) -> impl Iterator<Item = &'static str> {
+    let is_set =
+        |annotation: &str| annotations.get(annotation).is_some_and(|value| annotation == RELOCATE || is_true(value));
+    [SYNCSET_PAUSE, RECONCILE_PAUSE, RELOCATE].into_iter().filter(move |annotation| is_set(annotation))
+}
+
+/// The beginning of a text that a user wrote, in one line.
+fn shortened(text: &str) -> String {
+    let text = text.trim();
+    let short: String =
+        text.chars().take(LONGEST_REASON).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    if text.chars().nth(LONGEST_REASON).is_some() { short + "…" } else { short }
 }
 
 /// As Go's `strconv.ParseBool` reads it.
@@ -171,11 +187,17 @@ fn is_true(value: &str) -> bool {
 impl Pause {
     /// For the condition `Paused`.
     pub fn message(&self) -> String {
+        let mut message = format!("paused by {}", self.by);
         match (self.until, self.is_unreadable) {
-            (Some(until), _) => format!("paused by {} until {until}", self.by),
-            (None, true) => format!("paused by {}, whose value is no time in RFC 3339", self.by),
-            (None, false) => format!("paused by {}", self.by),
+            (Some(until), _) => message += &format!(" until {until}"),
+            (None, true) => message += ", whose value is no time in RFC 3339",
+            (None, false) => {}
         }
+        if let Some(reason) = &self.reason {
+            message += ": ";
+            message += reason;
+        }
+        message
     }
 }
 
@@ -279,6 +301,16 @@ mod tests {
         assert_eq!(until(2), Some(format!("paused by {PAUSE_UNTIL} until {}", at(2))));
         let unreadable = paused(&[(PAUSE_UNTIL, "tomorrow")], false).expect("paused");
         assert!(unreadable.contains("no time in RFC 3339"), "{unreadable}");
+        let reason = (PAUSE_REASON, " an upgrade\nof Ada ");
+        assert_eq!(paused(&[reason], true).as_deref(), Some("paused by paused: an upgrade of Ada"));
+        let until = paused(&[reason, (PAUSE_UNTIL, &at(2).to_string())], false).expect("paused");
+        assert_eq!(until, format!("paused by {PAUSE_UNTIL} until {}: an upgrade of Ada", at(2)));
+        assert_eq!(paused(&[reason], false), None, "a reason alone pauses nothing");
+        let of_hive = paused(&[reason, (RELOCATE, "x")], false);
+        assert_eq!(of_hive, Some(format!("paused by {RELOCATE}")), "the reason is not that of Hive's tools");
+        let long = paused(&[(PAUSE_REASON, &"ä".repeat(257))], true).expect("paused");
+        assert_eq!(long, format!("paused by paused: {}…", "ä".repeat(256)));
+        assert_eq!(paused(&[(PAUSE_REASON, &"ä".repeat(256))], true).expect("paused").chars().last(), Some('ä'));
     }
 
     #[test]

@@ -1,0 +1,42 @@
+//! The commands of operators, clients of the hub's API: `towline resync`, `pause`, `resume` and `failures`.
+
+use http::StatusCode;
+
+mod failures;
+mod pause;
+mod resync;
+mod which;
+
+use crate::job::client::{Error, task};
+use crate::job::command::{JobCommand, Load};
+
+/// The part of `--help` about the annotations.
+const ANNOTATIONS: &str = "\
+A cluster is paused by its field `paused`, or with --for by its annotation towline.dev/pause-until. The annotation
+towline.dev/pause-reason has the reason, which the condition `Paused` of its ClusterSync shows.";
+
+/// The commands, for the job's list of commands.
+pub fn commands() -> Vec<JobCommand> {
+    let resync = |command: resync::ResyncCommand, _: &Load| Ok(task(resync::resync(command)));
+    let pause = |command: pause::PauseCommand, _: &Load| Ok(task(pause::pause(command)));
+    let resume = |command: pause::ResumeCommand, _: &Load| Ok(task(pause::resume(command)));
+    let failures = |command: failures::FailuresCommand, _: &Load| Ok(task(failures::failures(command)));
+    vec![
+        JobCommand::new("resync", "Compare clusters with everything that syncsets want of them, now", resync),
+        JobCommand::new("pause", "Apply nothing to clusters, for a time or until they are resumed", pause)
+            .after_help(ANNOTATIONS),
+        JobCommand::new("resume", "Take back what pause has done", resume),
+        JobCommand::new("failures", "Show what fails on all clusters, grouped", failures),
+    ]
+}
+
+/// The error of a route that only a hub with `[syncsets]` has.
+fn of_mounted(error: Error) -> Error {
+    match error {
+        Error::Problem { status: StatusCode::NOT_FOUND, told } => {
+            let told = format!("{told}: the hub applies no syncsets, its configuration has no [syncsets]");
+            Error::Problem { status: StatusCode::NOT_FOUND, told }
+        }
+        other => other,
+    }
+}
