@@ -55,12 +55,14 @@ impl Replica {
         Ok(Self { towline: Towline::start_hub(&all).await?, api })
     }
 
-    /// Starts `towline run` with the sections of this configuration and `[hub]`, whose keys but database and address are `hub`.
-    pub async fn start_with(database: &Database, hub: &str, sections: &str) -> Result<Self, Error> {
+    /// Starts a replica as part of the daemon: `towline run` with `[hub]` on this database and these further sections, and this
+    /// environment over them. Returns at once.
+    pub async fn run(database: &Database, sections: &str, env: &[(&str, &str)]) -> Result<Self, Error> {
         let api = Port::take()?;
-        let (address, url) = (api.address(), database.url(postgres::HUB));
-        let config = format!("[hub]\ndatabase_url = \"{url}\"\nlisten = \"{address}\"\n{hub}\n\n{sections}\n");
-        Ok(Self { towline: Towline::start(&config, &[]).await?, api })
+        let address = api.address().to_string();
+        let config = format!("[hub]\ndatabase_url = {:?}\n{sections}", database.url(postgres::HUB));
+        let all = [&[(LISTEN, address.as_str())], env].concat();
+        Ok(Self { towline: Towline::start(&config, &all).await?, api })
     }
 
     /// Waits until the admin server's `/readyz` says yes.

@@ -56,7 +56,7 @@ impl Stage {
         let database = server.hub_database(&name.replace('-', "_")).await.unwrap();
         let mut stage = Self { database, replicas: Vec::new(), namespace: name };
         for _ in 0..replicas {
-            stage.replicas.push(Replica::start_with(&stage.database, "", section).await.unwrap());
+            stage.replicas.push(Replica::run(&stage.database, section, &[]).await.unwrap());
         }
         for replica in &stage.replicas {
             replica.wait_ready(LIMIT).await.unwrap();

@@ -51,7 +51,7 @@ impl World {
     /// Starts or ends replicas until there are so many.
     pub(crate) async fn workers(&mut self, count: usize) -> Result<(), Error> {
         while self.replicas.len() < count {
-            let replica = Replica::start_with(&self.database, "", SECTION).await?;
+            let replica = Replica::run(&self.database, SECTION, &[]).await?;
             replica.wait_ready(LONGEST_STEP).await?;
             self.replicas.push(replica);
         }

@@ -1,0 +1,17 @@
+//! The commands about syncsets and their routes, typed as a user would, against a hub with `[syncsets]` in a process of its own.
+//!
+//! All tests share one database server; each has a database of its own with its name. Clusters are paused or lead nowhere, so that no
+//! pass changes what a test has stored.
+
+#![expect(
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "the allowance for tests does not reach their helpers"
+)]
+
+mod failures;
+mod pause;
+mod resync;
+mod rights;
+mod world;

@@ -1,0 +1,117 @@
+//! `towline pause` and `resume`.
+
+use integration::hub::Request;
+use serde_json::{Value, json};
+
+use crate::world::{Stage, make, run, shown};
+
+const UNTIL: &str = "towline.dev/pause-until";
+const REASON: &str = "towline.dev/pause-reason";
+const OF_HIVE: &str = "hive.openshift.io/syncset-pause";
+const WEST: &str = "/v1/clusters/foo/west";
+
+#[test]
+fn a_cluster_is_paused_and_resumed() {
+    run(async {
+        let stage = Stage::new("pause").await;
+        let mut client = stage.replica.client();
+        make(&mut client, "foo", "west", "prod", false).await;
+        assert_eq!(stage.expect(&["pause", "foo/west", "--reason", "an upgrade"]).await, "foo/west paused\n");
+        let west = shown(&mut client, WEST).await;
+        assert_eq!((&west["paused"], &west["annotations"]), (&json!(true), &json!({REASON: "an upgrade"})));
+        assert_eq!(stage.expect(&["resume", "foo/west"]).await, "foo/west resumed\n");
+        let west = shown(&mut client, WEST).await;
+        assert_eq!((&west["paused"], &west["annotations"]), (&json!(false), &json!({})));
+        let version = west["resourceVersion"].clone();
+        assert_eq!(stage.expect(&["resume", "foo/west"]).await, "foo/west was not paused by Towline\n");
+        assert_eq!(shown(&mut client, WEST).await["resourceVersion"], version, "nothing was written");
+
+        let told = stage.expect(&["pause", "foo/west", "--for", "2h"]).await;
+        let west = shown(&mut client, WEST).await;
+        let until = west["annotations"][UNTIL].as_str().expect("an end");
+        assert_eq!(told, format!("foo/west paused until {until}\n"));
+        let lasts = "select $1::text::timestamptz between now() + interval '1 h' and now() + interval '2 h 1 s'";
+        let lasts = stage.sql.query_one(lasts, &[&until]).await.expect("a time").get::<_, bool>(0);
+        assert!(lasts && until.ends_with('Z'), "{until}");
+        assert_eq!((&west["paused"], &west["annotations"][REASON]), (&json!(false), &Value::Null));
+
+        // A pause without an end replaces one that has one.
+        assert_eq!(stage.expect(&["pause", "foo/west"]).await, "foo/west paused\n");
+        let west = shown(&mut client, WEST).await;
+        assert_eq!((&west["paused"], &west["annotations"]), (&json!(true), &json!({})));
+        let told = stage.expect(&["pause", "foo/west", "--for", "90m"]).await;
+        assert!(told.ends_with(", and by its field `paused` until it is resumed\n"), "{told}");
+        stage.refused(&["pause", "foo/none"], "there is no clusters/foo/none").await;
+        for args in [&["pause"][..], &["pause", "foo/west", "--for", "soon"], &["pause", "foo/west", "--for", "0s"]] {
+            let said = stage.command(args).await;
+            assert_eq!(said.code, Some(2), "{args:?}: {said:?}");
+        }
+    });
+}
+
+#[test]
+fn resume_names_the_pauses_of_hive_and_leaves_them() {
+    run(async {
+        let stage = Stage::new("hive").await;
+        let mut client = stage.replica.client();
+        make(&mut client, "foo", "west", "prod", true).await;
+        let patch = Request::merge_patch(WEST, &json!({"annotations": {OF_HIVE: "true"}}));
+        client.send(&patch).await.expect("an answer").success().expect("it is changed");
+        let remains = format!("but remains paused by Hive's {OF_HIVE}, which resume leaves alone");
+        assert_eq!(stage.expect(&["resume", "foo/west"]).await, format!("foo/west resumed, {remains}\n"));
+        let west = shown(&mut client, WEST).await;
+        assert_eq!((&west["paused"], &west["annotations"]), (&json!(false), &json!({OF_HIVE: "true"})));
+        assert_eq!(
+            stage.expect(&["resume", "foo/west"]).await,
+            format!("foo/west was not paused by Towline, {remains}\n")
+        );
+    });
+}
+
+#[test]
+fn clusters_of_a_selector_are_paused_while_others_change_them() {
+    run(async {
+        let stage = Stage::new("many").await;
+        let mut client = stage.replica.client();
+        let names: Vec<String> = (10..40).map(|number| format!("c{number}")).collect();
+        for name in &names {
+            make(&mut client, "foo", name, "prod", false).await;
+        }
+        make(&mut client, "foo", "other", "test", false).await;
+        let mut writer = stage.replica.client();
+        let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
+        let changing = async {
+            let mut rounds = 0;
+            while stopped.try_recv().is_err() {
+                rounds += 1;
+                for name in &names {
+                    let patch = json!({"labels": {"round": rounds.to_string()}});
+                    let request = Request::merge_patch(&format!("/v1/clusters/foo/{name}"), &patch);
+                    writer.send(&request).await.expect("an answer").success().expect("it is changed");
+                }
+            }
+            rounds
+        };
+        let pausing = async {
+            // The other clusters of the selector are paused even if one changes all the time.
+            let mut said = stage.command(&["pause", "-l", "env=prod", "--reason", "x"]).await;
+            while said.code == Some(1) {
+                said = stage.command(&["pause", "-l", "env=prod", "--reason", "x"]).await;
+            }
+            stop.send(()).expect("the writer listens");
+            said
+        };
+        let (rounds, said) = tokio::join!(changing, pausing);
+        let expected: String = names.iter().map(|name| format!("foo/{name} paused\n")).collect();
+        assert_eq!((said.code, said.output), (Some(0), expected), "{}", said.error);
+        for name in &names {
+            let cluster = shown(&mut client, &format!("/v1/clusters/foo/{name}")).await;
+            assert_eq!((&cluster["paused"], &cluster["labels"]["round"]), (&json!(true), &json!(rounds.to_string())));
+        }
+        assert_eq!(shown(&mut client, "/v1/clusters/foo/other").await["paused"], false);
+        let told = stage.expect(&["resume", "--all"]).await;
+        assert_eq!(told.lines().filter(|line| line.ends_with(" resumed")).count(), names.len(), "{told}");
+        assert!(told.contains("foo/other was not paused by Towline\n"), "{told}");
+        stage.refused(&["pause", "-l", "env=dev"], "no cluster matches").await;
+    });
+}

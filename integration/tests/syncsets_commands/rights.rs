@@ -1,0 +1,139 @@
+//! What tokens may ask of syncsets.
+
+use std::path::{Path, PathBuf};
+
+use integration::hub::Request;
+use serde_json::json;
+
+use crate::failures::fail;
+use crate::world::{Stage, grant, make, run, shown};
+
+/// A file with this text.
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("syncsets-commands-{name}"));
+    std::fs::write(&path, text).expect("a file");
+    path
+}
+
+/// A hub that knows these tokens, each named after its grant.
+async fn guarded(name: &str, grants: &[(&str, &str)]) -> Stage {
+    let mut lines = String::new();
+    for (role, namespaces) in grants {
+        lines += &grant(role, namespaces, &token(role, namespaces)).await;
+    }
+    let path = file(&format!("{name}-tokens"), &lines).display().to_string();
+    Stage::with(name, "[syncsets]\n", &[("TOWLINE__HUB__TOKENS_FILE", &path)]).await
+}
+
+fn token(role: &str, namespaces: &str) -> String {
+    format!("{role}-{}", namespaces.replace('*', "all"))
+}
+
+/// A file with a token, for `--token-file`.
+fn token_file(role: &str, namespaces: &str) -> String {
+    let token = token(role, namespaces);
+    file(&token, &token).display().to_string()
+}
+
+#[test]
+fn passes_are_requested_and_clusters_paused_by_those_who_may_write_them() {
+    run(async {
+        let grants = [("admin", "*"), ("read", "*"), ("write", "foo"), ("read", "foo")];
+        let stage = guarded("writing", &grants).await;
+        let mut admin = stage.replica.client().with_token(&token("admin", "*"));
+        make(&mut admin, "foo", "west", "prod", false).await;
+        make(&mut admin, "bar", "east", "prod", false).await;
+        let (reader, writer) = (token_file("read", "*"), token_file("write", "foo"));
+        let with = |token: &str, args: &[&str]| -> Vec<String> {
+            args.iter().copied().chain(["--token-file", token]).map(str::to_owned).collect()
+        };
+        let of_reader = "the token does not have the role `write`";
+        let of_writer = "the token does not have the role `write` in the namespace `bar`";
+        for (token, args, error) in [
+            (&reader, &["resync", "foo/west"][..], of_reader),
+            (&reader, &["resync", "--all"], of_reader),
+            (&reader, &["pause", "foo/west"], of_reader),
+            (&reader, &["resume", "foo/west"], ""),
+            (&writer, &["resync", "bar/east"], of_writer),
+            (&writer, &["resync", "--all", "-n", "bar"], of_writer),
+            (&writer, &["resync", "--all"], "the token does not have the role `write` for all namespaces"),
+            (&writer, &["pause", "bar/east"], "the token does not have the role `read` in the namespace `bar`"),
+            (&writer, &["pause", "--all"], "the token does not have the role `read` for all namespaces"),
+        ] {
+            let args = with(token, args);
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            if error.is_empty() {
+                // There is nothing to take back.
+                stage.expect(&args).await;
+            } else {
+                stage.refused(&args, error).await;
+            }
+        }
+        stage.refused(&["resync", "foo/west"], "a token is required").await;
+        assert_eq!(stage.number("select count(*) from towline_pace where resyncs > 0").await, 0);
+        assert_eq!(shown(&mut admin, "/v1/clusters/foo/west").await["paused"], false);
+
+        let args = with(&writer, &["resync", "foo/west"]);
+        stage.expect(&args.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        stage.expect(&["resync", "--all", "-n", "foo", "--token-file", &writer]).await;
+        stage.expect(&["pause", "-l", "env", "-n", "foo", "--token-file", &writer]).await;
+        let resyncs = "select coalesce(sum(resyncs), 0)::bigint from towline_pace";
+        assert_eq!(stage.number(resyncs).await, 2);
+        assert_eq!(shown(&mut admin, "/v1/clusters/foo/west").await["paused"], true);
+        assert_eq!(shown(&mut admin, "/v1/clusters/bar/east").await["paused"], false);
+    });
+}
+
+#[test]
+fn failures_show_the_clusters_of_namespaces_that_a_token_may_read_alone() {
+    run(async {
+        let grants = [("admin", "*"), ("read", "foo"), ("write", "team-a*")];
+        let stage = guarded("reading", &grants).await;
+        let mut admin = stage.replica.client().with_token(&token("admin", "*"));
+        for (namespace, name) in [("foo", "a"), ("bar", "b"), ("team-a", "c"), ("team-ab", "d"), ("team-b", "e")] {
+            make(&mut admin, namespace, name, "prod", true).await;
+            fail(&stage, name, ("SelectorSyncSet", "", "monitoring"), "no").await;
+        }
+        for (role, namespaces, clusters) in [
+            ("read", "foo", &["foo/a"][..]),
+            ("write", "team-a*", &["team-a/c", "team-ab/d"]),
+            ("admin", "*", &["bar/b", "foo/a", "…"]),
+        ] {
+            let told = stage.expect(&["failures", "--token-file", &token_file(role, namespaces)]).await;
+            let count = if namespaces == "*" { 5 } else { clusters.len() };
+            let expected = format!("{count}  SelectorSyncSet monitoring  Rejected  no  {}\n", clusters.join(", "));
+            assert_eq!(told, expected, "{role} {namespaces}");
+        }
+        let of_foo = token_file("read", "foo");
+        let told = stage.expect(&["failures", "-n", "foo", "--token-file", &of_foo]).await;
+        assert!(told.ends_with("foo/a\n"), "{told}");
+        let denied = "the token does not have the role `read` in the namespace `bar`";
+        stage.refused(&["failures", "-n", "bar", "--token-file", &of_foo], denied).await;
+        stage.refused(&["failures"], "a token is required").await;
+    });
+}
+
+#[test]
+fn routes_of_syncsets_are_described_and_counted_as_those_of_the_hub() {
+    run(async {
+        let stage = Stage::new("described").await;
+        let mut client = stage.replica.client();
+        let description = shown(&mut client, "/openapi.json").await;
+        for (path, method, id) in [
+            ("/v1/clusters/{namespace}/{name}/resync", "post", "resyncCluster"),
+            ("/v1/clusters/resync", "post", "resyncClusters"),
+            ("/v1/syncset-failures", "get", "listSyncSetFailures"),
+        ] {
+            assert_eq!(description["paths"][path][method]["operationId"], id, "{path}");
+        }
+        let reply = client.send(&Request::post("/v1/clusters/resync?labelselector=a", &json!({}))).await;
+        let reply = reply.expect("an answer");
+        let problem = reply.json().expect("JSON");
+        assert_eq!((reply.status, &problem["type"]), (400, &json!("urn:towline:problem:parameter")));
+        let title = problem["title"].as_str().unwrap_or_default();
+        assert!(title.contains("did you mean labelSelector?"), "{title}");
+        let metrics = stage.replica.towline().admin().metrics().await.expect("metrics");
+        let line = "towline_hub_requests_total{route=\"/v1/clusters/resync\",method=\"POST\",code=\"400\"} 1";
+        assert!(metrics.lines().any(|one| one == line), "no {line} in {metrics}");
+    });
+}
