@@ -16,7 +16,7 @@ A cluster is paused by its field `paused`, or with --for by its annotation towli
 towline.dev/pause-reason has the reason, which the condition `Paused` of its ClusterSync shows.";
 
 /// The commands, for the job's list of commands.
-pub fn commands() -> Vec<JobCommand> {
+pub(super) fn commands() -> Vec<JobCommand> {
     let resync = |command: resync::ResyncCommand, _: &Load| Ok(task(resync::resync(command)));
     let pause = |command: pause::PauseCommand, _: &Load| Ok(task(pause::pause(command)));
     let resume = |command: pause::ResumeCommand, _: &Load| Ok(task(pause::resume(command)));

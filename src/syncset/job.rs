@@ -6,11 +6,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::config::{SYNCSETS, SyncsetsConfig};
-use super::{metrics, wiring};
+use super::{command, metrics, wiring};
 use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, SectionName};
 use crate::job::check::Surroundings;
+use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Permission};
 use crate::job::{Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
@@ -46,6 +47,10 @@ impl Job for SyncsetJob {
 
     fn metrics(&self) -> &'static [Metric] {
         metrics::ALL
+    }
+
+    fn commands(&self) -> Vec<JobCommand> {
+        command::commands()
     }
 
     fn roles(&self) -> &'static [Role] {

@@ -5,8 +5,8 @@
 //! reads what leads to a cluster. [`dispatch`] turns changes of documents into work, and [`permits`] bound how much of it is done at once. [`api`]
 //! has routes for operators.
 
-pub mod api;
-pub mod command;
+mod api;
+mod command;
 pub mod config;
 pub mod dispatch;
 pub mod idle;

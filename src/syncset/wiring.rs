@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
+use super::api::{self, SyncsetApi};
 use super::config::SyncsetsConfig;
 use super::dispatch::Dispatcher;
 use super::metrics::SyncsetMetrics;
 use super::overview::Overview;
 use super::report::SyncsetReport;
+use super::store::PassStore;
 use super::work::Worker;
 use crate::actor::{ChildSpec, RestartPolicy};
-use crate::documents::{Role, Shared};
+use crate::documents::{Role, Shared, WorkQueue};
 use crate::job::Wiring;
+use crate::job::routes::ApiRoutes;
 
 /// Wires the section. It is wired after the hub, so it drains first, while what it needs still runs.
 pub(super) fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
@@ -25,6 +28,10 @@ pub(super) fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
     let dispatcher = if config.mass_delete_guard { dispatcher } else { dispatcher.unguarded() };
     let worker = Worker::new(config.clone(), &shared, Arc::clone(&metrics) as _);
     let overview = Overview::new(&shared);
+    if let Some(mounted) = wiring.offered::<ApiRoutes>() {
+        let (database, queue) = (shared.database.clone(), WorkQueue::new(&shared.database, &shared.claims));
+        mounted.mount(api::routes(SyncsetApi { store: PassStore::new(database.clone()), queue, database }));
+    }
     let report = SyncsetReport::new(config.name.clone(), overview.clone());
     let children = move || {
         let (dispatcher, shared) = (dispatcher.clone(), Arc::clone(&shared));

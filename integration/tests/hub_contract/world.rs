@@ -32,11 +32,11 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     RUNTIME.block_on(test)
 }
 
-/// A running hub on a database of this name; letters only.
+/// A running hub on a database of this name; letters only. With `[syncsets]` it has all routes that there are.
 async fn hub(name: &str, env: &[(&str, &str)]) -> Replica {
     let start = async || Postgres::start("hub-contract", Transport::Plain).await.expect("a server");
     let database = SERVER.get_or_init(start).await.hub_database(name).await.expect("a database");
-    let hub = Replica::start(&database, env).await.expect("it starts");
+    let hub = Replica::run(&database, "[syncsets]\n", env).await.expect("it starts");
     hub.wait_ready(LIMIT).await.expect("it is ready");
     hub
 }

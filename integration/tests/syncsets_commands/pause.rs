@@ -1,7 +1,10 @@
 //! `towline pause` and `resume`.
 
+use integration::Towline;
 use integration::hub::Request;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use crate::world::{Stage, make, run, shown};
 
@@ -113,5 +116,62 @@ fn clusters_of_a_selector_are_paused_while_others_change_them() {
         assert_eq!(told.lines().filter(|line| line.ends_with(" resumed")).count(), names.len(), "{told}");
         assert!(told.contains("foo/other was not paused by Towline\n"), "{told}");
         stage.refused(&["pause", "-l", "env=dev"], "no cluster matches").await;
+    });
+}
+
+/// A hub that gives these answers, status and body, one after the other. Returns its address, and in the end the heads of the requests.
+async fn scripted(answers: Vec<(u16, Value)>) -> (String, tokio::task::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let serving = tokio::spawn(async move {
+        let mut asked = Vec::new();
+        for (status, body) in answers {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.expect("a whole head"));
+            }
+            let head = String::from_utf8(head).expect("text");
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+            let mut sent = vec![0; length.unwrap_or(0)];
+            stream.read_exact(&mut sent).await.expect("a whole body");
+            let body = body.to_string();
+            let answer =
+                format!("HTTP/1.1 {status} Told\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            stream.write_all(answer.as_bytes()).await.expect("the client reads");
+            asked.push(head + &String::from_utf8_lossy(&sent));
+        }
+        asked
+    });
+    (url, serving)
+}
+
+fn west(version: &str, paused: bool) -> Value {
+    json!({"namespace": "foo", "name": "west", "resourceVersion": version, "paused": paused, "annotations": {}})
+}
+
+#[test]
+fn a_change_is_decided_again_when_another_one_comes_first_and_not_for_ever() {
+    run(async {
+        let conflict = || (412, json!({"title": "If-Match does not hold", "status": 412}));
+        let answers = vec![(200, west("7", true)), conflict(), (200, west("9", false))];
+        let (url, serving) = scripted(answers).await;
+        let output = Towline::command(["resume", "foo/west", "--hub", &url]).await.expect("it runs");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "foo/west was not paused by Towline\n", "{output:?}");
+        let asked = serving.await.expect("no panic");
+        assert!(asked[1].contains("if-match: \"7\"\r\n") && asked[1].ends_with("{\"paused\":false}"), "{}", asked[1]);
+
+        let mut answers = vec![(200, west("1", false))];
+        for version in 2..6 {
+            answers.extend([conflict(), (200, west(&version.to_string(), false))]);
+        }
+        answers.push(conflict());
+        let (url, serving) = scripted(answers).await;
+        let output = Towline::command(["pause", "foo/west", "--hub", &url]).await.expect("it runs");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(error, "towline: foo/west: If-Match does not hold\n");
+        let asked = serving.await.expect("no panic");
+        assert!(asked[9].contains("if-match: \"5\"\r\n"), "{}", asked[9]);
     });
 }

@@ -28,17 +28,17 @@ const SELECTOR: QueryParameter = QueryParameter {
 };
 
 /// What the routes need.
-pub struct SyncsetApi {
+pub(super) struct SyncsetApi {
     /// Where passes keep their state.
-    pub store: PassStore,
+    pub(super) store: PassStore,
     /// Where passes are requested.
-    pub queue: WorkQueue,
+    pub(super) queue: WorkQueue,
     /// Of the documents.
-    pub database: Database,
+    pub(super) database: Database,
 }
 
 /// The routes, to be mounted.
-pub fn routes(api: SyncsetApi) -> [ApiRoute; 3] {
+pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 3] {
     let api = Arc::new(api);
     let of_one = Arc::clone(&api);
     let of_many = Arc::clone(&api);
