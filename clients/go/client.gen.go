@@ -428,6 +428,15 @@ type ClusterList struct {
 	ResourceVersion string `json:"resourceVersion"`
 }
 
+// ClusterReference A cluster.
+type ClusterReference struct {
+	// Name Its name.
+	Name string `json:"name"`
+
+	// Namespace Its namespace.
+	Namespace string `json:"namespace"`
+}
+
 // ClusterReplace A cluster, with a kubeconfig that leads to it.
 type ClusterReplace struct {
 	// Annotations Annotations; absent means none.
@@ -654,6 +663,12 @@ type Reference struct {
 
 // ResourceApplyMode Whether what is no longer wanted is deleted.
 type ResourceApplyMode string
+
+// ResyncRequested What was requested.
+type ResyncRequested struct {
+	// Clusters How many clusters have a full pass due now. A cluster that is paused is passed when it is resumed.
+	Clusters int `json:"clusters"`
+}
 
 // Secret Values that syncsets copy to clusters. The values are never shown.
 type Secret struct {
@@ -1156,6 +1171,39 @@ type SyncSetEvent_Object struct {
 	union json.RawMessage
 }
 
+// SyncSetFailure A syncset that fails for the same reason on some clusters: with messages that differ at most in numbers.
+type SyncSetFailure struct {
+	// Clusters The first of them, by namespace and name.
+	Clusters []ClusterReference `json:"clusters"`
+
+	// Count The number of clusters.
+	Count int64 `json:"count"`
+
+	// Kind `SyncSet` or `SelectorSyncSet`.
+	Kind string `json:"kind"`
+
+	// Message The message of the first cluster.
+	Message string `json:"message"`
+
+	// Name The syncset's name.
+	Name string `json:"name"`
+
+	// Namespace The syncset's namespace; absent for a `SelectorSyncSet`.
+	Namespace *string `json:"namespace,omitempty"`
+
+	// Reason Why it fails: a word of a closed set.
+	Reason string `json:"reason"`
+}
+
+// SyncSetFailureList Failures, grouped.
+type SyncSetFailureList struct {
+	// Items The groups with the most clusters, these first.
+	Items []SyncSetFailure `json:"items"`
+
+	// Total How many groups there are.
+	Total int64 `json:"total"`
+}
+
 // SyncSetList A page of a list, sorted by namespace and name.
 type SyncSetList struct {
 	// Continue The parameter `continue` of the next page; absent on the last one.
@@ -1313,6 +1361,15 @@ type CreateClusterParams struct {
 
 	// IfMatch The document must have this ETag
 	IfMatch *string `json:"If-Match,omitempty"`
+}
+
+// ResyncClustersParams defines parameters for ResyncClusters.
+type ResyncClustersParams struct {
+	// Namespace Only clusters of this namespace
+	Namespace *string `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// LabelSelector Only clusters whose labels match, as in Kubernetes
+	LabelSelector *string `form:"labelSelector,omitempty" json:"labelSelector,omitempty"`
 }
 
 // DeleteClusterParams defines parameters for DeleteCluster.
@@ -1655,6 +1712,15 @@ type ReplaceSelectorSyncSetStatusParams struct {
 
 	// IfMatch The document must have this ETag
 	IfMatch *string `json:"If-Match,omitempty"`
+}
+
+// ListSyncSetFailuresParams defines parameters for ListSyncSetFailures.
+type ListSyncSetFailuresParams struct {
+	// Namespace Only clusters of this namespace
+	Namespace *string `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// Limit Most groups of failures; 100 by default
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListSyncSetsParams defines parameters for ListSyncSets.
@@ -2425,6 +2491,11 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/clusters (the `CreateCluster` operationId).
 	CreateCluster(ctx context.Context, params *CreateClusterParams, body CreateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ResyncClusters Make full passes of clusters due now, of all without parameters
+	//
+	// Corresponds with POST /v1/clusters/resync (the `ResyncClusters` operationId).
+	ResyncClusters(ctx context.Context, params *ResyncClustersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// DeleteClusterWithBody Delete a document
 	//
 	// Takes any type of body and a specified content type.
@@ -2478,6 +2549,11 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /v1/clusters/{namespace}/{name} (the `ReplaceCluster` operationId).
 	ReplaceCluster(ctx context.Context, namespace string, name string, params *ReplaceClusterParams, body ReplaceClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResyncCluster Make a full pass of a cluster due now: everything that syncsets want is compared with what is there
+	//
+	// Corresponds with POST /v1/clusters/{namespace}/{name}/resync (the `ResyncCluster` operationId).
+	ResyncCluster(ctx context.Context, namespace string, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PatchClusterStatusWithBody Change parts of the status; needs role `admin`
 	//
@@ -2775,6 +2851,11 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/selectorsyncsets/{name}/status (the `ReplaceSelectorSyncSetStatus` operationId).
 	ReplaceSelectorSyncSetStatus(ctx context.Context, name string, params *ReplaceSelectorSyncSetStatusParams, body ReplaceSelectorSyncSetStatusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListSyncSetFailures What fails on the clusters that the caller may read, the most frequent first
+	//
+	// Corresponds with GET /v1/syncset-failures (the `ListSyncSetFailures` operationId).
+	ListSyncSetFailures(ctx context.Context, params *ListSyncSetFailuresParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListSyncSets List documents, or watch them with `watch=true`
 	//
 	// Corresponds with GET /v1/syncsets (the `ListSyncSets` operationId).
@@ -2982,6 +3063,21 @@ func (c *Client) CreateCluster(ctx context.Context, params *CreateClusterParams,
 	return c.Client.Do(req)
 }
 
+// ResyncClusters Make full passes of clusters due now, of all without parameters
+//
+// Corresponds with POST /v1/clusters/resync (the `ResyncClusters` operationId).
+func (c *Client) ResyncClusters(ctx context.Context, params *ResyncClustersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResyncClustersRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // DeleteClusterWithBody Delete a document
 //
 // Takes any type of body and a specified content type.
@@ -3106,6 +3202,21 @@ func (c *Client) ReplaceClusterWithBody(ctx context.Context, namespace string, n
 // Corresponds with PUT /v1/clusters/{namespace}/{name} (the `ReplaceCluster` operationId).
 func (c *Client) ReplaceCluster(ctx context.Context, namespace string, name string, params *ReplaceClusterParams, body ReplaceClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReplaceClusterRequest(c.Server, namespace, name, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResyncCluster Make a full pass of a cluster due now: everything that syncsets want is compared with what is there
+//
+// Corresponds with POST /v1/clusters/{namespace}/{name}/resync (the `ResyncCluster` operationId).
+func (c *Client) ResyncCluster(ctx context.Context, namespace string, name string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResyncClusterRequest(c.Server, namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -3852,6 +3963,21 @@ func (c *Client) ReplaceSelectorSyncSetStatus(ctx context.Context, name string, 
 	return c.Client.Do(req)
 }
 
+// ListSyncSetFailures What fails on the clusters that the caller may read, the most frequent first
+//
+// Corresponds with GET /v1/syncset-failures (the `ListSyncSetFailures` operationId).
+func (c *Client) ListSyncSetFailures(ctx context.Context, params *ListSyncSetFailuresParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSyncSetFailuresRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListSyncSets List documents, or watch them with `watch=true`
 //
 // Corresponds with GET /v1/syncsets (the `ListSyncSets` operationId).
@@ -4461,6 +4587,72 @@ func NewCreateClusterRequestWithBody(server string, params *CreateClusterParams,
 	return req, nil
 }
 
+// NewResyncClustersRequest constructs an http.Request for the ResyncClusters method
+func NewResyncClustersRequest(server string, params *ResyncClustersParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/clusters/resync")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.LabelSelector != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "labelSelector", *params.LabelSelector, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewDeleteClusterRequest calls the generic DeleteCluster builder with application/json body
 func NewDeleteClusterRequest(server string, namespace string, name string, params *DeleteClusterParams, body DeleteClusterJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -4811,6 +5003,47 @@ func NewReplaceClusterRequestWithBody(server string, namespace string, name stri
 			req.Header.Set("If-Match", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewResyncClusterRequest constructs an http.Request for the ResyncCluster method
+func NewResyncClusterRequest(server string, namespace string, name string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/clusters/%s/%s/resync", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -6999,6 +7232,72 @@ func NewReplaceSelectorSyncSetStatusRequestWithBody(server string, name string, 
 	return req, nil
 }
 
+// NewListSyncSetFailuresRequest constructs an http.Request for the ListSyncSetFailures method
+func NewListSyncSetFailuresRequest(server string, params *ListSyncSetFailuresParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/syncset-failures")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListSyncSetsRequest constructs an http.Request for the ListSyncSets method
 func NewListSyncSetsRequest(server string, params *ListSyncSetsParams) (*http.Request, error) {
 	var err error
@@ -7890,6 +8189,13 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/clusters (the `CreateCluster` operationId).
 	CreateClusterWithResponse(ctx context.Context, params *CreateClusterParams, body CreateClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateClusterResponse, error)
 
+	// ResyncClustersWithResponse Make full passes of clusters due now, of all without parameters
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/clusters/resync (the `ResyncClusters` operationId).
+	ResyncClustersWithResponse(ctx context.Context, params *ResyncClustersParams, reqEditors ...RequestEditorFn) (*ResyncClustersResponse, error)
+
 	// DeleteClusterWithBodyWithResponse Delete a document
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -7945,6 +8251,13 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PUT /v1/clusters/{namespace}/{name} (the `ReplaceCluster` operationId).
 	ReplaceClusterWithResponse(ctx context.Context, namespace string, name string, params *ReplaceClusterParams, body ReplaceClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplaceClusterResponse, error)
+
+	// ResyncClusterWithResponse Make a full pass of a cluster due now: everything that syncsets want is compared with what is there
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/clusters/{namespace}/{name}/resync (the `ResyncCluster` operationId).
+	ResyncClusterWithResponse(ctx context.Context, namespace string, name string, reqEditors ...RequestEditorFn) (*ResyncClusterResponse, error)
 
 	// PatchClusterStatusWithBodyWithResponse Change parts of the status; needs role `admin`
 	//
@@ -8253,6 +8566,13 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PUT /v1/selectorsyncsets/{name}/status (the `ReplaceSelectorSyncSetStatus` operationId).
 	ReplaceSelectorSyncSetStatusWithResponse(ctx context.Context, name string, params *ReplaceSelectorSyncSetStatusParams, body ReplaceSelectorSyncSetStatusJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplaceSelectorSyncSetStatusResponse, error)
+
+	// ListSyncSetFailuresWithResponse What fails on the clusters that the caller may read, the most frequent first
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/syncset-failures (the `ListSyncSetFailures` operationId).
+	ListSyncSetFailuresWithResponse(ctx context.Context, params *ListSyncSetFailuresParams, reqEditors ...RequestEditorFn) (*ListSyncSetFailuresResponse, error)
 
 	// ListSyncSetsWithResponse List documents, or watch them with `watch=true`
 	//
@@ -8593,6 +8913,62 @@ func (r CreateClusterResponse) StatusCode() int {
 	return 0
 }
 
+// ResyncClustersResponse401Headers the declared response headers of an HTTP 401 response for ResyncClusters
+type ResyncClustersResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// ResyncClustersResponse429Headers the declared response headers of an HTTP 429 response for ResyncClusters
+type ResyncClustersResponse429Headers struct {
+	RetryAfter *int
+}
+
+// ResyncClustersResponse503Headers the declared response headers of an HTTP 503 response for ResyncClusters
+type ResyncClustersResponse503Headers struct {
+	RetryAfter *int
+}
+
+type ResyncClustersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *ResyncRequested
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ResyncClustersResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ResyncClustersResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ResyncClustersResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ResyncClustersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResyncClustersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 // DeleteClusterResponse200Headers the declared response headers of an HTTP 200 response for DeleteCluster
 type DeleteClusterResponse200Headers struct {
 	ETag *string
@@ -8889,6 +9265,64 @@ func (r ReplaceClusterResponse) Status() string {
 
 // StatusCode returns HTTPResponse.StatusCode
 func (r ReplaceClusterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ResyncClusterResponse401Headers the declared response headers of an HTTP 401 response for ResyncCluster
+type ResyncClusterResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// ResyncClusterResponse429Headers the declared response headers of an HTTP 429 response for ResyncCluster
+type ResyncClusterResponse429Headers struct {
+	RetryAfter *int
+}
+
+// ResyncClusterResponse503Headers the declared response headers of an HTTP 503 response for ResyncCluster
+type ResyncClusterResponse503Headers struct {
+	RetryAfter *int
+}
+
+type ResyncClusterResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *ResyncRequested
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ResyncClusterResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ResyncClusterResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ResyncClusterResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ResyncClusterResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResyncClusterResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -10485,6 +10919,62 @@ func (r ReplaceSelectorSyncSetStatusResponse) StatusCode() int {
 	return 0
 }
 
+// ListSyncSetFailuresResponse401Headers the declared response headers of an HTTP 401 response for ListSyncSetFailures
+type ListSyncSetFailuresResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// ListSyncSetFailuresResponse429Headers the declared response headers of an HTTP 429 response for ListSyncSetFailures
+type ListSyncSetFailuresResponse429Headers struct {
+	RetryAfter *int
+}
+
+// ListSyncSetFailuresResponse503Headers the declared response headers of an HTTP 503 response for ListSyncSetFailures
+type ListSyncSetFailuresResponse503Headers struct {
+	RetryAfter *int
+}
+
+type ListSyncSetFailuresResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SyncSetFailureList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ListSyncSetFailuresResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ListSyncSetFailuresResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ListSyncSetFailuresResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSyncSetFailuresResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSyncSetFailuresResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 // ListSyncSetsResponse401Headers the declared response headers of an HTTP 401 response for ListSyncSets
 type ListSyncSetsResponse401Headers struct {
 	WWWAuthenticate *string
@@ -11145,6 +11635,19 @@ func (c *ClientWithResponses) CreateClusterWithResponse(ctx context.Context, par
 	return ParseCreateClusterResponse(rsp)
 }
 
+// ResyncClustersWithResponse Make full passes of clusters due now, of all without parameters
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/clusters/resync (the `ResyncClusters` operationId).
+func (c *ClientWithResponses) ResyncClustersWithResponse(ctx context.Context, params *ResyncClustersParams, reqEditors ...RequestEditorFn) (*ResyncClustersResponse, error) {
+	rsp, err := c.ResyncClusters(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResyncClustersResponse(rsp)
+}
+
 // DeleteClusterWithBodyWithResponse Delete a document
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -11247,6 +11750,19 @@ func (c *ClientWithResponses) ReplaceClusterWithResponse(ctx context.Context, na
 		return nil, err
 	}
 	return ParseReplaceClusterResponse(rsp)
+}
+
+// ResyncClusterWithResponse Make a full pass of a cluster due now: everything that syncsets want is compared with what is there
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/clusters/{namespace}/{name}/resync (the `ResyncCluster` operationId).
+func (c *ClientWithResponses) ResyncClusterWithResponse(ctx context.Context, namespace string, name string, reqEditors ...RequestEditorFn) (*ResyncClusterResponse, error) {
+	rsp, err := c.ResyncCluster(ctx, namespace, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResyncClusterResponse(rsp)
 }
 
 // PatchClusterStatusWithBodyWithResponse Change parts of the status; needs role `admin`
@@ -11819,6 +12335,19 @@ func (c *ClientWithResponses) ReplaceSelectorSyncSetStatusWithResponse(ctx conte
 		return nil, err
 	}
 	return ParseReplaceSelectorSyncSetStatusResponse(rsp)
+}
+
+// ListSyncSetFailuresWithResponse What fails on the clusters that the caller may read, the most frequent first
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/syncset-failures (the `ListSyncSetFailures` operationId).
+func (c *ClientWithResponses) ListSyncSetFailuresWithResponse(ctx context.Context, params *ListSyncSetFailuresParams, reqEditors ...RequestEditorFn) (*ListSyncSetFailuresResponse, error) {
+	rsp, err := c.ListSyncSetFailures(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSyncSetFailuresResponse(rsp)
 }
 
 // ListSyncSetsWithResponse List documents, or watch them with `watch=true`
@@ -12461,6 +12990,107 @@ func ParseCreateClusterResponse(rsp *http.Response) (*CreateClusterResponse, err
 	return response, nil
 }
 
+// ParseResyncClustersResponse parses an HTTP response from a ResyncClustersWithResponse call
+func ParseResyncClustersResponse(rsp *http.Response) (*ResyncClustersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResyncClustersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest ResyncRequested
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ResyncClustersResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ResyncClustersResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ResyncClustersResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseDeleteClusterResponse parses an HTTP response from a DeleteClusterWithResponse call
 func ParseDeleteClusterResponse(rsp *http.Response) (*DeleteClusterResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -13041,6 +13671,114 @@ func ParseReplaceClusterResponse(rsp *http.Response) (*ReplaceClusterResponse, e
 		response.Headers429 = &headers
 	case rsp.StatusCode == 503:
 		var headers ReplaceClusterResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseResyncClusterResponse parses an HTTP response from a ResyncClusterWithResponse call
+func ParseResyncClusterResponse(rsp *http.Response) (*ResyncClusterResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResyncClusterResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest ResyncRequested
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ResyncClusterResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ResyncClusterResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ResyncClusterResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
@@ -16193,6 +16931,107 @@ func ParseReplaceSelectorSyncSetStatusResponse(rsp *http.Response) (*ReplaceSele
 		response.Headers429 = &headers
 	case rsp.StatusCode == 503:
 		var headers ReplaceSelectorSyncSetStatusResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListSyncSetFailuresResponse parses an HTTP response from a ListSyncSetFailuresWithResponse call
+func ParseListSyncSetFailuresResponse(rsp *http.Response) (*ListSyncSetFailuresResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSyncSetFailuresResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SyncSetFailureList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ListSyncSetFailuresResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ListSyncSetFailuresResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ListSyncSetFailuresResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

@@ -30,16 +30,16 @@ pub(super) const PARAMETERS: &[QueryParameter] = &[
 
 /// Failures, grouped.
 #[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub(super) struct FailureGroups {
+pub(super) struct SyncSetFailureList {
     /// The groups with the most clusters, these first.
-    items: Vec<FailureGroup>,
+    items: Vec<SyncSetFailure>,
     /// How many groups there are.
     total: i64,
 }
 
 /// A syncset that fails for the same reason on some clusters: with messages that differ at most in numbers.
 #[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub(super) struct FailureGroup {
+pub(super) struct SyncSetFailure {
     /// `SyncSet` or `SelectorSyncSet`.
     kind: String,
     /// The syncset's namespace; absent for a `SelectorSyncSet`.
@@ -55,12 +55,12 @@ pub(super) struct FailureGroup {
     /// The number of clusters.
     count: i64,
     /// The first of them, by namespace and name.
-    clusters: Vec<ClusterName>,
+    clusters: Vec<ClusterReference>,
 }
 
 /// A cluster.
 #[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub(super) struct ClusterName {
+pub(super) struct ClusterReference {
     /// Its namespace.
     namespace: String,
     /// Its name.
@@ -95,7 +95,7 @@ fn statement() -> String {
 }
 
 /// What fails where the caller may read, or in one namespace.
-pub(super) async fn list(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<FailureGroups, Problem> {
+pub(super) async fn list(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<SyncSetFailureList, Problem> {
     let (names, prefixes) = match namespace(&request)? {
         Some(namespace) => {
             request.rights.require(Right::Read, Some(namespace))?;
@@ -115,7 +115,7 @@ async fn read(
     names: Option<&[String]>,
     prefixes: &[String],
     limit: i64,
-) -> Result<FailureGroups, ListError> {
+) -> Result<SyncSetFailureList, ListError> {
     let params = [(&names as _, Type::TEXT_ARRAY), (&prefixes as _, Type::TEXT_ARRAY), (&limit as _, Type::INT8)];
     let rows = api.database.all(QUERY, &statement(), &params).await?;
     let first = rows.first().ok_or(ListError::Restoring)?;
@@ -124,22 +124,22 @@ async fn read(
     }
     let total = column::<Option<i64>>(QUERY, first, 9)?.unwrap_or_default();
     let items = rows.iter().filter_map(|row| group(row).transpose()).collect::<Result<_, _>>()?;
-    Ok(FailureGroups { items, total })
+    Ok(SyncSetFailureList { items, total })
 }
 
 /// A row; none for that which says that nothing fails.
-fn group(row: &Row) -> Result<Option<FailureGroup>, ListError> {
+fn group(row: &Row) -> Result<Option<SyncSetFailure>, ListError> {
     let Some(kind) = column::<Option<String>>(QUERY, row, 1)? else { return Ok(None) };
     let namespace: String = column(QUERY, row, 2)?;
     let (namespaces, clusters): (Vec<String>, Vec<String>) = (column(QUERY, row, 7)?, column(QUERY, row, 8)?);
     let clusters = namespaces.into_iter().zip(clusters);
-    Ok(Some(FailureGroup {
+    Ok(Some(SyncSetFailure {
         kind,
         namespace: Some(namespace).filter(|namespace| !namespace.is_empty()),
         name: column(QUERY, row, 3)?,
         reason: column(QUERY, row, 4)?,
         message: column(QUERY, row, 5)?,
         count: column(QUERY, row, 6)?,
-        clusters: clusters.map(|(namespace, name)| ClusterName { namespace, name }).collect(),
+        clusters: clusters.map(|(namespace, name)| ClusterReference { namespace, name }).collect(),
     }))
 }

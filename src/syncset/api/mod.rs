@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use http::{Method, StatusCode};
 
-use self::failures::FailureGroups;
-use self::resync::Requested;
+use self::failures::SyncSetFailureList;
+use self::resync::ResyncRequested;
 use super::store::PassStore;
 use crate::config::names::is_label;
 use crate::db::Database;
@@ -42,7 +42,7 @@ pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 3] {
     let api = Arc::new(api);
     let of_one = Arc::clone(&api);
     let of_many = Arc::clone(&api);
-    let one = ApiRoute::new::<Requested, _>(
+    let one = ApiRoute::new::<ResyncRequested, _>(
         (Method::POST, "/v1/clusters/{namespace}/{name}/resync"),
         Right::Write,
         ApiDescription {
@@ -53,7 +53,7 @@ pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 3] {
         },
         move |request| resync::one(Arc::clone(&of_one), request),
     );
-    let many = ApiRoute::new::<Requested, _>(
+    let many = ApiRoute::new::<ResyncRequested, _>(
         (Method::POST, "/v1/clusters/resync"),
         Right::Write,
         ApiDescription {
@@ -64,7 +64,7 @@ pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 3] {
         },
         move |request| resync::many(Arc::clone(&of_many), request),
     );
-    let failing = ApiRoute::new::<FailureGroups, _>(
+    let failing = ApiRoute::new::<SyncSetFailureList, _>(
         (Method::GET, "/v1/syncset-failures"),
         Right::Read,
         ApiDescription {

@@ -13,13 +13,13 @@ use crate::syncset::store::StoreError;
 
 /// What was requested.
 #[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub(super) struct Requested {
+pub(super) struct ResyncRequested {
     /// How many clusters have a full pass due now. A cluster that is paused is passed when it is resumed.
     clusters: usize,
 }
 
 /// Of one cluster.
-pub(super) async fn one(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Requested, Problem> {
+pub(super) async fn one(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<ResyncRequested, Problem> {
     let (namespace, name) = (request.variable("namespace"), request.variable("name"));
     request.rights.require(Right::Write, Some(namespace))?;
     let key = Key::new(Kind::Cluster, namespace, name);
@@ -32,7 +32,7 @@ pub(super) async fn one(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Req
 }
 
 /// Of all clusters of a namespace or of all namespaces, whose labels match.
-pub(super) async fn many(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Requested, Problem> {
+pub(super) async fn many(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<ResyncRequested, Problem> {
     let namespace = namespace(&request)?;
     request.rights.require(Right::Write, namespace)?;
     let mut filter = Filter::of(Kind::Cluster);
@@ -46,13 +46,13 @@ pub(super) async fn many(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Re
 }
 
 /// First the passes become full ones, and then they are requested: a pass between the two is only one more.
-async fn request_passes(api: &SyncsetApi, filter: &Filter) -> Result<Requested, Problem> {
+async fn request_passes(api: &SyncsetApi, filter: &Filter) -> Result<ResyncRequested, Problem> {
     let clusters = selected_ids(&api.database, filter).await?;
     if !clusters.is_empty() {
         api.store.resync(&clusters).await.map_err(unknown)?;
         api.queue.ask(&clusters, true).await.map_err(|error| unknown(error.into()))?;
     }
-    Ok(Requested { clusters: clusters.len() })
+    Ok(ResyncRequested { clusters: clusters.len() })
 }
 
 /// A failed write. Some of it may be there, which does no harm.
