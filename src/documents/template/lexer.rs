@@ -34,6 +34,9 @@ pub(super) enum Word {
     Close,
 }
 
+/// Most words and actions of a template. As expressions each takes more than a hundred bytes.
+const MOST_WORDS: usize = 20_000;
+
 /// What Go's templates take for space. Other spaces of Unicode are text.
 const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 
@@ -41,6 +44,7 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece>, InvalidTemplate> {
     let mut pieces = Vec::new();
     let mut rest = text;
     let mut trims = false;
+    let mut left = MOST_WORDS;
     // `uncounted` begins in this line.
     let (mut line, mut uncounted) = (1, text);
     loop {
@@ -63,7 +67,7 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece>, InvalidTemplate> {
             (trims, rest) = end(after).ok_or_else(|| wrong("a comment with something beside it in the action"))?;
             continue;
         }
-        let (words, after, trims_after) = words(action, line)?;
+        let (words, after, trims_after) = words(action, line, &mut left)?;
         pieces.push(Piece::Action(line, words));
         (rest, trims) = (after, trims_after);
     }
@@ -91,11 +95,17 @@ fn end(action: &str) -> Option<(bool, &str)> {
     trimmed.strip_prefix("}}").map(|rest| (false, rest))
 }
 
-/// The words of an action, what is behind it, and whether it trims that.
-fn words(mut action: &str, line: usize) -> Result<(Vec<Word>, &str, bool), InvalidTemplate> {
+/// The words of an action, what is behind it, and whether it trims that. The end counts as a word.
+fn words<'t>(
+    mut action: &'t str,
+    line: usize,
+    left: &mut usize,
+) -> Result<(Vec<Word>, &'t str, bool), InvalidTemplate> {
     let wrong = |reason: String| InvalidTemplate { line, reason };
     let mut words = Vec::new();
     loop {
+        let too_many = || wrong(format!("more than {MOST_WORDS} words and actions in the template"));
+        *left = left.checked_sub(1).ok_or_else(too_many)?;
         if let Some((trims, after)) = end(action) {
             return Ok((words, after, trims));
         }

@@ -2,7 +2,7 @@
 //!
 //! There are no loops, so each part of a template is evaluated at most once. But `printf` can double a variable as often as it is
 //! written, and so a short template could make texts without end: the lengths of all texts that are made and compared count
-//! against a [`TextBudget`].
+//! against a [`TextBudget`], and so do the variables that are looked through for one.
 
 use std::rc::Rc;
 
@@ -13,6 +13,9 @@ use super::{Expression, Function, Node, Template};
 pub(super) const LONGEST: usize = 1 << 20;
 /// What the templates of one syncset may make in all, in bytes: four times the largest document.
 const BUDGET: usize = 16 << 20;
+
+/// Bytes of a name that are compared in about the time in which a byte is made.
+const COMPARED_AT_ONCE: usize = 32;
 
 /// How much text may still be made, by all templates that share it.
 #[derive(Clone, Debug)]
@@ -50,7 +53,7 @@ pub enum Unrenderable {
     /// The result, or a value on the way to it, is too long.
     #[error("a text of more than 1 MiB")]
     TooLong,
-    /// The templates make too much in all.
+    /// The templates make too much in all, or look through too many variables.
     #[error("the templates of the syncset make more than 16 MiB of text in all")]
     TooMuch,
 }
@@ -180,9 +183,15 @@ impl<'r> Renderer<'r, '_> {
 
     /// The innermost variable of a name.
     fn variable(&mut self, name: &str) -> Result<&mut Datum, Unrenderable> {
+        let mut passed = 0;
         let mut variables = self.scopes.iter_mut().rev().flatten();
-        let found = variables.find(|(known, _)| *known == name).map(|(_, value)| value);
-        found.ok_or_else(|| Unrenderable::UnknownVariable(name.chars().take(64).collect()))
+        let found = variables.find(|(known, _)| {
+            passed += 1 + known.len() / COMPARED_AT_ONCE;
+            *known == name
+        });
+        self.budget.take(passed)?;
+        let value = found.map(|(_, value)| value);
+        value.ok_or_else(|| Unrenderable::UnknownVariable(name.chars().take(64).collect()))
     }
 
     fn value(&mut self, expression: &Expression) -> Result<Datum, Unrenderable> {

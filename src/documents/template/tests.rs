@@ -140,6 +140,19 @@ fn a_block_has_up_to_a_thousand_variables_and_one_counts_once() {
 }
 
 #[test]
+fn a_template_has_at_most_twenty_thousand_words_and_actions() {
+    let actions = |count: usize| "a{{ 1 }}".repeat(count);
+    assert!(Template::parse(&actions(10_000)).is_ok());
+    let error = Template::parse(&actions(10_001)).expect_err("too many");
+    assert_eq!((error.line, error.reason.as_str()), (1, "more than 20000 words and actions in the template"));
+    let values = |count: usize| format!("{{{{ eq{} }}}}", " 1".repeat(count));
+    assert!(Template::parse(&values(19_998)).is_ok());
+    assert_eq!(Template::parse(&format!("\n{}", values(19_999))).expect_err("too many").line, 2);
+    // Text around the actions does not count, nor do comments.
+    assert!(Template::parse(&"a b c {{/* d */}}".repeat(20_001)).is_ok());
+}
+
+#[test]
 fn the_line_of_each_action_is_known() {
     for lines in [1, 2, 1_000] {
         let text = "{{ 1 }}{{/* a\n */}}{{ `\n` }} {{\n2 }}\n".repeat(lines);

@@ -107,6 +107,20 @@ fn the_templates_of_a_syncset_share_what_they_may_make() {
 }
 
 #[test]
+fn variables_that_are_looked_through_count() {
+    let declared: Vec<String> = (0..1_000).map(|index| format!("{{{{ $a{index} := 1 }}}}")).collect();
+    // The last one is found behind all the others, twice in each action.
+    let used = "{{ $a999 = $a999 }}".repeat(1_000);
+    let template = Template::parse(&format!("{}{used}", declared.concat())).expect("a template");
+    let mut budget = TextBudget::default();
+    let times = BUDGET / 2_000_000;
+    for _ in 0..times {
+        assert_eq!(template.render(&|_| None, &mut budget).as_deref(), Ok(""));
+    }
+    assert_eq!(template.render(&|_| None, &mut budget), Err(Unrenderable::TooMuch));
+}
+
+#[test]
 fn every_template_that_parses_is_rendered_on_a_small_stack() {
     let pipes = format!("{{{{ true{} }}}}", " | not".repeat(32));
     let nested = format!("{{{{ {}true{} }}}}", "(not ".repeat(32), ")".repeat(32));
