@@ -97,3 +97,20 @@ impl PatchReader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::problem::Problem;
+    use super::*;
+
+    #[test]
+    fn a_text_that_can_not_be_read_now_is_not_wrong() {
+        static BUSY: fn(usize) -> Result<(), Problem> = |_| Err(Problem::new(ProblemKind::Busy, "no thread"));
+        let mut reader = PatchReader::default();
+        reader.left.charge = &BUSY;
+        for text in ["{\"a\": 1}", "a: 1"] {
+            assert_eq!(reader.read(text, PatchForm::Object), Err(InvalidPatch::Busy));
+        }
+        assert_eq!(reader.left.bytes, Limits::document().bytes, "it takes nothing from the others");
+    }
+}

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::config::fault::nearest;
 use crate::documents::body::{Path, kind_of};
-use crate::documents::problem::{Fault, Problem};
+use crate::documents::problem::{Fault, Problem, ProblemKind};
 
 /// Most faults that are told of one document: it may have a million.
 const MOST: usize = 100;
@@ -13,19 +13,23 @@ const SHOWN: usize = 64;
 
 /// Faults of a document, in the order of its fields.
 #[derive(Debug, Default)]
-pub(in crate::documents) struct Faults(Vec<Fault>);
+pub(in crate::documents) struct Faults {
+    found: Vec<Fault>,
+    /// Part of the document could not be checked: whether it has faults is not known.
+    is_busy: bool,
+}
 
 impl Faults {
     /// Adds a fault.
     pub(in crate::documents) fn push(&mut self, fault: Fault) {
-        if self.0.len() < MOST {
-            self.0.push(fault);
+        if self.found.len() < MOST {
+            self.found.push(fault);
         }
     }
 
     /// Adds a fault at a place.
     pub(in crate::documents) fn add(&mut self, path: &Path<'_>, found: impl Into<String>, allowed: impl Into<String>) {
-        if self.0.len() < MOST {
+        if self.found.len() < MOST {
             self.push(Fault::new(path.to_string(), found).allowed(allowed));
         }
     }
@@ -52,21 +56,31 @@ impl Faults {
 
     /// Adds the faults of another part that are not yet there.
     pub(in crate::documents) fn extend(&mut self, others: Self) {
-        for fault in others.0 {
-            if !self.0.contains(&fault) {
+        self.is_busy |= others.is_busy;
+        for fault in others.found {
+            if !self.found.contains(&fault) {
                 self.push(fault);
             }
         }
     }
 
-    /// Whether there are none.
-    pub(in crate::documents) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Notes that something can't be checked now.
+    pub(in crate::documents) fn cannot_check(&mut self) {
+        self.is_busy = true;
     }
 
-    /// A problem if there are any.
+    /// Whether there are none.
+    pub(in crate::documents) fn is_empty(&self) -> bool {
+        self.found.is_empty() && !self.is_busy
+    }
+
+    /// A problem if there are any. What is known to be wrong is wrong whatever the rest is.
     pub(in crate::documents) fn into_result(self) -> Result<(), Problem> {
-        if self.0.is_empty() { Ok(()) } else { Err(Problem::invalid(self.0)) }
+        match (self.found.is_empty(), self.is_busy) {
+            (true, true) => Err(Problem::new(ProblemKind::Busy, "there is no thread to read YAML")),
+            (true, false) => Ok(()),
+            (false, _) => Err(Problem::invalid(self.found)),
+        }
     }
 }
 
@@ -86,4 +100,26 @@ pub(in crate::documents) fn shown(text: &str) -> String {
         short.push('…');
     }
     Value::String(short).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_not_be_checked_now_is_no_fault_of_the_document() {
+        let kind = |faults: Faults| faults.into_result().err().map(|problem| problem.kind);
+        let mut faults = Faults::default();
+        assert_eq!(kind(faults), None);
+        faults = Faults::default();
+        faults.cannot_check();
+        assert!(!faults.is_empty());
+        let mut whole = Faults::default();
+        whole.extend(faults);
+        assert_eq!(kind(whole), Some(ProblemKind::Busy));
+        faults = Faults::default();
+        faults.cannot_check();
+        faults.add(&Path::Root, "7", "an object");
+        assert_eq!(kind(faults), Some(ProblemKind::Invalid));
+    }
 }

@@ -6,7 +6,7 @@ use super::faults::Faults;
 use super::fields::{object, required, word};
 use super::objects;
 use crate::documents::body::Path;
-use crate::documents::patch_text::{PatchForm, PatchReader};
+use crate::documents::patch_text::{InvalidPatch, PatchForm, PatchReader};
 
 const KNOWN: [&str; 6] = ["apiVersion", "kind", "name", "namespace", "patchType", "patch"];
 const TYPES: [&str; 3] = ["strategic", "merge", "json"];
@@ -46,7 +46,9 @@ pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool,
 /// Checks the text of a patch: JSON or YAML, of the form that its type has.
 fn content(text: &str, patch_type: &str, path: &Path<'_>, reader: &mut PatchReader, faults: &mut Faults) {
     let form = if patch_type == "json" { PatchForm::Operations } else { PatchForm::Object };
-    if let Err(error) = reader.read(text, form) {
-        faults.add(path, error.to_string(), form.allowed());
+    match reader.read(text, form) {
+        Ok(_) => {}
+        Err(InvalidPatch::Busy) => faults.cannot_check(),
+        Err(error) => faults.add(path, error.to_string(), form.allowed()),
     }
 }
