@@ -115,7 +115,8 @@ struct CandidateColumns {
     spec: Map<String, Value>,
 }
 
-/// Rows without an order: the caller has one of its own.
+/// Rows without an order: the caller has one of its own. A syncset that another release has written, in whatever form, does not keep
+/// the others from being read.
 fn statement() -> String {
     format!(
         "with target as materialized (select * from clusters where kind = 'clusters' and id = $1::text::uuid), \
@@ -131,12 +132,14 @@ fn statement() -> String {
              and s.data #> '{{spec,clusterDeploymentRefs}}' @> jsonb_build_array(jsonb_build_object('name', c.name)) \
            union all \
            select 'SelectorSyncSet', s.id, s.namespace, s.name, s.version, s.generation, s.annotations, \
-             s.deleted_at is not null, (s.data->'spec') - '{{resources,patches}}'::text[] \
+             s.deleted_at is not null, \
+             case when jsonb_typeof(s.data->'spec') = 'object' \
+               then (s.data->'spec') - '{{resources,patches}}'::text[] else '{{}}' end \
            from target c, selectors join selectorsyncsets s \
              on s.kind = 'selectorsyncsets' and s.id = selectors.selector), \
          source as materialized ( \
            select distinct m #>> '{{sourceRef,namespace}}' as namespace, m #>> '{{sourceRef,name}}' as name \
-           from candidate, jsonb_array_elements(spec->'secretMappings') m), \
+           from candidate, jsonb_path_query(spec, '$.secretMappings[*]') m), \
          secret as ( \
            select s.id, s.namespace, s.name, s.version, coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
              coalesce(s.data->>'type', '') as secret_type, s.labels, s.annotations \
