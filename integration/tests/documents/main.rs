@@ -16,6 +16,7 @@ mod dispatch;
 mod frozen;
 mod judging;
 mod pass_store;
+mod preparing;
 mod protocol;
 mod raw;
 mod schema;

@@ -163,3 +163,6 @@ fn unread(identity: Identity) -> Header {
         secrets: Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -127,7 +127,7 @@ impl Preparer {
         let is_due = |syncset: &&LiveSyncset| is_full || agenda.due.contains(&syncset.header.id);
         let due: BTreeSet<Uuid> = plan.live.iter().filter(is_due).map(|syncset| syncset.header.id).collect();
         let mut bytes = self.expected(plan, &due);
-        let (attempt, weighed) = loop {
+        let attempt = loop {
             let weighed = self.memory.take(bytes).await;
             let mut attempt = Attempt {
                 preparer: self,
@@ -140,14 +140,15 @@ impl Preparer {
                 weighed,
             };
             match attempt.complete(&due).await {
-                Ok(()) => break attempt.finished(),
+                Ok(()) => break attempt,
                 Err(Setback::Failed(error)) => return Err(error),
                 // Each time it is more, up to everything, which is enough for whatever it is.
                 Err(Setback::TooSmall(needed)) => bytes = needed.max(bytes.saturating_mul(2)),
             }
         };
         let gone = agenda.gone.iter().map(|gone| (*gone, deletions(*gone, plan.others.get(gone).copied())));
-        let (live, applied, patched) = attempt;
+        let Attempt { live, applied, patched, bytes, mut weighed, .. } = attempt;
+        weighed.shrink(bytes);
         let input = Input {
             live,
             gone: gone.collect(),
@@ -220,11 +221,6 @@ impl Attempt<'_> {
             }
             self.render(&more, None).await?;
         }
-    }
-
-    fn finished(mut self) -> ((Vec<Live>, Vec<AppliedRow>, Vec<PatchedRow>), Weighed) {
-        self.weighed.shrink(self.bytes);
-        ((self.live, self.applied, self.patched), self.weighed)
     }
 
     /// Renders these syncsets, and reads the rows of the cluster, if it is given.

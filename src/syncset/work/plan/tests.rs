@@ -1,0 +1,189 @@
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::*;
+use crate::syncset::rules::name::SyncSetName;
+use crate::syncset::rules::rows::ResultRow;
+use crate::syncset::rules::status::Reason;
+use crate::syncset::store::StoredCluster;
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).expect("a time")
+}
+
+fn document(data: &Value) -> Document {
+    let row = json!({"kind": "clusters", "id": Uuid::from_u128(1), "namespace": "team-a", "name": "west-1",
+        "labels": {"env": "prod", "region": "eu"}, "annotations": {"note": "n"}, "finalizers": [], "generation": 3, "version": 41,
+        "created_at": "2026-11-19T08:00:00Z", "updated_at": "2026-11-19T08:00:00Z", "deleted_at": null, "data": data, "status": {}});
+    Document::from_row(&row.to_string()).expect("a row")
+}
+
+fn candidate(number: u8, kind: SyncSetKind, name: &str, spec: &Value) -> Candidate {
+    let namespace = if kind == SyncSetKind::SyncSet { "team-a" } else { "" };
+    Candidate {
+        id: Uuid::from_u128(number.into()),
+        name: SyncSetName { kind, namespace: namespace.to_owned(), name: name.to_owned() },
+        version: i64::from(number) + 100,
+        generation: 5,
+        annotations: BTreeMap::new(),
+        is_being_deleted: false,
+        spec: spec.as_object().cloned().expect("an object"),
+    }
+}
+
+fn syncset(number: u8, name: &str) -> Candidate {
+    candidate(number, SyncSetKind::SyncSet, name, &json!({"secretMappings": []}))
+}
+
+fn selecting(number: u8, name: &str, selector: &Value) -> Candidate {
+    let spec = json!({"clusterDeploymentSelector": selector, "clusterNamespaces": ["team-*"], "secretMappings": []});
+    candidate(number, SyncSetKind::SelectorSyncSet, name, &spec)
+}
+
+fn snapshot(candidates: Vec<Candidate>) -> Snapshot {
+    let document = document(&json!({"paused": false, "kubeconfigGeneration": 2}));
+    Snapshot {
+        at: now(),
+        cursor: 1_000,
+        cluster: Some(StoredCluster { document, sealed: None }),
+        cluster_sync: None,
+        candidates,
+        secrets: Vec::new(),
+        results: Vec::new(),
+        with_applied: BTreeSet::new(),
+        pace: None,
+        resyncs: 0,
+        duplicates: Vec::new(),
+        guards: Vec::new(),
+    }
+}
+
+fn names(plan: &Plan) -> Vec<&str> {
+    plan.live.iter().map(|live| live.header.name.name.as_str()).collect()
+}
+
+#[test]
+fn the_facts_are_those_of_the_document_and_a_cluster_that_is_gone_has_none() {
+    let plan = Plan::of(&snapshot(vec![syncset(1, "a")]));
+    let facts = plan.facts.expect("a cluster");
+    assert_eq!((facts.id, facts.namespace.as_str(), facts.name.as_str()), (Uuid::from_u128(1), "team-a", "west-1"));
+    assert_eq!((facts.labels.len(), facts.annotations.len(), facts.kubeconfig_generation), (2, 1, 2));
+    assert!(!facts.paused && !facts.is_being_deleted);
+    let gone = Plan::of(&Snapshot { cluster: None, ..snapshot(vec![syncset(1, "a")]) });
+    assert_eq!((gone.facts, gone.live, gone.agenda), (None, Vec::new(), Agenda::Gone));
+    for (paused, is_paused) in [(json!(null), false), (json!(false), false), (json!(true), true), (json!("soon"), true)]
+    {
+        assert_eq!(super::facts(&document(&json!({"paused": paused}))).paused, is_paused, "{paused}");
+    }
+    let mut deleted = document(&json!({}));
+    deleted.deleted_at = Some(now().into());
+    assert!(super::facts(&deleted).is_being_deleted);
+}
+
+#[test]
+fn syncsets_come_by_kind_and_name_and_selectors_decide() {
+    let plan = Plan::of(&snapshot(vec![
+        selecting(1, "a", &json!({"matchLabels": {"env": "prod"}})),
+        selecting(2, "b", &json!({"matchLabels": {"env": "prod", "region": "us"}})),
+        selecting(3, "B", &json!({})),
+        syncset(4, "z"),
+        syncset(5, "Z"),
+        Candidate { name: SyncSetName { namespace: "team-b".to_owned(), ..syncset(6, "x").name }, ..syncset(6, "x") },
+        Candidate { is_being_deleted: true, ..syncset(7, "y") },
+    ]));
+    assert_eq!(names(&plan), ["Z", "z", "B", "a"]);
+    assert_eq!(plan.live.iter().map(|live| live.header.version).collect::<Vec<_>>(), [105, 104, 103, 101]);
+    let others = [(2, 102), (6, 106), (7, 107)].map(|(id, version)| (Uuid::from_u128(id), version));
+    assert_eq!(plan.others, BTreeMap::from(others));
+    let Agenda::Pass(agenda) = plan.agenda else { panic!("a pass") };
+    assert_eq!(agenda.due.len(), 4);
+}
+
+#[test]
+fn a_syncset_of_another_namespace_pattern_is_not_for_the_cluster() {
+    let mut other = selecting(1, "a", &json!({}));
+    other.spec.insert("clusterNamespaces".to_owned(), json!(["team-b", "x*"]));
+    assert_eq!(names(&Plan::of(&snapshot(vec![other]))), Vec::<&str>::new());
+}
+
+/// What can't be read must not look as if it wanted nothing, or as if it were gone.
+#[test]
+fn a_syncset_that_can_not_be_read_is_alive_and_forgets_nothing() {
+    let no_mode = candidate(1, SyncSetKind::SyncSet, "a", &json!({"resourceApplyMode": "Prune", "secretMappings": []}));
+    let no_list = candidate(2, SyncSetKind::SyncSet, "b", &json!({}));
+    let no_selector = candidate(3, SyncSetKind::SelectorSyncSet, "c", &json!({"secretMappings": []}));
+    let wrong_selector = selecting(4, "d", &json!({"matchExpressions": [{"key": "env", "operator": "Like"}]}));
+    let empty = candidate(5, SyncSetKind::SelectorSyncSet, "e", &json!({}));
+    let plan = Plan::of(&snapshot(vec![no_mode, no_list, no_selector, wrong_selector, empty]));
+    assert_eq!(names(&plan), ["a", "b", "c", "d", "e"]);
+    for live in &plan.live {
+        let failure = live.undecodable.as_ref().expect("it can't be read");
+        assert_eq!(failure.reason, Reason::ResourceInvalid, "{failure:?}");
+        assert_eq!((live.header.mode, live.header.generation), (Mode::Sync, 5), "Upsert would forget its objects");
+    }
+    assert!(plan.others.is_empty());
+    assert_eq!(
+        plan.live[0].undecodable.as_ref().map(|failure| failure.message.as_str()),
+        Some("failed to decode spec.resourceApplyMode: \"Prune\"; allowed: Upsert, Sync")
+    );
+}
+
+#[test]
+fn a_syncset_that_is_being_deleted_is_gone_if_it_was_applied() {
+    let result = ResultRow {
+        syncset: Uuid::from_u128(7),
+        name: syncset(7, "y").name,
+        inputs: Digest([1; 32]),
+        generation: 5,
+        failure: None,
+        since: now(),
+        first_success: None,
+        has_pending_deletions: false,
+    };
+    let deleted = Candidate { is_being_deleted: true, ..syncset(7, "y") };
+    let plan = Plan::of(&Snapshot { results: vec![result], ..snapshot(vec![deleted]) });
+    let Agenda::Pass(agenda) = plan.agenda else { panic!("a pass") };
+    assert_eq!(agenda.gone, BTreeSet::from([Uuid::from_u128(7)]));
+    assert_eq!(plan.others.get(&Uuid::from_u128(7)), Some(&107), "by which its deletions are judged");
+}
+
+fn secret(namespace: &str, data_generation: i64) -> SecretFacts {
+    SecretFacts {
+        id: Uuid::from_u128(50),
+        namespace: namespace.to_owned(),
+        name: "pull".to_owned(),
+        version: 30,
+        data_generation,
+        secret_type: "Opaque".to_owned(),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+    }
+}
+
+fn inputs(kind: SyncSetKind, spec: &Value, secrets: Vec<SecretFacts>) -> Digest {
+    let plan = Plan::of(&Snapshot { secrets, ..snapshot(vec![candidate(1, kind, "a", spec)]) });
+    assert_eq!(plan.live[0].undecodable, None);
+    plan.live[0].inputs
+}
+
+#[test]
+fn inputs_follow_the_secrets_that_a_syncset_may_copy_and_no_others() {
+    let mapping = |namespace: &str| {
+        json!({"clusterDeploymentSelector": {}, "secretMappings": [
+            {"sourceRef": {"name": "pull", "namespace": namespace}, "targetRef": {"name": "pull"}}]})
+    };
+    for (kind, namespace) in [(SyncSetKind::SyncSet, "team-a"), (SyncSetKind::SelectorSyncSet, "team-b")] {
+        let of = |secrets| inputs(kind, &mapping(namespace), secrets);
+        let digest = of(vec![secret(namespace, 5)]);
+        assert_eq!(of(vec![secret(namespace, 5), secret("other", 7)]), digest);
+        assert_ne!(of(vec![secret(namespace, 6)]), digest);
+        assert_ne!(of(Vec::new()), digest);
+    }
+    let of_foreign = |secrets| inputs(SyncSetKind::SyncSet, &mapping("team-b"), secrets);
+    assert_eq!(of_foreign(vec![secret("team-b", 5)]), of_foreign(Vec::new()), "nothing of it is looked at");
+    let own = mapping("team-b");
+    let header = Plan::of(&snapshot(vec![candidate(1, SyncSetKind::SyncSet, "a", &own)])).live.remove(0).header;
+    assert_eq!((header.secrets.len(), LiveSyncset::secrets(&header).count()), (1, 0));
+}
