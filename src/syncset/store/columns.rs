@@ -334,6 +334,7 @@ impl<'r> AppliedKey<'r> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::syncset::rules::status::Retry;
 
     #[test]
     fn a_digest_is_read_as_it_was_written_and_nothing_else_is_one() {
@@ -351,6 +352,33 @@ mod tests {
         assert_eq!(kind("Other"), Err(UnreadableColumn::Kind("Other".to_owned())));
         assert_eq!(time("soon"), Err(UnreadableColumn::Time("soon".to_owned())));
         assert_eq!(kind("SelectorSyncSet"), Ok(SyncSetKind::SelectorSyncSet));
+    }
+
+    #[test]
+    fn a_failure_whose_reason_a_newer_release_has_written_is_tried_again() {
+        let columns = |reason: Option<&str>| ResultColumns {
+            cluster: Uuid::nil(),
+            syncset: Uuid::nil(),
+            kind: "SyncSet".to_owned(),
+            namespace: "team-a".to_owned(),
+            name: "base".to_owned(),
+            inputs: bytes(Digest([7; 32])),
+            generation: 3,
+            result: "Failure".to_owned(),
+            reason: reason.map(str::to_owned),
+            message: Some("failed to apply resource 2: no".to_owned()),
+            since: "2026-11-19T08:00:00Z".to_owned(),
+            first_success: None,
+            pending_deletions: false,
+        };
+        let failure = |reason| ResultRow::try_from(columns(reason)).expect("a row").failure;
+        let unknown = failure(Some("Quota")).expect("a failure");
+        assert_eq!(
+            (unknown.reason.retry(), unknown.message.as_str()),
+            (Retry::Backoff, "failed to apply resource 2: no")
+        );
+        assert_eq!(failure(Some("Forbidden")).map(|failure| failure.reason), Some(Reason::Forbidden));
+        assert_eq!(failure(None), None);
     }
 
     #[test]
