@@ -1,20 +1,54 @@
 //! Paged lists of the metadata of a kind's objects.
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::{Cluster, Error, Kind};
 
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 /// Objects a page.
-const PAGE_SIZE: u32 = 500;
+const PAGE_SIZE: usize = 500;
 
 #[derive(Deserialize)]
 struct Page<T> {
     metadata: PageMetadata,
     /// An empty list of a custom kind's metadata is null.
-    items: Option<Vec<T>>,
+    items: Option<Items<T>>,
+}
+
+/// The objects of a page. Reading ends at the first one too many: a server that ignores the limit does not choose how many objects
+/// are in memory.
+struct Items<T>(Vec<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Items<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Counting<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Counting<T> {
+            type Value = Items<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "at most {PAGE_SIZE} objects")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Items<T>, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = elements.next_element()? {
+                    if items.len() >= PAGE_SIZE {
+                        return Err(A::Error::custom(format_args!("a page has more than {PAGE_SIZE} objects")));
+                    }
+                    items.push(item);
+                }
+                Ok(Items(items))
+            }
+        }
+
+        deserializer.deserialize_seq(Counting(PhantomData))
+    }
 }
 
 #[derive(Deserialize)]
@@ -56,7 +90,7 @@ impl Pages {
     pub async fn next<T: DeserializeOwned>(&mut self, cluster: &Cluster) -> Result<Option<Vec<T>>, Error> {
         let Some(path) = &self.next else { return Ok(None) };
         let page: Page<T> = cluster.fetch_as(path, METADATA_LIST).await?;
-        let items = page.items.unwrap_or_default();
+        let items = page.items.map(|Items(items)| items).unwrap_or_default();
         self.left = self.left.checked_sub(items.len().max(1)).ok_or_else(|| self.too_many())?;
         self.next = match page.metadata.next.as_str() {
             "" => None,
@@ -98,7 +132,20 @@ mod tests {
     fn an_empty_list_of_a_custom_kind_may_have_null_items() {
         for text in [r#"{"metadata":{"resourceVersion":"7"},"items":null}"#, r#"{"metadata":{},"items":[]}"#] {
             let page: Page<Value> = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-            assert_eq!(page.items.into_iter().flatten().count(), 0);
+            assert_eq!(page.items.map_or(0, |Items(items)| items.len()), 0);
         }
+    }
+
+    #[test]
+    fn a_page_with_too_many_objects_is_not_read_to_its_end() {
+        let page = |count: usize, end: &str| {
+            let items = vec!["{}"; count].join(",");
+            serde_json::from_str::<Page<Value>>(&format!(r#"{{"metadata":{{}},"items":[{items}{end}"#))
+        };
+        let most = page(PAGE_SIZE, "]}").map(|page| page.items.map(|Items(items)| items.len()));
+        assert!(matches!(most, Ok(Some(PAGE_SIZE))));
+        // What follows is no JSON, and was not reached.
+        let error = page(PAGE_SIZE + 1, ",?").map(drop).unwrap_err().to_string();
+        assert!(error.starts_with("a page has more than 500 objects"), "{error}");
     }
 }
