@@ -161,22 +161,24 @@ impl Kinds {
     }
 
     /// How the cluster serves these kinds. Asks it for those that are not known or were read more than [`KEPT`] before `now`: one
-    /// request for each version of a group, and more only for a kind that is not in its version.
+    /// request for each version of a group, and more only for a kind that is not in its version. Nothing is asked for after `until`: what
+    /// is not known then counts as not answered.
     pub async fn look_up(
         &mut self,
         cluster: &Cluster,
         wanted: &BTreeSet<KindId>,
         now: Instant,
+        until: Instant,
     ) -> BTreeMap<KindId, Result<Kind, KindError>> {
         self.found.retain(|_, found| now.saturating_duration_since(found.read) < KEPT);
         let unknown = wanted.iter().filter(|id| !self.found.contains_key(id) && id.is_possible());
         let versions: BTreeSet<Version> = unknown.map(KindId::version).collect();
-        let mut discovery = Discovery { cluster, lists: BTreeMap::new(), groups: None };
+        let named = wanted.union(&self.expected).cloned().collect();
+        let mut discovery = Discovery { cluster, named, until, lists: BTreeMap::new(), groups: None };
         for (group, version) in versions {
             // Below, every kind of this version gets its error.
             let Ok(Some(listed)) = discovery.list(&group, &version).await else { continue };
-            let named = wanted.union(&self.expected);
-            for id in named.filter(|id| (&id.group, &id.version) == (&group, &version)) {
+            for id in discovery.named.iter().filter(|id| (&id.group, &id.version) == (&group, &version)) {
                 if let Some(kind) = listed.get(&id.kind) {
                     self.found.entry(id.clone()).or_insert_with(|| Found { kind: kind.clone(), read: now });
                 }
@@ -197,6 +199,9 @@ impl Kinds {
 /// What was read for one look-up, each list once.
 struct Discovery<'c> {
     cluster: &'c Cluster,
+    /// Of each list only these are kept: a list has as many kinds as a server likes.
+    named: BTreeSet<KindId>,
+    until: Instant,
     lists: BTreeMap<Version, Result<Listed, Error>>,
     groups: Option<Result<BTreeMap<String, Vec<String>>, Error>>,
 }
@@ -218,12 +223,19 @@ impl Discovery<'_> {
             Err(Error::NotServed { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let with_status: BTreeSet<String> =
-            list.resources.iter().filter_map(|served| served.name.strip_suffix("/status")).map(str::to_owned).collect();
+        let named: BTreeSet<&str> =
+            self.named.iter().filter(|id| id.group == group).map(|id| id.kind.as_str()).collect();
+        let with_status: BTreeSet<String> = list
+            .resources
+            .iter()
+            .filter(|served| named.contains(served.kind.as_str()))
+            .filter_map(|served| served.name.strip_suffix("/status"))
+            .map(str::to_owned)
+            .collect();
         let mut kinds = BTreeMap::new();
         for served in list.resources {
             // The others are subresources, or would lead a path elsewhere.
-            if !is_label(&served.name) {
+            if !named.contains(served.kind.as_str()) || !is_label(&served.name) {
                 continue;
             }
             let resource = ApiResource {
@@ -280,7 +292,8 @@ impl Discovery<'_> {
             return Ok(versions.into_iter().filter(|version| is_label(version)).collect());
         }
         if self.groups.is_none() {
-            let read = self.fetch("/apis").await.map(|GroupList { groups }| by_name(groups));
+            let named: BTreeSet<&str> = self.named.iter().map(|id| id.group.as_str()).collect();
+            let read = self.fetch("/apis").await.map(|GroupList { groups }| by_name(groups, &named));
             self.groups = Some(read);
         }
         let Some(groups) = &self.groups else { return Ok(Vec::new()) };
@@ -288,16 +301,23 @@ impl Discovery<'_> {
     }
 
     async fn fetch<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
-        self.cluster.fetch(path).await
+        let late = || Error::NoAnswer {
+            cluster: self.cluster.name().clone(),
+            source: "the kinds of the cluster were not read in time".to_owned().into(),
+        };
+        if Instant::now() >= self.until {
+            return Err(late());
+        }
+        tokio::time::timeout_at(self.until, self.cluster.fetch(path)).await.unwrap_or_else(|_| Err(late()))
     }
 }
 
-fn by_name(groups: Vec<Group>) -> BTreeMap<String, Vec<String>> {
+fn by_name(groups: Vec<Group>, named: &BTreeSet<&str>) -> BTreeMap<String, Vec<String>> {
     let versions = |group: Group| {
         let versions = group.versions.into_iter().map(|entry| entry.version).filter(|version| is_label(version));
         (group.name, versions.collect())
     };
-    groups.into_iter().map(versions).collect()
+    groups.into_iter().filter(|group| named.contains(group.name.as_str())).map(versions).collect()
 }
 
 #[cfg(test)]

@@ -13,7 +13,11 @@ use crate::world::{Edge, LIMIT, config_maps, custom, run};
 
 async fn find(kinds: &mut Kinds, cluster: &Cluster, api_version: &str, kind: &str) -> Result<Kind, KindError> {
     let id = KindId::of(api_version, kind);
-    kinds.look_up(cluster, &BTreeSet::from([id.clone()]), Instant::now()).await.remove(&id).unwrap()
+    kinds
+        .look_up(cluster, &BTreeSet::from([id.clone()]), Instant::now(), Instant::now() + LIMIT)
+        .await
+        .remove(&id)
+        .unwrap()
 }
 
 #[test]
@@ -26,7 +30,7 @@ fn kinds_are_found_by_group_version_and_kind_with_one_request_for_a_version() {
         let mut kinds = Kinds::default();
         let mark = edge.plane.audit().unwrap().mark().await.unwrap();
         for _ in 0..2 {
-            let found = kinds.look_up(&edge.cluster, &wanted, Instant::now()).await;
+            let found = kinds.look_up(&edge.cluster, &wanted, Instant::now(), Instant::now() + LIMIT).await;
             let found: Vec<Kind> = found.into_values().map(Result::unwrap).collect();
             let deployments = found.iter().find(|kind| kind.resource.kind == "Deployment").unwrap();
             assert!(deployments.namespaced && deployments.status_subresource);

@@ -70,7 +70,8 @@ async fn look_up(
     wanted: &[KindId],
     now: Instant,
 ) -> Vec<Result<Kind, KindError>> {
-    let mut found = kinds.look_up(cluster, &wanted.iter().cloned().collect(), now).await;
+    let until = Instant::now() + Duration::from_mins(1);
+    let mut found = kinds.look_up(cluster, &wanted.iter().cloned().collect(), now, until).await;
     wanted.iter().map(|id| found.remove(id).expect("an outcome for each")).collect()
 }
 
@@ -179,4 +180,29 @@ async fn a_group_with_endless_versions_is_not_looked_through() {
     let found = look_up(&mut Kinds::default(), &cluster, &[id("many.test/v1", "Thing")], Instant::now()).await;
     assert!(matches!(found.as_slice(), [Err(KindError::Unread(Error::Decode { .. }))]), "{found:?}");
     assert_eq!(script.asked(), ["GET /apis/many.test/v1", "GET /apis"]);
+}
+
+#[tokio::test]
+async fn only_the_named_kinds_of_a_list_are_kept_while_others_are_looked_up() {
+    let (cluster, _script) = scripted();
+    let named = BTreeSet::from([id("apps/v1", "Deployment"), id("demo.test/v2", "Queue")]);
+    let until = Instant::now() + Duration::from_mins(1);
+    let mut discovery = Discovery { cluster: &cluster, named, until, lists: BTreeMap::new(), groups: None };
+    let listed = discovery.list("apps", "v1").await.unwrap().expect("it is served");
+    assert_eq!(listed.keys().collect::<Vec<_>>(), ["Deployment"]);
+    assert!(discovery.list("", "v1").await.unwrap().expect("it is served").is_empty());
+    assert_eq!(discovery.versions("demo.test").await.unwrap(), ["v1", "v1beta1"]);
+    let groups = discovery.groups.expect("they were read").unwrap();
+    assert_eq!(groups.keys().collect::<Vec<_>>(), ["apps", "demo.test"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_asked_for_after_the_time_for_a_look_up() {
+    let (cluster, script) = scripted();
+    let mut kinds = Kinds::default();
+    let (wanted, now) = (id("v1", "ConfigMap"), Instant::now());
+    let found = kinds.look_up(&cluster, &BTreeSet::from([wanted.clone()]), now, now).await.remove(&wanted);
+    let Some(Err(KindError::Unread(Error::NoAnswer { source, .. }))) = found else { panic!("{found:?}") };
+    assert_eq!(source.to_string(), "the kinds of the cluster were not read in time");
+    assert!(script.asked().is_empty());
 }

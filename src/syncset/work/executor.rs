@@ -27,6 +27,8 @@ use crate::syncset::rules::spec::PatchType;
 /// after about 70 ms.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// For all requests of one look-up: a server chooses how many versions its groups have.
+const LONGEST_LOOK_UP: Duration = Duration::from_secs(20);
 /// The most objects of a list (rule 37).
 const MOST_LISTED: usize = 100_000;
 
@@ -179,7 +181,8 @@ impl<'c> Executor<'c> {
         let kind = match self.kinds.known(id, now) {
             Some(kind) => kind.clone(),
             None => {
-                let found = self.kinds.look_up(cluster, &BTreeSet::from([id.clone()]), now).await.remove(id);
+                let wanted = BTreeSet::from([id.clone()]);
+                let found = self.kinds.look_up(cluster, &wanted, now, now + LONGEST_LOOK_UP).await.remove(id);
                 let found = found.unwrap_or_else(|| Err(KindError::NotServed(id.clone())));
                 self.is_answered |= match &found {
                     Err(KindError::Unread(error)) => is_answer(error),
