@@ -50,6 +50,7 @@ fn sent() -> AppliedRow {
         uid: Some("u-1".to_owned()),
         version: Some("41".to_owned()),
         owned: Some(digest(2)),
+        resent: 3,
     }
 }
 
@@ -65,6 +66,7 @@ fn waiting() -> AppliedRow {
         uid: None,
         version: None,
         owned: None,
+        resent: 0,
     }
 }
 

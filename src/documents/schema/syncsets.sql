@@ -13,11 +13,12 @@ create table towline_result (
   primary key (cluster, syncset), check ((result = 'Success') = (reason is null)), check ((reason is null) = (message is null)));
 create index on towline_result (syncset);
 
--- The objects that syncsets have sent or are about to send. `content` is null while an object has to be sent.
+-- The objects that syncsets have sent or are about to send. `content` is null while an object has to be sent. `resent`
+-- counts the full passes in a row in which it was sent although nothing of it was new.
 create table towline_applied (
   cluster uuid not null, api_group text collate "C" not null, kind text collate "C" not null, namespace text collate "C" not null,
   name text collate "C" not null, syncset uuid not null, api_version text not null, content bytea, wanted boolean not null,
-  tracked boolean not null, adopted boolean not null, uid text, version text, owned bytea,
+  tracked boolean not null, adopted boolean not null, uid text, version text, owned bytea, resent smallint not null,
   primary key (cluster, api_group, kind, namespace, name, syncset));
 create index on towline_applied (syncset, cluster) where tracked;
 

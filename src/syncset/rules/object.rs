@@ -1,5 +1,7 @@
 //! Objects as they are sent (rule 18): with our marks, and without what only API servers set.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::ExposeSecret as _;
@@ -156,14 +158,23 @@ impl Desired {
         self
     }
 
-    /// The object with the mark of one that existed before. The content is the same: that it is adopted is stored beside it.
-    #[must_use]
-    pub fn adopted(mut self) -> Self {
-        let annotations = self.body.get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
-        if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
-            annotations.insert(ADOPTED.to_owned(), json!("true"));
+    /// The object as it is sent. One that existed before has the mark of that; with a UID the server refuses to write to another
+    /// object of the name. Neither counts for the content: both are stored beside it.
+    pub fn sent(&self, is_adopted: bool, uid: Option<&str>) -> Cow<'_, Value> {
+        if !is_adopted && uid.is_none() {
+            return Cow::Borrowed(&self.body);
         }
-        self
+        let mut body = self.body.clone();
+        if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
+            if let Some(uid) = uid {
+                metadata.insert("uid".to_owned(), json!(uid));
+            }
+            let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
+            if let Some(annotations) = annotations.filter(|_| is_adopted) {
+                annotations.insert(ADOPTED.to_owned(), json!("true"));
+            }
+        }
+        Cow::Owned(body)
     }
 }
 

@@ -70,6 +70,8 @@ pub struct AppliedRow {
     pub version: Option<String>,
     /// Of our entry in `managedFields` after our last write (rule 22).
     pub owned: Option<Digest>,
+    /// In how many full passes in a row it had to be sent, although nothing of it was new (rule 22).
+    pub resent: u8,
 }
 
 /// A patch that was sent (`towline_patched`).

@@ -62,6 +62,7 @@ pub(super) struct AppliedColumns {
     uid: Option<String>,
     version: Option<String>,
     owned: Option<String>,
+    resent: i64,
 }
 
 /// A row of `towline_patched`.
@@ -221,6 +222,7 @@ impl AppliedColumns {
             uid: optional(row.uid.as_ref()),
             version: optional(row.version.as_ref()),
             owned: row.owned.map(bytes),
+            resent: row.resent.into(),
         }
     }
 }
@@ -245,6 +247,7 @@ impl TryFrom<AppliedColumns> for AppliedRow {
             uid: columns.uid,
             version: columns.version,
             owned: some_digest(columns.owned.as_ref())?,
+            resent: u8::try_from(columns.resent).map_err(|_| UnreadableColumn::Number(columns.resent))?,
         })
     }
 }

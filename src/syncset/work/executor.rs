@@ -156,7 +156,7 @@ impl<'c> Executor<'c> {
     /// How the cluster serves a kind; asked only if that is not known.
     async fn resolve(&mut self, cluster: &Cluster, id: &KindId) -> Result<Resolution, Failed> {
         match self.look_up(cluster, id).await {
-            Ok(kind) => Ok(Resolution::Served { namespaced: kind.namespaced }),
+            Ok(kind) => Ok(Resolution::Served { namespaced: kind.namespaced, plural: kind.resource.plural }),
             Err(KindError::OtherVersion { api_version, .. }) => Ok(Resolution::OtherVersion { api_version }),
             Err(KindError::NotServed(_)) => Ok(Resolution::NotServed),
             Err(error @ KindError::Unread(_)) => Err(Failed::of_kind(&error)),

@@ -7,6 +7,7 @@ mod prepare;
 mod refusal;
 mod seen;
 mod shown;
+mod takeover;
 mod visit;
 mod worker;
 

@@ -2,10 +2,13 @@
 
 use sha2::{Digest as _, Sha256};
 
+use super::takeover::takeover;
 use crate::cluster::{ManagedFields, Metadata};
 use crate::syncset::rules::name::Digest;
-use crate::syncset::rules::object::LAST_APPLIED;
 use crate::syncset::rules::pass::{Manager, Marks, Seen};
+
+/// Most bytes of a manager's name; API servers accept no longer ones.
+const LONGEST_MANAGER: usize = 128;
 
 /// How an object is, as a pass sees it.
 pub fn seen(metadata: &Metadata) -> Seen {
@@ -16,8 +19,21 @@ pub fn seen(metadata: &Metadata) -> Seen {
         terminating: metadata.is_terminating,
         owned_by_apply: owned(metadata, Manager::Apply, "Apply"),
         owned_by_update: owned(metadata, Manager::Update, "Update"),
-        of_hive: metadata.managers.iter().any(owns_last_applied),
+        last_other: last_other(metadata),
+        takeover: takeover(metadata).map(Box::new),
     }
+}
+
+/// The manager that has written last to the object itself, besides ours. Its name is shown to operators.
+fn last_other(metadata: &Metadata) -> Option<String> {
+    let is_shown = |name: &str| name.len() <= LONGEST_MANAGER && !name.chars().any(char::is_control);
+    let ours = [Manager::Apply, Manager::Update, Manager::Patch].map(Manager::as_str);
+    let is_other = |entry: &&ManagedFields| {
+        entry.subresource.is_empty() && !ours.contains(&entry.manager.as_str()) && is_shown(&entry.manager)
+    };
+    // All times are written alike, so they are in the order of their texts.
+    let last = metadata.managers.iter().filter(is_other).max_by_key(|entry| entry.time.as_deref());
+    last.map(|entry| entry.manager.clone())
 }
 
 /// Of the entry of a manager: which fields it owns, and since when (rule 22).
@@ -31,13 +47,6 @@ fn owned(metadata: &Metadata, manager: Manager, operation: &str) -> Option<Diges
     hash.update([0]);
     hash.update(entry.fields.as_bytes());
     Some(Digest(hash.finalize().into()))
-}
-
-/// Whether it is the entry of a client that applies as `kubectl apply` does without a server's help, such as Hive's (rule 21).
-fn owns_last_applied(entry: &ManagedFields) -> bool {
-    let fields = entry.fields_value();
-    let annotation = format!("f:{LAST_APPLIED}");
-    entry.operation == "Update" && !fields["f:metadata"]["f:annotations"][annotation.as_str()].is_null()
 }
 
 #[cfg(test)]
@@ -70,13 +79,20 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_hive_has_an_update_that_owns_the_last_applied_annotation() {
-        let annotation = json!({"f:metadata": {"f:annotations": {".": {}, "f:kubectl.kubernetes.io/last-applied-configuration": {}}}});
-        let of = |operation: &str| {
-            let managers = json!([{"manager": "hive6-clustersync", "operation": operation, "apiVersion": "v1", "fieldsV1": annotation}]);
-            seen(&metadata(&managers)).of_hive
-        };
-        assert!(of("Update") && !of("Apply"));
-        assert!(!seen(&metadata(&json!([entry("hive7-clustersync", "Update", "", "t")]))).of_hive);
+    fn the_last_other_manager_is_the_newest_that_is_not_ours_and_wrote_the_object_itself() {
+        let of = |managers| seen(&metadata(&managers)).last_other;
+        let ours = ["towline", "towline-update", "towline-patch"].map(|manager| entry(manager, "Update", "", "t9"));
+        assert_eq!(of(json!(ours)), None);
+        let others = [
+            entry("older", "Update", "", "t1"),
+            entry("newest", "Apply", "", "t3"),
+            entry("newer", "Update", "", "t2"),
+            entry("kubelet", "Update", "status", "t4"),
+            entry("a\nb", "Update", "", "t5"),
+            entry(&"l".repeat(LONGEST_MANAGER + 1), "Update", "", "t6"),
+        ];
+        assert_eq!(of(json!([&others[..], &ours[..]].concat())).as_deref(), Some("newest"));
+        let timeless = json!({"manager": "timeless", "operation": "Update", "apiVersion": "v1"});
+        assert_eq!(of(json!([timeless])).as_deref(), Some("timeless"));
     }
 }

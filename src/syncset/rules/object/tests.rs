@@ -137,7 +137,7 @@ fn only_the_text_true_lets_a_resource_be_adopted_or_recreated() {
 }
 
 #[test]
-fn dropping_the_namespace_and_adopting_keep_the_content() {
+fn dropping_the_namespace_keeps_the_content() {
     let object = |namespace: &str| ObjectRef {
         group: String::new(),
         kind: "Namespace".to_owned(),
@@ -159,9 +159,31 @@ fn dropping_the_namespace_and_adopting_keep_the_content() {
         ..desired()
     };
     assert!(desired().without_namespace() == placeless && placeless.clone().without_namespace() == placeless);
-    let mut adopted = desired();
-    adopted.body["metadata"]["annotations"][ADOPTED] = json!("true");
-    assert!(desired().adopted() == adopted && adopted.clone().adopted() == adopted);
+}
+
+#[test]
+fn an_object_is_sent_with_the_mark_and_the_uid_that_it_has() {
+    let object =
+        ObjectRef { group: String::new(), kind: "A".to_owned(), namespace: String::new(), name: "a".to_owned() };
+    let desired = Desired {
+        place: Place::Resource(0),
+        object,
+        api_version: "v1".to_owned(),
+        body: normalized(json!({"metadata": {"name": "a"}})).expect("an object"),
+        content: Digest([7; 32]),
+        may_adopt: false,
+        may_recreate: false,
+    };
+    for (is_adopted, uid) in [(false, None), (true, None), (false, Some("u-1")), (true, Some("u-1"))] {
+        let mut expected = desired.body.clone();
+        if is_adopted {
+            expected["metadata"]["annotations"][ADOPTED] = json!("true");
+        }
+        if let Some(uid) = uid {
+            expected["metadata"]["uid"] = json!(uid);
+        }
+        assert_eq!(*desired.sent(is_adopted, uid), expected);
+    }
 }
 
 fn any_value() -> impl Strategy<Value = Value> {

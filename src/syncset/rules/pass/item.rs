@@ -1,12 +1,14 @@
 //! What a pass works on: objects to send, patches, and objects to delete.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::ledger::Facts;
 use super::step::{Refused, Seen, Writes};
-use crate::syncset::rules::name::{Digest, ObjectRef};
+use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch};
 
@@ -37,8 +39,12 @@ pub(super) struct Item {
     pub(super) is_absent: bool,
     /// Whether it is sent as a merge patch, since the kind knows no strategic one.
     pub(super) as_merge: bool,
-    /// Whether it became ready after the rows of the pass were stored.
+    /// Whether it became ready, or what is known of it changed, after the rows of the pass were stored.
     pub(super) is_late: bool,
+    /// The manager that has written last besides ours, when the object was looked at.
+    pub(super) last_other: Option<String>,
+    /// The patch by which Hive's fields become ours, before the object is applied.
+    pub(super) takeover: Option<Box<Value>>,
     /// Whether the pass has waited for its kind.
     pub(super) has_waited: bool,
     pub(super) tries: u8,
@@ -72,28 +78,14 @@ pub(super) enum ItemState {
 }
 
 impl Item {
-    /// What its row says when it has been sent.
-    pub(super) fn sent_content(&self) -> Digest {
-        sent_content(self.behavior, self.desired.content)
+    /// As it is sent: with a UID, only to the object that has it.
+    pub(super) fn body(&self, uid: Option<&str>) -> Cow<'_, Value> {
+        self.desired.sent(self.facts.adopted && self.behavior != Behavior::CreateOnly, uid)
     }
 
     pub(super) fn kind_key(&self) -> KindKey {
         (self.desired.api_version.clone(), self.desired.object.kind.clone())
     }
-}
-
-/// An object is sent again, though it is the same, if its syncset's behavior has changed: the fields belong to another manager
-/// then, and `CreateOnly` may have left the object as it was.
-pub(super) fn sent_content(behavior: Behavior, content: Digest) -> Digest {
-    let Digest(mut bytes) = content;
-    if let Some(first) = bytes.first_mut() {
-        *first ^= match behavior {
-            Behavior::Apply => 0,
-            Behavior::CreateOrUpdate => 1,
-            Behavior::CreateOnly => 2,
-        };
-    }
-    Digest(bytes)
 }
 
 /// A patch of a syncset that is due.
@@ -146,9 +138,13 @@ pub(super) enum Ask {
     List(Listing),
     Look(Box<Item>),
     Store(Writes),
+    /// Makes Hive's fields ours, so that the apply that follows removes those that are no longer given.
+    TakeOver(Box<Item>),
     Apply(Box<Item>),
     Create(Box<Item>),
     Update(Box<Item>),
+    /// GET of an object whose write was refused, to find out whether it is the one that has the UID.
+    Identify(Box<Item>, Refused),
     /// GET of an object that `CreateOnly` found to exist, and may have created in a pass that was cut short.
     Owner(Box<Item>),
     /// Whether an object that can't be changed could be created (rule 26).

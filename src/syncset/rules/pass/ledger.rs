@@ -27,6 +27,8 @@ pub(super) struct Facts {
     pub(super) owned: Option<Digest>,
     /// Whether it existed before us.
     pub(super) adopted: bool,
+    /// In how many full passes in a row it was sent again.
+    pub(super) resent: u8,
 }
 
 /// Whether it is open if the object existed before: rows of `CreateOnly` are stored like that before the first try, and rows
@@ -72,15 +74,31 @@ impl Ledger {
             .rows_of(object)
             .filter(|row| !is_undetermined(row))
             .max_by_key(|row| (row.uid.is_some(), row.content.is_some(), row.adopted))?;
-        Some(Facts { uid: row.uid.clone(), version: row.version.clone(), owned: row.owned, adopted: row.adopted })
+        Some(Facts {
+            uid: row.uid.clone(),
+            version: row.version.clone(),
+            owned: row.owned,
+            adopted: row.adopted,
+            resent: row.resent,
+        })
     }
 
-    pub(super) fn put(&mut self, row: AppliedRow) {
+    /// Returns whether the row has to be stored before the object is written. It need not be if a pass that finds the row before it
+    /// comes to the same: it looks at an object without content before it sends that.
+    pub(super) fn put(&mut self, row: AppliedRow) -> bool {
         let rows = self.applied.entry(row.object.clone()).or_default();
-        if rows.get(&row.syncset) != Some(&row) {
-            self.changed_rows.insert((row.object.clone(), row.syncset));
-            rows.insert(row.syncset, row);
-        }
+        let is_urgent = match rows.get(&row.syncset) {
+            Some(old) if *old == row => return false,
+            None => true,
+            Some(old) => {
+                let is_forgotten = old.uid.is_some() && row.uid.is_none();
+                let is_opened = old.content.is_some() && row.content.is_none();
+                is_forgotten || is_opened || (old.wanted, old.tracked) != (row.wanted, row.tracked)
+            }
+        };
+        self.changed_rows.insert((row.object.clone(), row.syncset));
+        rows.insert(row.syncset, row);
+        is_urgent
     }
 
     pub(super) fn forget(&mut self, object: &ObjectRef, syncset: Uuid) {

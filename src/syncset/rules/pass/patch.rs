@@ -14,7 +14,7 @@ impl Pass {
         let key = (patch.desired.api_version.clone(), patch.desired.object.kind.clone());
         let place = Place::Patch(patch.position);
         let failure = match self.kinds.get(&key) {
-            Some(Ok(Resolution::Served { namespaced })) => {
+            Some(Ok(Resolution::Served { namespaced, .. })) => {
                 if *namespaced && patch.object.namespace.is_empty() {
                     "default".clone_into(&mut patch.object.namespace);
                 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use uuid::Uuid;
 
 use super::failure;
-use super::item::{Check, Item, ItemState, KindKey, Listing, PatchItem, Removal, Work, sent_content};
-use super::ledger::is_undetermined;
+use super::item::{Check, Item, ItemState, KindKey, Listing, PatchItem, Removal, Work};
+use super::ledger::{Facts, is_undetermined};
 use super::run::Pass;
 use super::step::Release;
 use crate::syncset::rules::name::ObjectRef;
@@ -127,8 +127,7 @@ impl Pass {
         let row = self.ledger.row(&object, header.id);
         let facts = self.ledger.facts(&object);
         let is_only_created = header.behavior == Behavior::CreateOnly;
-        let content = sent_content(header.behavior, desired.content);
-        let send = row.is_none_or(|row| row.content != Some(content));
+        let send = row.is_none_or(|row| row.content != Some(desired.content));
         let is_checked = self.full && !self.progress.objects.contains(&object);
         let check = match &facts {
             None if send && !is_only_created => Check::Contact,
@@ -157,6 +156,8 @@ impl Pass {
             is_absent: false,
             as_merge: false,
             is_late: false,
+            last_other: None,
+            takeover: None,
             has_waited: false,
             tries: 0,
             object,
@@ -177,7 +178,9 @@ impl Pass {
         let mut by_kind: BTreeMap<KindKey, Vec<Item>> = BTreeMap::new();
         for item in items {
             match item.check {
-                Check::None if !item.send => self.settle(&item),
+                Check::None if !item.send => {
+                    self.settle(&item);
+                }
                 Check::Anew => {
                     self.works.insert((item.syncset, item.desired.place), Work::Item(Box::new(item)));
                 }
@@ -196,15 +199,16 @@ impl Pass {
         }
     }
 
-    /// Notes an object of a syncset, and who else wants it. What is going to be sent has no content until it has been sent.
-    pub(super) fn settle(&mut self, item: &Item) {
-        let Some(header) = self.live.get(item.syncset).map(|live| &live.header) else { return };
+    /// Notes an object of a syncset, and who else wants it. What is going to be sent has no content until it has been sent. Returns
+    /// whether this has to be stored before the object is written.
+    pub(super) fn settle(&mut self, item: &Item) -> bool {
+        let Some(header) = self.live.get(item.syncset).map(|live| &live.header) else { return false };
         let is_open = item.behavior == Behavior::CreateOnly && !item.is_known;
-        self.ledger.put(AppliedRow {
+        let is_urgent = self.ledger.put(AppliedRow {
             object: item.object.clone(),
             syncset: header.id,
             api_version: item.desired.api_version.clone(),
-            content: (!item.send).then_some(item.sent_content()),
+            content: (!item.send).then_some(item.desired.content),
             wanted: true,
             tracked: header.mode == Mode::Sync,
             // Until it is created: if it can't be created, it existed.
@@ -212,8 +216,9 @@ impl Pass {
             uid: item.facts.uid.clone(),
             version: item.facts.version.clone(),
             owned: item.facts.owned,
+            resent: item.facts.resent,
         });
-        self.settle_others(&item.object, item.syncset);
+        self.settle_others(&item.object, item.syncset) || is_urgent
     }
 
     /// What a syncset wants is noted even if another one sends it, and whatever becomes of that: the syncset may be done with this
@@ -255,8 +260,8 @@ impl Pass {
             let Some(id) = self.live.get(winner).map(|live| live.header.id) else { continue };
             if let Some(row) = self.ledger.row(&object, id).cloned() {
                 if let Some(facts) = self.ledger.facts(&object).filter(|_| is_undetermined(&row)) {
-                    let (uid, version, owned, adopted) = (facts.uid, facts.version, facts.owned, facts.adopted);
-                    self.ledger.put(AppliedRow { wanted: true, uid, version, owned, adopted, ..row });
+                    let Facts { uid, version, owned, adopted, resent } = facts;
+                    self.ledger.put(AppliedRow { wanted: true, uid, version, owned, adopted, resent, ..row });
                 }
                 self.settle_others(&object, winner);
                 continue;
@@ -279,7 +284,8 @@ impl Pass {
 
     /// The row of the winner holds what is known of the object; those of the others say that they want it, and nothing else. Who
     /// does not want it any more has one until the winner has sent the object: only whoever sent it last may delete it.
-    pub(super) fn settle_others(&mut self, object: &ObjectRef, winner: usize) {
+    pub(super) fn settle_others(&mut self, object: &ObjectRef, winner: usize) -> bool {
+        let mut is_urgent = false;
         let others: Vec<usize> = self.wanted.claimants(object).filter(|position| *position != winner).collect();
         for position in others {
             let Some(header) = self.live.get(position).map(|live| &live.header) else { continue };
@@ -290,7 +296,7 @@ impl Pass {
                 (None, Some(row)) => row.tracked,
                 _ => header.mode == Mode::Sync,
             };
-            self.ledger.put(superseded_row(object, header.id, api_version, tracked));
+            is_urgent |= self.ledger.put(superseded_row(object, header.id, api_version, tracked));
         }
         let claimants = self.claimants(object);
         let id = self.live.get(winner).map(|live| live.header.id);
@@ -301,9 +307,10 @@ impl Pass {
             if is_sent {
                 self.ledger.forget(object, row.syncset);
             } else {
-                self.ledger.put(AppliedRow { wanted: false, content: None, ..row });
+                is_urgent |= self.ledger.put(AppliedRow { wanted: false, content: None, ..row });
             }
         }
+        is_urgent
     }
 
     /// Rows of objects that nobody wants: forgotten, released, or deleted later.
@@ -406,6 +413,7 @@ fn superseded_row(object: &ObjectRef, syncset: Uuid, api_version: String, tracke
         uid: None,
         version: None,
         owned: None,
+        resent: 0,
     }
 }
 

@@ -17,9 +17,10 @@ impl Pass {
             Ok(_) => Err(unexpected()),
             Err(refused) => Err(refused),
         };
-        if let Ok(Resolution::Served { namespaced }) = &resolution {
+        if let Ok(Resolution::Served { namespaced, plural }) = &resolution {
             let group = key.0.split_once('/').map_or("", |(group, _)| group);
             self.scopes.insert((group.to_owned(), key.1.clone()), *namespaced);
+            self.plurals.insert((group.to_owned(), key.1.clone()), plural.clone());
         }
         self.kinds.insert(key, resolution);
     }
@@ -50,7 +51,7 @@ impl Pass {
                     // The definition came with this pass. Who wants the object has to be found out again.
                     ItemState::Failed(Self::unserved(&key, None, item.desired.place))
                 }
-                Some(Ok(Resolution::Served { namespaced: true })) if item.object.namespace.is_empty() => {
+                Some(Ok(Resolution::Served { namespaced: true, .. })) if item.object.namespace.is_empty() => {
                     let message = format!("a {} needs a namespace", item.object.kind);
                     ItemState::Failed(failure::of_place(item.desired.place, Reason::ResourceInvalid, &message))
                 }
@@ -73,8 +74,11 @@ impl Pass {
         None
     }
 
-    /// Of a look that failed in the pass from which this one goes on, unless the syncset has changed since.
+    /// Of a look that failed in the pass from which this one goes on, or of its syncset, unless that has changed since.
     fn known_failure(&self, item: &Item) -> Option<Failure> {
+        if let Some(failure) = self.earlier_failure(item.syncset) {
+            return Some(failure);
+        }
         let live = self.live.get(item.syncset)?;
         let (inputs, failure) = self.progress.looks.get(&(item.object.clone(), live.header.id))?;
         (*inputs == live.inputs).then(|| failure.clone())
@@ -143,6 +147,7 @@ impl Pass {
         let Some(seen) = found else {
             (item.send, item.is_absent) = (true, true);
             item.facts.uid = None;
+            item.facts.resent = item.facts.resent.saturating_add(1);
             item.is_known &= item.behavior != Behavior::CreateOnly;
             return;
         };
@@ -157,38 +162,37 @@ impl Pass {
             item.facts.uid = Some(seen.uid);
         } else {
             let owned = if item.behavior == Behavior::Apply { seen.owned_by_apply } else { seen.owned_by_update };
-            if item.facts.uid.as_ref() != Some(&seen.uid) {
-                // Somebody else has created it anew.
+            let is_unchanged = item.facts.version.as_ref() == Some(&seen.version);
+            let is_ours = item.facts.uid.as_ref() == Some(&seen.uid);
+            if !is_ours || (!is_unchanged && (owned.is_none() || owned != item.facts.owned)) {
+                // Somebody else has changed it or created it anew.
                 item.facts.adopted |= is_another;
                 item.facts.uid = Some(seen.uid);
-                item.send = true;
-                return;
-            }
-            let is_unchanged = item.facts.version.as_ref() == Some(&seen.version);
-            if !is_unchanged && (owned.is_none() || owned != item.facts.owned) {
-                item.send = true;
+                item.facts.resent = item.facts.resent.saturating_add(1);
+                (item.send, item.last_other) = (true, seen.last_other);
                 return;
             }
         }
+        item.facts.resent = 0;
         self.progress.objects.insert(item.object.clone());
     }
 }
 
-/// What existed without our label is not ours. What Hive has sent would be ours, but its fields have to be taken over first
-/// (rule 21); it is not marked as adopted for want of that, since the mark would stay.
+/// What existed without our label is not ours, and neither is what has another UID than the object that was ours. What Hive has
+/// applied is ours, and its fields are taken over first (rule 21). Until that is done no UID is noted, so that each pass looks again.
 fn first_contact(item: &mut Item, found: Option<Seen>) {
     item.state = ItemState::Ready;
     item.is_known = true;
     match found {
         None => (item.is_absent, item.facts.uid) = (true, None),
         Some(seen) if seen.terminating => item.state = terminating(item),
-        Some(seen) if seen.of_hive && seen.marks.managed && !seen.marks.adopted => {
-            let message = "applied by Hive; taking over is not supported yet";
-            item.state = ItemState::Failed(failure::of_place(item.desired.place, Reason::Rejected, message));
-        }
         Some(seen) => {
-            let adopted = item.facts.adopted || !seen.marks.managed || seen.marks.adopted;
-            item.facts = Facts { uid: Some(seen.uid), version: None, owned: None, adopted };
+            let is_another = item.facts.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
+            let adopted = item.facts.adopted || is_another || !seen.marks.managed || seen.marks.adopted;
+            item.last_other = seen.last_other;
+            item.takeover = seen.takeover.filter(|_| !adopted && item.behavior == Behavior::Apply);
+            let uid = item.takeover.is_none().then_some(seen.uid);
+            item.facts = Facts { uid, version: None, owned: None, adopted, resent: item.facts.resent };
         }
     }
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use super::failure;
-use super::item::{Ask, Removal};
+use super::item::{Ask, KindKey, Removal};
 use super::ledger::is_undetermined;
 use super::run::{Pass, unexpected};
 use super::step::{Answer, Refusal, Refused, Release, Resolution, Seen};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::{AppliedRow, ResultRow};
-use crate::syncset::rules::wanted::{Deletions, is_within};
+use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_definition_of, is_namespace, is_within};
 
 /// How often an object is looked at again that changed before it was deleted (rule 30).
 const MOST_LOOKS: u8 = 3;
@@ -38,6 +38,10 @@ impl Pass {
     }
 
     fn begin_removal(&mut self, mut removal: Removal) -> Option<Ask> {
+        if let Some(key) = self.unresolved_within(&removal.object) {
+            self.put_back(removal);
+            return Some(Ask::Kind { key, wait: false });
+        }
         if let Some(hindrance) = self.hindrance(&removal.object) {
             self.keep_row(&removal, &hindrance);
             return None;
@@ -49,10 +53,7 @@ impl Pass {
         let key = (removal.api_version.clone(), removal.object.kind.clone());
         match self.kinds.get(&key).cloned() {
             None => {
-                match self.position(removal.syncset) {
-                    Some(position) => self.removals.entry(position).or_default().push_front(removal),
-                    None => self.gone_removals.push_front(removal),
-                }
+                self.put_back(removal);
                 Some(Ask::Kind { key, wait: false })
             }
             Some(Ok(Resolution::Served { .. })) => Some(Ask::Examine(removal)),
@@ -74,16 +75,10 @@ impl Pass {
     /// Why an object can't be deleted although nobody wants it: something that is wanted, or that another syncset may not delete
     /// (rules 33 and 34), would be deleted with it, or it may be a wanted object under the name of another group (as a Deployment was of `extensions` and `apps`).
     fn hindrance(&self, object: &ObjectRef) -> Option<String> {
-        if let Some(within) = self.wanted.within(object) {
+        if let Some(within) = self.wanted.within(object).find(|within| self.may_define(object, within)) {
             return Some(format!("{within} is still wanted"));
         }
-        let must_stay = |row: &&AppliedRow| {
-            !row.wanted
-                && row.tracked
-                && is_within(&row.object, object)
-                && self.deletions_of(row.syncset) != Deletions::Allowed
-        };
-        if let Some(row) = self.ledger.rows().find(must_stay) {
+        if let Some(row) = self.kept_within(object).find(|row| self.may_define(object, &row.object)) {
             return Some(format!("{} may not be deleted yet", row.object));
         }
         let is_same = |wanted: &&ObjectRef| {
@@ -93,6 +88,40 @@ impl Pass {
                 && self.ledger.rows_of(wanted).all(|row| row.uid.is_none())
         };
         self.wanted.objects().find(is_same).map(|same| format!("it may be {same}, which is wanted"))
+    }
+
+    /// Objects that nobody wants and that may not be deleted, and would be deleted with this one.
+    fn kept_within(&self, outer: &ObjectRef) -> impl Iterator<Item = &AppliedRow> {
+        let must_stay = |row: &&AppliedRow| {
+            !row.wanted
+                && row.tracked
+                && is_within(&row.object, outer)
+                && self.deletions_of(row.syncset) != Deletions::Allowed
+        };
+        self.ledger.rows().filter(must_stay)
+    }
+
+    /// Whether an object that is a namespace or a definition may be the one of an object within: a definition is that of one kind, as
+    /// far as the cluster has told its name.
+    fn may_define(&self, outer: &ObjectRef, within: &ObjectRef) -> bool {
+        let plural = self.plurals.get(&(within.group.clone(), within.kind.clone()));
+        is_namespace(outer) || plural.is_none_or(|plural| is_definition_of(outer, plural, &within.group))
+    }
+
+    /// A kind of the group of a definition that was not looked up yet, so that it is not known whether it is the one.
+    fn unresolved_within(&self, outer: &ObjectRef) -> Option<KindKey> {
+        group_defined_by(outer)?;
+        let wanted = self.wanted.within(outer).flat_map(|within| self.ledger.rows_of(within));
+        let mut keys =
+            wanted.chain(self.kept_within(outer)).map(|row| (row.api_version.clone(), row.object.kind.clone()));
+        keys.find(|key| !self.kinds.contains_key(key))
+    }
+
+    fn put_back(&mut self, removal: Removal) {
+        match self.position(removal.syncset) {
+            Some(position) => self.removals.entry(position).or_default().push_front(removal),
+            None => self.gone_removals.push_front(removal),
+        }
     }
 
     fn keep_row(&mut self, removal: &Removal, message: &str) {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::Input;
@@ -39,6 +40,8 @@ pub struct Pass {
     pub(super) kinds: BTreeMap<KindKey, Result<Resolution, Refused>>,
     /// Whether objects of a group and kind are in namespaces.
     pub(super) scopes: BTreeMap<(String, String), bool>,
+    /// As definitions of a group and kind are named.
+    pub(super) plurals: BTreeMap<(String, String), String>,
     pub(super) unresolved: BTreeSet<KindKey>,
     pub(super) listings: VecDeque<Listing>,
     pub(super) unprepared: VecDeque<Box<Item>>,
@@ -61,6 +64,11 @@ pub struct Pass {
     /// Group and kind of the definitions that this pass has applied.
     pub(super) defined: BTreeSet<(String, String)>,
     pub(super) releases: BTreeMap<Release, usize>,
+    pub(super) contended: Vec<(ObjectRef, Option<String>)>,
+    /// Whether rows have changed that have to be stored before the next object is written.
+    pub(super) awaits_store: bool,
+    /// How many objects have been looked at meanwhile.
+    pub(super) ahead: usize,
     pub(super) follow_up: Option<Ask>,
     asked: Option<Ask>,
     phase: Phase,
@@ -114,6 +122,7 @@ impl Pass {
             wanted: Wanted::default(),
             kinds: BTreeMap::new(),
             scopes: BTreeMap::new(),
+            plurals: BTreeMap::new(),
             unresolved,
             listings: VecDeque::new(),
             unprepared: VecDeque::new(),
@@ -127,6 +136,9 @@ impl Pass {
             wrote: BTreeSet::new(),
             defined: BTreeSet::new(),
             releases: BTreeMap::new(),
+            contended: Vec::new(),
+            awaits_store: false,
+            ahead: 0,
             follow_up: None,
             asked: None,
             phase: Phase::Kinds,
@@ -174,9 +186,11 @@ impl Pass {
                 self.requests_at_store = self.requests;
                 self.stored_at = self.elapsed;
             }
+            Ask::TakeOver(item) => self.taken_over(item, reply),
             Ask::Apply(item) => self.applied(item, reply),
             Ask::Create(item) => self.created(item, reply),
             Ask::Update(item) => self.updated(item, reply),
+            Ask::Identify(item, refused) => self.identified(item, refused, reply),
             Ask::Owner(item) => self.owner_seen(item, reply),
             Ask::Probe(item, refused) => self.probed(item, &refused, &reply),
             Ask::Replace(item, refused) => self.replaced(&item, &refused, reply),
@@ -298,6 +312,9 @@ impl Pass {
     /// Work of the first syncset that is not done.
     fn next_of_turn(&mut self) -> Option<Ask> {
         let turn = *self.turns.front()?;
+        if let Some(failure) = self.earlier_failure(turn).filter(|_| !self.failures.contains_key(&turn)) {
+            self.fail(turn, failure);
+        }
         while self.works.first_key_value().is_some_and(|((syncset, _), _)| *syncset == turn) {
             let (_, work) = self.works.pop_first()?;
             let ask = match work {
@@ -318,7 +335,19 @@ impl Pass {
     /// A syncset sends nothing more after its first failure.
     pub(super) fn fail(&mut self, syncset: usize, failure: Failure) {
         self.works.retain(|(of, _), _| *of != syncset);
+        (self.awaits_store, self.ahead) = (false, 0);
+        if let Some(live) = self.live.get(syncset) {
+            self.progress.failed.insert(live.header.id, (live.inputs, failure.clone()));
+        }
         self.failures.entry(syncset).or_insert(failure);
+    }
+
+    /// Why a syncset could not be sent in the pass from which this one goes on, unless it has changed since: what it deletes may be all
+    /// that is left to do.
+    pub(super) fn earlier_failure(&self, syncset: usize) -> Option<Failure> {
+        let live = self.live.get(syncset)?;
+        let (inputs, failure) = self.progress.failed.get(&live.header.id)?;
+        (*inputs == live.inputs).then(|| failure.clone())
     }
 
     /// What is to be stored now. Syncsets that are not done count as unfinished, in whatever the next pass finds.
@@ -369,6 +398,7 @@ impl Pass {
             awaits_judgement: deletions.contains(&2),
             is_held: deletions.contains(&1),
             releases: self.releases.clone(),
+            contended: self.contended.clone(),
             requests: self.requests,
             progress: self.progress_after(end),
         }
@@ -393,16 +423,22 @@ impl Pass {
             Ask::List(listing) => {
                 Step::List { api_version: &listing.kind.0, kind: &listing.kind.1, page: listing.page }
             }
-            Ask::Look(item) | Ask::Owner(item) => Step::Look { target: target(item) },
+            Ask::Look(item) | Ask::Owner(item) | Ask::Identify(item, _) => Step::Look { target: target(item) },
             Ask::Store(writes) => Step::Store(writes.clone()),
-            Ask::Apply(item) => Step::Apply { target: target(item), body: super::send::body(item) },
-            Ask::Create(item) => Step::Create { target: target(item), body: super::send::body(item), dry_run: false },
-            Ask::Probe(item, _) => Step::Create { target: target(item), body: super::send::body(item), dry_run: true },
+            Ask::TakeOver(item) => Step::Patch {
+                target: target(item),
+                patch_type: PatchType::Json,
+                manager: Manager::Apply,
+                body: item.takeover.as_deref().map_or(Cow::Owned(Value::Array(Vec::new())), Cow::Borrowed),
+            },
+            Ask::Apply(item) => Step::Apply { target: target(item), body: item.body(item.facts.uid.as_deref()) },
+            Ask::Create(item) => Step::Create { target: target(item), body: item.body(None), dry_run: false },
+            Ask::Probe(item, _) => Step::Create { target: target(item), body: item.body(None), dry_run: true },
             Ask::Update(item) => Step::Patch {
                 target: target(item),
                 patch_type: if item.as_merge { PatchType::Merge } else { PatchType::Strategic },
                 manager: Manager::Update,
-                body: super::send::body(item),
+                body: item.body(item.facts.uid.as_deref()),
             },
             Ask::Replace(item, _) => {
                 Step::Delete { target: target(item), uid: item.facts.uid.as_deref().unwrap_or_default(), version: None }

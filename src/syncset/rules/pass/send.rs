@@ -1,71 +1,127 @@
 //! Sending an object, by its syncset's behavior (rules 19, 20 and 26).
 
-use std::borrow::Cow;
-
 use serde_json::Value;
 
 use super::failure;
-use super::item::{Ask, Item, ItemState, Work};
+use super::item::{Ask, Check, Item, ItemState, Work};
 use super::run::{Pass, unexpected};
-use super::step::{Answer, Refusal, Refused, Seen};
-use crate::syncset::rules::object::{ADOPTED, NEVER_RECREATED};
+use super::step::{Answer, Refusal, Refused, Resolution, Seen};
+use crate::syncset::rules::object::NEVER_RECREATED;
 use crate::syncset::rules::rows::AppliedRow;
-use crate::syncset::rules::spec::Behavior;
+use crate::syncset::rules::spec::{Behavior, Place};
 use crate::syncset::rules::status::Reason;
 use crate::syncset::rules::wanted::Deletions;
 
 /// How often one object may be found to come and go while it is sent.
 const MOST_TRIES: u8 = 3;
 
-/// The object as it is sent: one that existed before us says so.
-pub(super) fn body(item: &Item) -> Cow<'_, Value> {
-    let body = &item.desired.body;
-    if !item.facts.adopted || item.behavior == Behavior::CreateOnly {
-        return Cow::Borrowed(body);
-    }
-    let mut marked = body.clone();
-    if let Some(metadata) = marked.get_mut("metadata").and_then(Value::as_object_mut) {
-        let annotations = metadata.entry("annotations").or_insert_with(|| Value::Object(serde_json::Map::new()));
-        if let Some(annotations) = annotations.as_object_mut() {
-            annotations.insert(ADOPTED.to_owned(), Value::String("true".to_owned()));
-        }
-    }
-    Cow::Owned(marked)
-}
+/// How many objects of kinds that this pass has defined are looked at before their rows are stored together.
+const MOST_AHEAD: usize = 50;
+/// From so many full passes in a row on an object that was sent in each counts as contended (rule 22).
+const CONTENDED_AFTER: u8 = 3;
 
 impl Pass {
     /// An object's turn has come.
     pub(super) fn begin(&mut self, mut item: Box<Item>) -> Option<Ask> {
         match item.state.clone() {
             ItemState::Unresolved | ItemState::Unlooked => self.prepare(item),
-            ItemState::Unserved(failure) => {
-                let kind = (item.object.group.clone(), item.object.kind.clone());
-                if item.has_waited || !self.defined.contains(&kind) {
-                    self.fail(item.syncset, failure);
-                    return None;
-                }
-                self.kinds.remove(&item.kind_key());
-                (item.state, item.has_waited) = (ItemState::Unresolved, true);
-                self.prepare(item)
-            }
-            ItemState::Failed(failure) => {
+            ItemState::Unserved(_) if self.may_be_served_now(&item) => self.resolve_again(item),
+            ItemState::Unserved(failure) | ItemState::Failed(failure) => {
                 self.fail(item.syncset, failure);
                 None
             }
             ItemState::Ready => {
                 if std::mem::take(&mut item.is_late) {
-                    self.settle(&item);
-                    if self.ledger.has_changed() {
-                        self.works.insert((item.syncset, item.desired.place), Work::Item(item));
-                        return Some(self.store());
-                    }
+                    self.awaits_store |= self.settle(&item);
+                }
+                if self.awaits_store {
+                    let syncset = item.syncset;
+                    self.works.insert((syncset, item.desired.place), Work::Item(item));
+                    return Some(self.look_ahead(syncset).unwrap_or_else(|| self.store_late(syncset)));
                 }
                 Some(match item.behavior {
+                    Behavior::Apply if item.takeover.is_some() => Ask::TakeOver(item),
                     Behavior::Apply => Ask::Apply(item),
                     Behavior::CreateOrUpdate if item.is_absent => Ask::Create(item),
                     Behavior::CreateOrUpdate => Ask::Update(item),
                     Behavior::CreateOnly => Ask::Create(item),
                 })
+            }
+        }
+    }
+
+    /// Whether the kind was not served, and this pass has applied its definition.
+    fn may_be_served_now(&self, item: &Item) -> bool {
+        let kind = (item.object.group.clone(), item.object.kind.clone());
+        matches!(item.state, ItemState::Unserved(_)) && !item.has_waited && self.defined.contains(&kind)
+    }
+
+    fn resolve_again(&mut self, mut item: Box<Item>) -> Option<Ask> {
+        let key = item.kind_key();
+        if !matches!(self.kinds.get(&key), Some(Ok(Resolution::Served { .. }))) {
+            self.kinds.remove(&key);
+        }
+        (item.state, item.has_waited) = (ItemState::Unresolved, true);
+        self.prepare(item)
+    }
+
+    /// What has to be asked for other objects of the syncset that are not ready yet, so that all are stored at once.
+    fn look_ahead(&mut self, syncset: usize) -> Option<Ask> {
+        while self.ahead < MOST_AHEAD {
+            let mut works = self.works.range((syncset, Place::Resource(0))..).take_while(|((of, _), _)| *of == syncset);
+            let is_next = |work: &Work| matches!(work, Work::Item(item) if self.may_be_served_now(item));
+            let at = works.find(|(_, work)| is_next(work)).map(|(at, _)| *at)?;
+            let Some(Work::Item(item)) = self.works.remove(&at) else { return None };
+            self.ahead += 1;
+            let ask = self.resolve_again(item);
+            if ask.is_some() {
+                return ask;
+            }
+        }
+        None
+    }
+
+    /// Stores the rows of all objects of the syncset that have become ready.
+    fn store_late(&mut self, syncset: usize) -> Ask {
+        (self.awaits_store, self.ahead) = (false, 0);
+        let works = self.works.range((syncset, Place::Resource(0))..).take_while(|((of, _), _)| *of == syncset);
+        let is_late = |work: &Work| matches!(work, Work::Item(item) if item.is_late && item.state == ItemState::Ready);
+        let late: Vec<_> = works.filter(|(_, work)| is_late(work)).map(|(at, _)| *at).collect();
+        for at in late {
+            if let Some(Work::Item(mut item)) = self.works.remove(&at) {
+                item.is_late = false;
+                self.settle(&item);
+                self.works.insert(at, Work::Item(item));
+            }
+        }
+        self.store()
+    }
+
+    /// The object has changed, so its turn comes once more: its row is stored first if that is necessary.
+    fn begin_again(&mut self, mut item: Box<Item>) {
+        item.is_late = true;
+        self.works.insert((item.syncset, item.desired.place), Work::Item(item));
+    }
+
+    /// Hive's fields are those of our manager, which has to apply the object now.
+    pub(super) fn taken_over(&mut self, mut item: Box<Item>, reply: Result<Answer, Refused>) {
+        item.takeover = None;
+        match reply {
+            Ok(Answer::Written { seen, .. }) if seen.terminating => self.fail_terminating(&item),
+            Ok(Answer::Written { seen, .. }) => {
+                item.facts.uid = Some(seen.uid);
+                self.follow_up = Some(Ask::Apply(item));
+            }
+            Ok(_) => self.refuse(&item, &unexpected()),
+            Err(refused) => {
+                item.tries += 1;
+                let has_changed = matches!(refused.refusal, Refusal::Conflict | Refusal::NotFound);
+                if has_changed && item.tries < MOST_TRIES {
+                    (item.state, item.check) = (ItemState::Unlooked, Check::Anew);
+                    self.follow_up = Some(Ask::Look(item));
+                } else {
+                    self.refuse(&item, &refused);
+                }
             }
         }
     }
@@ -76,7 +132,7 @@ impl Pass {
                 self.follow_up = self.written(item, created, seen).map(Ask::Apply);
             }
             Ok(_) => self.refuse(&item, &unexpected()),
-            Err(refused) => self.refuse_or_recreate(item, refused),
+            Err(refused) => self.identify_or_refuse(item, refused),
         }
     }
 
@@ -135,24 +191,60 @@ impl Pass {
                 item.tries += 1;
                 match refused.refusal {
                     Refusal::NotFound if item.tries < MOST_TRIES => {
-                        item.is_absent = true;
-                        self.follow_up = Some(Ask::Create(item));
+                        (item.is_absent, item.facts.uid) = (true, None);
+                        self.begin_again(item);
                     }
                     Refusal::UnsupportedMediaType if !item.as_merge => {
                         item.as_merge = true;
                         self.follow_up = Some(Ask::Update(item));
                     }
-                    _ => self.refuse_or_recreate(item, refused),
+                    _ => self.identify_or_refuse(item, refused),
                 }
             }
         }
     }
 
+    /// A server refuses an object with a UID if there is none of that name (409), or one with another UID (422). Both can have other
+    /// causes.
+    fn identify_or_refuse(&mut self, item: Box<Item>, refused: Refused) {
+        let may_be_another = matches!(refused.refusal, Refusal::Conflict | Refusal::Invalid);
+        if may_be_another && item.facts.uid.is_some() {
+            self.follow_up = Some(Ask::Identify(item, refused));
+        } else {
+            self.refuse_or_recreate(item, refused);
+        }
+    }
+
+    /// An object that is gone is created, and one in its place existed before us (rule 20).
+    pub(super) fn identified(&mut self, mut item: Box<Item>, refused: Refused, reply: Result<Answer, Refused>) {
+        let found = match reply {
+            Ok(Answer::Found(found)) => found,
+            Ok(_) => return self.refuse(&item, &unexpected()),
+            Err(answer) => return self.refuse(&item, &answer),
+        };
+        let uid = found.as_ref().map(|seen| seen.uid.clone());
+        item.tries += 1;
+        if uid == item.facts.uid || item.tries >= MOST_TRIES {
+            self.refuse_or_recreate(item, refused);
+        } else if found.is_some_and(|seen| seen.terminating) {
+            self.fail_terminating(&item);
+        } else {
+            item.is_absent = uid.is_none();
+            item.facts.adopted |= uid.is_some() && !item.desired.may_adopt;
+            (item.facts.uid, item.facts.version, item.facts.owned) = (uid, None, None);
+            self.begin_again(item);
+        }
+    }
+
+    fn fail_terminating(&mut self, item: &Item) {
+        let message = "the object is being deleted";
+        self.fail(item.syncset, failure::of_place(item.desired.place, Reason::Terminating, message));
+    }
+
     /// The object is there as it was sent. It comes back if it has to be sent once more, since it existed before us.
     fn written(&mut self, mut item: Box<Item>, created: bool, seen: Seen) -> Option<Box<Item>> {
         if seen.terminating {
-            let message = "the object is being deleted";
-            self.fail(item.syncset, failure::of_place(item.desired.place, Reason::Terminating, message));
+            self.fail_terminating(&item);
             return None;
         }
         let is_another = item.facts.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
@@ -169,8 +261,14 @@ impl Pass {
             Behavior::Apply => seen.owned_by_apply,
             Behavior::CreateOrUpdate | Behavior::CreateOnly => seen.owned_by_update,
         };
+        if self.full && item.facts.resent >= CONTENDED_AFTER {
+            self.contended.push((item.object.clone(), item.last_other.take()));
+        }
         self.note(&item, true);
         self.wrote.insert(item.object.clone());
+        if self.full {
+            self.progress.objects.insert(item.object.clone());
+        }
         self.note_definition(&item.desired.body);
         None
     }
@@ -186,11 +284,12 @@ impl Pass {
         let Some(row) = self.ledger.row(&item.object, id).cloned() else { return };
         let facts = item.facts.clone();
         self.ledger.put(AppliedRow {
-            content: is_sent.then_some(item.sent_content()),
+            content: is_sent.then_some(item.desired.content),
             adopted: facts.adopted,
             uid: facts.uid,
             version: facts.version,
             owned: facts.owned,
+            resent: facts.resent,
             ..row
         });
         if is_sent {

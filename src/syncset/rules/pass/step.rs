@@ -145,6 +145,8 @@ pub enum Resolution {
     Served {
         /// Whether its objects are in namespaces.
         namespaced: bool,
+        /// As paths name it, and its definition if it has one: `deployments`.
+        plural: String,
     },
     /// Not in this version, but in another one.
     OtherVersion {
@@ -170,8 +172,10 @@ pub struct Seen {
     pub owned_by_apply: Option<Digest>,
     /// Of the entry of [`Manager::Update`].
     pub owned_by_update: Option<Digest>,
-    /// Whether Hive's entry is still there (rule 21).
-    pub of_hive: bool,
+    /// The manager that has written last to the object itself, besides ours (rule 22).
+    pub last_other: Option<String>,
+    /// If Hive has applied the object: the JSON patch by which Hive's fields become those of [`Manager::Apply`] (rule 21).
+    pub takeover: Option<Box<Value>>,
 }
 
 /// What labels and annotations say of whose an object is.
@@ -321,13 +325,16 @@ pub struct Outcome {
     pub is_held: bool,
     /// What was not deleted, and why.
     pub releases: BTreeMap<Release, usize>,
+    /// What this pass has sent although nothing of it is new, as the full passes before have, with the manager that has changed it
+    /// each time, as far as that is known (rule 22).
+    pub contended: Vec<(ObjectRef, Option<String>)>,
     /// Requests to the cluster, without discovery.
     pub requests: usize,
     /// What the next pass need not ask again, since this one had to end early. Nothing of it holds after a pass that finished.
     pub progress: Progress,
 }
 
-/// What a full pass has seen to be in step, and what a pass that yielded has tried in vain. Without it, one with more of that than a
+/// What a full pass has seen to be in step or has sent, and what a pass that yielded has tried in vain. Without it, one with more of that than a
 /// pass may request would never end, and syncsets that come later would never have a turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -337,6 +344,8 @@ pub struct Progress {
     pub(super) looks: BTreeMap<(ObjectRef, Uuid), (Digest, Failure)>,
     /// Objects that could not be deleted.
     pub(super) removals: BTreeMap<(ObjectRef, Uuid), Failure>,
+    /// Syncsets that could not be sent, with their inputs. What they delete may not be done.
+    pub(super) failed: BTreeMap<Uuid, (Digest, Failure)>,
     /// Syncsets whose turn ended in a failure, with their inputs.
     pub(super) ended: BTreeMap<Uuid, Digest>,
 }

@@ -162,9 +162,9 @@ impl Wanted {
         self.anything || self.unplaced.contains(&key) || self.kinds.iter().any(is_blocked)
     }
 
-    /// A wanted object that would be deleted with this one: it is in this namespace, or this defines its kind.
-    pub fn within(&self, object: &ObjectRef) -> Option<&ObjectRef> {
-        self.objects.keys().find(|wanted| is_within(wanted, object))
+    /// The wanted objects that would be deleted with this one: they are in this namespace, or this defines a kind of their group.
+    pub fn within(&self, object: &ObjectRef) -> impl Iterator<Item = &ObjectRef> {
+        self.objects.keys().filter(move |wanted| is_within(wanted, object))
     }
 }
 
@@ -192,7 +192,7 @@ pub fn placed(object: &ObjectRef, scope: Scope) -> ObjectRef {
     placed
 }
 
-/// Whether an object would be deleted with the outer one, which is its namespace or the definition of its kind.
+/// Whether an object would be deleted with the outer one, which is its namespace or the definition of a kind of its group.
 pub fn is_within(object: &ObjectRef, outer: &ObjectRef) -> bool {
     (is_namespace(outer) && object.namespace == outer.name)
         || group_defined_by(outer).is_some_and(|group| object.group == group)
@@ -201,6 +201,11 @@ pub fn is_within(object: &ObjectRef, outer: &ObjectRef) -> bool {
 /// Whether it is a namespace.
 pub fn is_namespace(object: &ObjectRef) -> bool {
     object.group.is_empty() && object.kind == "Namespace"
+}
+
+/// Whether it is the definition of a kind of this name, such as `widgets`.
+pub fn is_definition_of(object: &ObjectRef, plural: &str, group: &str) -> bool {
+    group_defined_by(object) == Some(group) && object.name.split_once('.').is_some_and(|(name, _)| name == plural)
 }
 
 /// The group of the kind that it defines, if it is a definition: its name is `<plural>.<group>`.

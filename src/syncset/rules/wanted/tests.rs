@@ -61,6 +61,7 @@ fn row(id: u128, object: ObjectRef, is_sent: bool) -> AppliedRow {
         uid: None,
         version: None,
         owned: None,
+        resent: 0,
     }
 }
 

@@ -366,3 +366,33 @@ fn what_a_syncset_wants_is_noted_even_if_the_one_that_sends_it_fails() {
     pass(&mut world, &mut store, &[base().maps(&["a"])], false);
     assert_eq!(world.objects[&map("a")].uid, uid);
 }
+
+#[test]
+fn a_definition_is_kept_for_its_own_kind_and_not_for_others_of_its_group() {
+    let widgets = object("apiextensions.k8s.io", "CustomResourceDefinition", "", "widgets.example.com");
+    for (kind, stays) in [("Widget", true), ("Gadget", false), ("Unknown", true)] {
+        for is_due in [false, true] {
+            let wanted = object("example.com", kind, "default", "w");
+            let mut sets =
+                [base().objects(from_ref(&widgets)), set(SelectorSyncSet, "other").objects(from_ref(&wanted))];
+            let mut world = World::new();
+            world.kinds.insert(("example.com/v1".to_owned(), kind.to_owned()), true);
+            let mut store = Store::default();
+            pass(&mut world, &mut store, &sets, false);
+            if kind == "Unknown" {
+                world.kinds.remove(&("example.com/v1".to_owned(), kind.to_owned()));
+            }
+            if is_due {
+                sets[1].generation += 1;
+            }
+            pass(&mut world, &mut store, &sets[1..], false);
+            assert_eq!(world.objects.contains_key(&widgets), stays, "{kind} {is_due}");
+            if stays {
+                let message = format!(
+                    "failed to delete apiextensions.k8s.io/v1, Kind=CustomResourceDefinition widgets.example.com: {wanted} is still wanted"
+                );
+                assert_eq!(failure(&store, base().id), (Reason::DeletionFailed, message));
+            }
+        }
+    }
+}

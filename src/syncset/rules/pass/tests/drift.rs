@@ -1,6 +1,6 @@
 //! Full passes (rule 22).
 
-use super::super::{Outcome, Refusal};
+use super::super::{End, Outcome, Refusal};
 use super::world::{Set, Store, World, map, object, pass, run, set};
 use crate::syncset::rules::name::SyncSetKind::SyncSet;
 use crate::syncset::rules::spec::Behavior;
@@ -151,10 +151,64 @@ fn a_full_pass_with_more_looks_than_a_pass_may_have_ends_all_the_same() {
         row.version = Some(world.objects[&map("z")].version.to_string());
     }
     let mut outcomes: Vec<Outcome> = Vec::new();
-    while outcomes.last().is_none_or(|last| last.end != super::super::End::Finished) {
+    while outcomes.last().is_none_or(|last| last.end != End::Finished) {
         let mut input = store.input(&sets, true).expect("it is full");
         input.progress = outcomes.last().map(|last| last.progress.clone()).unwrap_or_default();
         outcomes.push(run(&mut world, &mut store, input));
     }
     assert_eq!(outcomes.iter().map(|outcome| outcome.requests).collect::<Vec<_>>(), [500, 100]);
+}
+
+fn full(world: &mut World, store: &mut Store, sets: &[Set]) -> Outcome {
+    let input = store.input(sets, true).expect("it is full");
+    run(world, store, input)
+}
+
+#[test]
+fn an_object_that_was_sent_in_three_full_passes_in_a_row_is_contended() {
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate] {
+        let sets = [base().behavior(behavior).maps(&["a", "b", "c", "d"])];
+        let (mut world, mut store) = with(&sets[0]);
+        for time in 1..=4 {
+            world.touch(&map("a"), true);
+            // It is none of ours.
+            world.touch(&map("b"), false);
+            world.objects.remove(&map("c"));
+            let contended = full(&mut world, &mut store, &sets).contended;
+            let expected = [(map("a"), Some("kubectl-edit".to_owned())), (map("c"), None)];
+            assert_eq!(contended, if time < 3 { &[] } else { &expected[..] }, "full pass {time}");
+            // An edit is none of theirs.
+            let edited = [sets[0].clone().maps(&["a=2", "b", "c", "d"])];
+            pass(&mut world, &mut store, &edited, false);
+            pass(&mut world, &mut store, &[Set { generation: 20 + time, ..sets[0].clone() }], false);
+        }
+        // One full pass in step, and it begins anew.
+        assert!(full(&mut world, &mut store, &sets).contended.is_empty());
+        world.touch(&map("a"), true);
+        assert!(full(&mut world, &mut store, &sets).contended.is_empty());
+    }
+}
+
+#[test]
+fn what_a_full_pass_has_sent_is_not_looked_at_again_when_it_goes_on() {
+    let names: Vec<String> = (0..300).map(|at| format!("m{at:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let sets = [base().maps(&names)];
+    let (mut world, mut store) = (World::new(), Store::default());
+    while let Some(input) = store.input(&sets, false) {
+        run(&mut world, &mut store, input);
+    }
+    world.refusals.insert("LIST ConfigMap 0".to_owned(), Refusal::Forbidden);
+    for object in names.iter().map(|name| map(name)) {
+        world.touch(&object, true);
+    }
+    let first = full(&mut world, &mut store, &sets);
+    assert_eq!((first.end, first.requests), (End::Yielded, 500));
+    let mut input = store.input(&sets, true).expect("it is full");
+    input.progress = first.progress;
+    let second = run(&mut world, &mut store, input);
+    // Those that were not sent are looked at right before they are.
+    let left = 1 + 300 + 300 - 500;
+    assert_eq!((second.end, second.requests), (End::Finished, 2 * left));
+    assert!(store.applied.values().all(|row| row.resent == 1 && row.content.is_some()));
 }

@@ -44,9 +44,13 @@ enum Event {
     Create(usize),
     Delete(usize),
     Touch(usize),
+    /// Hive creates an object.
+    Hive(usize),
     Pass {
         full: bool,
         cut: Option<(usize, Cut)>,
+        /// Before which step somebody makes an object of their own in place of which one.
+        replaced: Option<(usize, usize)>,
     },
 }
 
@@ -82,10 +86,15 @@ fn edit(modes: &'static [Mode], behaviors: &'static [Behavior], count: usize) ->
         .prop_map(|(set, mode, behavior, resources, patched)| Event::Edit { set, mode, behavior, resources, patched })
 }
 
-fn a_pass() -> impl Strategy<Value = Event> {
+fn a_pass(most_replaced: usize) -> impl Strategy<Value = Event> {
     let refusals = vec![Refusal::Forbidden, Refusal::Server, Refusal::Conflict];
     let cut = prop_oneof![Just(Cut::Killed), Just(Cut::Interrupted), select(refusals).prop_map(Cut::Refused)];
-    (any::<bool>(), option::of((0..14_usize, cut))).prop_map(|(full, cut)| Event::Pass { full, cut })
+    let replaced = option::of((0..14_usize, 0..5_usize));
+    (any::<bool>(), option::of((0..14_usize, cut)), replaced).prop_map(move |(full, cut, replaced)| Event::Pass {
+        full,
+        cut,
+        replaced: replaced.filter(|(_, at)| *at < most_replaced),
+    })
 }
 
 const MODES: &[Mode] = &[Mode::Sync, Mode::Upsert];
@@ -100,7 +109,8 @@ fn anything() -> impl Strategy<Value = Vec<Event>> {
         1 => (0..5_usize).prop_map(Event::Create),
         1 => (0..5_usize).prop_map(Event::Delete),
         1 => (0..5_usize).prop_map(Event::Touch),
-        5 => a_pass(),
+        1 => (0..5_usize).prop_map(Event::Hive),
+        5 => a_pass(5),
     ];
     vec(event, 1..25)
 }
@@ -113,7 +123,7 @@ fn strict() -> impl Strategy<Value = Vec<Event>> {
         1 => (0..NAMES, 0..7_u8).prop_map(|(set, known)| Event::Break { set, known }),
         1 => (0..NAMES, any::<bool>()).prop_map(|(set, is_new)| Event::Remove { set, is_new }),
         1 => (0..5_usize).prop_map(Event::Touch),
-        5 => a_pass(),
+        5 => a_pass(0),
     ];
     vec(event, 1..25)
 }
@@ -199,16 +209,22 @@ impl Story {
                     self.world.touch(&objects()[*at], true);
                 }
             }
-            Event::Pass { full, cut } => self.passes(*full, *cut),
+            Event::Hive(at) => drop(self.world.create_by_hive(&objects()[*at])),
+            Event::Pass { full, cut, replaced } => self.passes(*full, *cut, *replaced),
         }
     }
 
-    fn passes(&mut self, full: bool, cut: Option<(usize, Cut)>) {
+    fn passes(&mut self, full: bool, cut: Option<(usize, Cut)>, replaced: Option<(usize, usize)>) {
         let Some(input) = self.store.input(&self.documents(), full) else { return };
         let wanted = self.wanted();
         let mut pass = Pass::new(input);
         for number in 0.. {
             let cut = cut.filter(|(at, _)| *at == number).map(|(_, cut)| cut);
+            if let Some((_, at)) = replaced.filter(|(before, _)| *before == number) {
+                if self.world.objects.contains_key(&objects()[at]) {
+                    self.world.create(&objects()[at]);
+                }
+            }
             let before = self.world.objects.clone();
             let answer = match (pass.next(Duration::ZERO), cut) {
                 (Step::Done(outcome), _) => {
@@ -264,7 +280,7 @@ impl Story {
             }
         }
         for round in 0..8 {
-            self.passes(round == 2, None);
+            self.passes(round == 2, None, None);
         }
         assert!(self.store.input(&self.documents(), false).is_none(), "{:#?}", self.store.results);
     }
@@ -277,6 +293,9 @@ impl Story {
     }
 
     fn is_as_wanted(&self) {
+        for (object, found) in &self.world.objects {
+            assert!(!found.has_leftovers, "{object} was applied before it was taken over from Hive");
+        }
         for (object, (behavior, content)) in self.wanted() {
             let found = self.world.objects.get(&object).unwrap_or_else(|| panic!("{object} is missing"));
             if behavior != Behavior::CreateOnly {
@@ -338,7 +357,7 @@ proptest! {
             let mut story = Story::new();
             for event in events {
                 story.happens(event);
-                story.passes(false, None);
+                story.passes(false, None, None);
             }
             story.comes_to_rest();
             let kept = story.world.objects.iter();

@@ -4,6 +4,7 @@ mod deleting;
 mod drift;
 mod laws;
 mod sending;
+mod strangers;
 mod taking_over;
 mod world;
 mod yielding;

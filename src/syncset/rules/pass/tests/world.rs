@@ -32,7 +32,11 @@ pub(super) struct Object {
     pub(super) owned: BTreeMap<&'static str, Digest>,
     /// Created by somebody else.
     pub(super) foreign: bool,
+    /// Fields that Hive has applied stay when they are no longer given.
     pub(super) of_hive: bool,
+    /// An apply of ours found fields of Hive's.
+    pub(super) has_leftovers: bool,
+    pub(super) touched_by: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -189,7 +193,7 @@ impl Set {
                     place,
                     object: object.clone(),
                     api_version: api_version(object),
-                    content: digest(&body),
+                    content: digest(&format!("{:?} {body}", self.behavior)),
                     body,
                     may_adopt: flags.may_adopt,
                     may_recreate: flags.may_recreate,
@@ -275,9 +279,19 @@ impl World {
             owned: BTreeMap::new(),
             foreign: true,
             of_hive: false,
+            has_leftovers: false,
+            touched_by: None,
         };
         self.objects.insert(object.clone(), created);
         self.objects.get_mut(object).expect("it was inserted")
+    }
+
+    /// Hive creates an object.
+    pub(super) fn create_by_hive(&mut self, object: &ObjectRef) -> &mut Object {
+        let created = self.create(object);
+        (created.of_hive, created.foreign) = (true, false);
+        created.labels.insert("hive.openshift.io/managed".to_owned(), "true".to_owned());
+        created
     }
 
     /// Somebody else changes an object; `owned` if that touches our fields.
@@ -285,6 +299,7 @@ impl World {
         let version = self.next();
         let touched = self.objects.get_mut(object).expect("an object");
         touched.version = version;
+        touched.touched_by = Some("kubectl-edit".to_owned());
         if owned {
             touched.data = json!("touched");
             touched.owned.values_mut().for_each(|owned| *owned = digest(&version));
@@ -299,7 +314,19 @@ impl World {
             terminating: object.terminating,
             owned_by_apply: object.owned.get("towline").copied(),
             owned_by_update: object.owned.get("towline-update").copied(),
-            of_hive: object.of_hive,
+            last_other: object.touched_by.clone(),
+            takeover: object.of_hive.then(|| {
+                Box::new(json!([{"op": "replace", "path": "/metadata/resourceVersion", "value": object.version.to_string()}]))
+            }),
+        }
+    }
+
+    /// Whether a server refuses a body because of its UID.
+    fn is_another(&self, object: &ObjectRef, body: &Value) -> Option<Refusal> {
+        let uid = body["metadata"]["uid"].as_str()?;
+        match self.objects.get(object) {
+            None => Some(Refusal::Conflict),
+            Some(found) => (found.uid.to_string() != uid).then_some(Refusal::Invalid),
         }
     }
 
@@ -317,6 +344,10 @@ impl World {
             texts.iter().map(|(key, value)| (key.clone(), value.as_str().expect("a text").to_owned())).collect()
         };
         if is_apply {
+            let is_ours = written.labels.contains_key("hive.openshift.io/managed") && !written.foreign;
+            let is_adopted = body["metadata"]["annotations"].get("towline.dev/adopted").is_some();
+            let is_updated = written.owned.contains_key("towline-update");
+            written.has_leftovers |= written.of_hive && is_ours && !is_adopted && !is_updated;
             written.annotations.clear();
         }
         written.labels.extend(texts("labels"));
@@ -340,9 +371,10 @@ impl World {
         match step {
             Step::Resolve { api_version, kind, .. } => {
                 let served = self.kinds.get(&(api_version.to_owned(), kind.to_owned()));
-                Ok(Answer::Kind(
-                    served.map_or(Resolution::NotServed, |namespaced| Resolution::Served { namespaced: *namespaced }),
-                ))
+                Ok(Answer::Kind(served.map_or(Resolution::NotServed, |namespaced| Resolution::Served {
+                    namespaced: *namespaced,
+                    plural: format!("{}s", kind.to_lowercase()),
+                })))
             }
             Step::Look { target } => Ok(Answer::Found(self.objects.get(target.object).map(Self::seen))),
             Step::List { api_version: of, kind, page } => {
@@ -361,6 +393,9 @@ impl World {
                 if self.without_namespace(target.object) {
                     return Err(refused(Refusal::NotFound));
                 }
+                if let Some(refusal) = self.is_another(target.object, &body) {
+                    return Err(refused(refusal));
+                }
                 let (created, seen) = self.write(target.object, &body, "towline");
                 self.define(target.object);
                 Ok(Answer::Written { created, seen })
@@ -378,7 +413,21 @@ impl World {
             Step::Patch { patch_type: PatchType::Strategic, .. } if self.without_strategic => {
                 Err(refused(Refusal::UnsupportedMediaType))
             }
+            Step::Patch { target, patch_type: PatchType::Json, body, .. } => {
+                let version = self.next();
+                let Some(patched) = self.objects.get_mut(target.object) else {
+                    return Err(refused(Refusal::NotFound));
+                };
+                if body[0]["value"] != patched.version.to_string() {
+                    return Err(refused(Refusal::Conflict));
+                }
+                (patched.of_hive, patched.version) = (false, version);
+                Ok(Answer::Written { created: false, seen: Self::seen(patched) })
+            }
             Step::Patch { target, body, .. } if body.is_object() => {
+                if let Some(refusal) = self.is_another(target.object, &body) {
+                    return Err(refused(refusal));
+                }
                 let (created, seen) = self.write(target.object, &body, "towline-update");
                 Ok(Answer::Written { created, seen })
             }
@@ -433,6 +482,7 @@ fn line_of(step: &Step<'_>) -> Option<String> {
         Step::Create { target, dry_run: true, .. } => ("TRY", target),
         Step::Create { target, .. } => ("POST", target),
         Step::Patch { target, patch_type: PatchType::Merge, .. } => ("MERGE", target),
+        Step::Patch { target, patch_type: PatchType::Json, .. } => ("TAKE", target),
         Step::Patch { target, .. } => ("PATCH", target),
         Step::Delete { target, .. } => ("DELETE", target),
         Step::List { kind, page, .. } => return Some(format!("LIST {kind} {page}")),

@@ -4,7 +4,7 @@ use std::slice::from_ref;
 use std::time::Duration;
 
 use super::super::{Answer, End, Outcome, Pass, Progress, Refusal, Step};
-use super::world::{Set, Store, World, map, pass, run, set};
+use super::world::{Set, Store, World, map, object, pass, run, set};
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::{Reason, Retry};
@@ -103,4 +103,115 @@ fn syncsets_that_failed_slowly_do_not_keep_others_from_their_turn_unless_they_we
     assert_eq!((next.end, next.retry), (End::Finished, Some(Retry::Backoff)));
     assert_eq!(store.results.values().filter(|row| row.failure.is_some()).count(), 12);
     assert_eq!(pass(&mut world, &mut store, &sets, false).len(), 12);
+}
+
+/// A pass in which each write of this name takes so long, from where the one before ended.
+fn slow_pass(
+    world: &mut World,
+    store: &mut Store,
+    sets: &[Set],
+    progress: Progress,
+    slow: &str,
+    takes: u64,
+) -> Outcome {
+    let mut input = store.input(sets, false).expect("they are due");
+    input.progress = progress;
+    let (mut pass, mut elapsed) = (Pass::new(input), Duration::ZERO);
+    let outcome = loop {
+        let answer = match pass.next(elapsed) {
+            Step::Done(outcome) => break outcome,
+            Step::Store(writes) => {
+                store.write(writes);
+                Ok(Answer::Stored)
+            }
+            step => world.perform(step),
+        };
+        if world.log.last().is_some_and(|line| line == slow) {
+            elapsed += Duration::from_secs(takes);
+        }
+        pass.reply(answer);
+    };
+    store.write(outcome.writes.clone());
+    *outcome
+}
+
+#[test]
+fn a_syncset_that_fails_slowly_deletes_in_the_next_pass_without_being_sent_again() {
+    let before = set(SyncSet, "base").maps(&["a", "b", "c"]);
+    let (mut world, mut store) = (World::new(), Store::default());
+    pass(&mut world, &mut store, from_ref(&before), false);
+    let slow = "APPLY ConfigMap default/a";
+    world.refusals.insert(slow.to_owned(), Refusal::Server);
+    let sets = [before.maps(&["a=2"]), set(SelectorSyncSet, "other").maps(&["z"])];
+    let first = slow_pass(&mut world, &mut store, &sets, Progress::default(), slow, 61);
+    assert_eq!((first.end, world.log.last().map(String::as_str)), (End::Yielded, Some(slow)));
+    world.log.clear();
+    let second = slow_pass(&mut world, &mut store, &sets, first.progress, slow, 61);
+    let verbs = [
+        "GET ConfigMap default/z",
+        "GET ConfigMap default/b",
+        "DELETE ConfigMap default/b",
+        "GET ConfigMap default/c",
+        "DELETE ConfigMap default/c",
+        "APPLY ConfigMap default/z",
+    ];
+    let sent: Vec<&String> = world.log.iter().filter(|line| !line.starts_with("GET ConfigMap default/z")).collect();
+    assert_eq!(
+        (second.end, sent),
+        (End::Finished, verbs[1..].iter().map(|line| (*line).to_owned()).collect::<Vec<_>>().iter().collect())
+    );
+    assert_eq!(store.results[&sets[0].id].failure.as_ref().expect("a failure").reason, Reason::ServerError);
+    assert_eq!(second.retry, Some(Retry::Backoff));
+    // It is sent again when it is tried again.
+    world.refusals.clear();
+    assert_eq!(pass(&mut world, &mut store, &sets, false), [slow]);
+}
+
+/// How often a pass stores something before it ends.
+fn stores(world: &mut World, store: &mut Store, sets: &[Set]) -> usize {
+    let mut pass = Pass::new(store.input(sets, false).expect("it is due"));
+    let mut stores = 0;
+    loop {
+        let answer = match pass.next(Duration::ZERO) {
+            Step::Done(outcome) => break store.write(outcome.writes),
+            Step::Store(writes) => {
+                stores += 1;
+                store.write(writes);
+                Ok(Answer::Stored)
+            }
+            step => world.perform(step),
+        };
+        pass.reply(answer);
+    }
+    stores
+}
+
+#[test]
+fn objects_of_a_kind_that_the_pass_defines_are_stored_together() {
+    let definition = object("apiextensions.k8s.io", "CustomResourceDefinition", "", "widgets.example.com");
+    let widgets = (0..40).map(|at| object("example.com", "Widget", "default", &format!("w{at:02}")));
+    let sets = [set(SyncSet, "base").objects(&std::iter::once(definition).chain(widgets).collect::<Vec<_>>())];
+    let (mut world, mut store) = (World::new(), Store::default());
+    // Once before the definition, and once before the first object.
+    assert_eq!(stores(&mut world, &mut store, &sets), 2);
+    assert_eq!((world.objects.len(), world.log.len()), (41, 82));
+    assert!(store.applied.values().all(|row| row.content.is_some() && !row.adopted));
+}
+
+#[test]
+fn objects_that_are_looked_at_again_are_not_stored_one_by_one() {
+    let sets = [many(40)];
+    let (mut world, mut store) = (World::new(), Store::default());
+    // It dies when its rows are stored.
+    let mut first = Pass::new(store.input(&sets, false).expect("it is due"));
+    loop {
+        let answer = match first.next(Duration::ZERO) {
+            Step::Store(writes) => break store.write(writes),
+            step => world.perform(step),
+        };
+        first.reply(answer);
+    }
+    world.log.clear();
+    assert_eq!(stores(&mut world, &mut store, &sets), 0);
+    assert_eq!((world.objects.len(), world.log.len()), (40, 80));
 }

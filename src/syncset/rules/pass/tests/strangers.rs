@@ -1,0 +1,225 @@
+//! Objects that somebody has made in place of ours, or deleted (rule 20), and those of Hive (rule 21).
+
+use std::slice::from_ref;
+use std::time::Duration;
+
+use super::super::{Answer, Pass, Refusal, Step};
+use super::world::{Flags, Set, Store, World, map, pass, set};
+use crate::syncset::rules::name::SyncSetKind::SyncSet;
+use crate::syncset::rules::spec::Behavior;
+use crate::syncset::rules::status::Reason;
+
+fn base() -> Set {
+    set(SyncSet, "base")
+}
+
+fn with(set: &Set) -> (World, Store) {
+    let (mut world, mut store) = (World::new(), Store::default());
+    pass(&mut world, &mut store, from_ref(set), false);
+    world.log.clear();
+    (world, store)
+}
+
+/// A pass that dies after so many steps, without learning what came of the last one, or at its end. Returns whether it died.
+fn killed_after(world: &mut World, store: &mut Store, sets: &[Set], steps: usize) -> bool {
+    let mut pass = Pass::new(store.input(sets, false).expect("something is due"));
+    for _ in 0..steps {
+        let answer = match pass.next(Duration::ZERO) {
+            Step::Done(outcome) => {
+                store.write(outcome.writes);
+                return false;
+            }
+            Step::Store(writes) => {
+                store.write(writes);
+                Ok(Answer::Stored)
+            }
+            step => world.perform(step),
+        };
+        pass.reply(answer);
+    }
+    true
+}
+
+#[test]
+fn an_object_in_place_of_ours_is_adopted_before_it_is_written_and_not_deleted() {
+    for (behavior, verb) in [(Behavior::Apply, "APPLY"), (Behavior::CreateOrUpdate, "PATCH")] {
+        let before = base().behavior(behavior).maps(&["a"]);
+        let (mut world, mut store) = with(&before);
+        let uid = world.create(&map("a")).uid;
+        let after = [before.maps(&["a=2"])];
+        let requests = pass(&mut world, &mut store, &after, false);
+        assert_eq!(requests, [verb, "GET", verb].map(|verb| format!("{verb} ConfigMap default/a")));
+        let found = &world.objects[&map("a")];
+        assert_eq!((found.uid, &found.data), (uid, &"2".into()));
+        assert_eq!(found.annotations["towline.dev/adopted"], "true");
+        assert!(pass(&mut world, &mut store, &[], false).is_empty());
+        assert_eq!(world.objects.len(), 1);
+    }
+}
+
+#[test]
+fn an_object_in_place_of_ours_is_ours_if_the_resource_says_that_it_may_be() {
+    let before = base().maps(&["a"]);
+    let (mut world, mut store) = with(&before);
+    world.create(&map("a"));
+    let after = [before.maps(&["a=2"]).flags(Flags { may_adopt: true, ..Flags::default() })];
+    assert_eq!(pass(&mut world, &mut store, &after, false).len(), 3);
+    assert!(!world.objects[&map("a")].annotations.contains_key("towline.dev/adopted"));
+    assert_eq!(pass(&mut world, &mut store, &[], false).len(), 2);
+    assert!(world.objects.is_empty());
+}
+
+#[test]
+fn an_object_in_place_of_ours_is_never_deleted_whenever_passes_are_killed() {
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate] {
+        let before = base().behavior(behavior).maps(&["a"]);
+        for steps in 0.. {
+            let (mut world, mut store) = with(&before);
+            world.create(&map("a"));
+            let after = [before.clone().maps(&["a=2"])];
+            let has_died = killed_after(&mut world, &mut store, &after, steps);
+            pass(&mut world, &mut store, &after, false);
+            assert!(store.applied[&(map("a"), after[0].id)].adopted, "after {steps} steps");
+            pass(&mut world, &mut store, &[], false);
+            assert_eq!(world.objects.len(), 1, "after {steps} steps");
+            if !has_died {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn what_somebody_deleted_is_created_again_and_ours_whenever_passes_are_killed() {
+    for (behavior, verbs) in
+        [(Behavior::Apply, &["APPLY", "GET", "APPLY"][..]), (Behavior::CreateOrUpdate, &["PATCH", "POST"])]
+    {
+        let before = base().behavior(behavior).maps(&["a"]);
+        let after = [before.clone().maps(&["a=2"])];
+        for steps in 0.. {
+            let (mut world, mut store) = with(&before);
+            world.objects.clear();
+            let has_died = killed_after(&mut world, &mut store, &after, steps);
+            if !has_died {
+                let expected: Vec<String> = verbs.iter().map(|verb| format!("{verb} ConfigMap default/a")).collect();
+                assert_eq!(world.log, expected);
+            }
+            pass(&mut world, &mut store, &after, false);
+            assert!(!store.applied[&(map("a"), after[0].id)].adopted, "after {steps} steps");
+            pass(&mut world, &mut store, &[], false);
+            assert!(world.objects.is_empty(), "after {steps} steps");
+            if !has_died {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_conflict_over_the_object_that_is_ours_is_a_failure_and_changes_nothing() {
+    let before = base().maps(&["a"]);
+    let (mut world, mut store) = with(&before);
+    let after = [before.maps(&["a=2"])];
+    world.refusals.insert("APPLY ConfigMap default/a".to_owned(), Refusal::Conflict);
+    let requests = pass(&mut world, &mut store, &after, false);
+    assert_eq!(requests, ["APPLY ConfigMap default/a", "GET ConfigMap default/a"]);
+    let failure = store.results[&after[0].id].failure.clone().expect("a failure");
+    assert_eq!((failure.reason, failure.message.as_str()), (Reason::Rejected, "failed to apply resource 0: conflict"));
+    assert!(!store.applied[&(map("a"), after[0].id)].adopted);
+    world.refusals.clear();
+    assert_eq!(pass(&mut world, &mut store, &after, false), ["APPLY ConfigMap default/a"]);
+}
+
+#[test]
+fn an_object_of_hive_is_taken_over_by_three_requests_once() {
+    let (mut world, mut store) = (World::new(), Store::default());
+    let uid = world.create_by_hive(&map("a")).uid;
+    let sets = [base().maps(&["a"])];
+    let requests = pass(&mut world, &mut store, &sets, false);
+    assert_eq!(requests, ["GET", "TAKE", "APPLY"].map(|verb| format!("{verb} ConfigMap default/a")));
+    let found = &world.objects[&map("a")];
+    assert!(found.uid == uid && !found.of_hive && !found.has_leftovers && found.data == "1");
+    assert!(!store.applied[&(map("a"), sets[0].id)].adopted);
+    assert_eq!(pass(&mut world, &mut store, &[sets[0].clone().maps(&["a=2"])], false), ["APPLY ConfigMap default/a"]);
+    assert_eq!(pass(&mut world, &mut store, &[], false).len(), 2);
+    assert!(world.objects.is_empty());
+}
+
+#[test]
+fn only_an_apply_takes_over_what_hive_has_sent_and_only_with_its_label() {
+    let sets = [base().behavior(Behavior::CreateOrUpdate).maps(&["a"])];
+    let (mut world, mut store) = (World::new(), Store::default());
+    world.create_by_hive(&map("a"));
+    let requests = pass(&mut world, &mut store, &sets, false);
+    assert_eq!(requests, ["GET ConfigMap default/a", "PATCH ConfigMap default/a"]);
+    assert!(!store.applied[&(map("a"), sets[0].id)].adopted);
+    // What Hive has sent and somebody has taken from it existed before us.
+    let sets = [base().maps(&["a"])];
+    let (mut world, mut store) = (World::new(), Store::default());
+    world.create_by_hive(&map("a")).labels.clear();
+    let requests = pass(&mut world, &mut store, &sets, false);
+    assert_eq!(requests, ["GET ConfigMap default/a", "APPLY ConfigMap default/a"]);
+    assert!(store.applied[&(map("a"), sets[0].id)].adopted);
+}
+
+#[test]
+fn an_object_of_hive_that_changes_before_it_is_taken_over_is_looked_at_again() {
+    for is_deleted in [false, true] {
+        let (mut world, mut store) = (World::new(), Store::default());
+        world.create_by_hive(&map("a"));
+        let mut pass = Pass::new(store.input(&[base().maps(&["a"])], false).expect("it is due"));
+        let mut has_changed = false;
+        loop {
+            let step = pass.next(Duration::ZERO);
+            if matches!(step, Step::Patch { .. }) && !std::mem::replace(&mut has_changed, true) {
+                if is_deleted {
+                    world.objects.clear();
+                } else {
+                    world.touch(&map("a"), true);
+                }
+            }
+            let answer = match step {
+                Step::Done(outcome) => break store.write(outcome.writes),
+                Step::Store(writes) => {
+                    store.write(writes);
+                    Ok(Answer::Stored)
+                }
+                step => world.perform(step),
+            };
+            pass.reply(answer);
+        }
+        let verbs: &[&str] =
+            if is_deleted { &["GET", "TAKE", "GET", "APPLY"] } else { &["GET", "TAKE", "GET", "TAKE", "APPLY"] };
+        let expected: Vec<String> = verbs.iter().map(|verb| format!("{verb} ConfigMap default/a")).collect();
+        assert_eq!(world.log, expected);
+        assert!(!world.objects[&map("a")].has_leftovers && world.objects[&map("a")].data == "1");
+        assert!(store.applied.values().all(|row| !row.adopted));
+    }
+}
+
+#[test]
+fn an_object_of_hive_is_not_applied_before_it_is_taken_over_whatever_fails() {
+    let sets = [base().maps(&["a"])];
+    for refused in [false, true] {
+        for steps in 0.. {
+            let (mut world, mut store) = (World::new(), Store::default());
+            world.create_by_hive(&map("a"));
+            if refused {
+                world.refusals.insert("TAKE ConfigMap default/a".to_owned(), Refusal::Forbidden);
+            }
+            let has_died = killed_after(&mut world, &mut store, &sets, steps);
+            if refused && !has_died {
+                let failure = store.results[&sets[0].id].failure.clone().expect("a failure");
+                assert_eq!(failure.reason, Reason::Forbidden);
+            }
+            world.refusals.clear();
+            pass(&mut world, &mut store, &sets, false);
+            let found = &world.objects[&map("a")];
+            assert!(!found.has_leftovers && !found.of_hive && found.data == "1", "after {steps} steps");
+            assert!(!store.applied[&(map("a"), sets[0].id)].adopted, "after {steps} steps");
+            if !has_died {
+                break;
+            }
+        }
+    }
+}
