@@ -9,6 +9,7 @@
     reason = "the allowance for tests does not reach their helper functions"
 )]
 
+mod contacts;
 mod deletions;
 mod discovery;
 mod identity;

@@ -188,7 +188,7 @@ impl Pass {
             }
             Ok(_) => self.refuse(&item, &unexpected()),
             Err(refused) => {
-                item.tries += 1;
+                item.tries += u8::from(refused.refusal == Refusal::NotFound);
                 match refused.refusal {
                     Refusal::NotFound if item.tries < MOST_TRIES => {
                         (item.is_absent, item.facts.uid) = (true, None);

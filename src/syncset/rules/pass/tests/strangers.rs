@@ -40,15 +40,24 @@ fn killed_after(world: &mut World, store: &mut Store, sets: &[Set], steps: usize
     true
 }
 
+fn lines(verbs: &[&str]) -> Vec<String> {
+    verbs.iter().map(|verb| format!("{verb} ConfigMap default/a")).collect()
+}
+
 #[test]
 fn an_object_in_place_of_ours_is_adopted_before_it_is_written_and_not_deleted() {
-    for (behavior, verb) in [(Behavior::Apply, "APPLY"), (Behavior::CreateOrUpdate, "PATCH")] {
+    for (behavior, without_strategic, verbs) in [
+        (Behavior::Apply, false, &["APPLY", "GET", "APPLY"][..]),
+        (Behavior::CreateOrUpdate, false, &["PATCH", "GET", "PATCH"]),
+        (Behavior::CreateOrUpdate, true, &["PATCH", "MERGE", "GET", "MERGE"]),
+    ] {
         let before = base().behavior(behavior).maps(&["a"]);
         let (mut world, mut store) = with(&before);
+        world.without_strategic = without_strategic;
         let uid = world.create(&map("a")).uid;
         let after = [before.maps(&["a=2"])];
         let requests = pass(&mut world, &mut store, &after, false);
-        assert_eq!(requests, [verb, "GET", verb].map(|verb| format!("{verb} ConfigMap default/a")));
+        assert_eq!(requests, lines(verbs));
         let found = &world.objects[&map("a")];
         assert_eq!((found.uid, &found.data), (uid, &"2".into()));
         assert_eq!(found.annotations["towline.dev/adopted"], "true");
@@ -101,8 +110,7 @@ fn what_somebody_deleted_is_created_again_and_ours_whenever_passes_are_killed() 
             world.objects.clear();
             let has_died = killed_after(&mut world, &mut store, &after, steps);
             if !has_died {
-                let expected: Vec<String> = verbs.iter().map(|verb| format!("{verb} ConfigMap default/a")).collect();
-                assert_eq!(world.log, expected);
+                assert_eq!(world.log, lines(verbs));
             }
             pass(&mut world, &mut store, &after, false);
             assert!(!store.applied[&(map("a"), after[0].id)].adopted, "after {steps} steps");
@@ -136,7 +144,7 @@ fn an_object_of_hive_is_taken_over_by_three_requests_once() {
     let uid = world.create_by_hive(&map("a")).uid;
     let sets = [base().maps(&["a"])];
     let requests = pass(&mut world, &mut store, &sets, false);
-    assert_eq!(requests, ["GET", "TAKE", "APPLY"].map(|verb| format!("{verb} ConfigMap default/a")));
+    assert_eq!(requests, lines(&["GET", "TAKE", "APPLY"]));
     let found = &world.objects[&map("a")];
     assert!(found.uid == uid && !found.of_hive && !found.has_leftovers && found.data == "1");
     assert!(!store.applied[&(map("a"), sets[0].id)].adopted);
@@ -190,8 +198,7 @@ fn an_object_of_hive_that_changes_before_it_is_taken_over_is_looked_at_again() {
         }
         let verbs: &[&str] =
             if is_deleted { &["GET", "TAKE", "GET", "APPLY"] } else { &["GET", "TAKE", "GET", "TAKE", "APPLY"] };
-        let expected: Vec<String> = verbs.iter().map(|verb| format!("{verb} ConfigMap default/a")).collect();
-        assert_eq!(world.log, expected);
+        assert_eq!(world.log, lines(verbs));
         assert!(!world.objects[&map("a")].has_leftovers && world.objects[&map("a")].data == "1");
         assert!(store.applied.values().all(|row| !row.adopted));
     }
