@@ -9,9 +9,11 @@
     reason = "the allowance for tests does not reach their helper functions"
 )]
 
+mod cluster_state;
 mod contacts;
 mod deletions;
 mod discovery;
 mod identity;
+mod passes;
 mod world;
 mod writes;

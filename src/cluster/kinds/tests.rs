@@ -206,3 +206,21 @@ async fn nothing_is_asked_for_after_the_time_for_a_look_up() {
     assert_eq!(source.to_string(), "the kinds of the cluster were not read in time");
     assert!(script.asked().is_empty());
 }
+
+#[tokio::test]
+async fn expected_kinds_are_found_in_a_list_that_is_read_for_another_and_cost_no_request_themselves() {
+    let (cluster, script) = scripted();
+    let (mut kinds, now) = (Kinds::default(), Instant::now());
+    let expected = [id("v1", "Namespace"), id("v1", "None"), id("apps/v1", "Deployment")];
+    kinds.expect(expected.iter().cloned().collect());
+    assert!(look_up(&mut kinds, &cluster, &[id("v1", "ConfigMap")], now).await.remove(0).is_ok());
+    assert_eq!(script.asked(), ["GET /api/v1"]);
+    assert!(look_up(&mut kinds, &cluster, &[id("v1", "Namespace")], now).await.remove(0).is_ok());
+    assert!(script.asked().is_empty());
+    let is_known = |kinds: &Kinds, now| expected.each_ref().map(|id| kinds.known(id, now).is_some());
+    assert_eq!(is_known(&kinds, now), [true, false, false]);
+    assert_eq!(is_known(&kinds, now + KEPT), [false; 3]);
+    kinds.forget(&expected[0]);
+    assert!(look_up(&mut kinds, &cluster, &expected[..1], now).await.remove(0).is_ok());
+    assert_eq!(script.asked(), ["GET /api/v1"]);
+}

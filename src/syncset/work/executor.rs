@@ -87,16 +87,15 @@ impl<'c> Executor<'c> {
     }
 
     /// Carries out a step that is neither [`Step::Store`] nor [`Step::Done`]. `within` bounds each of its requests more tightly
-    /// than usual, and sends them at once, even if the cluster did not answer before.
+    /// than usual.
     pub async fn carry_out(
         &mut self,
         step: &Step<'_>,
         within: Option<Duration>,
     ) -> Result<Result<Answer, Refused>, Stop> {
-        let cluster = match within {
-            Some(deadline) => self.cluster.urgent(deadline),
-            None => self.cluster.clone(),
-        };
+        // The caller decides when a cluster is asked again that was silent or wanted fewer requests. A request that waited here
+        // for that would hold up the pass with its permit.
+        let cluster = self.cluster.urgent(within.unwrap_or(Duration::MAX));
         settled(self.answer(&cluster, step).await)
     }
 
@@ -300,3 +299,6 @@ fn of_list(failed: Failed, id: &KindId) -> Failed {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests;
