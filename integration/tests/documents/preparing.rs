@@ -160,6 +160,7 @@ fn wanted(syncset: u8, name: &str, content: bool) -> AppliedRow {
         uid: None,
         version: None,
         owned: None,
+        resent: 0,
     }
 }
 

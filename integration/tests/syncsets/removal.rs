@@ -30,7 +30,9 @@ fn a_sync_set_deletes_what_left_it_and_an_upsert_set_keeps_it() {
         }
         stage.has(plane, &[of("b-left"), of("b-left-stays")]).await;
         stage
-            .status("west-1", "no syncset to be left", |status| status["syncSets"].as_array().is_some_and(Vec::is_empty))
+            .status("west-1", "no syncset to be left", |status| {
+                status["syncSets"].as_array().is_some_and(Vec::is_empty)
+            })
             .await;
     });
 }

@@ -57,6 +57,7 @@ fn snapshot(candidates: Vec<Candidate>) -> Snapshot {
         resyncs: 0,
         duplicates: Vec::new(),
         guards: Vec::new(),
+        living: BTreeMap::new(),
     }
 }
 

@@ -90,7 +90,7 @@ async fn each_step_is_one_request_in_the_form_of_its_rule() {
     let mut executor = Executor::new(&mut client, &fence);
     let (object, body) = (object("ConfigMap"), json!({"data": {"a": "b"}}));
     let resolved = executor.carry_out(&resolve("ConfigMap", false), None).await;
-    assert!(matches!(resolved, Ok(Ok(Answer::Kind(Resolution::Served { namespaced: true })))), "{resolved:?}");
+    assert!(matches!(resolved, Ok(Ok(Answer::Kind(Resolution::Served { namespaced: true, .. })))), "{resolved:?}");
     assert_eq!(server.lines(), ["GET /api/v1"]);
     let seen = |answer| match answer {
         Answer::Found(Some(seen)) => (None, Some(seen)),
@@ -384,7 +384,7 @@ async fn a_kind_whose_definition_was_applied_is_looked_for_every_200_ms_up_to_10
         _ => (200, versions.clone()),
     })
     .await;
-    assert!(matches!(answer, Ok(Answer::Kind(Resolution::Served { namespaced: false }))), "{answer:?}");
+    assert!(matches!(answer, Ok(Answer::Kind(Resolution::Served { namespaced: false, .. }))), "{answer:?}");
     assert_eq!((looks, took), (4, 3 * LOOK_AGAIN));
 
     // One that does not accept us is not.
