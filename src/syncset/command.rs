@@ -1,7 +1,8 @@
-//! The commands of operators, clients of the hub's API: `towline resync`, `pause`, `resume` and `failures`.
+//! The commands of operators, clients of the hub's API: `towline resync`, `pause`, `resume`, `explain` and `failures`.
 
 use http::StatusCode;
 
+mod explain;
 mod failures;
 mod pause;
 mod resync;
@@ -20,12 +21,14 @@ pub(super) fn commands() -> Vec<JobCommand> {
     let resync = |command: resync::ResyncCommand, _: &Load| Ok(task(resync::resync(command)));
     let pause = |command: pause::PauseCommand, _: &Load| Ok(task(pause::pause(command)));
     let resume = |command: pause::ResumeCommand, _: &Load| Ok(task(pause::resume(command)));
+    let explain = |command: explain::ExplainCommand, _: &Load| Ok(task(explain::explain(command)));
     let failures = |command: failures::FailuresCommand, _: &Load| Ok(task(failures::failures(command)));
     vec![
         JobCommand::new("resync", "Compare clusters with everything that syncsets want of them, now", resync),
         JobCommand::new("pause", "Apply nothing to clusters, for a time or until they are resumed", pause)
             .after_help(ANNOTATIONS),
         JobCommand::new("resume", "Take back what pause has done", resume),
+        JobCommand::new("explain", "Show who wants an object on a cluster, who sends it, and how it is there", explain),
         JobCommand::new("failures", "Show what fails on all clusters, grouped", failures),
     ]
 }

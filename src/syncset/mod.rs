@@ -10,6 +10,7 @@ mod command;
 pub mod config;
 pub mod dispatch;
 pub mod idle;
+pub mod inspect;
 mod job;
 pub mod kubeconfig;
 mod metrics;

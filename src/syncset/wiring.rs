@@ -30,7 +30,8 @@ pub(super) fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
     let overview = Overview::new(&shared);
     if let Some(mounted) = wiring.offered::<ApiRoutes>() {
         let (database, queue) = (shared.database.clone(), WorkQueue::new(&shared.database, &shared.claims));
-        mounted.mount(api::routes(SyncsetApi { store: PassStore::new(database.clone()), queue, database }));
+        let inspector = worker.inspector();
+        mounted.mount(api::routes(SyncsetApi { store: PassStore::new(database.clone()), queue, database, inspector }));
     }
     let report = SyncsetReport::new(config.name.clone(), overview.clone());
     let children = move || {

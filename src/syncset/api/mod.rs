@@ -1,7 +1,9 @@
 //! Routes of the REST API beside the hub's: what operators ask of passes.
 //!
-//! `resync` makes full passes due, and `failures` shows what failed on all clusters together.
+//! `resync` makes full passes due, `failures` shows what failed on all clusters together, and `explain` what there is to know about one
+//! object.
 
+mod explain;
 mod failures;
 mod resync;
 
@@ -11,6 +13,7 @@ use http::{Method, StatusCode};
 
 use self::failures::SyncSetFailureList;
 use self::resync::ResyncRequested;
+use super::inspect::{Explanation, Inspector};
 use super::store::PassStore;
 use crate::config::names::is_label;
 use crate::db::Database;
@@ -35,13 +38,16 @@ pub(super) struct SyncsetApi {
     pub(super) queue: WorkQueue,
     /// Of the documents.
     pub(super) database: Database,
+    /// Looks at clusters.
+    pub(super) inspector: Inspector,
 }
 
 /// The routes, to be mounted.
-pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 3] {
+pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 4] {
     let api = Arc::new(api);
     let of_one = Arc::clone(&api);
     let of_many = Arc::clone(&api);
+    let explains = Arc::clone(&api);
     let one = ApiRoute::new::<ResyncRequested, _>(
         (Method::POST, "/v1/clusters/{namespace}/{name}/resync"),
         Right::Write,
@@ -64,6 +70,17 @@ pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 3] {
         },
         move |request| resync::many(Arc::clone(&of_many), request),
     );
+    let explanation = ApiRoute::new::<Explanation, _>(
+        (Method::GET, "/v1/clusters/{namespace}/{name}/explanation"),
+        Right::Read,
+        ApiDescription {
+            id: "explainObject",
+            tag: "clusters",
+            summary: "Which syncsets want an object on a cluster, which one sends it, and how it is there now",
+            answer: "The explanation",
+        },
+        move |request| explain::explain(Arc::clone(&explains), request),
+    );
     let failing = ApiRoute::new::<SyncSetFailureList, _>(
         (Method::GET, "/v1/syncset-failures"),
         Right::Read,
@@ -81,6 +98,7 @@ pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 3] {
             .with_parameters(&[NAMESPACE, SELECTOR])
             .failing_with(&[ProblemKind::OutcomeUnknown]),
         failing.with_parameters(failures::PARAMETERS),
+        explanation.with_parameters(explain::PARAMETERS).failing_with(&[ProblemKind::NotFound]),
     ]
 }
 

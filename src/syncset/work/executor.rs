@@ -19,6 +19,7 @@ use crate::cluster::{
     Cluster, DynamicCluster, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds, Metadata, ObjectKey, Pages,
     Payload, Request, Stated,
 };
+use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::object::MANAGED;
 use crate::syncset::rules::pass::{Answer, Manager, Pass, Refusal, Refused, Resolution, Step, Target};
 use crate::syncset::rules::spec::PatchType;
@@ -47,6 +48,27 @@ impl Client {
     /// Which credentials it has.
     pub fn fingerprint(&self) -> Fingerprint {
         self.cluster.fingerprint()
+    }
+}
+
+impl Client {
+    /// Reads the metadata of an object at once and under no claim: for those who only look. None if there is no such object.
+    pub async fn look(
+        &mut self,
+        api_version: &str,
+        object: &ObjectRef,
+        within: Duration,
+    ) -> Result<Option<Metadata>, Error> {
+        let (cluster, id, now) = (self.cluster.urgent(within), KindId::of(api_version, &object.kind), Instant::now());
+        let mut found = self.kinds.look_up(&cluster, &BTreeSet::from([id.clone()]), now, now + within).await;
+        let kind = match found.remove(&id) {
+            Some(Ok(kind)) => kind,
+            Some(Err(KindError::Unread(error))) => return Err(error),
+            Some(Err(unserved)) => return Err(Error::NotServed { message: unserved.to_string() }),
+            None => return Err(Error::NotServed { message: id.to_string() }),
+        };
+        let namespace = if kind.namespaced { object.namespace.as_str() } else { "" };
+        cluster.read_metadata(&kind, &ObjectKey::new(namespace, object.name.as_str())).await
     }
 }
 

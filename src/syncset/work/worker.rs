@@ -29,6 +29,7 @@ use crate::cluster::{DynamicClusters, full_text};
 use crate::documents::{Finished, Holder, Intake, Shared, Work, WorkQueue, WriterHandle};
 use crate::syncset::config::SyncsetsConfig;
 use crate::syncset::idle::IdleClients;
+use crate::syncset::inspect::Inspector;
 use crate::syncset::payloads::Payloads;
 use crate::syncset::permits::Permits;
 use crate::syncset::rules::pass::Progress;
@@ -54,7 +55,7 @@ pub struct Inner {
     pub(super) holder: Holder,
     pub(super) preparer: Preparer,
     pub(super) permits: Permits,
-    pub(super) clusters: DynamicClusters,
+    pub(super) clusters: Arc<DynamicClusters>,
     /// Held for one look-up.
     pub(super) idle: Mutex<IdleClients<Kept>>,
     shared: Shared,
@@ -82,12 +83,12 @@ impl Worker {
         let store = PassStore::new(shared.database.clone());
         let payloads = Payloads::of_bytes(config.payload_bytes());
         let preparer = Preparer::new(store.clone(), payloads, shared.keyring.clone(), config.allowed);
-        let clusters = DynamicClusters::of_many(
+        let clusters = Arc::new(DynamicClusters::of_many(
             config.request_timeout,
             std::num::NonZeroUsize::MIN.saturating_add(3),
             COUNTED_AS,
             config.deny_networks.clone(),
-        );
+        ));
         Self(Arc::new(Inner {
             store,
             queue: WorkQueue::new(&shared.database, &shared.claims),
@@ -101,6 +102,11 @@ impl Worker {
             observer,
             config,
         }))
+    }
+
+    /// Looks at clusters as this worker does.
+    pub fn inspector(&self) -> Inspector {
+        Inspector::new(self.store.clone(), self.preparer.clone(), Arc::clone(&self.clusters))
     }
 
     /// The actor, under its name `worker`.

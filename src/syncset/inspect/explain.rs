@@ -1,0 +1,310 @@
+//! Who wants an object on a cluster, who sends it, how it is there, and what becomes of it when nobody wants it any more.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio::time::timeout;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::fields::taken;
+use super::{ANSWER_WITHIN, Inspector, Unseen};
+use crate::cluster::Metadata;
+use crate::syncset::rules::agenda::{Agenda, PassAgenda};
+use crate::syncset::rules::name::ObjectRef;
+use crate::syncset::rules::pass::{Manager, Progress, Seen};
+use crate::syncset::rules::rows::{AppliedRow, PaceRow};
+use crate::syncset::rules::spec::{Behavior, Desired, Header, Mode, Rendering};
+use crate::syncset::rules::wanted::{Deletions, Live};
+use crate::syncset::store::{Snapshot, StoreError, StoredCluster};
+use crate::syncset::work::{Plan, PrepareError, seen};
+
+/// What there is to know about one object on one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// Whether the cluster answers, and when it is compared as a whole.
+    pub cluster: String,
+    /// The syncsets that want the object, in the order in which they are applied: the last one sends it.
+    pub wanted_by: Vec<Wanting>,
+    /// How the object is on the cluster now.
+    pub live: String,
+    /// What becomes of it when no syncset wants it any more.
+    pub if_dropped: String,
+}
+
+/// A syncset that wants an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Wanting {
+    /// `SyncSet team-a/base`.
+    pub syncset: String,
+    /// `Sync` or `Upsert`.
+    pub mode: String,
+    /// `Apply`, `CreateOnly` or `CreateOrUpdate`.
+    pub behavior: String,
+    /// `resource 0` or `secret 1`.
+    pub place: String,
+    /// Whether it sends the object, and whether it has.
+    pub state: String,
+}
+
+/// Why there is no explanation.
+#[derive(Debug, thiserror::Error)]
+pub enum Unexplained {
+    /// There is no such cluster.
+    #[error("there is no such cluster")]
+    NoCluster,
+    /// The database could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Too much is rendered at the moment, or documents change again and again.
+    #[error("the cluster's syncsets could not be rendered now")]
+    Busy,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Kind.
+    pub kind: String,
+    /// API group; none for whatever group a syncset names with this kind.
+    pub group: Option<String>,
+    /// Namespace; empty without one.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl Asked {
+    fn is(&self, object: &ObjectRef) -> bool {
+        let is_group = self.group.as_ref().is_none_or(|group| *group == object.group);
+        // A namespace that is given for a kind without namespaces does not count, which is not known here.
+        let is_place = self.namespace == object.namespace || self.namespace.is_empty();
+        is_group && is_place && self.kind == object.kind && self.name == object.name
+    }
+}
+
+/// A syncset that wants the object, and what it wants.
+type Found<'l> = (&'l Live, &'l Desired);
+
+impl Inspector {
+    /// Explains an object on a cluster.
+    pub async fn explain(&self, cluster: Uuid, asked: &Asked) -> Result<Explanation, Unexplained> {
+        let snapshot = self.store.snapshot(cluster).await?;
+        let plan = Plan::of(&snapshot);
+        let Some(stored) = &snapshot.cluster else { return Err(Unexplained::NoCluster) };
+        let agenda = PassAgenda { is_full: true, ..PassAgenda::default() };
+        let deletions = |syncset: Uuid, _: Option<i64>| snapshot.deletions(syncset);
+        let prepared = self.preparer.prepare(&snapshot, &plan, &agenda, false, Progress::default(), &deletions).await;
+        let prepared = match prepared {
+            Ok(prepared) => prepared,
+            Err(PrepareError::Store(error)) => return Err(error.into()),
+            Err(PrepareError::Outdated | PrepareError::Busy) => return Err(Unexplained::Busy),
+        };
+        let (live, rows) = (&prepared.input.live, &prepared.input.applied);
+        let found = wanting(live, asked);
+        let rows: Vec<&AppliedRow> = rows.iter().filter(|row| asked.is(&row.object)).collect();
+        let winner = found.last().copied();
+        let object = winner.map(|(_, desired)| (&desired.object, &desired.api_version));
+        let object = object.or_else(|| rows.first().map(|row| (&row.object, &row.api_version)));
+        let live_state = match object {
+            None => "no syncset wants it, and none has sent it".to_owned(),
+            Some((object, api_version)) => match self.look(stored, object, api_version).await {
+                Err(unseen) => format!("not known: {}", unseen.text()),
+                Ok(None) => absent(winner.is_some()),
+                Ok(Some(metadata)) => present(&metadata, winner, &rows),
+            },
+        };
+        Ok(Explanation {
+            cluster: standing(snapshot.pace.as_ref(), &plan.agenda, snapshot.at),
+            wanted_by: shown(&found, &rows),
+            live: live_state,
+            if_dropped: if_dropped(winner, &rows, &snapshot),
+        })
+    }
+
+    async fn look(
+        &self,
+        cluster: &StoredCluster,
+        object: &ObjectRef,
+        api_version: &str,
+    ) -> Result<Option<Metadata>, Unseen> {
+        let mut client = self.client(cluster)?;
+        let looked = timeout(2 * ANSWER_WITHIN, client.look(api_version, object, ANSWER_WITHIN)).await;
+        match looked {
+            Ok(looked) => looked.map_err(Unseen::Cluster),
+            Err(_) => Err(Unseen::Late),
+        }
+    }
+}
+
+/// The syncsets that want an object, in their order.
+fn wanting<'l>(live: &'l [Live], asked: &Asked) -> Vec<Found<'l>> {
+    let desired = |live: &'l Live| {
+        let all = live.rendered.iter().flat_map(|rendered| rendered.resources.iter().chain(&rendered.secrets));
+        let mut ready = all.filter_map(|rendering| match rendering {
+            Rendering::Ready(desired) => Some(desired),
+            Rendering::Failed { .. } => None,
+        });
+        ready.find(|desired| asked.is(&desired.object)).map(|desired| (live, desired))
+    };
+    live.iter().filter_map(desired).collect()
+}
+
+fn standing(pace: Option<&PaceRow>, agenda: &Agenda, now: Timestamp) -> String {
+    let Some(pace) = pace else { return "not contacted yet".to_owned() };
+    let reachable = match pace.reachable {
+        None => "not contacted yet",
+        Some(true) => "reachable",
+        Some(false) => "unreachable",
+    };
+    let mut parts = vec![reachable.to_owned()];
+    parts.extend(pace.last_contact.map(|contact| format!("last contact {} ago", spoken(contact, now))));
+    match agenda {
+        Agenda::Paused(pause) => parts.push(pause.message()),
+        _ => parts.push(match pace.next_full {
+            Some(next) if next > now => format!("full pass in {}", spoken(now, next)),
+            _ => "full pass due".to_owned(),
+        }),
+    }
+    parts.join(", ")
+}
+
+/// The time between two moments, in the two largest units.
+fn spoken(from: Timestamp, to: Timestamp) -> String {
+    let seconds = to.duration_since(from).as_secs().max(0);
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    let units = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds % 60, "s")];
+    let first = units.iter().position(|(count, _)| *count > 0).unwrap_or(units.len() - 1);
+    let two = units.iter().skip(first).take(2).filter(|(count, _)| *count > 0 || first == units.len() - 1);
+    two.map(|(count, unit)| format!("{count} {unit}")).collect::<Vec<_>>().join(" ")
+}
+
+fn shown(found: &[Found<'_>], rows: &[&AppliedRow]) -> Vec<Wanting> {
+    let last = found.len().saturating_sub(1);
+    let of = |(position, (live, desired)): (usize, &Found<'_>)| {
+        let Header { id, name, mode, behavior, .. } = &live.header;
+        let row = rows.iter().find(|row| row.syncset == *id);
+        let state = match row.map(|row| row.content) {
+            _ if position < last => "superseded",
+            Some(Some(content)) if content == desired.content => "wins, sent",
+            Some(Some(_)) => "wins, to be sent: it has changed",
+            Some(None) | None => "wins, to be sent",
+        };
+        let shown =
+            if name.namespace.is_empty() { name.name.clone() } else { format!("{}/{}", name.namespace, name.name) };
+        Wanting {
+            syncset: format!("{} {shown}", name.kind.as_str()),
+            mode: match mode {
+                Mode::Sync => "Sync",
+                Mode::Upsert => "Upsert",
+            }
+            .to_owned(),
+            behavior: match behavior {
+                Behavior::Apply => "Apply",
+                Behavior::CreateOnly => "CreateOnly",
+                Behavior::CreateOrUpdate => "CreateOrUpdate",
+            }
+            .to_owned(),
+            place: desired.place.to_string(),
+            state: state.to_owned(),
+        }
+    };
+    found.iter().enumerate().map(of).collect()
+}
+
+fn absent(is_wanted: bool) -> String {
+    if is_wanted { "absent; created by the next full pass or resync" } else { "absent" }.to_owned()
+}
+
+fn present(metadata: &Metadata, winner: Option<Found<'_>>, rows: &[&AppliedRow]) -> String {
+    let Seen { uid, version, owned_by_apply, owned_by_update, terminating, .. } = seen(metadata);
+    if terminating {
+        return "being deleted".to_owned();
+    }
+    let Some((live, desired)) = winner else { return "present, and wanted by no syncset".to_owned() };
+    let row = rows.iter().find(|row| row.syncset == live.header.id);
+    let Some(row) = row.filter(|row| row.content.is_some()) else { return "present, not sent yet".to_owned() };
+    let (manager, owned) = match live.header.behavior {
+        Behavior::Apply => (Manager::Apply, owned_by_apply),
+        Behavior::CreateOrUpdate => (Manager::Update, owned_by_update),
+        Behavior::CreateOnly => return "present; it is never changed".to_owned(),
+    };
+    if row.uid.as_ref() != Some(&uid) {
+        return "another object of this name was created by somebody else; adopted by the next full pass or resync"
+            .to_owned();
+    }
+    if row.version.as_ref() == Some(&version) || (owned.is_some() && owned == row.owned) {
+        return "in step".to_owned();
+    }
+    let taken = taken(&desired.body, &metadata.managers, manager.as_str());
+    let taken: Vec<String> = taken
+        .iter()
+        .map(|taken| {
+            let at = taken.at.as_ref().map(|at| format!(" at {at}")).unwrap_or_default();
+            let was = if taken.fields.len() == 1 { "was" } else { "were" };
+            format!("{} {was} taken by {}{at}", taken.fields.join(", "), taken.manager)
+        })
+        .collect();
+    let what = if taken.is_empty() { "fields were removed".to_owned() } else { taken.join("; ") };
+    format!("drift: {what}; mended by the next full pass or resync")
+}
+
+fn if_dropped(winner: Option<Found<'_>>, rows: &[&AppliedRow], snapshot: &Snapshot) -> String {
+    let Some((live, desired)) = winner else { return "nothing: no syncset wants it".to_owned() };
+    let row = rows.iter().find(|row| row.syncset == live.header.id);
+    if live.header.mode == Mode::Upsert {
+        return "kept (Upsert)".to_owned();
+    }
+    if live.header.behavior == Behavior::CreateOnly && row.is_some_and(|row| !row.tracked) {
+        return "kept (CreateOnly, and it was there before)".to_owned();
+    }
+    if row.is_some_and(|row| row.adopted) && !desired.may_adopt {
+        return "kept (adopted: it was there before)".to_owned();
+    }
+    match snapshot.deletions(live.header.id) {
+        Deletions::Held => "held until it is approved (tracked, not adopted)".to_owned(),
+        Deletions::Allowed | Deletions::NotJudged => "deleted (tracked, not adopted)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_in_their_two_largest_units() {
+        let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).expect("a time");
+        for (seconds, told) in [
+            (0, "0 s"),
+            (14, "14 s"),
+            (60, "1 min"),
+            (75, "1 min 15 s"),
+            (4_320, "1 h 12 min"),
+            (90_000, "1 d 1 h"),
+            (-5, "0 s"),
+        ] {
+            assert_eq!(spoken(at(0), at(seconds)), told);
+        }
+    }
+
+    #[test]
+    fn an_object_is_found_by_kind_place_and_name_and_by_its_group_if_that_is_given() {
+        let object = |group: &str, namespace: &str| ObjectRef {
+            group: group.to_owned(),
+            kind: "Deployment".to_owned(),
+            namespace: namespace.to_owned(),
+            name: "a".to_owned(),
+        };
+        let asked = |group: Option<&str>, namespace: &str| Asked {
+            kind: "Deployment".to_owned(),
+            group: group.map(str::to_owned),
+            namespace: namespace.to_owned(),
+            name: "a".to_owned(),
+        };
+        assert!(asked(None, "team").is(&object("apps", "team")));
+        assert!(asked(Some("apps"), "team").is(&object("apps", "team")));
+        assert!(!asked(Some(""), "team").is(&object("apps", "team")));
+        assert!(!asked(None, "team").is(&object("apps", "other")));
+    }
+}

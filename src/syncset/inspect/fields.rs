@@ -1,0 +1,100 @@
+//! Which fields of an object other managers have taken over (`managedFields`). Pure.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::cluster::ManagedFields;
+
+/// Fields that a manager has taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// The manager.
+    pub(super) manager: String,
+    /// When it last changed something, as the server wrote it.
+    pub(super) at: Option<String>,
+    /// The fields: `.data.region`, `.spec.containers[name=a].image`.
+    pub(super) fields: Vec<String>,
+}
+
+/// Fields that `body` sets, that the manager `ours` no longer owns, and who owns them now.
+pub(super) fn taken(body: &Value, managers: &[ManagedFields], ours: &str) -> Vec<Taken> {
+    let of = |entry: &ManagedFields| {
+        let mut found = BTreeSet::new();
+        leaves(&entry.fields_value(), body, String::new(), &mut found);
+        found
+    };
+    let kept: BTreeSet<String> = managers.iter().filter(|entry| entry.manager == ours).flat_map(of).collect();
+    let others = managers.iter().filter(|entry| entry.manager != ours);
+    let taken = others.map(|entry| Taken {
+        manager: entry.manager.clone(),
+        at: entry.time.clone(),
+        fields: of(entry).into_iter().filter(|field| !kept.contains(field)).collect(),
+    });
+    taken.filter(|taken| !taken.fields.is_empty()).collect()
+}
+
+/// The paths of a set of fields that `body` has, too.
+fn leaves(fields: &Value, body: &Value, path: String, found: &mut BTreeSet<String>) {
+    let below: Vec<(&String, &Value)> =
+        fields.as_object().into_iter().flatten().filter(|(key, _)| *key != ".").collect();
+    if below.is_empty() {
+        found.insert(path);
+        return;
+    }
+    for (key, inner) in below {
+        if let Some(name) = key.strip_prefix("f:") {
+            if let Some(value) = body.get(name) {
+                leaves(inner, value, format!("{path}.{name}"), found);
+            }
+        } else if let Some(keys) = key.strip_prefix("k:") {
+            let Ok(Value::Object(keys)) = serde_json::from_str(keys) else { continue };
+            let has_keys = |element: &&Value| keys.iter().all(|(name, value)| element.get(name) == Some(value));
+            let shown: Vec<String> = keys.iter().map(|(name, value)| format!("{name}={}", bare(value))).collect();
+            if let Some(element) = body.as_array().into_iter().flatten().find(has_keys) {
+                leaves(inner, element, format!("{path}[{}]", shown.join(",")), found);
+            }
+        } else if let Some(value) = key.strip_prefix("v:") {
+            let Ok(value) = serde_json::from_str::<Value>(value) else { continue };
+            if body.as_array().is_some_and(|elements| elements.contains(&value)) {
+                found.insert(format!("{path}[{}]", bare(&value)));
+            }
+        }
+    }
+}
+
+fn bare(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(manager: &str, fields: &Value) -> ManagedFields {
+        let entry =
+            json!({"manager": manager, "operation": "Update", "time": "2026-11-23T08:00:00Z", "fieldsV1": fields});
+        serde_json::from_value(entry).expect("an entry")
+    }
+
+    #[test]
+    fn fields_are_taken_that_we_set_and_own_no_more() {
+        let body = json!({"data": {"region": "west", "zone": "a"},
+            "spec": {"containers": [{"name": "a", "image": "x"}], "args": ["one"]}, "metadata": {"labels": {"env": "prod"}}});
+        let ours = entry("towline", &json!({"f:data": {"f:zone": {}}, "f:metadata": {"f:labels": {"f:env": {}}}}));
+        let edit = entry(
+            "kubectl-edit",
+            &json!({"f:data": {".": {}, "f:region": {}, "f:zone": {}, "f:theirs": {}},
+                "f:spec": {"f:containers": {"k:{\"name\":\"a\"}": {".": {}, "f:image": {}}, "k:{\"name\":\"b\"}": {"f:image": {}}},
+                    "f:args": {"v:\"one\"": {}, "v:\"two\"": {}}}}),
+        );
+        let found = taken(&body, &[ours.clone(), edit], "towline");
+        let fields = [".data.region", ".spec.args[one]", ".spec.containers[name=a].image"];
+        let [found] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((found.manager.as_str(), found.fields.as_slice()), ("kubectl-edit", &fields.map(str::to_owned)[..]));
+        let status = entry("kubelet", &json!({"f:status": {"f:phase": {}}}));
+        assert_eq!(taken(&body, &[ours, status], "towline"), []);
+    }
+}
