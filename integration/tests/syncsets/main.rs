@@ -8,6 +8,7 @@
     reason = "the allowance for tests does not reach their helper functions"
 )]
 
+mod explain;
 mod removal;
 mod walk;
 mod world;
