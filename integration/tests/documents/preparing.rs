@@ -98,7 +98,8 @@ impl World {
 
     async fn prepared(&self, snapshot: &Snapshot, agenda: &PassAgenda) -> Result<Prepared, PrepareError> {
         let plan = Plan::of(snapshot);
-        let deletions = |_, version: Option<i64>| if version.is_some() { Deletions::Allowed } else { Deletions::Held };
+        let is_living = |syncset: &_| snapshot.candidates.iter().any(|candidate| candidate.id == *syncset);
+        let deletions = |syncset| if is_living(&syncset) { Deletions::Allowed } else { Deletions::Held };
         self.preparer.prepare(snapshot, &plan, agenda, false, Progress::default(), &deletions).await
     }
 

@@ -1,9 +1,6 @@
 //! What a snapshot says: which syncsets a cluster has, and what there is to do. Pure, without payloads.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
-use uuid::Uuid;
 
 use crate::documents::{Document, Sealed};
 use crate::syncset::rules::agenda::{self, Agenda, ClusterFacts};
@@ -22,8 +19,6 @@ pub struct Plan {
     pub facts: Option<ClusterFacts>,
     /// Its syncsets, in the order in which they are applied (rule 12).
     pub live: Vec<LiveSyncset>,
-    /// The versions of candidates that it does not have: they are being deleted, or do not match.
-    pub others: BTreeMap<Uuid, i64>,
     /// What there is to do at the time of the snapshot.
     pub agenda: Agenda,
 }
@@ -43,14 +38,9 @@ impl Plan {
     /// What this snapshot says.
     pub fn of(snapshot: &Snapshot) -> Self {
         let facts = snapshot.cluster.as_ref().map(|cluster| facts(&cluster.document));
-        let (mut live, mut others) = (Vec::new(), BTreeMap::new());
         let sources: Vec<SecretSource> = snapshot.secrets.iter().map(source).collect();
-        for candidate in &snapshot.candidates {
-            match facts.as_ref().and_then(|facts| of_candidate(candidate, facts, &sources)) {
-                Some(syncset) => live.push(syncset),
-                None => drop(others.insert(candidate.id, candidate.version)),
-            }
-        }
+        let of_candidate = |candidate| of_candidate(candidate, facts.as_ref()?, &sources);
+        let mut live: Vec<LiveSyncset> = snapshot.candidates.iter().filter_map(of_candidate).collect();
         live.sort_by(|left, right| left.header.name.cmp(&right.header.name));
         let wanted: Vec<agenda::Live> = live.iter().map(LiveSyncset::on_agenda).collect();
         let agenda = Agenda::of(
@@ -61,7 +51,7 @@ impl Plan {
             snapshot.pace.as_ref(),
             snapshot.at,
         );
-        Self { facts, live, others, agenda }
+        Self { facts, live, agenda }
     }
 }
 

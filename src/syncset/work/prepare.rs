@@ -112,8 +112,8 @@ impl Preparer {
         secrets::credentials(cluster, &keyring, self.allowed)
     }
 
-    /// What a pass with this agenda begins with. `deletions` says whether a syncset may delete, by its id and the version of its
-    /// document, if the snapshot has one.
+    /// What a pass with this agenda begins with. `deletions` says whether a syncset may delete. It may wait until other passes have
+    /// ended, and can be dropped at any time.
     pub async fn prepare(
         &self,
         snapshot: &Snapshot,
@@ -121,7 +121,7 @@ impl Preparer {
         agenda: &PassAgenda,
         another_cluster: bool,
         progress: Progress,
-        deletions: &(dyn Fn(Uuid, Option<i64>) -> Deletions + Sync),
+        deletions: &(dyn Fn(Uuid) -> Deletions + Sync),
     ) -> Result<Prepared, PrepareError> {
         let is_full = agenda.is_full || another_cluster;
         let is_due = |syncset: &&LiveSyncset| is_full || agenda.due.contains(&syncset.header.id);
@@ -146,7 +146,7 @@ impl Preparer {
                 Err(Setback::TooSmall(needed)) => bytes = needed.max(bytes.saturating_mul(2)),
             }
         };
-        let gone = agenda.gone.iter().map(|gone| (*gone, deletions(*gone, plan.others.get(gone).copied())));
+        let gone = agenda.gone.iter().map(|gone| (*gone, deletions(*gone)));
         let Attempt { live, applied, patched, bytes, mut weighed, .. } = attempt;
         weighed.shrink(bytes);
         let input = Input {
@@ -175,12 +175,12 @@ impl Preparer {
 }
 
 /// The syncsets of a cluster before any of them is rendered; those that can't be read are as far as they get.
-fn live(plan: &Plan, deletions: &(dyn Fn(Uuid, Option<i64>) -> Deletions + Sync)) -> Vec<Live> {
+fn live(plan: &Plan, deletions: &(dyn Fn(Uuid) -> Deletions + Sync)) -> Vec<Live> {
     let live = plan.live.iter().map(|syncset| Live {
         header: syncset.header.clone(),
         inputs: syncset.inputs,
         rendered: syncset.undecodable.clone().map(render::undecodable),
-        deletions: deletions(syncset.header.id, Some(syncset.header.version)),
+        deletions: deletions(syncset.header.id),
     });
     live.collect()
 }

@@ -288,11 +288,15 @@ impl Worker {
             return Ok(Some(Visit::lost()));
         }
         let progress = kept.progress.clone();
-        let deletions = |syncset: Uuid, _: Option<i64>| read.snapshot.deletions(syncset);
-        let prepared = self
-            .preparer
-            .prepare(&read.snapshot, &read.plan, agenda, identified.is_another, progress, &deletions)
-            .await;
+        let deletions = |syncset: Uuid| read.snapshot.deletions(syncset);
+        let prepared =
+            self.preparer.prepare(&read.snapshot, &read.plan, agenda, identified.is_another, progress, &deletions);
+        // It may wait for the memory that other passes have.
+        let prepared = tokio::select! {
+            biased;
+            _ = work.expired() => return Ok(Some(Visit::lost())),
+            prepared = prepared => prepared,
+        };
         let mut prepared = match prepared {
             Ok(prepared) => prepared,
             Err(PrepareError::Outdated) => return Ok(None),

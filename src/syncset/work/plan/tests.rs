@@ -1,7 +1,8 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde_json::json;
+use uuid::Uuid;
 
 use super::*;
 use crate::syncset::rules::name::SyncSetName;
@@ -96,8 +97,6 @@ fn syncsets_come_by_kind_and_name_and_selectors_decide() {
     ]));
     assert_eq!(names(&plan), ["Z", "z", "B", "a"]);
     assert_eq!(plan.live.iter().map(|live| live.header.version).collect::<Vec<_>>(), [105, 104, 103, 101]);
-    let others = [(2, 102), (6, 106), (7, 107)].map(|(id, version)| (Uuid::from_u128(id), version));
-    assert_eq!(plan.others, BTreeMap::from(others));
     let Agenda::Pass(agenda) = plan.agenda else { panic!("a pass") };
     assert_eq!(agenda.due.len(), 4);
 }
@@ -124,7 +123,6 @@ fn a_syncset_that_can_not_be_read_is_alive_and_forgets_nothing() {
         assert_eq!(failure.reason, Reason::ResourceInvalid, "{failure:?}");
         assert_eq!((live.header.mode, live.header.generation), (Mode::Sync, 5), "Upsert would forget its objects");
     }
-    assert!(plan.others.is_empty());
     assert_eq!(
         plan.live[0].undecodable.as_ref().map(|failure| failure.message.as_str()),
         Some("failed to decode spec.resourceApplyMode: \"Prune\"; allowed: Upsert, Sync")
@@ -147,7 +145,6 @@ fn a_syncset_that_is_being_deleted_is_gone_if_it_was_applied() {
     let plan = Plan::of(&Snapshot { results: vec![result], ..snapshot(vec![deleted]) });
     let Agenda::Pass(agenda) = plan.agenda else { panic!("a pass") };
     assert_eq!(agenda.gone, BTreeSet::from([Uuid::from_u128(7)]));
-    assert_eq!(plan.others.get(&Uuid::from_u128(7)), Some(&107), "by which its deletions are judged");
 }
 
 fn secret(namespace: &str, data_generation: i64) -> SecretFacts {
