@@ -28,11 +28,11 @@ pub(super) fn takeover(metadata: &Metadata) -> Option<Value> {
     }
     let api_version = metadata.managers.iter().find(|entry| is_ours(entry)).unwrap_or(hive).api_version.as_str();
     let time = metadata.managers.iter().filter(is_merged).filter_map(|entry| entry.time.as_deref()).max();
-    let merged = entry((Manager::Apply.as_str(), "Apply", api_version, ""), time, fields);
+    let merged = entry((Manager::Apply.as_str(), "Apply", api_version, ""), time, &fields);
     let others = metadata.managers.iter().filter(|entry| !is_merged(entry)).map(|other| {
         let names =
             (other.manager.as_str(), other.operation.as_str(), other.api_version.as_str(), other.subresource.as_str());
-        entry(names, other.time.as_deref(), other.fields_value())
+        entry(names, other.time.as_deref(), &other.fields_value())
     });
     let entries: Vec<Value> = std::iter::once(merged).chain(others).collect();
     Some(json!([
@@ -47,22 +47,27 @@ fn is_of_hive(entry: &ManagedFields) -> bool {
     if is_own || entry.operation != "Update" || !entry.subresource.is_empty() || !entry.fields.contains(LAST_APPLIED) {
         return false;
     }
-    let annotation = format!("f:{LAST_APPLIED}");
-    !entry.fields_value()["f:metadata"]["f:annotations"][annotation.as_str()].is_null()
+    let fields = entry.fields_value();
+    let annotations = fields.get("f:metadata").and_then(|metadata| metadata.get("f:annotations"));
+    annotations.and_then(|annotations| annotations.get(format!("f:{LAST_APPLIED}"))).is_some()
 }
 
 /// An entry as servers write it, of manager, operation, version and subresource.
-fn entry(names: (&str, &str, &str, &str), time: Option<&str>, fields: Value) -> Value {
+fn entry(names: (&str, &str, &str, &str), time: Option<&str>, fields: &Value) -> Value {
     let (manager, operation, api_version, subresource) = names;
-    let mut entry = json!({"manager": manager, "operation": operation, "apiVersion": api_version, "fieldsType": "FieldsV1",
-        "fieldsV1": fields});
+    let mut entry = Map::new();
+    for (name, value) in [("manager", manager), ("operation", operation), ("apiVersion", api_version)] {
+        entry.insert(name.to_owned(), json!(value));
+    }
     if let Some(time) = time {
-        entry["time"] = json!(time);
+        entry.insert("time".to_owned(), json!(time));
     }
+    entry.insert("fieldsType".to_owned(), json!("FieldsV1"));
+    entry.insert("fieldsV1".to_owned(), fields.clone());
     if !subresource.is_empty() {
-        entry["subresource"] = json!(subresource);
+        entry.insert("subresource".to_owned(), json!(subresource));
     }
-    entry
+    Value::Object(entry)
 }
 
 /// The union of two sets of fields.

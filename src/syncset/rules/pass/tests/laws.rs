@@ -220,10 +220,10 @@ impl Story {
         let mut pass = Pass::new(input);
         for number in 0.. {
             let cut = cut.filter(|(at, _)| *at == number).map(|(_, cut)| cut);
-            if let Some((_, at)) = replaced.filter(|(before, _)| *before == number) {
-                if self.world.objects.contains_key(&objects()[at]) {
-                    self.world.create(&objects()[at]);
-                }
+            if let Some((_, at)) = replaced.filter(|(before, _)| *before == number)
+                && self.world.objects.contains_key(&objects()[at])
+            {
+                self.world.create(&objects()[at]);
             }
             let before = self.world.objects.clone();
             let answer = match (pass.next(Duration::ZERO), cut) {

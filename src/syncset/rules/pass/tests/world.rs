@@ -21,6 +21,7 @@ use crate::syncset::rules::wanted::{Deletions, Live, also_due};
 
 /// An object as the cluster has it.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "what is known of an object are independent facts")]
 pub(super) struct Object {
     pub(super) uid: u64,
     pub(super) version: u64,
@@ -32,9 +33,8 @@ pub(super) struct Object {
     pub(super) owned: BTreeMap<&'static str, Digest>,
     /// Created by somebody else.
     pub(super) foreign: bool,
-    /// Fields that Hive has applied stay when they are no longer given.
     pub(super) of_hive: bool,
-    /// An apply of ours found fields of Hive's.
+    /// An apply of ours found fields of Hive's, which stay when they are no longer given.
     pub(super) has_leftovers: bool,
     pub(super) touched_by: Option<String>,
 }
@@ -418,7 +418,7 @@ impl World {
                 let Some(patched) = self.objects.get_mut(target.object) else {
                     return Err(refused(Refusal::NotFound));
                 };
-                if body[0]["value"] != patched.version.to_string() {
+                if body[0]["value"] != json!(patched.version.to_string()) {
                     return Err(refused(Refusal::Conflict));
                 }
                 (patched.of_hive, patched.version) = (false, version);
