@@ -199,21 +199,21 @@ impl<'c> Executor<'c> {
 
     async fn look_up(&mut self, cluster: &Cluster, id: &KindId) -> Result<Kind, KindError> {
         let now = Instant::now();
-        let kind = match self.kinds.known(id, now) {
-            Some(kind) => kind.clone(),
-            None => {
-                let wanted = BTreeSet::from([id.clone()]);
-                let found = self.kinds.look_up(cluster, &wanted, now, now + LONGEST_LOOK_UP).await.remove(id);
-                let found = found.unwrap_or_else(|| Err(KindError::NotServed(id.clone())));
-                self.is_answered |= match &found {
-                    Err(KindError::Unread(error)) => is_answer(error),
-                    Ok(_) | Err(KindError::NotServed(_) | KindError::OtherVersion { .. }) => true,
-                };
-                found?
-            }
-        };
+        let known = self.kinds.known(id, now).cloned();
+        let kind = if let Some(kind) = known { kind } else { self.discover(cluster, id, now).await? };
         self.served.insert(id.clone(), kind.clone());
         Ok(kind)
+    }
+
+    async fn discover(&mut self, cluster: &Cluster, id: &KindId, now: Instant) -> Result<Kind, KindError> {
+        let wanted = BTreeSet::from([id.clone()]);
+        let found = self.kinds.look_up(cluster, &wanted, now, now + LONGEST_LOOK_UP).await.remove(id);
+        let found = found.unwrap_or_else(|| Err(KindError::NotServed(id.clone())));
+        self.is_answered |= match &found {
+            Err(KindError::Unread(error)) => is_answer(error),
+            Ok(_) | Err(KindError::NotServed(_) | KindError::OtherVersion { .. }) => true,
+        };
+        found
     }
 
     /// A kind that the pass has resolved before.

@@ -128,7 +128,8 @@ async fn each_step_is_one_request_in_the_form_of_its_rule() {
     for asked in &asked {
         assert!(asked.accept.contains("as=PartialObjectMetadata"), "{asked:?}");
     }
-    assert!(asked[2..8].iter().all(|asked| asked.body == body.to_string()));
+    let sent = body.to_string();
+    assert!(asked[2..8].iter().all(|asked| asked.body == sent));
     let options: Value = serde_json::from_str(&asked[8].body).unwrap();
     assert_eq!(options["preconditions"], json!({"uid": "u-1", "resourceVersion": "7"}));
     assert_eq!(options["propagationPolicy"], "Background");
