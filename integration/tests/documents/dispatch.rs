@@ -435,6 +435,31 @@ fn a_turn_is_one_read_and_one_transaction_however_many_clusters_it_asks_for() {
 }
 
 #[test]
+fn a_turn_ends_where_its_documents_come_to_eight_mebibytes() {
+    run(async {
+        let stage = Stage::new("heavy").await;
+        let writer = stage.writer();
+        let leader = Leader::of(&stage).await;
+        writer.version(create("c1")).await;
+        leader.all().await;
+        // Each names so many clusters that it prints about a mebibyte.
+        let refs: Vec<Value> = (0..10_000).map(|n| json!({"name": format!("{}{n}", "c".repeat(85))})).collect();
+        for number in 0..20 {
+            let data = json!({"spec": {"clusterDeploymentRefs": refs}});
+            writer.version(document(Kind::SyncSet, &format!("s{number}"), 1, data, &[])).await;
+        }
+        let mut turns = Vec::new();
+        while turns.iter().sum::<usize>() < 20 {
+            let turn = leader.turn().await;
+            assert_eq!(turn.has_more, turns.iter().sum::<usize>() + turn.changes < 20);
+            turns.push(turn.changes);
+        }
+        assert!(turns.len() >= 3 && turns[0] > 1, "{turns:?}");
+        assert_eq!((leader.turn().await, stage.number(CURSOR).await), (Turn::default(), stage.number(NEWEST).await));
+    });
+}
+
+#[test]
 fn the_actor_dispatches_what_is_written_and_wakes_workers() {
     run(async {
         let stage = Stage::new("acting").await;

@@ -19,6 +19,7 @@ struct Court {
     stage: Stage,
     writer: Written,
     leader: Leader,
+    store: PassStore,
 }
 
 /// A selector with so many config maps and further resources.
@@ -56,7 +57,8 @@ impl Court {
             writer.version(document(Kind::Cluster, &format!("c{number}"), 1, json!({}), &PROD)).await;
         }
         let leader = Leader::of(&stage).await;
-        let court = Self { stage, writer, leader };
+        let store = PassStore::new(stage.database());
+        let court = Self { stage, writer, leader, store };
         court.changes(selector(1, &of_env("prod"), 10, &[])).await;
         court.applied().await;
         court
@@ -113,8 +115,7 @@ impl Court {
 
     /// What a pass over this cluster may do with what the syncset no longer wants.
     async fn deletions_on(&self, cluster: &str) -> Deletions {
-        let store = PassStore::new(self.stage.database());
-        let snapshot = store.snapshot(cluster.parse().expect("an id")).await.expect("a snapshot");
+        let snapshot = self.store.snapshot(cluster.parse().expect("an id")).await.expect("a snapshot");
         let syncset = self.ids("select distinct syncset::text from towline_applied").await;
         snapshot.deletions(syncset.first().expect("a syncset").parse().expect("an id"))
     }
@@ -297,6 +298,51 @@ fn an_annotation_approves_its_generation_once_and_always_as_long_as_it_is_there(
         }
         court.changes(removal(Kind::SelectorSyncSet, "base")).await;
         assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+    });
+}
+
+#[test]
+fn a_syncset_that_names_fewer_clusters_is_held() {
+    run(async {
+        let court = Court::new("refs", 12).await;
+        let names = |generation: i64, count: usize| {
+            let refs: Vec<Value> = (0..count).map(|n| json!({"name": format!("c{n}")})).collect();
+            let data = json!({"spec": {"clusterDeploymentRefs": refs, "resourceApplyMode": "Sync", "resources": [], "patches": [],
+                "secretMappings": []}});
+            document(Kind::SyncSet, "named", generation, data, &[])
+        };
+        court.changes(names(1, 12)).await;
+        court
+            .stage
+            .run(
+                "delete from towline_applied; insert into towline_applied select c.id, '', 'ConfigMap', 'default', 'm', s.id, 'v1', null, \
+                 true, true, false from clusters c, syncsets s",
+            )
+            .await;
+        court.changes(names(2, 2)).await;
+        assert_eq!(held(&court.stage.database()).await.expect("a list"), [], "ten of twelve");
+        court.changes(names(3, 1)).await;
+        let held = held(&court.stage.database()).await.expect("a list");
+        assert_eq!((held[0].clusters, held[0].tracks, held[0].argument().as_str()), (11, 12, "foo/named"));
+        let approved = approve(&court.stage.database(), Some("foo/named")).await.expect("it is approved");
+        assert_eq!(approved, held);
+    });
+}
+
+#[test]
+fn many_syncsets_of_one_turn_are_all_judged_before_the_cursor_moves() {
+    run(async {
+        let court = Court::new("many", 1).await;
+        for number in 0..35 {
+            let data =
+                json!({"spec": {"clusterDeploymentRefs": [{"name": "c0"}], "resources": [], "secretMappings": []}});
+            court.writes(document(Kind::SyncSet, &format!("s{number}"), 1, data, &[])).await;
+        }
+        assert_eq!(court.leader.turn().await.changes, 35);
+        let judged =
+            "select count(*) from towline_guard g join syncsets s on s.id = g.syncset where g.judged >= s.version";
+        assert_eq!(court.stage.number(judged).await, 35);
+        assert_eq!(court.stage.number(CURSOR).await, court.stage.number(NEWEST).await);
     });
 }
 

@@ -4,10 +4,10 @@ use super::error::DispatchError;
 use crate::db::{Database, Type};
 use crate::documents::Grant;
 
-/// A syncset that is gone is held until nobody tracks its objects any more, whatever has become of them; and one that matches clusters
-/// no more until these have been removed.
-const RELEASE: &str = "update towline_guard g set held = false, cause = null, since = now() where held and ( \
-       (gone and not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked)) \
+/// A syncset is held as long as anybody tracks its objects, or until the clusters that it matches no more have been removed.
+const RELEASE: &str = "update towline_guard g set held = false, cause = null, since = now(), held_objects = null, \
+       objects = coalesce(held_objects, objects) where held and cause is distinct from 'unreadable' and ( \
+       not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked) \
        or (cause = 'unmatched' and not exists (select from towline_lost l where l.syncset = g.syncset)))";
 /// The row of a syncset that is gone permits deletions, so it stays as long as any pass may have stored objects: a pass ends long before.
 const FORGET: &str = "delete from towline_guard g where gone and not held and since < now() - interval '1 h' \
