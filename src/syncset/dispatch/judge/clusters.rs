@@ -158,14 +158,14 @@ async fn sentence(transaction: &mut Transaction<'static>, syncsets: &[Uuid]) -> 
     let (mut verdicts, mut sentences) = (Verdicts::default(), Vec::new());
     for (row, id) in rows.iter().zip(known) {
         let was_held: bool = column(QUERY, row, 4)?;
-        let case = Case {
+        let facts = Case {
             held: was_held.then_some(Cause::Unmatched),
             change: Change::Living { drops: false },
             approval: Approval::None,
             lost: count(column(QUERY, row, 5)?),
             tracks: count(column(QUERY, row, 6)?),
         };
-        let cause = case.judge();
+        let cause = facts.judge();
         if let Some(cause) = cause.filter(|_| !was_held) {
             verdicts.held.push(HeldSyncset {
                 id,
@@ -173,8 +173,8 @@ async fn sentence(transaction: &mut Transaction<'static>, syncsets: &[Uuid]) -> 
                 namespace: column(QUERY, row, 2)?,
                 name: column(QUERY, row, 3)?,
                 cause,
-                clusters: case.lost,
-                tracks: case.tracks,
+                clusters: facts.lost,
+                tracks: facts.tracks,
                 since: None,
             });
         } else if was_held && cause.is_none() {
@@ -185,8 +185,8 @@ async fn sentence(transaction: &mut Transaction<'static>, syncsets: &[Uuid]) -> 
                 syncset: id,
                 held: cause.is_some(),
                 cause: cause.map(Cause::as_str),
-                clusters: case.lost,
-                tracks: case.tracks,
+                clusters: facts.lost,
+                tracks: facts.tracks,
             });
         }
     }

@@ -6,6 +6,9 @@
 //!
 //! A syncset whose document has changed is judged as a whole: on each cluster where it tracks objects. Of clusters that got other
 //! labels only their own syncsets are looked at, and how many each has lost lately is in `towline_lost`.
+//!
+//! What counts is what is stored when a change is judged. A pass that is under way may store objects of another cluster afterwards, so a
+//! count may be too low by as many clusters as are worked on.
 
 mod clusters;
 mod guards;

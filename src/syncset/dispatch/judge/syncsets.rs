@@ -157,14 +157,14 @@ impl Court {
 fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
     // What is deleted already counts only with what is still to be deleted.
     let executed = if subject.tracks > 0 { subject.executed } else { 0 };
-    let case = Case {
+    let facts = Case {
         held: subject.cause.filter(|_| subject.was_held),
         change: subject.state.change_since(subject.objects.as_ref()),
         approval: subject.approval,
         lost: subject.lost + executed,
         tracks: subject.tracks + executed,
     };
-    let cause = case.judge();
+    let cause = facts.judge();
     let is_gone = subject.state == State::Gone;
     let (objects, held_objects) = match subject.state {
         State::Gone => (None, None),
@@ -177,8 +177,8 @@ fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
         gone: is_gone,
         held: cause.is_some(),
         cause: cause.map(Cause::as_str),
-        clusters: case.clusters(),
-        tracks: case.tracks,
+        clusters: facts.clusters(),
+        tracks: facts.tracks,
         kind: subject.kind,
         namespace: subject.namespace,
         name: subject.name,
