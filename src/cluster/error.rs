@@ -227,7 +227,10 @@ impl Error {
             | Self::SchemaMismatch { message }
             | Self::Server { message, .. } => message.clone(),
             Self::Connect { source, .. } => format!("failed to connect: {}", full_text(source)),
-            Self::NoAnswer { source, .. } => format!("no answer: {}", full_text(source)),
+            Self::NoAnswer { source, .. } => match full_text(source) {
+                text if text.starts_with("no answer") => text,
+                text => format!("no answer: {text}"),
+            },
             other => full_text(other),
         };
         classify::harmless(&text)

@@ -94,7 +94,7 @@ impl Inspector {
         let plan = Plan::of(&snapshot);
         let Some(stored) = &snapshot.cluster else { return Err(Unexplained::NoCluster) };
         let agenda = PassAgenda { is_full: true, ..PassAgenda::default() };
-        let deletions = |syncset: Uuid, _: Option<i64>| snapshot.deletions(syncset);
+        let deletions = |syncset: Uuid| snapshot.deletions(syncset);
         let prepared = self.preparer.prepare(&snapshot, &plan, &agenda, false, Progress::default(), &deletions).await;
         let prepared = match prepared {
             Ok(prepared) => prepared,
