@@ -30,7 +30,7 @@ impl Shared {
         let mut schema = self.schema.clone();
         if schema.wait_for(|state| *state == SchemaState::Current).await.is_err() {
             // The hub has ended, and the process with it.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -153,12 +153,12 @@ impl HubClient {
     }
 
     /// Changes fields of a document, if it still has this version.
-    pub async fn merge(&self, path: &str, version: &str, patch: &Value) -> Result<Value, Error> {
+    pub async fn merge(&self, path: &str, version: &str, changes: &Value) -> Result<Value, Error> {
         let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/merge-patch+json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/merge-changes+json"));
         // What a hub calls a version is digits.
         headers.extend(HeaderValue::try_from(format!("\"{version}\"")).ok().map(|version| (IF_MATCH, version)));
-        self.send(Method::PATCH, path, headers, Bytes::from(patch.to_string())).await
+        self.send(Method::PATCH, path, headers, Bytes::from(changes.to_string())).await
     }
 
     /// Reads a list page by page, and calls `each` with every document. The filters are a query, and begin with `&`.
@@ -186,7 +186,7 @@ impl HubClient {
 pub fn filters(namespace: Option<&str>, selector: Option<&str>) -> String {
     let given = [("namespace", namespace), ("labelSelector", selector)];
     let given = given.into_iter().filter_map(|(parameter, value)| Some((parameter, value?)));
-    given.map(|(parameter, value)| format!("&{parameter}={}", encode(value))).collect()
+    given.fold(String::new(), |query, (parameter, value)| query + "&" + parameter + "=" + &encode(value))
 }
 
 /// The document or problem of an answer.

@@ -61,7 +61,9 @@ pub(super) async fn explain(command: ExplainCommand) -> Result<Exit, Error> {
     if command.json {
         say(&format!("{answer:#}"));
     } else {
-        lines(&answer).iter().for_each(|line| say(line));
+        for line in lines(&answer) {
+            say(&line);
+        }
     }
     Ok(Exit::Done)
 }

@@ -127,8 +127,8 @@ async fn change(client: &HubClient, first: Marks, order: &Order) -> (String, Res
     let mut attempt = 1;
     let changed = loop {
         let told = order.told(&marks_now);
-        let Some(patch) = order.patch(&marks_now) else { break Ok(told) };
-        match client.merge(&path, &marks_now.version, &patch).await {
+        let Some(changes) = order.patch(&marks_now) else { break Ok(told) };
+        match client.merge(&path, &marks_now.version, &changes).await {
             Ok(_) => break Ok(told),
             Err(Error::Problem { status: StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED, .. })
                 if attempt < ATTEMPTS =>

@@ -189,7 +189,7 @@ impl Pause {
     pub fn message(&self) -> String {
         let mut message = format!("paused by {}", self.by);
         match (self.until, self.is_unreadable) {
-            (Some(until), _) => message += &format!(" until {until}"),
+            (Some(until), _) => message = format!("{message} until {until}"),
             (None, true) => message += ", whose value is no time in RFC 3339",
             (None, false) => {}
         }

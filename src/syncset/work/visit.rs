@@ -174,7 +174,7 @@ impl Worker {
                 _ => None,
             };
             let conditions = Conditions {
-                reachability: self.reachability_before(&read),
+                reachability: Self::reachability_before(&read),
                 paused,
                 held: read.held(&read.snapshot.results),
                 duplicate: read.snapshot.duplicates.first().cloned(),
@@ -193,7 +193,7 @@ impl Worker {
         Ok(Visit::of(Visited::Yielded, Rest::Until(again, 0)))
     }
 
-    fn reachability_before(&self, read: &Read) -> Reachability {
+    fn reachability_before(read: &Read) -> Reachability {
         let status = read.snapshot.cluster_sync.as_ref().map(|document| document.status.clone()).unwrap_or_default();
         shown::reachability(read.snapshot.pace.as_ref(), &status)
     }
@@ -434,8 +434,8 @@ impl Worker {
                     match self.patiently(executor.carry_out(&step, within), hand).await {
                         Ok(reply) => reply,
                         Err(Stop::Lost) => return Ok(None),
-                        Err(stop) => {
-                            return Ok(Some(Ran { outcome: pass.interrupt(), stop: Some(stop), is_stopped: false }));
+                        Err(reason) => {
+                            return Ok(Some(Ran { outcome: pass.interrupt(), stop: Some(reason), is_stopped: false }));
                         }
                     }
                 }

@@ -124,14 +124,21 @@ impl Worker {
         }
         scope.set_state("running");
         let stopping = CancellationToken::new();
-        let (deliver, mut claimed) = mpsc::unbounded_channel();
-        let intake = Intake::new(self.queue.clone(), self.permits.connecting());
+        // There are at most as many as there are slots, of which each has one.
+        let slots = self.permits.connecting();
+        let (deliver, mut claimed) = mpsc::channel(slots.available_permits().max(1));
+        let intake = Intake::new(self.queue.clone(), slots);
         let mut visits =
             Visits { worker: self.clone(), stopping: stopping.clone(), tasks: JoinSet::new(), of: HashMap::new() };
         let mut expire = interval(EXPIRE_EVERY);
         expire.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // There are at most as many as there are slots, which each of them holds.
-        let claims = intake.run(&scope, |work, slot| drop(deliver.send((work, slot)))).fuse();
+        let claims = intake
+            .run(&scope, |work, slot| {
+                if deliver.try_send((work, slot)).is_err() {
+                    tracing::error!("more clusters were claimed than there are slots: this is a bug");
+                }
+            })
+            .fuse();
         tokio::pin!(claims);
         let mut is_claiming = true;
         loop {
@@ -166,7 +173,7 @@ impl Worker {
             if stopping.is_cancelled() { Ok(Visit::handed_back()) } else { self.visit(&work, slot, &stopping).await };
         let (rest, visited, outcome) = match visit {
             Ok(Visit { rest, visited, outcome }) => (rest, visited, outcome),
-            Err(error) => (self.rest_after(&work, &error), Visited::Failed, None),
+            Err(error) => (Self::rest_after(&work, &error), Visited::Failed, None),
         };
         self.observer.visited(visited, began.elapsed(), outcome.as_ref());
         let cluster = work.cluster;
@@ -186,7 +193,7 @@ impl Worker {
     }
 
     /// When a cluster is visited again after an error.
-    fn rest_after(&self, work: &Work, error: &VisitError) -> Rest {
+    fn rest_after(work: &Work, error: &VisitError) -> Rest {
         match error {
             VisitError::Store(StoreError::LeaseExpired) => return Rest::Lost,
             VisitError::Store(StoreError::Database(_) | StoreError::Restoring(_)) | VisitError::Show(_) => {
@@ -213,7 +220,7 @@ struct Visits {
 impl Visits {
     fn begin(&mut self, work: Work, slot: OwnedSemaphorePermit) {
         let (worker, stopping, cluster) = (self.worker.clone(), self.stopping.clone(), work.cluster);
-        let task = self.tasks.spawn(async move { worker.work(work, slot, stopping).await });
+        let task = self.tasks.spawn(async move { Box::pin(worker.work(work, slot, stopping)).await });
         self.of.insert(task.id(), cluster);
     }
 
