@@ -24,9 +24,10 @@ fn failures_are_grouped_by_what_they_say_besides_numbers() {
         for name in ["a", "b", "c", "d", "e", "f", "g"] {
             make(&mut client, if name < "d" { "foo" } else { "bar" }, name, "prod", true).await;
         }
-        for (number, name) in ["a", "b", "c", "d", "e", "f"].into_iter().enumerate() {
-            fail(&stage, name, MONITORING, &format!("dial tcp 10.0.0.{number}:443: request 5f2ea01c{number} failed"))
-                .await;
+        // Letters of hexadecimal numbers are no words.
+        let requests = [("a", "5f2ea01c"), ("b", "77"), ("c", "0c0ffee0"), ("d", "1a"), ("e", "a1"), ("f", "9")];
+        for (number, (name, request)) in requests.into_iter().enumerate() {
+            fail(&stage, name, MONITORING, &format!("dial tcp 10.0.0.{number}:443: request {request} failed")).await;
         }
         fail(&stage, "g", MONITORING, "dial tcp 10.0.0.1:443: request cafe failed").await;
         fail(&stage, "a", BASE, "failed to apply resource 0: bad").await;
@@ -39,10 +40,10 @@ fn failures_are_grouped_by_what_they_say_besides_numbers() {
         let told = stage.expect(&["failures"]).await;
         let lines: Vec<&str> = told.lines().collect();
         let expected = [
-            "6  SelectorSyncSet monitoring  Rejected  dial tcp 10.0.0.3:443: request 5f2ea01c3 failed  bar/d, bar/e, …",
-            "2  SyncSet foo/base            Rejected  failed to apply resource 0: bad                  foo/a, foo/b",
-            "1  SyncSet foo/base            Rejected  failed to apply resource 0: dad                  foo/c",
-            "1  SelectorSyncSet monitoring  Rejected  dial tcp 10.0.0.1:443: request cafe failed       bar/g",
+            "6  SelectorSyncSet monitoring  Rejected  dial tcp 10.0.0.3:443: request 1a failed    bar/d, bar/e, …",
+            "2  SyncSet foo/base            Rejected  failed to apply resource 0: bad             foo/a, foo/b",
+            "1  SyncSet foo/base            Rejected  failed to apply resource 0: dad             foo/c",
+            "1  SelectorSyncSet monitoring  Rejected  dial tcp 10.0.0.1:443: request cafe failed  bar/g",
         ];
         assert_eq!(lines, expected);
         let told = stage.expect(&["failures", "--limit", "1"]).await;
