@@ -488,5 +488,10 @@ fn judging_costs_the_same_statements_however_many_clusters_there_are() {
         }
         let held = held(&stage.database()).await.expect("a list");
         assert_eq!((held[0].clusters, held[0].tracks), (10_000, 10_000));
+        // The server believes that the table of what is lost is empty.
+        writer.version(selector(4, &of_env("nothing"), 4, &[])).await;
+        assert_eq!(leader.turn().await.asked, 0);
+        writer.version(selector(5, &selects, 4, &[])).await;
+        assert_eq!(leader.turn().await.released, 1);
     });
 }

@@ -52,8 +52,9 @@ impl Lost {
 
     /// Writes it, if there is anything.
     pub(super) async fn write(&self, transaction: &mut Transaction<'static>) -> Result<(), db::Error> {
-        const TEXT: &str = "with again as (delete from towline_lost l using unnest($1::text[]::uuid[], $2::text[]::uuid[]) a(cluster, syncset) \
-               where l.cluster = a.cluster and l.syncset = a.syncset), \
+        const TEXT: &str = "with again as (delete from towline_lost where ctid = any(array(select \
+               (select l.ctid from towline_lost l where l.cluster = a.cluster and l.syncset = a.syncset) \
+               from unnest($1::text[]::uuid[], $2::text[]::uuid[]) a(cluster, syncset)))), \
              approved as (update towline_lost set at = '-infinity' where syncset = any($3::text[]::uuid[]) \
                and (cluster, syncset) not in (select * from unnest($1::text[]::uuid[], $2::text[]::uuid[]))) \
              insert into towline_lost select cluster, syncset, case when approved then '-infinity' else now() end \

@@ -210,13 +210,15 @@ async fn look_at_clusters(
     lost: &mut Lost,
 ) -> Result<(), DispatchError> {
     const QUERY: &str = "judge_tracked";
+    // Each is looked up: the server may have last analyzed the tables when they were empty, and would join them row by row.
     let text = format!(
         "select i.id::text, t.cluster::text, c.namespace, c.name, case when i.selects then c.labels::text end, l.at is not null, \
            coalesce(l.at > {since}, false) \
          from unnest($1::text[]::uuid[], $2::boolean[]) i(id, selects) left join towline_guard g on g.syncset = i.id \
            cross join lateral ({tracked}) t \
-           join clusters c on c.kind = 'clusters' and c.id = t.cluster and c.deleted_at is null \
-           left join towline_lost l on l.cluster = t.cluster and l.syncset = i.id",
+           cross join lateral (select c.namespace, c.name, c.labels from clusters c \
+             where c.kind = 'clusters' and c.id = t.cluster and c.deleted_at is null limit 1) c \
+           left join lateral (select l.at from towline_lost l where l.cluster = t.cluster and l.syncset = i.id limit 1) l on true",
         since = since("g"),
         tracked = tracked("i.id"),
     );
