@@ -4,9 +4,7 @@
 //! pass changes what a test has stored.
 
 #![expect(
-    clippy::panic,
     clippy::expect_used,
-    clippy::indexing_slicing,
     reason = "the allowance for tests does not reach their helpers"
 )]
 

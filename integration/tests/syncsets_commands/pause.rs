@@ -105,7 +105,8 @@ fn clusters_of_a_selector_are_paused_while_others_change_them() {
             said
         };
         let (rounds, said) = tokio::join!(changing, pausing);
-        let expected: String = names.iter().map(|name| format!("foo/{name} paused\n")).collect();
+        let expected: Vec<String> = names.iter().map(|name| format!("foo/{name} paused\n")).collect();
+        let expected = expected.concat();
         assert_eq!((said.code, said.output), (Some(0), expected), "{}", said.error);
         for name in &names {
             let cluster = shown(&mut client, &format!("/v1/clusters/foo/{name}")).await;

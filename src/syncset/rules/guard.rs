@@ -114,8 +114,6 @@ pub struct Judged<'g> {
     pub cluster: i64,
     /// The version of the syncset's document; none if there is none.
     pub syncset: Option<i64>,
-    /// Whether another document leads to the same cluster: then what this one no longer wants may be what that one wants.
-    pub is_duplicate: bool,
 }
 
 impl Cause {
@@ -261,14 +259,14 @@ impl Case {
 /// cursor alone, which a release without the guard may have moved, is no permission. That a document is missing does not say that its
 /// deletion was judged: the row does.
 pub fn deletions(judged: &Judged<'_>) -> Deletions {
-    let Judged { cursor, guard, cluster, syncset, is_duplicate } = *judged;
+    let Judged { cursor, guard, cluster, syncset } = *judged;
     let Some(guard) = guard else { return Deletions::NotJudged };
     let has_passed = |version| version <= cursor;
     let is_judged = match syncset {
         Some(version) => has_passed(version) && version <= guard.judged,
         None => guard.gone,
     };
-    if guard.held || is_duplicate {
+    if guard.held {
         Deletions::Held
     } else if is_judged && has_passed(cluster) {
         Deletions::Allowed

@@ -269,7 +269,6 @@ impl Snapshot {
             guard: self.guards.iter().find(|guard| guard.syncset == syncset),
             cluster: cluster.document.version,
             syncset: self.living.get(&syncset).copied(),
-            is_duplicate: false,
         })
     }
 }

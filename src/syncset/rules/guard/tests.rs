@@ -168,9 +168,8 @@ fn guard(judged: i64, gone: bool, held: bool) -> GuardRow {
 #[test]
 fn only_what_was_judged_and_is_not_held_is_deleted() {
     use Deletions::{Allowed, Held, NotJudged};
-    let of = |cursor, guard: Option<&GuardRow>, cluster, syncset| {
-        deletions(&Judged { cursor, guard, cluster, syncset, is_duplicate: false })
-    };
+    let of =
+        |cursor, guard: Option<&GuardRow>, cluster, syncset| deletions(&Judged { cursor, guard, cluster, syncset });
     let (living, gone, held) = (guard(40, false, false), guard(40, true, false), guard(40, false, true));
     for (what, cursor, guard, cluster, syncset, expected) in [
         ("all judged", 50, Some(&living), 50, Some(40), Allowed),
@@ -191,8 +190,6 @@ fn only_what_was_judged_and_is_not_held_is_deleted() {
     ] {
         assert_eq!(of(cursor, guard, cluster, syncset), expected, "{what}");
     }
-    let judged = Judged { cursor: 50, guard: Some(&living), cluster: 50, syncset: Some(40), is_duplicate: true };
-    assert_eq!(deletions(&judged), Held, "another document leads to the cluster");
 }
 
 #[test]
@@ -237,11 +234,11 @@ proptest! {
     #[test]
     fn nothing_is_deleted_ahead_of_the_cursor(
         cursor in 0_i64..6, judged in 0_i64..6, cluster in 0_i64..6, syncset in proptest::option::of(0_i64..6),
-        gone: bool, held: bool, is_duplicate: bool,
+        gone: bool, held: bool,
     ) {
         let guard = guard(judged, gone, held);
-        let allowed = deletions(&Judged { cursor, guard: Some(&guard), cluster, syncset, is_duplicate }) == Deletions::Allowed;
-        let may = !held && !is_duplicate && cluster <= cursor && syncset.map_or(gone, |version| version <= cursor.min(judged));
+        let allowed = deletions(&Judged { cursor, guard: Some(&guard), cluster, syncset }) == Deletions::Allowed;
+        let may = !held && cluster <= cursor && syncset.map_or(gone, |version| version <= cursor.min(judged));
         prop_assert_eq!(allowed, may);
     }
 }
