@@ -3,10 +3,7 @@
 //! All tests share one database server; each has a database of its own with its name. Clusters are paused or lead nowhere, so that no
 //! pass changes what a test has stored.
 
-#![expect(
-    clippy::expect_used,
-    reason = "the allowance for tests does not reach their helpers"
-)]
+#![expect(clippy::expect_used, reason = "the allowance for tests does not reach their helpers")]
 
 mod failures;
 mod pause;

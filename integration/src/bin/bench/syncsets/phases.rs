@@ -54,15 +54,26 @@ fn secrets() -> ApiResource {
 
 /// The place of an object and its value.
 fn mark(value: String) -> impl Fn(&Change, &Value) -> Option<String> + Clone + Send + Sync + 'static {
-    move |change, object| {
-        let found = object["data"]["value"].as_str()?;
-        let at = || format!("{}/{}", object["metadata"]["namespace"], object["metadata"]["name"]);
-        (*change != Change::Deleted && found == value).then(at)
-    }
+    move |change, object| (*change != Change::Deleted && text(object, "/data/value") == value).then(|| place(object))
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as a watch calls it")]
 fn deleted(change: &Change, object: &Value) -> Option<String> {
-    (*change == Change::Deleted).then(|| format!("{}/{}", object["metadata"]["namespace"], object["metadata"]["name"]))
+    (*change == Change::Deleted).then(|| place(object))
+}
+
+/// A text of an object; empty if there is none.
+fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn place(object: &Value) -> String {
+    format!("{}/{}", text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+}
+
+/// The resources of a syncset, as a change of its document.
+fn resources(document: &Value) -> Value {
+    json!({"spec": {"resources": document.pointer("/spec/resources")}})
 }
 
 impl<'w> Phase<'w> {
@@ -166,6 +177,13 @@ async fn register(world: &World) -> Result<Measured, Error> {
     Ok(told(Measured { what: phase.what, seconds, latency_ms: None, objects: 0, cost }))
 }
 
+/// Those of one map less.
+fn fewer(first: &str) -> Vec<&str> {
+    let mut values = values(first);
+    values.pop();
+    values
+}
+
 fn values(first: &str) -> Vec<&str> {
     std::iter::once(first).chain(std::iter::repeat_n("1", MAPS - 1)).collect()
 }
@@ -181,7 +199,7 @@ async fn one_changed(world: &World, what: &'static str, value: &str) -> Result<M
     let maps = world.watch(&config_maps(), mark(value.to_owned())).await?;
     let phase = Phase::begin(world, what).await?;
     let path = "/v1/selectorsyncsets/base";
-    let spec = json!({"spec": {"resources": documents::base(&values(value))["spec"]["resources"]}});
+    let spec = resources(&documents::base(&values(value)));
     world.send(&Request::merge_patch(path, &spec)).await?;
     phase.arrived(&maps, world.clusters).await
 }
@@ -208,11 +226,11 @@ async fn full_pass(world: &World) -> Result<Measured, Error> {
 /// The mapped secret has one object on each API server, which the clusters there share.
 async fn secret_changed(world: &World) -> Result<Measured, Error> {
     let document = documents::secret("111");
-    let found = document["data"]["value"].as_str().unwrap_or_default().to_owned();
+    let found = text(&document, "/data/value").to_owned();
     let secrets = world.watch(&secrets(), mark(found)).await?;
     let phase = Phase::begin(world, "mapped secret changed").await?;
     world
-        .send(&Request::merge_patch(&format!("/v1/secrets/{NAMESPACE}/pull"), &json!({"data": document["data"]})))
+        .send(&Request::merge_patch(&format!("/v1/secrets/{NAMESPACE}/pull"), &json!({"data": document.get("data")})))
         .await?;
     phase.arrived(&secrets, world.edges.len()).await
 }
@@ -226,7 +244,7 @@ async fn single_changes(world: &World, options: &SyncsetOptions) -> Result<Measu
     let mut taken = Vec::new();
     for round in 1..=options.singles {
         let value = format!("s{round}");
-        let spec = json!({"spec": {"resources": documents::single(0, Some(&value))["spec"]["resources"]}});
+        let spec = resources(&documents::single(0, Some(&value)));
         taken.push(one_by_one(world, &maps, &format!("/v1/syncsets/{NAMESPACE}/single"), &spec, round + 1).await?);
     }
     let cost = phase.meter.end(world).await?;
@@ -237,7 +255,7 @@ async fn single_changes(world: &World, options: &SyncsetOptions) -> Result<Measu
 /// A label of one cluster changes again and again, on which an object depends.
 async fn label_changes(world: &World, options: &SyncsetOptions) -> Result<Measured, Error> {
     let maps = world.watch(&config_maps(), any_single).await?;
-    let spec = json!({"spec": {"resources": documents::single(0, None)["spec"]["resources"]}});
+    let spec = resources(&documents::single(0, None));
     world.send(&Request::merge_patch(&format!("/v1/syncsets/{NAMESPACE}/single"), &spec)).await?;
     last_of(&maps, 1).await?;
     let phase = Phase::begin(world, "one label of one cluster").await?;
@@ -253,9 +271,10 @@ async fn label_changes(world: &World, options: &SyncsetOptions) -> Result<Measur
 }
 
 /// Each value of the object of the `SyncSet`.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as a watch calls it")]
 fn any_single(change: &Change, object: &Value) -> Option<String> {
-    let is_single = *change != Change::Deleted && object["metadata"]["name"] == "single";
-    is_single.then(|| object["data"]["value"].to_string())
+    let is_single = *change != Change::Deleted && text(object, "/metadata/name") == "single";
+    is_single.then(|| text(object, "/data/value").to_owned())
 }
 
 /// Changes a document and waits until it has arrived as the last of so many changes.
@@ -283,7 +302,7 @@ async fn idle(world: &World, options: &SyncsetOptions) -> Result<Measured, Error
 async fn removed(world: &World) -> Result<Measured, Error> {
     let gone = world.watch(&config_maps(), deleted).await?;
     let phase = Phase::begin(world, "one object removed").await?;
-    let spec = json!({"spec": {"resources": documents::base(&values("2")[..MAPS - 1])["spec"]["resources"]}});
+    let spec = resources(&documents::base(&fewer("2")));
     world.send(&Request::merge_patch("/v1/selectorsyncsets/base", &spec)).await?;
     phase.arrived(&gone, world.clusters).await
 }
@@ -301,7 +320,7 @@ async fn beside_dead(world: &World) -> Result<Measured, Error> {
     let maps = world.watch(&config_maps(), mark("beside".to_owned())).await?;
     let meter = Meter::begin(world).await?;
     let phase = Phase { world, meter, began: Instant::now(), what: "one changed, a tenth of clusters dead" };
-    let spec = json!({"spec": {"resources": documents::base(&values("beside")[..MAPS - 1])["spec"]["resources"]}});
+    let spec = resources(&documents::base(&fewer("beside")));
     world.send(&Request::merge_patch("/v1/selectorsyncsets/base", &spec)).await?;
     let measured = phase.arrived(&maps, world.clusters - dead).await?;
     for number in 0..dead {
