@@ -25,7 +25,7 @@ pub fn execute(jobs: JobList, arguments: impl IntoIterator<Item = OsString>) -> 
                 Err(error) => failed(&full_text(&error)),
             }
         }),
-        Given::OfJob(command, matches) => match command.execute(&matches, &move |path| jobs.load(path)) {
+        Given::OfJob(command, matches) => match command.execute(&matches, &jobs) {
             Ok(Order::Run(config)) => run(*config, jobs),
             Ok(Order::Task(task)) => block_on(task),
             Err(error) => misconfigured(&error),

@@ -17,6 +17,7 @@ mod daemon;
 pub mod election;
 pub mod fault;
 pub mod fields;
+pub mod go_duration;
 pub mod names;
 mod resource;
 mod selector;

@@ -1,24 +1,29 @@
-//! `towline hub`: the configuration of the hub alone, from the environment.
+//! `towline hub`: the configuration of the hub, and of syncsets if they are asked for, from the environment.
 
 use std::collections::BTreeMap;
 
 use super::config::HUB;
-use super::job::HubJob;
 use crate::config::fault::{Error, Fault, Faults, Problem};
+use crate::config::go_duration::go_duration;
 use crate::config::setting::Setting;
 use crate::config::source::{self, Node};
 use crate::db::DatabaseUrl;
-use crate::job::Config;
+use crate::job::{Config, JobList};
 
 /// Whose value is the database, as libpq's keywords or as a URL.
 const POSTGRES_PARAMS: &str = "POSTGRES_PARAMS";
-/// The prefixes of Towline's own variables that are read as well: keys of the process and of the section.
-const OWN: [&str; 2] = ["TOWLINE__DAEMON__", "TOWLINE__HUB__"];
+/// The section that applies syncsets, and the variable by which Hive's controllers are told how often.
+const SYNCSETS: &str = "syncsets";
+const REAPPLY_INTERVAL: &str = "SYNCSET_REAPPLY_INTERVAL";
+/// The prefixes of Towline's own variables that are read as well: keys of the process and of the sections.
+const OWN: [&str; 3] = ["TOWLINE__DAEMON__", "TOWLINE__HUB__", "TOWLINE__SYNCSETS__"];
 
-/// Reads the configuration of the hub alone: `POSTGRES_PARAMS`, `TOWLINE__HUB__…` and `TOWLINE__DAEMON__…`, which override it.
-pub fn alone(environment: impl IntoIterator<Item = (String, String)>) -> Result<Config, Error> {
+/// Reads the configuration of the hub: `POSTGRES_PARAMS`, `TOWLINE__HUB__…` and `TOWLINE__DAEMON__…`, which override it. With
+/// `SYNCSET_REAPPLY_INTERVAL` (a Go duration) or `TOWLINE__SYNCSETS__…`, which override it, `[syncsets]` runs beside it.
+pub fn alone(environment: impl IntoIterator<Item = (String, String)>, jobs: JobList) -> Result<Config, Error> {
     let variables: BTreeMap<String, String> = environment.into_iter().collect();
-    let given = variables.get(POSTGRES_PARAMS).filter(|value| !value.is_empty()).cloned();
+    let set = |name: &str| variables.get(name).filter(|value| !value.is_empty()).cloned();
+    let (given, interval) = (set(POSTGRES_PARAMS), set(REAPPLY_INTERVAL));
     let own = variables.into_iter().filter(|(name, _)| OWN.iter().any(|prefix| name.starts_with(prefix)));
     let mut faults = Vec::new();
     let mut root = source::read("", own, &[], &mut faults)?;
@@ -38,8 +43,11 @@ pub fn alone(environment: impl IntoIterator<Item = (String, String)>) -> Result<
         }
     }
     root.insert(HUB.to_owned(), Node::Table(section));
+    if let Some(text) = interval {
+        reapply(&text, &mut root, &mut faults);
+    }
     let mut walked = Vec::new();
-    let config = Config::walk(root, &[&HubJob], &mut walked);
+    let config = jobs.walk(root, &mut walked);
     // A fault names the variable that the user has set.
     faults.extend(walked.into_iter().map(|fault| match fault.path.as_str() {
         "hub.database_url" if is_given => Fault::new(POSTGRES_PARAMS, fault.problem),
@@ -49,14 +57,35 @@ pub fn alone(environment: impl IntoIterator<Item = (String, String)>) -> Result<
     Ok(config)
 }
 
+/// Syncsets run, with this time between full passes unless a variable of Towline's own says so.
+fn reapply(text: &str, root: &mut BTreeMap<String, Node>, faults: &mut Vec<Fault>) {
+    let mut section = match root.remove(SYNCSETS) {
+        Some(Node::Table(table)) => table,
+        _ => BTreeMap::new(),
+    };
+    if let Some(interval) = go_duration(text).filter(|interval| !interval.is_zero()) {
+        let interval = humantime::format_duration(interval).to_string();
+        section.entry("reapply_interval".to_owned()).or_insert(Node::Text(interval));
+    } else {
+        let allowed = "a Go duration above zero such as 2h0m0s".to_owned();
+        let problem = Problem::Value { found: format!("{text:?}"), allowed, suggestion: None };
+        faults.push(Fault::new(REAPPLY_INTERVAL, problem));
+    }
+    root.insert(SYNCSETS.to_owned(), Node::Table(section));
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::job::section;
     use super::*;
+    use crate::jobs::JOBS;
+    use crate::syncset;
 
     fn read(variables: &[(&str, &str)]) -> Result<Config, Vec<String>> {
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        alone(variables).map_err(|error| match error {
+        alone(variables, JOBS).map_err(|error| match error {
             Error::Invalid(faults) => faults.as_slice().iter().map(ToString::to_string).collect(),
             other => panic!("{other:?}"),
         })
@@ -80,6 +109,32 @@ mod tests {
         );
         let file = read(&[PARAMS, ("TOWLINE__HUB__DATABASE_URL_FILE", "/url")]).expect("a configuration");
         assert_eq!(section(&file).expect("the section").database, crate::db::DatabaseSource::File("/url".into()));
+    }
+
+    #[test]
+    fn one_variable_of_syncsets_makes_them_run_beside_the_hub() {
+        assert!(syncset::section(&read(&[PARAMS]).expect("a configuration")).is_none());
+        assert!(syncset::section(&read(&[PARAMS, (REAPPLY_INTERVAL, "")]).expect("a configuration")).is_none());
+        let hours = |variables: &[(&str, &str)]| {
+            let config = read(&[&[PARAMS], variables].concat()).expect("a configuration");
+            assert_eq!(config.sections().map(ToString::to_string).collect::<Vec<_>>(), ["hub", "syncsets"]);
+            let found = syncset::section(&config).expect("the section").clone();
+            (found.reapply_interval, found.max_in_flight.get())
+        };
+        let hour = Duration::from_hours(1);
+        assert_eq!(hours(&[(REAPPLY_INTERVAL, "3h0m0s")]), (3 * hour, 64));
+        assert_eq!(hours(&[("TOWLINE__SYNCSETS__MAX_IN_FLIGHT", "5")]), (2 * hour, 5));
+        let both = [(REAPPLY_INTERVAL, "3h0m0s"), ("TOWLINE__SYNCSETS__REAPPLY_INTERVAL", "4h")];
+        assert_eq!(hours(&both), (4 * hour, 64));
+        for wrong in ["2", "-1h", "0s", "2 hours"] {
+            let faults = read(&[PARAMS, (REAPPLY_INTERVAL, wrong)]).expect_err("a fault");
+            assert_eq!(
+                faults,
+                [format!("{REAPPLY_INTERVAL}: found {wrong:?}; allowed: a Go duration above zero such as 2h0m0s")]
+            );
+        }
+        let faults = read(&[PARAMS, ("TOWLINE__SYNCSETS__ALLOWS", "a")]).expect_err("a fault");
+        assert!(faults.len() == 1 && faults[0].starts_with("syncsets.allows: unknown key"), "{faults:?}");
     }
 
     #[test]

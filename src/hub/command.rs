@@ -25,7 +25,11 @@ Required variable:
 
 Further variables:
   TOWLINE__HUB__*    Further keys of the section: TOWLINE__HUB__LISTEN [default: 127.0.0.1:7070]
-  TOWLINE__DAEMON__* Keys of [daemon]: TOWLINE__DAEMON__LISTEN [default: 127.0.0.1:8384]";
+  TOWLINE__DAEMON__* Keys of [daemon]: TOWLINE__DAEMON__LISTEN [default: 127.0.0.1:8384]
+
+With one of these, SyncSets are applied to clusters, too:
+  SYNCSET_REAPPLY_INTERVAL  Time between two full passes over a cluster, a Go duration such as 2h0m0s
+  TOWLINE__SYNCSETS__*      Keys of the section [syncsets]: TOWLINE__SYNCSETS__MAX_IN_FLIGHT [default: 64]";
 
 /// `towline hub`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -66,8 +70,8 @@ enum MigrateTask {
 
 /// The commands, for the job's list of commands.
 pub(super) fn commands() -> Vec<JobCommand> {
-    let hub = |command: HubCommand, _: &Load| {
-        let config = alone(config::environment())?;
+    let hub = |command: HubCommand, jobs: &Load| {
+        let config = alone(config::environment(), *jobs)?;
         Ok(match command.task {
             None => Order::Run(Box::new(config)),
             Some(HubTask::RotateKey { check }) => {
@@ -76,15 +80,16 @@ pub(super) fn commands() -> Vec<JobCommand> {
             Some(HubTask::Renumber) => on_section(section(&config), |hub| renumber(hub).boxed()),
         })
     };
-    let migrate = |command: MigrateCommand, _: &Load| {
-        let config = alone(config::environment())?;
+    let migrate = |command: MigrateCommand, jobs: &Load| {
+        let config = alone(config::environment(), *jobs)?;
         Ok(match command.task {
             None => on_section(section(&config), |hub| migrate(hub).boxed()),
             Some(MigrateTask::Status) => on_section(section(&config), |hub| status(hub).boxed()),
         })
     };
     let mut commands = vec![
-        JobCommand::new("hub", "Run the hub alone, configured by the environment", hub).after_help(VARIABLES),
+        JobCommand::new("hub", "Run the hub alone, or with syncsets, configured by the environment", hub)
+            .after_help(VARIABLES),
         JobCommand::new("migrate", "Bring the schema of the hub's database up to date", migrate).after_help(VARIABLES),
     ];
     commands.extend(client::commands());

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{ArgMatches, Args, FromArgMatches};
 use futures::future::BoxFuture;
 
-use super::Config;
+use super::{Config, JobList};
 use crate::config::Error;
 
 /// A command that belongs to one job: `towline lease`.
@@ -22,8 +22,8 @@ pub struct JobCommand {
 /// Executes a command.
 type Execute = dyn Fn(&ArgMatches, &Load) -> Result<Order, Error> + Send + Sync;
 
-/// Reads a configuration file with the sections of all jobs.
-pub type Load = dyn Fn(&Path) -> Result<Config, Error>;
+/// Reads configurations with the sections of all jobs, none of which a command's own job has to name.
+pub type Load = JobList;
 
 /// The result of parsing a command.
 pub enum Order {

@@ -1,10 +1,13 @@
 //! The jobs of a daemon, and what the daemon makes of all of them together.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::command::JobCommand;
 use super::{Config, Job, Role};
 use crate::config::Error;
+use crate::config::fault::Fault;
+use crate::config::source::Node;
 use crate::telemetry::Metric;
 
 /// The jobs that a daemon can do, in the order in which their sections are wired and shown.
@@ -30,6 +33,11 @@ impl JobList {
     /// Reads a TOML text with the given variables over it.
     pub fn parse(self, text: &str, environment: impl IntoIterator<Item = (String, String)>) -> Result<Config, Error> {
         Config::parse(text, environment, self.0)
+    }
+
+    /// Reads a document, and collects its faults.
+    pub fn walk(self, root: BTreeMap<String, Node>, faults: &mut Vec<Fault>) -> Config {
+        Config::walk(root, self.0, faults)
     }
 
     /// The metrics of every job.

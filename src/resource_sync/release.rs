@@ -61,7 +61,7 @@ pub(super) struct ReleaseCommand {
 /// The command, for the list of the job.
 pub(super) fn command() -> JobCommand {
     let execute = |command: ReleaseCommand, load: &Load| {
-        let config = load(command.file.path())?;
+        let config = load.load(command.file.path())?;
         Ok(Order::Task(async move { release(&config, &command).await }.boxed()))
     };
     JobCommand::new("release", "Take a finalizer off that no section of a configuration owns any more", execute)

@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use towline::hub;
+use towline::jobs::JOBS;
+use towline::syncset;
+use towline::syncset::config::SyncsetsConfig;
 
 use super::{document, elements, text, texts};
 
 const BASE: &str = "deploy/syncsets/base";
 const TRIAL: &str = "deploy/syncsets/overlays/trial";
+const APPLYING: &str = "deploy/syncsets/overlays/applying";
 const PRODUCTION: &str = "deploy/syncsets/overlays/production";
 
 fn deployment() -> Value {
@@ -81,17 +85,17 @@ fn the_environment_is_a_whole_configuration() {
     for name in environment.keys() {
         let mut wrong = environment.clone();
         wrong.insert(name.clone(), "\u{1}".to_owned());
-        let read = hub::alone(wrong);
+        let read = hub::alone(wrong, JOBS);
         // A path may be any text.
         let is_path = name.ends_with("_FILE") || name.contains("_TLS_");
         assert_eq!(read.is_ok(), is_path, "{name}");
         if is_path {
             let mut without = environment.clone();
             without.remove(name);
-            assert!(hub::alone(without).is_err(), "nobody reads {name}");
+            assert!(hub::alone(without, JOBS).is_err(), "nobody reads {name}");
         }
     }
-    let config = hub::alone(environment).unwrap_or_else(|error| panic!("{error}"));
+    let config = hub::alone(environment, JOBS).unwrap_or_else(|error| panic!("{error}"));
     let section = hub::section(&config).expect("the section");
     assert!(!section.is_local() && !section.plaintext && section.migrate);
     let ports: BTreeMap<String, u64> = elements(&container()["ports"])
@@ -111,12 +115,28 @@ fn the_environment_is_a_whole_configuration() {
         .expect("a number of seconds");
     assert!(Duration::from_secs(platform) > config.daemon.shutdown_grace + Duration::from_secs(before));
 
-    let config = hub::alone(trial()).unwrap_or_else(|error| panic!("{error}"));
+    let config = hub::alone(trial(), JOBS).unwrap_or_else(|error| panic!("{error}"));
     let section = hub::section(&config).expect("the section");
     assert!(
         section.is_local() && section.tokens_file.is_none() && section.keys_file.is_none() && section.tls.is_none()
     );
     assert_eq!(section.listen.expect("an address").port(), api);
+}
+
+/// The variables of the overlay make syncsets run, with what they do by themselves.
+#[test]
+fn the_overlay_that_applies_syncsets_is_a_configuration_of_both() {
+    let patch = document(&format!("{APPLYING}/syncsets.yaml"));
+    let variables = elements(&patch["spec"]["template"]["spec"]["containers"][0]["env"]);
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let mut environment = environment();
+    environment.extend(variables.iter().map(|variable| (text(&variable["name"]), text(&variable["value"]))));
+    let config = hub::alone(environment, JOBS).unwrap_or_else(|error| panic!("{error}"));
+    let names: Vec<String> = config.sections().map(ToString::to_string).collect();
+    assert_eq!(names, ["hub", "syncsets"]);
+    assert_eq!(syncset::section(&config), Some(&SyncsetsConfig::default()));
+    let policy = document(&format!("{APPLYING}/network-policy.yaml"));
+    assert_eq!(policy["spec"]["podSelector"]["matchLabels"], labels());
 }
 
 #[test]
@@ -186,7 +206,7 @@ fn it_is_probed_and_confined_as_the_daemon_of_the_base() {
     assert!(container["resources"]["limits"].get("cpu").is_none(), "throttling would show as lag");
     let namespace = document(&format!("{BASE}/namespace.yaml"));
     assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
-    for directory in [BASE, TRIAL, PRODUCTION] {
+    for directory in [BASE, TRIAL, PRODUCTION, APPLYING] {
         let kustomization = document(&format!("{directory}/kustomization.yaml"));
         assert_eq!(kustomization["namespace"], namespace["metadata"]["name"], "{directory}");
     }
@@ -201,7 +221,7 @@ fn its_account_has_no_token_and_no_role() {
         (&account["automountServiceAccountToken"], &pod()["automountServiceAccountToken"]),
         (&json!(false), &json!(false))
     );
-    for directory in [BASE, TRIAL, PRODUCTION] {
+    for directory in [BASE, TRIAL, PRODUCTION, APPLYING] {
         let kustomization = document(&format!("{directory}/kustomization.yaml"));
         for resource in texts(&kustomization["resources"]).into_iter().filter(|resource| !resource.starts_with("..")) {
             let kind = document(&format!("{directory}/{resource}"))["kind"].clone();
