@@ -395,6 +395,7 @@ mod tests {
         [hub]
         listen = "127.0.0.1:0"
         database_url = "postgres://nobody@127.0.0.1:1/none"
+        [syncsets]
     "#;
 
     fn names(report: &ActorReport, found: &mut BTreeSet<String>) {

@@ -13,6 +13,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use http::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::config::{InvalidName, SectionName};
@@ -107,6 +108,9 @@ pub enum Remote {
         /// Section of the running daemon
         #[arg(value_parser = section_name)]
         section: SectionName,
+        /// Approve only what is held under this name: `NAMESPACE/NAME`, or `NAME` of what has no namespace
+        #[arg(conflicts_with = "list")]
+        name: Option<String>,
         /// Only list the held changes by object, and approve nothing
         #[arg(long)]
         list: bool,
@@ -194,11 +198,13 @@ impl Remote {
                     Output::Json => indented(&status),
                 }
             }
-            Self::Approve { section, list: true, access } => {
+            Self::Approve { section, list: true, access, .. } => {
                 let held = client::ask(&access.admin, &Method::GET, &format!("/held/{section}"), None).await?;
                 table::held(&held)
             }
-            Self::Approve { section, list: false, access } => change(access, &format!("/approve/{section}")).await?,
+            Self::Approve { section, name, list: false, access } => {
+                change(access, &approval(section, name.as_deref())).await?
+            }
             Self::Detach { section, local_gone, access } => {
                 change(access, &format!("/detach/{section}?local_gone={local_gone}")).await?
             }
@@ -213,6 +219,12 @@ async fn change(access: &Access, path: &str) -> Result<String, Error> {
     let token_file = access.token_file.as_deref();
     let answer = client::ask(&access.admin, &Method::POST, path, token_file).await?;
     Ok(indented(&answer))
+}
+
+/// The path and query that approve.
+fn approval(section: &SectionName, name: Option<&str>) -> String {
+    let query = name.map(|name| format!("?name={}", utf8_percent_encode(name, NON_ALPHANUMERIC))).unwrap_or_default();
+    format!("/approve/{section}{query}")
 }
 
 fn indented(document: &Value) -> String {
@@ -316,10 +328,20 @@ mod tests {
             panic!("another command");
         };
         assert_eq!(section.as_str(), "status-sync");
+        for (line, path) in [
+            ("towline approve syncsets", "/approve/syncsets"),
+            ("towline approve syncsets team-a/b&c", "/approve/syncsets?name=team%2Da%2Fb%26c"),
+        ] {
+            let Command::Remote(Remote::Approve { section, name, .. }) = parse(line).expect("a command") else {
+                panic!("{line}");
+            };
+            assert_eq!(approval(&section, name.as_deref()), path);
+        }
         let listed = parse("towline approve a --list").expect("a command");
         assert!(matches!(listed, Command::Remote(Remote::Approve { list: true, .. })), "{listed:?}");
         let kind = |line: &str| parse(line).expect_err("no command").kind();
         assert_eq!(kind("towline approve"), ErrorKind::MissingRequiredArgument);
+        assert_eq!(kind("towline approve a b --list"), ErrorKind::ArgumentConflict);
         assert_eq!(kind("towline approve Data_Bases"), ErrorKind::ValueValidation);
         assert_eq!(kind("towline approve a --admin https://edge:1"), ErrorKind::ValueValidation);
     }

@@ -26,11 +26,15 @@
 //! │  ├─ claims                         renews the claims of this replica in the database
 //! │  ├─ compaction                     while it holds its claim: deletes old rows of the log
 //! │  └─ api                            serves the REST API and its watches
+//! ├─ syncsets                          where there is [syncsets]; in every replica
+//! │  ├─ dispatcher                     while it holds its claim: turns changes of documents into work, and judges deletions
+//! │  ├─ worker                         claims clusters that have work, and brings them in step
+//! │  └─ overview                       counts what waits, fails and is held, for the report and the metrics
 //! └─ membership                        one Lease for each replica: says that it lives, and for which sections
 //! ```
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
-//! point one way: [`jobs`] → the jobs ([`resource_sync`], [`lease`], [`status_sync`], [`hub`]) → [`job`], and [`process`] → [`app`], [`check`],
+//! point one way: [`jobs`] → the jobs ([`resource_sync`], [`lease`], [`status_sync`], [`hub`], [`syncset`]) → [`job`], and [`process`] → [`app`], [`check`],
 //! [`cli`] → [`job`] → [`documents`], [`election`], [`state`] → [`cluster`], [`db`] → [`telemetry`] → [`config`], [`http`], [`actor`]. A job never
 //! imports another job, and what runs jobs is given a list of them and names none.
 

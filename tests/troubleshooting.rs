@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 /// Values that are shown as they are: folder below `src`, what they are a part of, and the function that gives them.
-const WORDS: [(&str, &str, &str); 16] = [
+const WORDS: [(&str, &str, &str); 22] = [
     ("telemetry", "impl ObjectState {", "fn as_str("),
     ("telemetry", "impl ClusterState {", "fn as_str("),
     ("cluster", "impl Error {", "fn kind("),
@@ -24,6 +24,12 @@ const WORDS: [(&str, &str, &str); 16] = [
     ("lease", "impl Obstacle {", "fn reason("),
     ("status_sync", "impl Waiting {", "fn as_str("),
     ("actor", "impl ExitReason {", "fn label("),
+    ("syncset", "impl Standing {", "fn as_str("),
+    ("syncset", "impl Visited {", "fn as_str("),
+    ("syncset", "impl Release {", "fn as_str("),
+    ("syncset", "impl Reason {", "fn as_str("),
+    ("syncset", "impl Cause {", "fn as_str("),
+    ("syncset", "impl Cause {", "fn reason("),
     ("resource_sync", "impl fmt::Display for Unproven {", "fn fmt("),
 ];
 

@@ -1,51 +1,265 @@
 //! The metrics of syncsets, each with its description, and how they are recorded.
+//!
+//! Those whose names begin with `hive_` have the names, labels and buckets of `OpenShift` Hive, so that its dashboards work. Names of
+//! documents are labels there: at most [`MOST_LABELS`] of each, and [`OTHER`] for the rest.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
+use parking_lot::Mutex;
 
 use super::dispatch::{DispatchObserver, Turn};
+use super::overview::{Applied, Counted, SelectorApplied};
 use super::rules::pass::Outcome;
-use super::work::{Visited, WorkObserver};
-use crate::telemetry::Metric;
+use super::rules::spec::Behavior;
+use super::work::{First, Visited, WorkObserver};
+use crate::telemetry::{Family, Metric, Series, count};
 
 /// How long visits of clusters took, by `outcome`.
 const PASS_SECONDS: &str = "towline_syncset_pass_seconds";
 /// Clusters by `state`.
 const CLUSTERS: &str = "towline_syncset_clusters";
+/// Syncsets whose deletions are held.
+const HELD: &str = "towline_syncset_held";
 /// Objects that nobody wants any more and that were kept, by `why`.
 const RELEASED_TOTAL: &str = "towline_syncset_released_total";
+/// Objects that full passes had to send again three times in a row, since another manager changes them.
+const CONTENDED_TOTAL: &str = "towline_syncset_contended_total";
+/// Clients that are kept for the next pass.
+const IDLE_CLIENTS: &str = "towline_syncset_idle_clients";
+/// Turns of the dispatcher, by `kind`.
+const DISPATCH_TURNS_TOTAL: &str = "towline_dispatch_turns_total";
+/// Requests for clusters.
+const DISPATCH_ASKED_TOTAL: &str = "towline_dispatch_asked_total";
+/// Clusters without a row of work, which is a fault.
+const DISPATCH_MENDED_TOTAL: &str = "towline_dispatch_mended_total";
+/// The age of the oldest change that is not dispatched.
+const DISPATCH_LAG_SECONDS: &str = "towline_dispatch_lag_seconds";
+/// Clusters in the work queue, by `state`.
+const WORK: &str = "towline_work";
+/// Since when the oldest cluster that is ready has been ready.
+const WORK_OLDEST_SECONDS: &str = "towline_work_oldest_seconds";
+/// First success of a `SyncSet` on a cluster, by `group`.
+const HIVE_SYNCSET_SECONDS: &str = "hive_syncset_apply_duration_seconds";
+/// First success of a `SelectorSyncSet` on a new cluster, by `name`.
+const HIVE_SELECTORSYNCSET_SECONDS: &str = "hive_selectorsyncset_apply_duration_seconds";
+/// Objects that were sent, by `type` and `result`.
+const HIVE_RESOURCES_TOTAL: &str = "hive_syncsetinstance_resources_applied_total";
+/// How long that took, by `type` and `result`.
+const HIVE_RESOURCE_SECONDS: &str = "hive_syncsetinstance_apply_duration_seconds";
+/// First success of all syncsets of a cluster.
+const HIVE_FIRST_SUCCESS_SECONDS: &str = "hive_clustersync_first_success_duration_seconds";
+
+/// Hive's buckets for first successes, for single objects, and for whole clusters.
+const OF_SYNCSETS: &[f64] = &[5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0];
+const OF_OBJECTS: &[f64] = &[0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
+const OF_CLUSTERS: &[f64] = &[60.0, 300.0, 600.0, 1200.0, 1800.0, 2400.0, 3000.0, 3600.0];
+
+/// Hive calls these gauges totals.
+static SELECTOR_CLUSTERS: Metric =
+    Metric::gauge("hive_selectorsyncset_clusters_total", "Clusters to which a SelectorSyncSet is applied, by name");
+static SELECTOR_UNAPPLIED: Metric = Metric::gauge(
+    "hive_selectorsyncset_clusters_unapplied_total",
+    "Clusters on which a SelectorSyncSet fails or has not been applied yet, by name",
+);
+static SYNCSETS: Metric = Metric::gauge("hive_syncsets_total", "SyncSets, each counted once per cluster");
+static SYNCSETS_UNAPPLIED: Metric = Metric::gauge(
+    "hive_syncsets_unapplied_total",
+    "SyncSets that fail or have not been applied yet, each counted once per cluster",
+);
 
 /// All metrics, with their descriptions for Prometheus.
 pub(super) const ALL: &[Metric] = &[
     Metric::histogram(PASS_SECONDS, "How long visits of clusters took, by outcome"),
     Metric::gauge(CLUSTERS, "Clusters by state"),
+    Metric::gauge(HELD, "Syncsets whose deletions are held until somebody approves them"),
     Metric::counter(RELEASED_TOTAL, "Objects that no syncset wants any more and that were kept, by the reason"),
+    Metric::counter(
+        CONTENDED_TOTAL,
+        "Objects that full passes sent again three times in a row, since another manager changes them",
+    ),
+    Metric::gauge(IDLE_CLIENTS, "Clients of clusters that this process keeps for the next pass"),
+    Metric::counter(DISPATCH_TURNS_TOTAL, "Turns of the dispatcher that found changes, by what they did"),
+    Metric::counter(DISPATCH_ASKED_TOTAL, "Requests of the dispatcher for a pass over a cluster"),
+    Metric::counter(DISPATCH_MENDED_TOTAL, "Clusters that had no row in the work queue, which is a bug"),
+    Metric::gauge(DISPATCH_LAG_SECONDS, "Age of the oldest change that has not been dispatched"),
+    Metric::gauge(WORK, "Clusters in the work queue by state"),
+    Metric::gauge(WORK_OLDEST_SECONDS, "How long the oldest cluster that is ready has waited for a worker"),
+    Metric::histogram_within(
+        HIVE_SYNCSET_SECONDS,
+        "Time to the first success of a SyncSet on a cluster, by group",
+        OF_SYNCSETS,
+    ),
+    Metric::histogram_within(
+        HIVE_SELECTORSYNCSET_SECONDS,
+        "Time to the first success of a SelectorSyncSet on a new cluster, by name",
+        OF_SYNCSETS,
+    ),
+    Metric::counter(HIVE_RESOURCES_TOTAL, "Resources and secrets that were sent to clusters, by type and result"),
+    Metric::histogram_within(
+        HIVE_RESOURCE_SECONDS,
+        "How long it took to send a resource or a secret to a cluster, by type and result",
+        OF_OBJECTS,
+    ),
+    Metric::histogram_within(
+        HIVE_FIRST_SUCCESS_SECONDS,
+        "Time from a cluster's creation to the first success of all of its syncsets",
+        OF_CLUSTERS,
+    ),
 ];
+
+/// Most values of a label that users can choose.
+pub(super) const MOST_LABELS: usize = 1000;
+/// The value for the rest.
+const OTHER: &str = "other";
+/// The group of a `SyncSet` without the annotation, as Hive calls it.
+const NO_GROUP: &str = "none";
 
 /// The metrics of syncsets.
 #[derive(Debug, Default)]
-pub(super) struct SyncsetMetrics;
+pub struct SyncsetMetrics {
+    groups: Bounded,
+    names: Bounded,
+}
+
+/// The values of a label that were used. Held for one look-up.
+#[derive(Debug, Default)]
+struct Bounded(Mutex<BTreeSet<String>>);
+
+impl Bounded {
+    /// The value, or [`OTHER`] if there are too many.
+    fn value(&self, value: &str) -> String {
+        let mut values = self.0.lock();
+        if !values.contains(value) {
+            if values.len() >= MOST_LABELS {
+                return OTHER.to_owned();
+            }
+            values.insert(value.to_owned());
+        }
+        value.to_owned()
+    }
+}
 
 impl SyncsetMetrics {
-    /// So many clusters are in a state.
-    pub(super) fn clusters(state: &'static str, count: i64) {
-        #[expect(clippy::cast_precision_loss, reason = "there are far fewer than 2^52")]
-        gauge!(CLUSTERS, "state" => state).set(count as f64);
+    /// What was counted in the database.
+    pub fn counted(counted: &Counted) {
+        for (state, clusters) in &counted.states {
+            gauge!(CLUSTERS, "state" => state.as_str()).set(count(*clusters));
+        }
+        gauge!(HELD).set(count(counted.held.len()));
+        gauge!(DISPATCH_LAG_SECONDS).set(counted.dispatcher.lag.unwrap_or_default());
+        let work = &counted.work;
+        for (state, rows) in [("running", work.running), ("ready", work.ready), ("waiting", work.waiting)] {
+            gauge!(WORK, "state" => state).set(count(usize::try_from(rows).unwrap_or_default()));
+        }
+        gauge!(WORK_OLDEST_SECONDS).set(work.oldest.unwrap_or_default());
+    }
+
+    /// Hive's gauges, of what was counted last.
+    pub fn families(applied: &Applied) -> Vec<Family> {
+        let of_all = |metric, value| Family { metric, series: vec![Series { label: None, value: count(value) }] };
+        let of_each = |metric, value: fn(&SelectorApplied) -> usize| {
+            let series = |selector: &SelectorApplied| Series {
+                label: Some(("name", selector.name.clone())),
+                value: count(value(selector)),
+            };
+            Family { metric, series: applied.selectors.iter().map(series).collect() }
+        };
+        vec![
+            of_each(&SELECTOR_CLUSTERS, |selector| selector.clusters),
+            of_each(&SELECTOR_UNAPPLIED, |selector| selector.unapplied),
+            of_all(&SYNCSETS, applied.syncsets),
+            of_all(&SYNCSETS_UNAPPLIED, applied.syncsets_unapplied),
+        ]
     }
 }
 
 impl WorkObserver for SyncsetMetrics {
     fn visited(&self, visited: Visited, took: Duration, outcome: Option<&Outcome>) {
         histogram!(PASS_SECONDS, "outcome" => visited.as_str()).record(took);
+        let contended = outcome.map(|outcome| outcome.contended.len()).unwrap_or_default();
+        counter!(CONTENDED_TOTAL).increment(u64::try_from(contended).unwrap_or(u64::MAX));
         for (why, count) in outcome.into_iter().flat_map(|outcome| &outcome.releases) {
             counter!(RELEASED_TOTAL, "why" => why.as_str()).increment(u64::try_from(*count).unwrap_or(u64::MAX));
         }
     }
+
+    fn sent(&self, behavior: Behavior, is_success: bool, took: Duration) {
+        let kind = match behavior {
+            Behavior::Apply => "apply",
+            Behavior::CreateOrUpdate => "createOrUpdate",
+            Behavior::CreateOnly => "createOnly",
+        };
+        let result = if is_success { "success" } else { "error" };
+        counter!(HIVE_RESOURCES_TOTAL, "type" => kind, "result" => result).increment(1);
+        histogram!(HIVE_RESOURCE_SECONDS, "type" => kind, "result" => result).record(took);
+    }
+
+    fn first_success(&self, of: First<'_>, took: Duration) {
+        match of {
+            First::SyncSet { group } => {
+                let group = self.groups.value(group.unwrap_or(NO_GROUP));
+                histogram!(HIVE_SYNCSET_SECONDS, "group" => group).record(took);
+            }
+            First::SelectorSyncSet { name } => {
+                histogram!(HIVE_SELECTORSYNCSET_SECONDS, "name" => self.names.value(name)).record(took);
+            }
+            First::Cluster => histogram!(HIVE_FIRST_SUCCESS_SECONDS).record(took),
+        }
+    }
+
+    fn idle_clients(&self, clients: usize) {
+        gauge!(IDLE_CLIENTS).set(count(clients));
+    }
 }
 
 impl DispatchObserver for SyncsetMetrics {
-    fn dispatched(&self, _: Turn) {}
+    fn dispatched(&self, turn: Turn) {
+        let kind = if turn.was_gap { "all" } else { "follow" };
+        counter!(DISPATCH_TURNS_TOTAL, "kind" => kind).increment(1);
+        counter!(DISPATCH_ASKED_TOTAL).increment(turn.asked);
+    }
 
-    fn mended(&self, _: u64) {}
+    fn mended(&self, clusters: u64) {
+        counter!(DISPATCH_MENDED_TOTAL).increment(clusters);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_that_users_choose_has_a_bounded_number_of_values() {
+        let labels = Bounded::default();
+        for number in 0..MOST_LABELS {
+            assert_eq!(labels.value(&format!("n{number}")), format!("n{number}"));
+        }
+        assert_eq!(labels.value("one more"), OTHER);
+        assert_eq!(labels.value("n7"), "n7", "those that were there stay");
+    }
+
+    #[test]
+    fn gauges_by_name_are_those_of_the_names_that_there_are() {
+        let monitoring = SelectorApplied { name: "monitoring".to_owned(), clusters: 7, unapplied: 2 };
+        let applied = Applied { selectors: vec![monitoring], syncsets: 5, syncsets_unapplied: 1 };
+        let shown: Vec<(&str, Vec<(Option<String>, f64)>)> = SyncsetMetrics::families(&applied)
+            .into_iter()
+            .map(|family| {
+                let series = family.series.into_iter();
+                (family.metric.name, series.map(|one| (one.label.map(|(_, name)| name), one.value)).collect())
+            })
+            .collect();
+        let of = |value| vec![(Some("monitoring".to_owned()), value)];
+        assert_eq!(
+            shown,
+            [
+                ("hive_selectorsyncset_clusters_total", of(7.0)),
+                ("hive_selectorsyncset_clusters_unapplied_total", of(2.0)),
+                ("hive_syncsets_total", vec![(None, 5.0)]),
+                ("hive_syncsets_unapplied_total", vec![(None, 1.0)]),
+            ]
+        );
+    }
 }

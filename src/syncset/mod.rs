@@ -24,3 +24,5 @@ mod wiring;
 pub mod work;
 
 pub use job::{SyncsetJob, section};
+pub use metrics::SyncsetMetrics;
+pub use overview::{Applied, Counted, DispatcherState, FailingSyncset, SelectorApplied, Standing};

@@ -1,12 +1,23 @@
 //! What the admin server shows of syncsets.
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::config::SYNCSETS;
-use super::overview::Overview;
+use super::dispatch::{self, DispatchError, HeldSyncset};
+use super::metrics::SyncsetMetrics;
+use super::overview::{Counted, FailingSyncset, Latest, Overview, Standing};
 use crate::cluster::full_text;
 use crate::config::SectionName;
-use crate::telemetry::{self, Condition, Facts, NotReady, Readiness};
+use crate::telemetry::{self, Condition, Facts, Family, Held, NotReady, ObjectState, Readiness, Refused};
+
+/// Names in the section's message.
+const MOST_NAMES: usize = 3;
+/// Held syncsets in the section's report; all are in the list of what is held.
+const MOST_HELD: usize = 20;
+const NOT_COUNTED: &str = "the clusters have not been counted yet";
 
 /// The report of the section.
 pub(super) struct SyncsetReport {
@@ -18,15 +29,121 @@ impl SyncsetReport {
     pub(super) fn new(name: SectionName, overview: Overview) -> Self {
         Self { name, overview }
     }
+}
 
-    fn facts(&self) -> Facts {
-        let not_ready = |reason: &str| Some(NotReady { reason: reason.to_owned(), unreachable: false });
-        match self.overview.latest() {
-            None => Facts { not_ready: not_ready("the clusters have not been counted yet"), ..Facts::default() },
-            Some(Err(error)) => Facts { database: Some(full_text(&error)), ..Facts::default() },
-            Some(Ok(_)) => Facts::default(),
+impl SyncsetReport {
+    async fn approve_named(&self, name: Option<&str>) -> Result<Value, Refused> {
+        let approved = dispatch::approve(self.overview.database(), name).await.map_err(refused)?;
+        self.overview.count_again();
+        if approved.is_empty() {
+            let reason = match name {
+                None => "no deletions are held".to_owned(),
+                Some(name) => format!(
+                    "no deletions of a syncset {name} are held; `towline approve {SYNCSETS} --list` shows those that are"
+                ),
+            };
+            return Err(Refused::Conflict { reason });
         }
+        let shown = |held: &HeldSyncset| json!({"syncset": held.label(), "clusters": held.clusters});
+        Ok(json!({"approved": approved.iter().map(shown).collect::<Vec<_>>()}))
     }
+}
+
+fn refused(error: DispatchError) -> Refused {
+    match error {
+        DispatchError::Database(error) if error.is_unreachable() => Refused::Unavailable { reason: full_text(&error) },
+        DispatchError::Restoring => Refused::Unavailable { reason: full_text(&error) },
+        error => Refused::Failed { step: "approve deletions", source: error.into() },
+    }
+}
+
+/// What was counted, as the condition of a section is made of it.
+fn facts(latest: &Latest) -> Facts {
+    let objects = |counted: &Counted| {
+        let states = [
+            (ObjectState::InStep, Standing::InStep),
+            (ObjectState::Pending, Standing::Due),
+            (ObjectState::Failing, Standing::Failing),
+            (ObjectState::Held, Standing::Held),
+            (ObjectState::Paused, Standing::Paused),
+        ];
+        states.map(|(object, standing)| (object, counted.of(standing))).into()
+    };
+    let reason = NOT_COUNTED.to_owned();
+    Facts {
+        database: latest.failure.clone(),
+        not_ready: latest.counted.is_none().then_some(NotReady { reason, unreachable: false }),
+        held: latest.counted.as_ref().filter(|counted| !counted.held.is_empty()).map(because),
+        objects: latest.counted.as_ref().map(objects).unwrap_or_default(),
+        ..Facts::default()
+    }
+}
+
+/// The names of some held syncsets.
+fn because(counted: &Counted) -> String {
+    let mut names: Vec<String> = counted.held.iter().take(MOST_NAMES).map(HeldSyncset::label).collect();
+    let others = counted.held.len() - names.len();
+    if others > 0 {
+        names.push(format!("{others} others"));
+    }
+    format!("deletions are held of {}", names.join(", "))
+}
+
+/// Some clusters never answer, and no operator of Towline has to act: they are counted and do not make the section unwell.
+fn condition(latest: &Latest) -> Condition {
+    let mut condition = Condition::of(&facts(latest));
+    let unreachable = latest.counted.as_ref().map(|counted| counted.of(Standing::Unreachable)).unwrap_or_default();
+    if unreachable > 0 {
+        let separator = if condition.message.is_empty() { "" } else { ", " };
+        condition.message = format!("{}{separator}{unreachable} unreachable", condition.message);
+    }
+    condition
+}
+
+fn row(latest: &Latest) -> telemetry::Overview {
+    let counted = latest.counted.clone().unwrap_or_default();
+    telemetry::Overview {
+        flow: "hub→clusters".to_owned(),
+        subject: "clusters".to_owned(),
+        total: counted.states.values().sum(),
+        in_step: counted.of(Standing::InStep),
+        oldest_seconds: counted.oldest.map(|age| age.as_secs_f64()),
+    }
+}
+
+fn report(latest: &Latest) -> Value {
+    let Some(counted) = &latest.counted else { return json!({}) };
+    let states: Map<String, Value> =
+        counted.states.iter().map(|(state, clusters)| (state.as_str().to_owned(), json!(clusters))).collect();
+    let (dispatcher, work) = (&counted.dispatcher, &counted.work);
+    let held = counted.held.iter().take(MOST_HELD).map(held);
+    let failures = counted.failures.iter().map(failure);
+    json!({
+        "clusters": states,
+        "held_syncsets": counted.held.len(),
+        "not_in_step": held.chain(failures).collect::<Vec<_>>(),
+        "dispatcher": {
+            "holder": dispatcher.holder, "cursor": dispatcher.cursor.to_string(), "newest": dispatcher.newest.to_string(),
+            "lag_seconds": dispatcher.lag.unwrap_or_default().as_secs_f64(),
+        },
+        "work": {
+            "running": work.running, "ready": work.ready, "waiting": work.waiting,
+            "oldest_seconds": work.oldest.map(|age| age.as_secs_f64()),
+        },
+    })
+}
+
+/// As the reports of all jobs list what is not in step.
+fn held(held: &HeldSyncset) -> Value {
+    let since = held.since.map(|since| Timestamp::now().duration_since(since).as_secs().max(0));
+    let cause = format!("would delete on {} of {} clusters: {}", held.clusters, held.tracks, held.cause.reason());
+    json!({"key": held.label(), "state": "held", "for_seconds": since, "cause": cause, "next_step": held.remedy()})
+}
+
+fn failure(failing: &FailingSyncset) -> Value {
+    let FailingSyncset { cluster, syncset, reason, message, age } = failing;
+    let cause = format!("{syncset}: {message}");
+    json!({"key": cluster, "state": "failing", "for_seconds": age.as_secs(), "syncset": syncset, "reason": reason, "cause": cause})
 }
 
 impl telemetry::Section for SyncsetReport {
@@ -39,34 +156,138 @@ impl telemetry::Section for SyncsetReport {
     }
 
     fn readiness(&self) -> Readiness {
-        self.facts().readiness()
+        facts(&self.overview.latest()).readiness()
     }
 
     fn condition(&self) -> Condition {
-        Condition::of(&self.facts())
+        condition(&self.overview.latest())
     }
 
     fn overview(&self) -> telemetry::Overview {
-        let counted = self.overview.latest().and_then(Result::ok).unwrap_or_default();
-        let of = |wanted: &str| {
-            let counts = counted.states.iter().filter(|(state, _)| wanted.is_empty() || *state == wanted);
-            usize::try_from(counts.map(|(_, count)| count).sum::<i64>()).unwrap_or_default()
-        };
-        telemetry::Overview {
-            flow: "hub→clusters".to_owned(),
-            subject: "clusters".to_owned(),
-            total: of(""),
-            in_step: of("in_step"),
-            oldest_seconds: counted.oldest.map(|age| age.as_secs_f64()),
-        }
+        row(&self.overview.latest())
     }
 
     fn report(&self) -> Value {
-        let counted = self.overview.latest().and_then(Result::ok).unwrap_or_default();
-        let states: Map<String, Value> =
-            counted.states.iter().map(|(state, count)| ((*state).to_owned(), json!(count))).collect();
-        json!({"clusters": states})
+        report(&self.overview.latest())
     }
 
+    /// The gauges are set when the clusters are counted.
     fn refresh(&self) {}
+
+    fn held(&self) -> Result<Held, Refused> {
+        let counted = self.overview.latest().counted;
+        let counted = counted.ok_or_else(|| Refused::Unavailable { reason: NOT_COUNTED.to_owned() })?;
+        Ok(Held { because: None, objects: counted.held.iter().map(HeldSyncset::as_object).collect() })
+    }
+
+    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+        self.approve_named(None).boxed()
+    }
+
+    fn approve_one<'s>(&'s self, name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
+        self.approve_named(Some(name)).boxed()
+    }
+
+    fn families(&self) -> Vec<Family> {
+        self.overview.latest().applied.as_ref().map(SyncsetMetrics::families).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use uuid::Uuid;
+
+    use super::super::overview::DispatcherState;
+    use super::super::rules::guard::Cause;
+    use super::*;
+    use crate::documents::Counts;
+    use crate::telemetry::SectionState;
+
+    fn counted() -> Counted {
+        let states = [
+            (Standing::Paused, 1),
+            (Standing::Unreachable, 2),
+            (Standing::Failing, 3),
+            (Standing::Held, 4),
+            (Standing::Due, 5),
+            (Standing::InStep, 6),
+        ];
+        Counted {
+            states: states.into(),
+            oldest: Some(Duration::from_millis(1500)),
+            failures: vec![FailingSyncset {
+                cluster: "team-a/west-1".to_owned(),
+                syncset: "SyncSet team-a/base".to_owned(),
+                reason: "Forbidden".to_owned(),
+                message: "failed to apply resource 0: forbidden".to_owned(),
+                age: Duration::from_secs(7),
+            }],
+            held: Vec::new(),
+            work: Counts { running: 8, ready: 9, waiting: 10, oldest: None },
+            dispatcher: DispatcherState {
+                holder: Some("towline-1".to_owned()),
+                cursor: 41,
+                newest: 43,
+                lag: Some(Duration::from_secs(2)),
+            },
+        }
+    }
+
+    fn latest(counted: Counted) -> Latest {
+        Latest { counted: Some(counted), ..Latest::default() }
+    }
+
+    fn monitoring() -> HeldSyncset {
+        HeldSyncset {
+            id: Uuid::nil(),
+            kind: "SelectorSyncSet".to_owned(),
+            namespace: String::new(),
+            name: "monitoring".to_owned(),
+            cause: Cause::Unmatched,
+            clusters: 12,
+            tracks: 20,
+            since: None,
+        }
+    }
+
+    #[test]
+    fn the_report_has_each_state_what_fails_what_is_held_and_how_far_the_dispatcher_is() {
+        let shown = report(&latest(Counted { held: vec![monitoring()], ..counted() }));
+        assert_eq!(
+            shown,
+            json!({
+                "clusters": {"paused": 1, "unreachable": 2, "failing": 3, "held": 4, "due": 5, "in_step": 6},
+                "held_syncsets": 1,
+                "not_in_step": [
+                    {"key": "SelectorSyncSet monitoring", "state": "held", "for_seconds": null,
+                        "cause": "would delete on 12 of 20 clusters: it matches them no more",
+                        "next_step": "take the change back, or `towline approve syncsets monitoring`"},
+                    {"key": "team-a/west-1", "state": "failing", "for_seconds": 7, "syncset": "SyncSet team-a/base",
+                        "reason": "Forbidden", "cause": "SyncSet team-a/base: failed to apply resource 0: forbidden"},
+                ],
+                "dispatcher": {"holder": "towline-1", "cursor": "41", "newest": "43", "lag_seconds": 2.0},
+                "work": {"running": 8, "ready": 9, "waiting": 10, "oldest_seconds": null},
+            })
+        );
+        let row = row(&latest(counted()));
+        assert_eq!((row.in_step, row.total, row.oldest_seconds), (6, 21, Some(1.5)));
+    }
+
+    #[test]
+    fn what_an_operator_has_to_do_makes_the_section_unwell_and_clusters_that_do_not_answer_do_not() {
+        let mut counted = Counted { states: [(Standing::InStep, 6), (Standing::Unreachable, 2)].into(), ..counted() };
+        let of = |counted: &Counted| condition(&latest(counted.clone()));
+        assert_eq!(of(&counted), Condition::new(SectionState::Ready, "2 unreachable"));
+        counted.states.insert(Standing::Failing, 3);
+        assert_eq!(of(&counted), Condition::new(SectionState::Failing, "3 failing, 2 unreachable"));
+        counted.held = vec![monitoring(); 5];
+        let message = "deletions are held of SelectorSyncSet monitoring, SelectorSyncSet monitoring, SelectorSyncSet monitoring, \
+            2 others; 3 failing, 2 unreachable";
+        assert_eq!(of(&counted), Condition::new(SectionState::Held, message));
+        let failed = Latest { failure: Some("refused".to_owned()), ..latest(counted) };
+        assert_eq!(condition(&failed).state, SectionState::Blocked);
+        assert_eq!(condition(&Latest::default()), Condition::new(SectionState::NotReady, NOT_COUNTED));
+    }
 }

@@ -22,7 +22,7 @@ pub(super) fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
         tracing::error!("the section [syncsets] has no hub");
         return;
     };
-    let metrics = Arc::new(SyncsetMetrics);
+    let metrics = Arc::new(SyncsetMetrics::default());
     let dispatcher =
         Dispatcher::new(shared.database.clone(), shared.claims.role(Role::Dispatcher), Arc::clone(&metrics) as _);
     let dispatcher = if config.mass_delete_guard { dispatcher } else { dispatcher.unguarded() };

@@ -8,7 +8,7 @@
 //! | `GET /readyz/{section}` | 503 unless that section is [`Readiness::Ready`] |
 //! | `GET /status` | version, age, the clusters, the actor tree, and each section's state, cause and report |
 //! | `GET /held/{section}` | the changes that an approval would release, by object |
-//! | `POST /approve/{section}` | the section's answer |
+//! | `POST /approve/{section}?name=…` | the section's answer; without a name all that it holds is approved |
 //! | `POST /detach/{section}?local_gone=true` | the section's answer |
 //! | `POST /attach/{section}` | the section's answer |
 //!
@@ -33,7 +33,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::access::{Denied, authorize};
-use super::{ClusterStanding, Condition, Held, Readiness, Refused, Section, Tree, VERSION, process};
+use super::{ClusterStanding, Condition, Family, Held, Readiness, Refused, Section, Tree, VERSION, families, process};
 use crate::http::Peer;
 
 /// An actor tree without progress for this long is dead: its heartbeat is many times more frequent.
@@ -145,6 +145,8 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
 async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     (admin.before_scrape)();
     let mut text = admin.metrics.render();
+    let of_sections: Vec<Family> = admin.sections.iter().flat_map(|section| section.families()).collect();
+    families::render(&mut text, &of_sections);
     process::render(&mut text);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
@@ -213,12 +215,32 @@ async fn approve(
     State(admin): State<Arc<Admin>>,
     Extension(Peer(peer)): Extension<Peer>,
     Path(section): Path<String>,
+    query: Result<Query<Approve>, QueryRejection>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
     authorize(peer, &headers, admin.admin_token_file.as_deref()).await?;
+    let Query(Approve { name }) = query.map_err(bad_query)?;
     let section = admin.section(&section)?;
-    tracing::info!(section = %section.name(), %peer, "approval requested");
-    to_the_end(async move { section.approve().await }).await
+    tracing::info!(section = %section.name(), %peer, name, "approval requested");
+    to_the_end(async move {
+        match name {
+            None => section.approve().await,
+            Some(name) => section.approve_one(&name).await,
+        }
+    })
+    .await
+}
+
+/// The query of an approval.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Approve {
+    name: Option<String>,
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
+fn bad_query(rejection: QueryRejection) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, rejection.body_text())
 }
 
 /// The query of a detach.
@@ -237,8 +259,7 @@ async fn detach(
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
     authorize(peer, &headers, admin.admin_token_file.as_deref()).await?;
-    let Query(Detach { local_gone }) =
-        query.map_err(|rejection| Problem::new(StatusCode::BAD_REQUEST, rejection.body_text()))?;
+    let Query(Detach { local_gone }) = query.map_err(bad_query)?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, local_gone, "detach requested");
     to_the_end(async move { section.detach(local_gone).await }).await

@@ -3,7 +3,7 @@
 //! Names of controller-runtime have the same meaning as there, so that its dashboards and alerts work. Labels are closed
 //! sets: sections and clusters of the configuration, roles of actors, and the enums of `recorders`.
 
-use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 /// Finished reconciles, by `controller` (the section) and `result`.
 pub(super) const RECONCILE_TOTAL: &str = "controller_runtime_reconcile_total";
@@ -48,7 +48,7 @@ pub(super) const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_
 /// When this process started.
 pub(super) const PROCESS_START_TIME_SECONDS: &str = "process_start_time_seconds";
 
-/// Upper bounds of the buckets of all histograms, in seconds: from 1 ms, more than a reconcile without writes takes, to
+/// Upper bounds of the buckets of histograms that name none, in seconds: from 1 ms, more than a reconcile without writes takes, to
 /// 5 min, the cap of the back-off. With steps of 2 to 2.5, quantiles are accurate to about half their value.
 const SECONDS: [f64; 17] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
@@ -73,26 +73,33 @@ pub struct Metric {
     pub kind: MetricKind,
     /// Its description, without a full stop.
     pub help: &'static str,
+    /// Upper bounds of a histogram's buckets, in seconds; none for those that most histograms have.
+    pub bounds: Option<&'static [f64]>,
 }
 
 impl Metric {
     /// A number that only grows. Its name ends with `_total`.
     pub const fn counter(name: &'static str, help: &'static str) -> Self {
-        Self { name, kind: MetricKind::Counter, help }
+        Self { name, kind: MetricKind::Counter, help, bounds: None }
     }
 
     /// A number that changes.
     pub const fn gauge(name: &'static str, help: &'static str) -> Self {
-        Self { name, kind: MetricKind::Gauge, help }
+        Self { name, kind: MetricKind::Gauge, help, bounds: None }
     }
 
     /// Durations, in seconds. Its name ends with `_seconds`.
     pub const fn histogram(name: &'static str, help: &'static str) -> Self {
-        Self { name, kind: MetricKind::Histogram, help }
+        Self { name, kind: MetricKind::Histogram, help, bounds: None }
+    }
+
+    /// Durations in buckets of its own, whose upper bounds ascend.
+    pub const fn histogram_within(name: &'static str, help: &'static str, bounds: &'static [f64]) -> Self {
+        Self { name, kind: MetricKind::Histogram, help, bounds: Some(bounds) }
     }
 
     fn describe(self) {
-        let Self { name, kind, help } = self;
+        let Self { name, kind, help, bounds: _ } = self;
         match kind {
             MetricKind::Counter => metrics::describe_counter!(name, help),
             MetricKind::Gauge => metrics::describe_gauge!(name, help),
@@ -136,16 +143,24 @@ pub enum InstallMetrics {
 /// Installs the process's recorder, describes all metrics including those of the jobs, and returns the handle that renders
 /// them. Once per process.
 pub fn install(of_jobs: impl IntoIterator<Item = &'static Metric>) -> Result<PrometheusHandle, InstallMetrics> {
-    let recorder = recorder().map_err(InstallMetrics::Buckets)?;
+    let of_jobs: Vec<&'static Metric> = of_jobs.into_iter().collect();
+    let recorder = recorder(of_jobs.iter().copied()).map_err(InstallMetrics::Buckets)?;
     let handle = recorder.handle();
     metrics::set_global_recorder(recorder).map_err(InstallMetrics::Installed)?;
     describe(of_jobs);
     Ok(handle)
 }
 
-/// A recorder that is not installed, so that tests can each have one.
-pub(crate) fn recorder() -> Result<PrometheusRecorder, BuildError> {
-    Ok(PrometheusBuilder::new().set_buckets(&SECONDS)?.build_recorder())
+/// A recorder that is not installed, so that tests can each have one. It has to know the buckets of all histograms before there is a
+/// sample.
+pub(crate) fn recorder(of_jobs: impl IntoIterator<Item = &'static Metric>) -> Result<PrometheusRecorder, BuildError> {
+    let mut builder = PrometheusBuilder::new().set_buckets(&SECONDS)?;
+    for metric in of_jobs {
+        if let Some(bounds) = metric.bounds {
+            builder = builder.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), bounds)?;
+        }
+    }
+    Ok(builder.build_recorder())
 }
 
 /// Describes every metric to the current recorder, and records the version. Returns what was described.

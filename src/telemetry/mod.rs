@@ -8,6 +8,7 @@
 mod access;
 mod admin;
 mod condition;
+mod families;
 mod logging;
 mod metrics;
 mod object_state;
@@ -20,6 +21,7 @@ pub use access::ReadToken;
 pub(crate) use access::read_token;
 pub use admin::Admin;
 pub use condition::{ClusterStanding, ClusterState, Condition, Facts, NotReady, Purpose, SectionState, brief};
+pub use families::{Family, Series, render as render_families};
 pub use logging::{InstallLog, install as install_log};
 pub use metrics::{InstallMetrics, Metric, MetricKind, install as install_metrics};
 #[cfg(test)]

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::condition::Condition;
+use super::families::Family;
 use crate::config::SectionName;
 
 /// A configured section, as the admin server sees it.
@@ -34,8 +35,18 @@ pub trait Section: Send + Sync {
     /// Updates state gauges before a scrape.
     fn refresh(&self);
 
+    /// Gauges whose series come and go.
+    fn families(&self) -> Vec<Family> {
+        Vec::new()
+    }
+
     /// Releases the held changes. The answer lists them.
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+        Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
+    }
+
+    /// Releases what is held under this name alone. The answer lists it.
+    fn approve_one<'s>(&'s self, _name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
     }
 

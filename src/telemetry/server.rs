@@ -148,7 +148,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let admin = Admin {
             started: Instant::now(),
-            metrics: recorder().expect("the buckets are well formed").handle(),
+            metrics: recorder([]).expect("the buckets are well formed").handle(),
             before_scrape: Arc::new(|| {}),
             sections: Vec::new(),
             clusters: Arc::new(Vec::new),

@@ -10,5 +10,6 @@
 
 mod explain;
 mod removal;
+mod report;
 mod walk;
 mod world;

@@ -4,15 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::config::SectionName;
-use crate::documents::WriterObserver;
+use crate::documents::{Counts, WriterObserver};
 use crate::hub::HubMetrics;
 use crate::lease::LeaseMetrics;
 use crate::resource_sync::{Direction, HELD_KINDS, SyncMetrics};
 use crate::status_sync::{ListenerMetrics, StatusSyncMetrics, WriteOutcome};
+use crate::syncset::dispatch::{DispatchObserver, HeldSyncset, Turn};
+use crate::syncset::rules::guard::Cause;
+use crate::syncset::rules::pass::{End, Outcome, Progress, Release, Writes};
+use crate::syncset::rules::spec::Behavior;
+use crate::syncset::work::{First, Visited, WorkObserver};
+use crate::syncset::{Applied, Counted, DispatcherState, SelectorApplied, Standing, SyncsetMetrics};
 use crate::telemetry::{
     Metric, MetricKind, ObjectState, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors,
     cluster_available, db_pool_connections, db_query, describe, leader_election_master_status, recorder,
-    render_process, section_well,
+    render_families, render_process, section_well,
 };
 
 const SECTION: &[&str] = &["databases"];
@@ -88,6 +94,36 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_hub_watchers", &[]),
     ("towline_hub_watch_lag_seconds", &[]),
     ("towline_hub_log_rows", &[]),
+    ("towline_syncset_pass_seconds", &[("outcome", &["complete", "silent"])]),
+    ("towline_syncset_clusters", &[("state", &["paused", "unreachable", "failing", "held", "due", "in_step"])]),
+    ("towline_syncset_held", &[]),
+    (
+        "towline_syncset_released_total",
+        &[("why", &["wanted", "unlabelled", "another_owner", "adopted", "kept", "terminating"])],
+    ),
+    ("towline_syncset_contended_total", &[]),
+    ("towline_syncset_idle_clients", &[]),
+    ("towline_dispatch_turns_total", &[("kind", &["follow", "all"])]),
+    ("towline_dispatch_asked_total", &[]),
+    ("towline_dispatch_mended_total", &[]),
+    ("towline_dispatch_lag_seconds", &[]),
+    ("towline_work", &[("state", &["running", "ready", "waiting"])]),
+    ("towline_work_oldest_seconds", &[]),
+    ("hive_syncset_apply_duration_seconds", &[("group", &["none", "ingress"])]),
+    ("hive_selectorsyncset_apply_duration_seconds", &[("name", &["monitoring"])]),
+    (
+        "hive_syncsetinstance_resources_applied_total",
+        &[("type", &["apply", "createOrUpdate", "createOnly"]), ("result", &["success", "error"])],
+    ),
+    (
+        "hive_syncsetinstance_apply_duration_seconds",
+        &[("type", &["apply", "createOrUpdate", "createOnly"]), ("result", &["success", "error"])],
+    ),
+    ("hive_clustersync_first_success_duration_seconds", &[]),
+    ("hive_selectorsyncset_clusters_total", &[("name", &["monitoring"])]),
+    ("hive_selectorsyncset_clusters_unapplied_total", &[("name", &["monitoring"])]),
+    ("hive_syncsets_total", &[]),
+    ("hive_syncsets_unapplied_total", &[]),
     ("towline_status_sync_listening", &[]),
     ("towline_status_sync_missing_triggers", &[]),
     ("towline_status_sync_notifications_total", &[]),
@@ -169,7 +205,7 @@ fn rendered() -> String {
 
 /// What is rendered then, and what was described before.
 fn record() -> (String, Vec<Metric>) {
-    let recorder = recorder().expect("the buckets are well formed");
+    let recorder = recorder(crate::jobs::JOBS.metrics()).expect("the buckets are well formed");
     let handle = recorder.handle();
     let described = metrics::with_local_recorder(&recorder, || {
         let described = describe(crate::jobs::JOBS.metrics());
@@ -221,6 +257,7 @@ fn record() -> (String, Vec<Metric>) {
         hub.set((1 << 40) + 57, 41, 11);
         hub.log_rows(900);
         hub.lag(Duration::from_millis(4));
+        syncsets(&SyncsetMetrics::default());
         db_query("detect_policies", Duration::from_millis(30));
         db_pool_connections("hub", 1, 2, 8);
         db_pool_connections("status_sync", 3, 4, 16);
@@ -229,8 +266,58 @@ fn record() -> (String, Vec<Metric>) {
         described
     });
     let mut text = handle.render();
+    let monitoring = SelectorApplied { name: "monitoring".to_owned(), clusters: 7, unapplied: 2 };
+    let applied = Applied { selectors: vec![monitoring], syncsets: 5, syncsets_unapplied: 1 };
+    render_families(&mut text, &SyncsetMetrics::families(&applied));
     render_process(&mut text);
     (text, described)
+}
+
+fn syncsets(metrics: &SyncsetMetrics) {
+    let outcome = Outcome { releases: [(Release::Adopted, 3)].into(), ..outcome() };
+    metrics.visited(Visited::Complete, Duration::from_secs(2), Some(&outcome));
+    metrics.visited(Visited::Silent, Duration::from_secs(5), None);
+    metrics.sent(Behavior::CreateOrUpdate, true, Duration::from_millis(700));
+    metrics.sent(Behavior::Apply, false, Duration::from_secs(40));
+    metrics.first_success(First::SyncSet { group: None }, Duration::from_secs(7));
+    metrics.first_success(First::SyncSet { group: Some("ingress") }, Duration::from_secs(70));
+    metrics.first_success(First::SelectorSyncSet { name: "monitoring" }, Duration::from_secs(11));
+    metrics.first_success(First::Cluster, Duration::from_secs(299));
+    metrics.idle_clients(9);
+    metrics.dispatched(Turn { asked: 4, ..Turn::default() });
+    metrics.dispatched(Turn { asked: 40, was_gap: true, ..Turn::default() });
+    metrics.mended(2);
+    let lag = Some(Duration::from_millis(2500));
+    let work = Counts { running: 1, ready: 12, waiting: 13, oldest: Some(Duration::from_secs(6)) };
+    let dispatcher = DispatcherState { lag, ..DispatcherState::default() };
+    let states = Standing::ALL.into_iter().zip(20..).collect();
+    let held = HeldSyncset {
+        id: uuid::Uuid::nil(),
+        kind: String::new(),
+        namespace: String::new(),
+        name: String::new(),
+        cause: Cause::Gone,
+        clusters: 0,
+        tracks: 0,
+        since: None,
+    };
+    SyncsetMetrics::counted(&Counted { states, held: vec![held; 8], work, dispatcher, ..Counted::default() });
+}
+
+/// Of a pass that had nothing to do.
+fn outcome() -> Outcome {
+    Outcome {
+        end: End::Finished,
+        writes: Writes::default(),
+        results: Vec::new(),
+        retry: None,
+        awaits_judgement: false,
+        is_held: false,
+        releases: BTreeMap::new(),
+        contended: Vec::new(),
+        requests: 0,
+        progress: Progress::default(),
+    }
 }
 
 fn value(families: &BTreeMap<String, Family>, name: &str, labels: &[(&str, &str)]) -> f64 {
@@ -330,6 +417,57 @@ fn what_is_recorded_is_what_is_rendered() {
     assert_near(value(&families, "towline_actor_restarts_total", &[("actor", "watcher")]), 2.0);
     assert_near(value(&families, "towline_mailbox_depth", &[("actor", "watcher")]), 6.0);
     assert_near(value(&families, "towline_build_info", &[("version", VERSION)]), 1.0);
+}
+
+#[test]
+fn what_is_recorded_of_syncsets_is_what_is_rendered() {
+    let families = parse(&rendered());
+    for (name, labels, expected) in [
+        ("towline_syncset_pass_seconds_count", &[("outcome", "complete")][..], 1.0),
+        ("towline_syncset_clusters", &[("state", "paused")], 20.0),
+        ("towline_syncset_clusters", &[("state", "in_step")], 25.0),
+        ("towline_syncset_held", &[], 8.0),
+        ("towline_syncset_released_total", &[("why", "adopted")], 3.0),
+        ("towline_syncset_idle_clients", &[], 9.0),
+        ("towline_dispatch_turns_total", &[("kind", "follow")], 1.0),
+        ("towline_dispatch_turns_total", &[("kind", "all")], 1.0),
+        ("towline_dispatch_asked_total", &[], 44.0),
+        ("towline_dispatch_mended_total", &[], 2.0),
+        ("towline_dispatch_lag_seconds", &[], 2.5),
+        ("towline_work", &[("state", "running")], 1.0),
+        ("towline_work", &[("state", "ready")], 12.0),
+        ("towline_work", &[("state", "waiting")], 13.0),
+        ("towline_work_oldest_seconds", &[], 6.0),
+        ("hive_syncsetinstance_resources_applied_total", &[("type", "apply"), ("result", "error")], 1.0),
+        ("hive_syncset_apply_duration_seconds_count", &[("group", "none")], 1.0),
+        ("hive_selectorsyncset_clusters_total", &[("name", "monitoring")], 7.0),
+        ("hive_selectorsyncset_clusters_unapplied_total", &[("name", "monitoring")], 2.0),
+        ("hive_syncsets_total", &[], 5.0),
+        ("hive_syncsets_unapplied_total", &[], 1.0),
+    ] {
+        assert_near(value(&families, name, labels), expected);
+    }
+}
+
+#[test]
+fn hive_s_histograms_have_hive_s_buckets() {
+    let families = parse(&rendered());
+    let of_syncsets = ["5", "10", "30", "60", "300", "600", "1800", "3600", "+Inf"];
+    let of_objects = ["0.5", "1", "3", "5", "10", "20", "30", "+Inf"];
+    let of_clusters = ["60", "300", "600", "1200", "1800", "2400", "3000", "3600", "+Inf"];
+    for (name, bounds) in [
+        ("hive_syncset_apply_duration_seconds", &of_syncsets[..]),
+        ("hive_selectorsyncset_apply_duration_seconds", &of_syncsets),
+        ("hive_syncsetinstance_apply_duration_seconds", &of_objects),
+        ("hive_clustersync_first_success_duration_seconds", &of_clusters),
+    ] {
+        let found: BTreeSet<&str> =
+            families[name].samples.keys().filter_map(|(_, labels)| labels.get("le").map(String::as_str)).collect();
+        assert_eq!(found, bounds.iter().copied().collect(), "{name}");
+    }
+    let bucket = |le| value(&families, "hive_syncset_apply_duration_seconds_bucket", &[("group", "none"), ("le", le)]);
+    assert_near(bucket("5"), 0.0);
+    assert_near(bucket("10"), 1.0);
 }
 
 #[test]

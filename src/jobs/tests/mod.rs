@@ -15,7 +15,8 @@ use crate::job::Config;
 use crate::lease::config::LeaseConfig;
 use crate::resource_sync::config::{Adopt, Metadata, PropagationPolicy, Scope, SyncConfig, Unclaimed, conflicts};
 use crate::status_sync::config::{StatusFamily, StatusSyncConfig};
-use crate::{hub, lease, resource_sync, status_sync};
+use crate::syncset::config::SyncsetsConfig;
+use crate::{hub, lease, resource_sync, status_sync, syncset};
 
 fn parse(text: &str) -> Result<Config, Error> {
     crate::jobs::JOBS.parse(text, [])
@@ -82,6 +83,7 @@ fn the_reference_file_holds_the_defaults() {
     let url = "postgres://towline@database.example:5432/hub?sslmode=verify-full";
     let expected = HubConfig::new(DatabaseSource::Url(Box::new(url.parse().expect("a URL"))));
     assert_eq!(hub::section(&config), Some(&expected));
+    assert_eq!(syncset::section(&config), Some(&SyncsetsConfig::default()));
     let expected = LeaseConfig {
         name: "heartbeat".parse().expect("a name"),
         cluster: "edge".parse().expect("a name"),
@@ -100,7 +102,7 @@ fn the_reference_file_holds_the_defaults() {
 #[test]
 fn the_reference_file_names_every_key() {
     let text = "zz = 1\n[daemon]\nzz = 1\n[daemon.log]\nzz = 1\n[clusters.a]\nin_cluster = true\nzz = 1\n[election]\nzz = 1\n\
-                [[sync]]\nzz = 1\n[[lease]]\nzz = 1\n[status_sync]\nzz = 1\n[hub]\nzz = 1\n";
+                [[sync]]\nzz = 1\n[[lease]]\nzz = 1\n[status_sync]\nzz = 1\n[hub]\nzz = 1\n[syncsets]\nzz = 1\n";
     let Err(Error::Invalid(faults)) = parse(text) else { panic!("each zz is a fault") };
     let reference = checked_in("towline.toml");
     let mut keys = 0;
@@ -117,7 +119,7 @@ fn the_reference_file_names_every_key() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 7 + 5 + 2 + 6 + 5 + 26 + 11 + 10 + 12, "the walk told of fewer keys than there are");
+    assert_eq!(keys, 8 + 5 + 2 + 6 + 5 + 26 + 11 + 10 + 12 + 7, "the walk told of fewer keys than there are");
 }
 
 #[test]
@@ -202,7 +204,7 @@ name = \"databases\"
              you mean `30s`?",
             "election.cluster: missing; allowed: a name under `[clusters]`: Edge_1, hub",
             "election.namespace: missing; allowed: the name of a namespace",
-            "elections: unknown key; did you mean `election`?; allowed: daemon, clusters, election, sync, lease, status_sync, hub",
+            "elections: unknown key; did you mean `election`?; allowed: daemon, clusters, election, sync, lease, status_sync, hub, syncsets",
             "sync[0].local_fields[1]: found \"spec.b\"; allowed: a JSON pointer under /spec such as \
              \"/spec/replicas\"; did you mean `/spec/b`?",
             "sync[0].remote: found \"hubb\"; allowed: a name under `[clusters]`: Edge_1, hub; did you mean `hub`?",

@@ -20,6 +20,8 @@ pub const PAUSE_UNTIL: &str = "towline.dev/pause-until";
 pub const PAUSE_REASON: &str = "towline.dev/pause-reason";
 /// Most characters of that in a message.
 const LONGEST_REASON: usize = 256;
+/// The annotations that can pause a cluster.
+pub const PAUSES: [&str; 4] = [SYNCSET_PAUSE, RECONCILE_PAUSE, RELOCATE, PAUSE_UNTIL];
 
 /// A cluster as its document has it, without its kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -74,6 +74,8 @@ pub struct Candidate {
     pub generation: i64,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
+    /// When it was created.
+    pub created_at: Timestamp,
     /// Whether its deletion was requested.
     pub is_being_deleted: bool,
     /// Its `spec` without `resources`, `patches` and the names of clusters.
@@ -111,6 +113,7 @@ struct CandidateColumns {
     version: i64,
     generation: i64,
     annotations: BTreeMap<String, String>,
+    created_at: String,
     is_being_deleted: bool,
     spec: Map<String, Value>,
 }
@@ -126,13 +129,13 @@ fn statement() -> String {
            union select selector from towline_terms where key = '' and value = ''), \
          candidate as materialized ( \
            select 'SyncSet' as kind, s.id, s.namespace, s.name, s.version, s.generation, s.annotations, \
-             s.deleted_at is not null as is_being_deleted, \
+             s.created_at, s.deleted_at is not null as is_being_deleted, \
              (s.data->'spec') - '{{resources,patches,clusterDeploymentRefs}}'::text[] as spec \
            from target c join syncsets s on s.kind = 'syncsets' and s.namespace = c.namespace \
              and s.data #> '{{spec,clusterDeploymentRefs}}' @> jsonb_build_array(jsonb_build_object('name', c.name)) \
            union all \
            select 'SelectorSyncSet', s.id, s.namespace, s.name, s.version, s.generation, s.annotations, \
-             s.deleted_at is not null, \
+             s.created_at, s.deleted_at is not null, \
              case when jsonb_typeof(s.data->'spec') = 'object' \
                then (s.data->'spec') - '{{resources,patches}}'::text[] else '{{}}' end \
            from target c, selectors join selectorsyncsets s \
@@ -298,6 +301,7 @@ impl TryFrom<CandidateColumns> for Candidate {
             version: columns.version,
             generation: columns.generation,
             annotations: columns.annotations,
+            created_at: time(&columns.created_at)?,
             is_being_deleted: columns.is_being_deleted,
             spec: columns.spec,
         })

@@ -1,6 +1,7 @@
 //! Work on one cluster: from a claim to what is stored of the pass.
 
 mod executor;
+mod first;
 mod observer;
 mod plan;
 mod prepare;
@@ -12,7 +13,7 @@ mod visit;
 mod worker;
 
 pub use executor::{Client, Executor};
-pub use observer::{Visited, WorkObserver};
+pub use observer::{First, Visited, WorkObserver};
 pub use plan::{LiveSyncset, Plan};
 pub use prepare::{NoCredentials, PrepareError, Prepared, Preparer, Weighed};
 pub use refusal::Stop;

@@ -1,8 +1,9 @@
-//! What is told of visits, for metrics.
+//! What is reported of visits, for metrics.
 
 use std::time::Duration;
 
 use crate::syncset::rules::pass::Outcome;
+use crate::syncset::rules::spec::Behavior;
 
 /// How a visit of a cluster ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,9 +52,41 @@ impl Visited {
 pub trait WorkObserver: Send + Sync {
     /// A visit has ended after this time, with what a pass came to, if there was one.
     fn visited(&self, visited: Visited, took: Duration, outcome: Option<&Outcome>);
+
+    /// A resource or a secret was sent, or the cluster refused it.
+    fn sent(&self, behavior: Behavior, is_success: bool, took: Duration);
+
+    /// Something has succeeded for the first time, so long after it could have begun.
+    fn first_success(&self, of: First<'_>, took: Duration);
+
+    /// So many clients are kept for the next pass.
+    fn idle_clients(&self, clients: usize);
+}
+
+/// What has succeeded for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First<'f> {
+    /// A `SyncSet` on a cluster.
+    SyncSet {
+        /// The group that its annotation names.
+        group: Option<&'f str>,
+    },
+    /// A `SelectorSyncSet` on a new cluster.
+    SelectorSyncSet {
+        /// Its name.
+        name: &'f str,
+    },
+    /// All syncsets of a cluster.
+    Cluster,
 }
 
 /// Observes nothing.
 impl WorkObserver for () {
     fn visited(&self, _: Visited, _: Duration, _: Option<&Outcome>) {}
+
+    fn sent(&self, _: Behavior, _: bool, _: Duration) {}
+
+    fn first_success(&self, _: First<'_>, _: Duration) {}
+
+    fn idle_clients(&self, _: usize) {}
 }

@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::executor::{Client, Executor};
-use super::observer::Visited;
+use super::first;
+use super::observer::{First, Visited};
 use super::plan::Plan;
 use super::prepare::{NoCredentials, PrepareError, Prepared};
 use super::refusal::Stop;
@@ -21,9 +22,10 @@ use crate::documents::{Work, WriteError};
 use crate::syncset::permits::WorkPermit;
 use crate::syncset::rules::agenda::{Agenda, PassAgenda};
 use crate::syncset::rules::name::SyncSetName;
-use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Progress, Refused, Step, Writes};
+use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Progress, Refusal, Refused, Step, Writes};
 use crate::syncset::rules::retry::{self, Ended, Left};
 use crate::syncset::rules::rows::{PaceRow, ResultRow};
+use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::{self, Conditions, Duplicate, Observed, Reachability, Retry, Unreachable};
 use crate::syncset::store::{Pace, Snapshot, StoreError};
 
@@ -139,6 +141,18 @@ impl Read {
     }
 }
 
+/// Whether an object was sent; none if the pass sends it in another way now.
+fn has_sent(behavior: Behavior, is_patch: bool, reply: &Result<Answer, Refused>) -> Option<bool> {
+    let Err(refused) = reply else { return Some(true) };
+    match (behavior, refused.refusal) {
+        // What is there stays as it is.
+        (Behavior::CreateOnly, Refusal::Exists) => Some(true),
+        (Behavior::CreateOrUpdate, Refusal::Exists) => None,
+        (Behavior::CreateOrUpdate, Refusal::NotFound | Refusal::UnsupportedMediaType) if is_patch => None,
+        _ => Some(false),
+    }
+}
+
 fn after(at: Timestamp, elapsed: Duration) -> Timestamp {
     let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
     at.checked_add(elapsed).unwrap_or(Timestamp::MAX)
@@ -215,8 +229,14 @@ impl Worker {
         if !status::differs(&status, &before.status) {
             return Ok(rest);
         }
+        let first_success = first::of_cluster(&read.snapshot, &before.status, &status);
         Ok(match shown::write(&self.writer, work.writing(), before, status).await? {
-            Shown::Written => rest,
+            Shown::Written => {
+                if let Some(took) = first_success {
+                    self.observer.first_success(First::Cluster, took);
+                }
+                rest
+            }
             Shown::Outdated => Rest::Until(ready_at.min(after(read.now(), SOON)), attempts),
             Shown::Lost => Rest::Lost,
         })
@@ -431,8 +451,16 @@ impl Worker {
                 },
                 step => {
                     let within = (!executor.is_answered()).then_some(CONNECT_WITHIN);
+                    let (asked, is_patch) = (Instant::now(), matches!(step, Step::Patch { .. }));
                     match self.patiently(executor.carry_out(&step, within), hand).await {
-                        Ok(reply) => reply,
+                        Ok(reply) => {
+                            if let Some(behavior) = pass.sends()
+                                && let Some(is_success) = has_sent(behavior, is_patch, &reply)
+                            {
+                                self.observer.sent(behavior, is_success, asked.elapsed());
+                            }
+                            reply
+                        }
                         Err(Stop::Lost) => return Ok(None),
                         Err(reason) => {
                             return Ok(Some(Ran { outcome: pass.interrupt(), stop: Some(reason), is_stopped: false }));
@@ -492,6 +520,9 @@ impl Worker {
             Ok(()) => {}
             Err(StoreError::LeaseExpired) => return Ok(Visit::lost()),
             Err(error) => return Err(error.into()),
+        }
+        for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
+            self.observer.first_success(of, took);
         }
         let reachability = match stop {
             Some(Stop::Silent { reason, message }) => Reachability::Unreachable { reason, message },

@@ -59,7 +59,7 @@ pub struct Inner {
     /// Held for one look-up.
     pub(super) idle: Mutex<IdleClients<Kept>>,
     shared: Shared,
-    observer: Arc<dyn WorkObserver>,
+    pub(super) observer: Arc<dyn WorkObserver>,
 }
 
 /// What is kept of a cluster between two passes.
@@ -162,8 +162,12 @@ impl Worker {
     }
 
     fn expire(&self) {
-        let dropped = self.idle.lock().expire(Instant::now());
+        let (dropped, kept) = {
+            let mut idle = self.idle.lock();
+            (idle.expire(Instant::now()), idle.count())
+        };
         drop(dropped);
+        self.observer.idle_clients(kept);
     }
 
     /// Visits a cluster and ends the claim on it.

@@ -11,7 +11,7 @@ use tower::ServiceExt;
 use super::super::metrics::recorder;
 use super::*;
 use crate::config::SectionName;
-use crate::telemetry::{ClusterState, HeldObject, Overview, SectionState};
+use crate::telemetry::{ClusterState, HeldObject, Metric, Overview, SectionState, Series};
 
 const NEAR: &str = "127.0.0.1:40000";
 const FAR: &str = "192.0.2.7:40000";
@@ -69,6 +69,17 @@ impl Section for Scripted {
             }
         }
         .boxed()
+    }
+
+    fn families(&self) -> Vec<Family> {
+        const DOCUMENTS: &Metric = &Metric::gauge("documents", "Documents by name");
+        let label = Some(("name", self.name.to_string()));
+        vec![Family { metric: DOCUMENTS, series: vec![Series { label, value: 5.0 }] }]
+    }
+
+    fn approve_one<'s>(&'s self, name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
+        self.asked.lock().push("approve one");
+        async move { Ok(json!({ "approved": name })) }.boxed()
     }
 
     fn held(&self) -> Result<Held, Refused> {
@@ -130,7 +141,7 @@ fn fixture(sections: &[(&str, Readiness)]) -> Fixture {
         .collect();
     let admin = Admin {
         started: Instant::now(),
-        metrics: recorder().expect("the buckets are well formed").handle(),
+        metrics: recorder([]).expect("the buckets are well formed").handle(),
         before_scrape: Arc::new(move || *counter.lock() += 1),
         sections,
         clusters: Arc::new(clusters),
@@ -262,14 +273,17 @@ async fn status_is_shown_without_a_tree_that_does_not_answer() {
 
 #[tokio::test]
 async fn gauges_are_refreshed_before_each_scrape() {
-    let fixture = fixture(&[]);
+    let fixture = fixture(&[("a", Readiness::Ready)]);
     let response = router(Arc::new(fixture.admin))
         .oneshot(request(Method::GET, "/metrics", FAR))
         .await
         .expect("routes never fail");
     assert_eq!(response.headers()[CONTENT_TYPE], "text/plain; version=0.0.4; charset=utf-8");
     let body = to_bytes(response.into_body(), 1 << 20).await.expect("a body");
-    assert!(String::from_utf8_lossy(&body).contains("process_resident_memory_bytes "));
+    let body = String::from_utf8_lossy(&body);
+    for line in ["process_resident_memory_bytes ", "# TYPE documents gauge\ndocuments{name=\"a\"} 5\n"] {
+        assert!(body.contains(line), "{body}");
+    }
     assert_eq!(*fixture.scrapes.lock(), 1);
 }
 
@@ -278,6 +292,7 @@ async fn changes_reach_the_section_from_loopback() {
     let sections = [("a", Readiness::Ready)];
     for (uri, told, asked) in [
         ("/approve/a", json!({ "approved": 12 }), "approve"),
+        ("/approve/a?name=team%2Da%2Fb%26c", json!({ "approved": "team-a/b&c" }), "approve one"),
         ("/detach/a", json!({ "released": 3 }), "detach"),
         ("/detach/a?local_gone=true", json!({ "released": 3 }), "detach, local gone"),
         ("/attach/a", json!({ "attached": 3 }), "attach"),
@@ -325,9 +340,9 @@ async fn errors_are_json_with_the_status_that_fits() {
     assert_eq!(panicked.0, StatusCode::INTERNAL_SERVER_ERROR);
     let nowhere = get_json(fixture(&[]).admin, "/nowhere").await;
     assert_eq!(nowhere, (StatusCode::NOT_FOUND, json!({ "error": "not found" })));
-    for query in ["local_gone=maybe", "localgone=true"] {
+    for query in ["detach/a?local_gone=maybe", "detach/a?localgone=true", "approve/a?names=b"] {
         let fixture = fixture(&[("a", Readiness::Ready)]);
-        let answer = post_json(fixture.admin, &format!("/detach/a?{query}"), NEAR).await;
+        let answer = post_json(fixture.admin, &format!("/{query}"), NEAR).await;
         assert_eq!(answer.0, StatusCode::BAD_REQUEST, "{query}");
         assert!(answer.1["error"].is_string() && fixture.asked.lock().is_empty());
     }

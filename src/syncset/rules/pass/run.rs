@@ -16,7 +16,7 @@ use super::step::{
 };
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::{Failure, ResultRow};
-use crate::syncset::rules::spec::{PatchType, Place};
+use crate::syncset::rules::spec::{Behavior, PatchType, Place};
 use crate::syncset::rules::status::Retry;
 use crate::syncset::rules::wanted::{Deletions, Live, Scope, Wanted};
 
@@ -155,6 +155,14 @@ impl Pass {
     pub fn kinds(&self) -> impl Iterator<Item = (&str, &str)> {
         let stored = self.ledger.rows().map(|row| (row.api_version.as_str(), row.object.kind.as_str()));
         self.unresolved.iter().map(|(api_version, kind)| (api_version.as_str(), kind.as_str())).chain(stored)
+    }
+
+    /// How the step that waits for its reply sends an object of a syncset; none if it is another step, or a try.
+    pub fn sends(&self) -> Option<Behavior> {
+        match self.asked.as_ref()? {
+            Ask::Apply(item) | Ask::Create(item) | Ask::Update(item) => Some(item.behavior),
+            _ => None,
+        }
     }
 
     /// What to do next, `elapsed` after the pass began. Before there was a reply it is the same step again.

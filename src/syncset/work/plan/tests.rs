@@ -29,6 +29,7 @@ fn candidate(number: u8, kind: SyncSetKind, name: &str, spec: &Value) -> Candida
         version: i64::from(number) + 100,
         generation: 5,
         annotations: BTreeMap::new(),
+        created_at: Timestamp::UNIX_EPOCH,
         is_being_deleted: false,
         spec: spec.as_object().cloned().expect("an object"),
     }

@@ -1,0 +1,121 @@
+//! What operators are shown of all clusters together.
+
+use integration::eventually;
+use integration::hub::Request;
+use integration::postgres::ADMIN;
+use integration::towline::Towline;
+use serde_json::{Value, json};
+
+use crate::world::{LIMIT, Stage, run};
+
+/// The section's report, once it holds.
+async fn report(stage: &Stage, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let outcome = eventually(what.to_owned(), LIMIT, async || {
+        let found = stage.replicas[0].towline().admin().section("syncsets").await.map_err(|error| error.to_string())?;
+        if holds(&found) { Ok(found) } else { Err(found.to_string()) }
+    });
+    outcome.await.unwrap_or_else(|error| panic!("{error}\n{}", stage.log()))
+}
+
+/// Waits until the metrics have a line, or no longer have it.
+async fn metric(stage: &Stage, line: &str, has: bool) {
+    let outcome = eventually(format!("{line}: {has}"), LIMIT, async || {
+        let text = stage.replicas[0].towline().admin().metrics().await.map_err(|error| error.to_string())?;
+        if text.lines().any(|found| found == line) == has { Ok(()) } else { Err(text) }
+    });
+    outcome.await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+async fn command(stage: &Stage, arguments: &[&str]) -> (bool, String) {
+    let admin = stage.replicas[0].towline().admin_url();
+    let output = Towline::command(arguments.iter().copied().chain(["--admin", &admin])).await.unwrap();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+    )
+}
+
+#[test]
+fn what_fails_is_in_the_status_and_what_is_applied_in_the_metrics() {
+    run(async {
+        let stage = Stage::new("report").await;
+        stage.register("west-1", &json!({"env": "prod"}), 0).await;
+        let selected = json!({"matchLabels": {"env": "prod"}});
+        let nowhere =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "nowhere"}});
+        for (name, resource) in [("report-fine", stage.config_map("site", &json!({}))), ("report-bad", nowhere)] {
+            let spec = json!({"clusterDeploymentSelector": selected, "resources": [resource]});
+            stage.create("selectorsyncsets", &json!({"name": name, "spec": spec})).await;
+        }
+        let found = report(&stage, "a failing cluster", |report| report["clusters"]["failing"] == 1).await;
+        assert_eq!(
+            found["clusters"],
+            json!({"paused": 0, "unreachable": 0, "failing": 1, "held": 0, "due": 0, "in_step": 0})
+        );
+        let failing = &found["not_in_step"][0];
+        assert_eq!(
+            (&failing["key"], &failing["reason"]),
+            (&json!("report/west-1"), &json!("NamespaceMissing")),
+            "{found}"
+        );
+        assert!(
+            failing["cause"].as_str().unwrap().starts_with("SelectorSyncSet report-bad: failed to apply resource 0: ")
+        );
+        assert!(found["dispatcher"]["holder"].is_string(), "{found}");
+        let (_, table) = command(&stage, &["status"]).await;
+        let row = table.lines().find(|line| line.starts_with("syncsets ")).unwrap();
+        assert!(row.contains("failing") && row.contains("0/1") && row.contains("1 failing"), "{table}");
+        assert!(table.lines().any(|line| line.starts_with("report/west-1") && line.contains("report-bad")), "{table}");
+        metric(&stage, "towline_syncset_clusters{state=\"failing\"} 1", true).await;
+        metric(&stage, "hive_syncsetinstance_resources_applied_total{type=\"apply\",result=\"success\"} 1", true).await;
+        metric(&stage, "hive_selectorsyncset_apply_duration_seconds_count{name=\"report-fine\"} 1", true).await;
+        let unapplied =
+            |name: &str, of: u32| format!("hive_selectorsyncset_clusters_unapplied_total{{name=\"{name}\"}} {of}");
+        metric(&stage, &unapplied("report-bad", 1), true).await;
+        metric(&stage, &unapplied("report-fine", 0), true).await;
+        // A pause is told from the document, before everything else.
+        stage
+            .change("clusters/report/west-1", &json!({"annotations": {"hive.openshift.io/syncset-pause": "true"}}))
+            .await;
+        report(&stage, "a paused cluster", |report| report["clusters"]["paused"] == 1).await;
+        // A series ends with its document.
+        stage.send(&Request::delete("/v1/selectorsyncsets/report-bad")).await.success().unwrap();
+        metric(&stage, &unapplied("report-bad", 1), false).await;
+    });
+}
+
+#[test]
+fn one_held_syncset_is_approved_by_its_name() {
+    run(async {
+        let stage = Stage::new("approving").await;
+        let plane = stage.register("west-1", &json!({"env": "prod"}), 0).await;
+        for name in ["approving-a", "approving-b"] {
+            let map = stage.config_map(name, &json!({"a": "b"}));
+            let spec = json!({"clusterDeploymentSelector": {}, "resourceApplyMode": "Sync", "resources": [map]});
+            stage.create("selectorsyncsets", &json!({"name": name, "spec": spec})).await;
+        }
+        stage.has(plane, &[("approving-a", json!({"a": "b"})), ("approving-b", json!({"a": "b"}))]).await;
+        let client = stage.database.client(ADMIN).await.unwrap();
+        client
+            .batch_execute("update towline_guard set held = true, cause = 'unmatched', clusters = 12, tracks = 20")
+            .await
+            .unwrap();
+        let found = report(&stage, "two held syncsets", |report| report["held_syncsets"] == 2).await;
+        assert_eq!(found["state"], "held", "{found}");
+        let (_, listed) = command(&stage, &["approve", "syncsets", "--list"]).await;
+        assert!(listed.contains("SelectorSyncSet approving-a") && listed.contains("unmatched"), "{listed}");
+        let (done, refused) = command(&stage, &["approve", "syncsets", "approving-c"]).await;
+        assert!(!done && refused.contains("no deletions of a syncset approving-c are held"), "{refused}");
+        let (done, approved) = command(&stage, &["approve", "syncsets", "approving-a"]).await;
+        assert!(done && approved.contains("SelectorSyncSet approving-a"), "{approved}");
+        let held = async || {
+            let rows = client.query("select name from towline_guard where held", &[]).await.unwrap();
+            rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>()
+        };
+        assert_eq!(held().await, ["approving-b"]);
+        let (done, _) = command(&stage, &["approve", "syncsets"]).await;
+        assert!(done && held().await.is_empty());
+        let (done, refused) = command(&stage, &["approve", "syncsets"]).await;
+        assert!(!done && refused.contains("no deletions are held"), "{refused}");
+    });
+}

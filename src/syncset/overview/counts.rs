@@ -1,0 +1,222 @@
+//! Clusters by state, what fails, what waits, and how far the dispatcher is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::db::{self, Database, Type, column};
+use crate::documents::{Counts, WorkQueue};
+use crate::syncset::dispatch::{DispatchError, HeldSyncset, held};
+use crate::syncset::rules::agenda::{Agenda, ClusterFacts, PAUSES};
+
+/// Failures that are shown.
+const MOST_FAILURES: i64 = 20;
+
+/// The state of a cluster: the first one that holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// Its document pauses it.
+    Paused,
+    /// It does not answer, or its kubeconfig is refused.
+    Unreachable,
+    /// A syncset fails on it.
+    Failing,
+    /// Deletions on it are held.
+    Held,
+    /// It has work that is ready or under way, or no pass over it has ended yet.
+    Due,
+    /// None of these.
+    InStep,
+}
+
+impl Standing {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Paused, Self::Unreachable, Self::Failing, Self::Held, Self::Due, Self::InStep];
+
+    /// Its name in `/status` and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::Unreachable => "unreachable",
+            Self::Failing => "failing",
+            Self::Held => "held",
+            Self::Due => "due",
+            Self::InStep => "in_step",
+        }
+    }
+}
+
+/// What was counted.
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    /// Clusters in each state.
+    pub states: BTreeMap<Standing, usize>,
+    /// Since when the oldest change that is due has been due.
+    pub oldest: Option<Duration>,
+    /// The newest failures.
+    pub failures: Vec<FailingSyncset>,
+    /// Syncsets whose deletions are held.
+    pub held: Vec<HeldSyncset>,
+    /// The work queue.
+    pub work: Counts,
+    /// The dispatcher.
+    pub dispatcher: DispatcherState,
+}
+
+/// A syncset that fails on a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailingSyncset {
+    /// `namespace/name`; the id if its document is gone.
+    pub cluster: String,
+    /// `SelectorSyncSet monitoring`.
+    pub syncset: String,
+    /// Why, in a word.
+    pub reason: String,
+    /// Why, in a sentence, as it is stored: it never repeats a value of a secret.
+    pub message: String,
+    /// For how long.
+    pub age: Duration,
+}
+
+/// How far the dispatcher is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DispatcherState {
+    /// The process that is the dispatcher.
+    pub holder: Option<String>,
+    /// Up to which version of the log it has dispatched.
+    pub cursor: i64,
+    /// The newest version.
+    pub newest: i64,
+    /// Age of the oldest change that it has not dispatched.
+    pub lag: Option<Duration>,
+}
+
+/// Clusters by state; those whose documents may pause them with what says so, of which equal ones are counted together.
+const STATES: &str = "with failing as materialized (select distinct cluster from towline_result where result = 'Failure'), \
+     held as materialized ( \
+       select r.cluster from towline_guard g join towline_result r on r.syncset = g.syncset \
+         where g.held and (g.gone or r.pending_deletions) \
+       union select l.cluster from towline_guard g join towline_lost l on l.syncset = g.syncset where g.held and l.at > '-infinity'), \
+     state as ( \
+       select case when not p.reachable then 'unreachable' when f.cluster is not null then 'failing' \
+           when h.cluster is not null then 'held' \
+           when p.cluster is null or p.reachable is null or w.ready_at <= now() or w.until >= now() then 'due' else 'in_step' end as state, \
+         case when c.annotations ?| $1 or coalesce(c.data->'paused', 'false') <> 'false' then jsonb_build_object('paused', c.data->'paused', \
+           'annotations', (select coalesce(jsonb_object_agg(k, c.annotations->k), '{}') from unnest($1) k where c.annotations ? k)) end as marks \
+       from clusters c left join towline_pace p on p.cluster = c.id left join towline_work w on w.cluster = c.id \
+         left join failing f on f.cluster = c.id left join held h on h.cluster = c.id \
+       where c.kind = 'clusters' and c.deleted_at is null) \
+     select state, count(*), marks::text from state group by state, marks";
+/// A failing syncset may be on thousands of clusters, of which the newest failures are shown.
+const FAILURES: &str = "select f.kind, f.namespace, f.name, coalesce(c.namespace || '/' || c.name, f.cluster::text), f.reason, f.message, \
+       extract(epoch from now() - f.since)::float8 \
+     from (select * from towline_result where result = 'Failure' order by since desc limit $1) f \
+     left join clusters c on c.kind = 'clusters' and c.id = f.cluster order by f.since desc, 4, f.kind, f.namespace, f.name";
+/// The rest, which indexes answer.
+const REST: &str = "select case when d.until > now() then d.holder end, d.cursor, \
+       greatest(m.base, (select max(version) from towline_log)), \
+       (select extract(epoch from now() - l.at)::float8 from towline_log l where l.version > d.cursor order by l.version limit 1), \
+       (select extract(epoch from now() - min(ready_at))::float8 from towline_work \
+         where ready_at <= now() and urgent and (until is null or until < now())), to_json(now()) #>> '{}' \
+     from towline_claim d, towline_meta m where d.name = 'dispatcher'";
+
+/// What may pause a cluster.
+#[derive(Deserialize)]
+struct Marks {
+    paused: Option<Value>,
+    annotations: BTreeMap<String, String>,
+}
+
+impl Marks {
+    fn pauses(self, now: Timestamp) -> bool {
+        let facts = ClusterFacts {
+            id: Uuid::nil(),
+            namespace: String::new(),
+            name: String::new(),
+            labels: BTreeMap::new(),
+            annotations: self.annotations,
+            // As a pass reads it.
+            paused: self.paused.is_some_and(|paused| !matches!(paused, Value::Bool(false) | Value::Null)),
+            is_being_deleted: false,
+            kubeconfig_generation: 0,
+        };
+        matches!(Agenda::of(Some(&facts), &[], &[], &BTreeSet::new(), None, now), Agenda::Paused(_))
+    }
+}
+
+impl Counted {
+    pub(super) async fn read(database: &Database, queue: &WorkQueue) -> Result<Self, DispatchError> {
+        const QUERY: &str = "syncsets_overview";
+        let mut counted = Self { work: queue.counts().await?, ..Self::default() };
+        let rows = database.all(QUERY, REST, &[]).await?;
+        let mut now = Timestamp::now();
+        if let Some(row) = rows.first() {
+            counted.dispatcher = DispatcherState {
+                holder: column(QUERY, row, 0)?,
+                cursor: column(QUERY, row, 1)?,
+                newest: column(QUERY, row, 2)?,
+                lag: seconds(column(QUERY, row, 3)?),
+            };
+            counted.oldest = seconds(column(QUERY, row, 4)?);
+            now = column::<&str>(QUERY, row, 5)?.parse().unwrap_or(now);
+        }
+        counted.states = states(database, now).await?;
+        counted.failures = failures(database).await?;
+        counted.held = held(database).await?;
+        Ok(counted)
+    }
+
+    /// Clusters in a state.
+    pub fn of(&self, state: Standing) -> usize {
+        self.states.get(&state).copied().unwrap_or_default()
+    }
+}
+
+async fn states(database: &Database, now: Timestamp) -> Result<BTreeMap<Standing, usize>, db::Error> {
+    const QUERY: &str = "count_clusters_by_state";
+    let keys: Vec<String> = PAUSES.map(str::to_owned).to_vec();
+    let mut states: BTreeMap<Standing, usize> = Standing::ALL.into_iter().map(|state| (state, 0)).collect();
+    for row in &database.all(QUERY, STATES, &[(&keys as _, Type::TEXT_ARRAY)]).await? {
+        let (name, clusters, marks): (&str, i64, Option<&str>) =
+            (column(QUERY, row, 0)?, column(QUERY, row, 1)?, column(QUERY, row, 2)?);
+        // The database prints valid JSON, and annotations are texts.
+        let marks: Option<Marks> = marks.and_then(|marks| serde_json::from_str(marks).ok());
+        let state = if marks.is_some_and(|marks| marks.pauses(now)) {
+            Standing::Paused
+        } else {
+            Standing::ALL.into_iter().find(|state| state.as_str() == name).unwrap_or(Standing::Due)
+        };
+        *states.entry(state).or_default() += number(clusters);
+    }
+    Ok(states)
+}
+
+async fn failures(database: &Database) -> Result<Vec<FailingSyncset>, db::Error> {
+    const QUERY: &str = "last_failing_syncsets";
+    let rows = database.all(QUERY, FAILURES, &[(&MOST_FAILURES, Type::INT8)]).await?;
+    let failure = |row| -> Result<FailingSyncset, db::Error> {
+        let (kind, namespace, name): (&str, &str, &str) =
+            (column(QUERY, row, 0)?, column(QUERY, row, 1)?, column(QUERY, row, 2)?);
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        Ok(FailingSyncset {
+            cluster: column(QUERY, row, 3)?,
+            syncset: format!("{kind} {namespace}{slash}{name}"),
+            reason: column::<Option<String>>(QUERY, row, 4)?.unwrap_or_default(),
+            message: column::<Option<String>>(QUERY, row, 5)?.unwrap_or_default(),
+            age: seconds(column(QUERY, row, 6)?).unwrap_or_default(),
+        })
+    };
+    rows.iter().map(failure).collect()
+}
+
+fn seconds(seconds: Option<f64>) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds?.max(0.0)).ok()
+}
+
+fn number(count: i64) -> usize {
+    usize::try_from(count).unwrap_or_default()
+}

@@ -1,0 +1,131 @@
+//! What is known of all clusters together, for the report and the metrics.
+//!
+//! An actor counts. State: the newest counts, as latest values. It reads the database every 15 s, with a few statements of which none is
+//! larger with the number of objects, and in the replica that is the dispatcher one more each minute, for Hive's gauges. It sends to
+//! nobody, and an approval makes it count at once. A failed read leaves what was counted before, with the failure. Restart: it counts again. Drain: it
+//! ends at once.
+
+mod applied;
+mod counts;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+pub use self::applied::{Applied, SelectorApplied};
+pub use self::counts::{Counted, DispatcherState, FailingSyncset, Standing};
+use super::dispatch::DispatchError;
+use super::metrics::SyncsetMetrics;
+use crate::actor::{BoxError, ChildSpec, Scope};
+use crate::cluster::full_text;
+use crate::db::Database;
+use crate::documents::{Leadership, Role, Shared, WorkQueue};
+
+/// Between two counts.
+const EVERY: Duration = Duration::from_secs(15);
+/// Between two counts of Hive's gauges.
+const APPLIED_EVERY: Duration = Duration::from_mins(1);
+
+/// What is known of all clusters. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Overview {
+    shared: Arc<Shared>,
+    queue: WorkQueue,
+    leadership: Leadership,
+    latest: watch::Sender<Latest>,
+    again: Arc<Notify>,
+}
+
+/// What was counted last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Latest {
+    /// None before the first count.
+    pub(super) counted: Option<Counted>,
+    /// Why the last count failed, with its causes.
+    pub(super) failure: Option<String>,
+    /// None in a replica that is not the dispatcher.
+    pub(super) applied: Option<Applied>,
+}
+
+impl Overview {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        Self {
+            queue: WorkQueue::new(&shared.database, &shared.claims),
+            leadership: shared.claims.role(Role::Dispatcher),
+            shared: Arc::clone(shared),
+            latest: watch::Sender::default(),
+            again: Arc::default(),
+        }
+    }
+
+    /// What was counted last.
+    pub(super) fn latest(&self) -> Latest {
+        self.latest.borrow().clone()
+    }
+
+    /// The database that is counted.
+    pub(super) fn database(&self) -> &Database {
+        &self.shared.database
+    }
+
+    /// Counts at once, since something has been changed.
+    pub(super) fn count_again(&self) {
+        self.again.notify_one();
+    }
+
+    /// The actor, under its name `overview`.
+    pub(super) fn child(self) -> ChildSpec {
+        ChildSpec::new("overview", move |scope| self.clone().run(scope))
+    }
+
+    async fn run(self, scope: Scope) -> Result<(), BoxError> {
+        tokio::select! {
+            biased;
+            () = scope.draining() => return Ok(()),
+            () = self.shared.has_schema() => {}
+        }
+        let mut every = interval(EVERY);
+        every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut apply_at = Instant::now();
+        loop {
+            tokio::select! {
+                biased;
+                () = scope.draining() => return Ok(()),
+                _ = every.tick() => {}
+                () = self.again.notified() => {}
+            }
+            self.count().await;
+            let leads = self.leadership.grant().is_some();
+            if !leads {
+                self.latest.send_if_modified(|latest| latest.applied.take().is_some());
+                apply_at = Instant::now();
+            } else if apply_at <= Instant::now() {
+                apply_at = Instant::now() + APPLIED_EVERY;
+                self.count_applied().await;
+            }
+        }
+    }
+
+    async fn count(&self) {
+        let counted = Counted::read(&self.shared.database, &self.queue).await;
+        self.latest.send_modify(|latest| match counted {
+            Ok(counted) => {
+                SyncsetMetrics::counted(&counted);
+                (latest.counted, latest.failure) = (Some(counted), None);
+            }
+            Err(DispatchError::Database(error)) => latest.failure = Some(full_text(&error)),
+            Err(error) => latest.failure = Some(full_text(&error)),
+        });
+    }
+
+    async fn count_applied(&self) {
+        match Applied::read(&self.shared.database).await {
+            Ok(applied) => self.latest.send_modify(|latest| latest.applied = Some(applied)),
+            Err(error) => {
+                tracing::debug!(error = full_text(&error), "failed to count where syncsets are applied, retrying");
+            }
+        }
+    }
+}
