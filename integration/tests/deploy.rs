@@ -50,6 +50,28 @@ const HUB_PANELS: [&str; 6] = [
     "Rows of the log",
 ];
 
+/// What tells somebody that syncsets are not applied.
+const SYNCSETS_ALERTS: [&str; 6] = [
+    "TowlineSyncsetsFailing",
+    "TowlineClustersUnreachable",
+    "TowlineSyncsetsHeld",
+    "TowlineDispatchLag",
+    "TowlineWorkWaits",
+    "TowlineWorkMended",
+];
+/// What stands in the dashboard's row of syncsets.
+const SYNCSETS_PANELS: [&str; 9] = [
+    "Clusters by state",
+    "Visits by outcome",
+    "Length of a pass, p99",
+    "Work queue",
+    "Delays",
+    "Dispatcher",
+    "Objects that were sent",
+    "Held and released",
+    "Not applied, by SelectorSyncSet",
+];
+
 /// The monitoring operator's kinds as far as an API server looks at them: their names.
 fn monitoring_kind(plural: &str, kind: &str) -> String {
     format!(
@@ -125,7 +147,7 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
     let namespace = "towline";
     let rules: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &monitoring("PrometheusRule"));
     let alerts = alerts(&rules.list(&ListParams::default()).await.unwrap().items);
-    for alert in STATUS_SYNC_ALERTS.into_iter().chain(HUB_ALERTS) {
+    for alert in STATUS_SYNC_ALERTS.into_iter().chain(HUB_ALERTS).chain(SYNCSETS_ALERTS) {
         assert!(alerts.contains(&alert.to_owned()), "no alert {alert} among {alerts:?}");
     }
     let dashboards: Api<ConfigMap> = Api::namespaced(client, namespace);
@@ -133,11 +155,12 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
     let dashboard: Value = serde_json::from_str(&dashboard["towline.json"]).unwrap();
     assert_eq!(panels_of(&dashboard, "Status sync"), STATUS_SYNC_PANELS);
     assert_eq!(panels_of(&dashboard, "Hub"), HUB_PANELS);
+    assert_eq!(panels_of(&dashboard, "Syncsets"), SYNCSETS_PANELS);
     for directory in ["overlays/edge-west", "overlays/replicated", "overlays/without-monitoring"] {
         let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
         assert!(told.contains("deployment.apps/towline") && told.contains("(server dry run)"), "{told}");
     }
-    for directory in ["syncsets/overlays/trial", "syncsets/overlays/production"] {
+    for directory in ["syncsets/overlays/trial", "syncsets/overlays/production", "syncsets/overlays/applying"] {
         let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
         assert!(told.contains("deployment.apps/towline-hub") && told.contains("(server dry run)"), "{told}");
     }

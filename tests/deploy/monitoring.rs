@@ -96,7 +96,9 @@ fn every_label_that_is_asked_for_is_there() {
 fn what_only_grows_is_looked_at_as_a_rate() {
     for (place, query) in queries() {
         for Selector { name, is_range, within, .. } in &query.selectors {
-            let grows = name.ends_with("_total") || name.ends_with("_bucket");
+            let is_hives_gauge =
+                name.starts_with("hive_selectorsyncset_clusters_") || name.starts_with("hive_syncsets_");
+            let grows = name.ends_with("_total") && !is_hives_gauge || name.ends_with("_bucket");
             let function = within
                 .as_deref()
                 .filter(|function| ["rate", "increase", "changes", "max_over_time"].contains(function));
@@ -138,6 +140,18 @@ fn every_series_of_the_hub_is_on_the_dashboard() {
 }
 
 #[test]
+fn every_series_of_syncsets_is_on_the_dashboard() {
+    let shown: BTreeSet<String> =
+        queries().into_iter().flat_map(|(_, query)| query.selectors).map(|selector| selector.name).collect();
+    let prefixes = ["towline_syncset_", "towline_dispatch_", "towline_work"];
+    let is_whole = |name: &str| !["_sum", "_bucket", "_count"].iter().any(|suffix| name.ends_with(suffix));
+    let of_syncsets = |name: &&String| prefixes.iter().any(|prefix| name.starts_with(prefix)) && is_whole(name);
+    let missing: Vec<&String> = SERIES.keys().filter(of_syncsets).filter(|name| !shown.contains(*name)).collect();
+    assert!(missing.is_empty(), "no panel asks for {missing:?}");
+    assert_eq!(SERIES.keys().filter(of_syncsets).count(), 11);
+}
+
+#[test]
 fn every_alert_says_what_to_do() {
     let mut names = BTreeSet::new();
     for alert in alerts() {
@@ -171,6 +185,12 @@ fn every_alert_says_what_to_do() {
         "HubSlow",
         "HubWatchLag",
         "HubLogNotCompacted",
+        "SyncsetsFailing",
+        "ClustersUnreachable",
+        "SyncsetsHeld",
+        "DispatchLag",
+        "WorkWaits",
+        "WorkMended",
         "ActorRestarting",
         "ApiErrors",
     ] {

@@ -16,6 +16,11 @@ use towline::jobs::JOBS;
 use towline::lease::LeaseMetrics;
 use towline::resource_sync::{Direction, SyncMetrics};
 use towline::status_sync::{ListenerMetrics, StatusSyncMetrics};
+use towline::syncset::dispatch::{DispatchObserver, Turn};
+use towline::syncset::rules::pass::{End, Outcome, Progress, Release, Writes};
+use towline::syncset::rules::spec::Behavior;
+use towline::syncset::work::{First, Visited, WorkObserver};
+use towline::syncset::{Applied, Counted, SelectorApplied, Standing, SyncsetMetrics};
 use towline::telemetry::{
     self, Admin, ReconcileResult, RestClientMetrics, Tree, WorkqueueMetrics, actors, cluster_available,
     db_pool_connections, db_query, leader_election_master_status, section_well,
@@ -73,7 +78,12 @@ async fn scrape() -> String {
     server.abort();
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     assert!(head.contains(" 200 OK"), "{head}");
-    body.to_owned()
+    let monitoring = SelectorApplied { name: "monitoring".to_owned(), clusters: 2, unapplied: 1 };
+    let applied = Applied { selectors: vec![monitoring], syncsets: 2, syncsets_unapplied: 1 };
+    let mut body = body.to_owned();
+    // As the admin server shows what the section has.
+    telemetry::render_families(&mut body, &SyncsetMetrics::families(&applied));
+    body
 }
 
 /// A histogram is shown once it has a value; most others are from the start.
@@ -92,6 +102,7 @@ fn record_everything_once() {
     hub.request("/v1/clusters", &http::Method::POST, http::StatusCode::CREATED, Duration::ZERO);
     hub.request("/v1/clusters", &http::Method::POST, http::StatusCode::TOO_MANY_REQUESTS, Duration::ZERO);
     hub.lag(Duration::ZERO);
+    syncsets(&SyncsetMetrics::default());
     db_query("detect_policies", Duration::ZERO);
     db_pool_connections("hub", 0, 0, 8);
     RestClientMetrics::new("hub:6443").answered(None, &http::Method::GET);
@@ -100,6 +111,32 @@ fn record_everything_once() {
     section_well(&"hub".parse().expect("a name"), true);
     cluster_available(&"hub".parse().expect("a name"), true);
     actors("watcher", 0, 0, 1);
+}
+
+fn syncsets(metrics: &SyncsetMetrics) {
+    let releases = BTreeMap::from([(Release::Kept, 1)]);
+    let outcome = Outcome {
+        end: End::Finished,
+        writes: Writes::default(),
+        results: Vec::new(),
+        retry: None,
+        awaits_judgement: false,
+        is_held: false,
+        releases,
+        contended: Vec::new(),
+        requests: 0,
+        progress: Progress::default(),
+    };
+    metrics.visited(Visited::Complete, Duration::ZERO, Some(&outcome));
+    metrics.sent(Behavior::Apply, true, Duration::ZERO);
+    metrics.first_success(First::SyncSet { group: None }, Duration::ZERO);
+    metrics.first_success(First::SelectorSyncSet { name: "monitoring" }, Duration::ZERO);
+    metrics.first_success(First::Cluster, Duration::ZERO);
+    metrics.idle_clients(0);
+    metrics.dispatched(Turn::default());
+    metrics.mended(0);
+    let states = Standing::ALL.into_iter().map(|state| (state, 1)).collect();
+    SyncsetMetrics::counted(&Counted { states, ..Counted::default() });
 }
 
 /// `name{label="value",…} 1`. No value of a label has a comma or a brace.
