@@ -244,13 +244,11 @@ mod tests {
     fn gauges_by_name_are_those_of_the_names_that_there_are() {
         let monitoring = SelectorApplied { name: "monitoring".to_owned(), clusters: 7, unapplied: 2 };
         let applied = Applied { selectors: vec![monitoring], syncsets: 5, syncsets_unapplied: 1 };
-        let shown: Vec<(&str, Vec<(Option<String>, f64)>)> = SyncsetMetrics::families(&applied)
-            .into_iter()
-            .map(|family| {
-                let series = family.series.into_iter();
-                (family.metric.name, series.map(|one| (one.label.map(|(_, name)| name), one.value)).collect())
-            })
-            .collect();
+        let series = |family: Family| {
+            let series = family.series.into_iter().map(|one| (one.label.map(|(_, name)| name), one.value));
+            (family.metric.name, series.collect::<Vec<_>>())
+        };
+        let shown: Vec<_> = SyncsetMetrics::families(&applied).into_iter().map(series).collect();
         let of = |value| vec![(Some("monitoring".to_owned()), value)];
         assert_eq!(
             shown,

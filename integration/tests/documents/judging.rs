@@ -38,7 +38,7 @@ fn of_env(env: &str) -> Value {
 }
 
 fn annotated(mut item: Item, value: &str) -> Item {
-    if let Some(row) = &mut item.changes[0].row {
+    if let Some(row) = item.changes.first_mut().and_then(|change| change.row.as_mut()) {
         row.annotations.insert(APPROVE.to_owned(), value.to_owned());
     }
     item
@@ -122,7 +122,7 @@ impl Court {
 
     async fn deletions(&self) -> Deletions {
         let id = self.ids("select id::text from clusters where name = 'c0'").await;
-        self.deletions_on(&id[0]).await
+        self.deletions_on(id.first().expect("a cluster")).await
     }
 }
 

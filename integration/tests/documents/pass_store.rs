@@ -386,8 +386,8 @@ fn a_snapshot_and_content_of_fifty_syncsets_are_one_statement_each() {
                 ..sent()
             })
             .collect();
-        let writes = Writes { applied: rows, ..Writes::default() };
-        store.save(&claim, &writes, None).await.expect("they are committed");
+        let all = Writes { applied: rows, ..Writes::default() };
+        store.save(&claim, &all, None).await.expect("they are committed");
         let secrets = [secret.id];
         let content = store.content(Some(claim.cluster), &ids, &secrets, &mut |_| true).await.expect("content");
         assert_eq!(calls("select $4,").await, 1);

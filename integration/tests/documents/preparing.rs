@@ -73,9 +73,9 @@ impl World {
         let sealed = sealed.map(<[u8]>::to_vec);
         let row = Row { id: self::id(id), data, sealed, labels: BTreeMap::new(), ..row() };
         let key = Key::new(kind, if kind.is_namespaced() { "foo" } else { "" }, name);
-        let mut item = item(vec![Change::put(&key, Expected::Any, row)]);
-        item.changes[0].terms = (kind == Kind::SelectorSyncSet).then(|| vec![(String::new(), String::new())]);
-        self.writer.version(item).await;
+        let mut change = Change::put(&key, Expected::Any, row);
+        change.terms = (kind == Kind::SelectorSyncSet).then(|| vec![(String::new(), String::new())]);
+        self.writer.version(item(vec![change])).await;
     }
 
     async fn remove(&self, kind: Kind, name: &str) {

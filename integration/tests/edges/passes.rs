@@ -161,8 +161,8 @@ fn a_full_pass_sends_what_others_have_changed_and_nothing_else() {
         let (outcome, mut asked) = pass(&edge, &mut state, &[&set], true, user).await;
         assert!(failures(&outcome).is_empty(), "{outcome:?}");
         asked.sort();
-        let sent = ["patch configmaps/a", "patch configmaps/c", "patch configmaps/d"];
-        assert_eq!(asked, [&["get configmaps/c", "get configmaps/d", "list configmaps"], &sent[..]].concat());
+        let requests = ["patch configmaps/a", "patch configmaps/c", "patch configmaps/d"];
+        assert_eq!(asked, [&["get configmaps/c", "get configmaps/d", "list configmaps"], &requests[..]].concat());
         let (_, asked) = pass(&edge, &mut state, &[&set], true, user).await;
         assert_eq!(asked, ["list configmaps"]);
         let kept = edge.metadata(&config_maps(), "b").await.unwrap();
