@@ -3,6 +3,7 @@
 //! All tests share a database server and two edges; each has a database, replicas, and namespaces on the edges of its own.
 
 #![expect(
+    clippy::panic,
     clippy::unwrap_used,
     clippy::indexing_slicing,
     reason = "the allowance for tests does not reach their helper functions"
