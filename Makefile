@@ -38,7 +38,8 @@ soak: setup-test ## plays the tests that draw lots for long (SEED=…: the same 
 	cargo test --workspace --locked --test elections -- --nocapture --test-threads=1 rounds:: ; \
 	cargo test --workspace --locked --test status_sync -- --nocapture --test-threads=1 kills::; \
 	cargo test --workspace --locked --test documents_read -- --nocapture --test-threads=1 lists:: selectors:: watches:: ; \
-	cargo test --workspace --locked --test hub_replicas -- --nocapture --test-threads=1 storm:: conditional::
+	cargo test --workspace --locked --test hub_replicas -- --nocapture --test-threads=1 storm:: conditional:: ; \
+	cargo test --workspace --locked --test syncsets_chaos -- --nocapture --test-threads=1 storm::
 
 .PHONY: clients
 clients: setup-test ## generates the clients of the hub's API anew, from a running hub
