@@ -24,6 +24,7 @@ const PROBING: usize = 4;
 pub struct Permits {
     connecting: Arc<Semaphore>,
     probing: Arc<Semaphore>,
+    slow: Arc<Semaphore>,
     working: Arc<Working>,
 }
 
@@ -55,6 +56,7 @@ impl Permits {
         Self {
             connecting: semaphore(most.saturating_mul(CONNECTING)),
             probing: semaphore((most / PROBING).max(1)),
+            slow: semaphore(most),
             working: Arc::new(Working(Mutex::new(queue))),
         }
     }
@@ -68,6 +70,11 @@ impl Permits {
     /// clusters would be in the way of those that answer.
     pub fn probe(&self) -> Option<Slot> {
         Arc::clone(&self.probing).try_acquire_owned().ok().map(Slot)
+    }
+
+    /// A slot for a cluster that is worked on and takes long to answer, if one is free.
+    pub fn slow(&self) -> Option<Slot> {
+        Arc::clone(&self.slow).try_acquire_owned().ok().map(Slot)
     }
 
     /// A permit to work on a cluster that has answered.

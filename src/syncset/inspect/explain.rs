@@ -11,7 +11,7 @@ use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::Metadata;
 use crate::syncset::rules::agenda::{Agenda, PassAgenda};
 use crate::syncset::rules::name::ObjectRef;
-use crate::syncset::rules::pass::{Manager, Progress, Seen};
+use crate::syncset::rules::pass::{Manager, PRUNE, Progress, Seen};
 use crate::syncset::rules::rows::{AppliedRow, PaceRow};
 use crate::syncset::rules::spec::{Behavior, Desired, Header, Mode, Rendering};
 use crate::syncset::rules::wanted::{Deletions, Live};
@@ -87,9 +87,17 @@ impl Asked {
 /// A syncset that wants the object, and what it wants.
 type Found<'l> = (&'l Live, &'l Desired);
 
+/// The syncset that sends the object, and what it sends.
+struct Winner {
+    header: Header,
+    desired: Desired,
+}
+
 impl Inspector {
     /// Explains an object on a cluster.
     pub async fn explain(&self, cluster: Uuid, asked: &Asked) -> Result<Explanation, Unexplained> {
+        // The semaphore is never closed.
+        let _turn = self.at_once.acquire().await.ok();
         let snapshot = self.store.snapshot(cluster).await?;
         let plan = Plan::of(&snapshot);
         let Some(stored) = &snapshot.cluster else { return Err(Unexplained::NoCluster) };
@@ -101,25 +109,35 @@ impl Inspector {
             Err(PrepareError::Store(error)) => return Err(error.into()),
             Err(PrepareError::Outdated | PrepareError::Busy) => return Err(Unexplained::Busy),
         };
-        let (live, rows) = (&prepared.input.live, &prepared.input.applied);
-        let found = wanting(live, asked);
-        let rows: Vec<&AppliedRow> = rows.iter().filter(|row| asked.is(&row.object)).collect();
-        let winner = found.last().copied();
-        let object = winner.map(|(_, desired)| (&desired.object, &desired.api_version));
-        let object = object.or_else(|| rows.first().map(|row| (&row.object, &row.api_version)));
-        let live_state = match object {
+        let found = wanting(&prepared.input.live, asked);
+        let applied = &prepared.input.applied;
+        let sent = || applied.iter().find(|row| asked.is(&row.object)).map(|row| &row.object);
+        let object = found.last().map(|(_, desired)| &desired.object).or_else(sent).cloned();
+        // Without a namespace or a group, more than one may be meant: it is the one that is sent last.
+        let found: Vec<Found<'_>> =
+            found.into_iter().filter(|(_, desired)| Some(&desired.object) == object.as_ref()).collect();
+        let rows: Vec<AppliedRow> =
+            applied.iter().filter(|row| Some(&row.object) == object.as_ref()).cloned().collect();
+        let wanted_by = shown(&found, &rows);
+        let winner =
+            found.last().map(|(live, desired)| Winner { header: live.header.clone(), desired: (*desired).clone() });
+        // Passes wait for this memory, and the cluster may take long.
+        drop(prepared);
+        let api_version = winner.as_ref().map(|winner| &winner.desired.api_version);
+        let api_version = api_version.or_else(|| rows.first().map(|row| &row.api_version));
+        let live = match object.as_ref().zip(api_version) {
             None => "no syncset wants it, and none has sent it".to_owned(),
             Some((object, api_version)) => match self.look(stored, object, api_version).await {
                 Err(unseen) => format!("not known: {}", unseen.text()),
                 Ok(None) => absent(winner.is_some()),
-                Ok(Some(metadata)) => present(&metadata, winner, &rows),
+                Ok(Some(metadata)) => present(&metadata, winner.as_ref(), &rows),
             },
         };
         Ok(Explanation {
             cluster: standing(snapshot.pace.as_ref(), &plan.agenda, snapshot.at),
-            wanted_by: shown(&found, &rows),
-            live: live_state,
-            if_dropped: if_dropped(winner, &rows, &snapshot),
+            wanted_by,
+            live,
+            if_dropped: if_dropped(winner.as_ref(), &rows, &snapshot),
         })
     }
 
@@ -180,7 +198,7 @@ fn spoken(from: Timestamp, to: Timestamp) -> String {
     two.map(|(count, unit)| format!("{count} {unit}")).collect::<Vec<_>>().join(" ")
 }
 
-fn shown(found: &[Found<'_>], rows: &[&AppliedRow]) -> Vec<Wanting> {
+fn shown(found: &[Found<'_>], rows: &[AppliedRow]) -> Vec<Wanting> {
     let last = found.len().saturating_sub(1);
     let of = |(position, (live, desired)): (usize, &Found<'_>)| {
         let Header { id, name, mode, behavior, .. } = &live.header;
@@ -217,22 +235,26 @@ fn absent(is_wanted: bool) -> String {
     if is_wanted { "absent; created by the next full pass or resync" } else { "absent" }.to_owned()
 }
 
-fn present(metadata: &Metadata, winner: Option<Found<'_>>, rows: &[&AppliedRow]) -> String {
+fn present(metadata: &Metadata, winner: Option<&Winner>, rows: &[AppliedRow]) -> String {
     let Seen { uid, version, owned_by_apply, owned_by_update, terminating, .. } = seen(metadata);
     if terminating {
         return "being deleted".to_owned();
     }
-    let Some((live, desired)) = winner else { return "present, and wanted by no syncset".to_owned() };
-    let row = rows.iter().find(|row| row.syncset == live.header.id);
+    let Some(Winner { header, desired }) = winner else { return "present, and wanted by no syncset".to_owned() };
+    let row = rows.iter().find(|row| row.syncset == header.id);
     let Some(row) = row.filter(|row| row.content.is_some()) else { return "present, not sent yet".to_owned() };
-    let (manager, owned) = match live.header.behavior {
+    let (manager, owned) = match header.behavior {
         Behavior::Apply => (Manager::Apply, owned_by_apply),
         Behavior::CreateOrUpdate => (Manager::Update, owned_by_update),
         Behavior::CreateOnly => return "present; it is never changed".to_owned(),
     };
-    if row.uid.as_ref() != Some(&uid) {
-        return "another object of this name was created by somebody else; adopted by the next full pass or resync"
-            .to_owned();
+    match &row.uid {
+        None => return "present, not compared yet".to_owned(),
+        Some(noted) if *noted != uid => {
+            return "another object of this name was created by somebody else; adopted by the next full pass or resync"
+                .to_owned();
+        }
+        Some(_) => {}
     }
     if row.version.as_ref() == Some(&version) || (owned.is_some() && owned == row.owned) {
         return "in step".to_owned();
@@ -250,21 +272,23 @@ fn present(metadata: &Metadata, winner: Option<Found<'_>>, rows: &[&AppliedRow])
     format!("drift: {what}; mended by the next full pass or resync")
 }
 
-fn if_dropped(winner: Option<Found<'_>>, rows: &[&AppliedRow], snapshot: &Snapshot) -> String {
-    let Some((live, desired)) = winner else { return "nothing: no syncset wants it".to_owned() };
-    let row = rows.iter().find(|row| row.syncset == live.header.id);
-    if live.header.mode == Mode::Upsert {
-        return "kept (Upsert)".to_owned();
-    }
-    if live.header.behavior == Behavior::CreateOnly && row.is_some_and(|row| !row.tracked) {
-        return "kept (CreateOnly, and it was there before)".to_owned();
-    }
-    if row.is_some_and(|row| row.adopted) && !desired.may_adopt {
-        return "kept (adopted: it was there before)".to_owned();
-    }
-    match snapshot.deletions(live.header.id) {
-        Deletions::Held => "held until it is approved (tracked, not adopted)".to_owned(),
-        Deletions::Allowed | Deletions::NotJudged => "deleted (tracked, not adopted)".to_owned(),
+fn if_dropped(winner: Option<&Winner>, rows: &[AppliedRow], snapshot: &Snapshot) -> String {
+    let Some(Winner { header, desired }) = winner else { return "nothing: no syncset wants it".to_owned() };
+    let row = rows.iter().find(|row| row.syncset == header.id);
+    let is_owned_anyway = desired.may_adopt && header.behavior != Behavior::CreateOnly;
+    let prune = desired.body.pointer("/metadata/annotations").and_then(|annotations| annotations.get(PRUNE));
+    if header.mode == Mode::Upsert {
+        "kept (Upsert)".to_owned()
+    } else if row.is_some_and(|row| row.adopted) && !is_owned_anyway {
+        "kept (adopted: it was there before)".to_owned()
+    } else if prune.is_some_and(|prune| prune == "false") {
+        format!("kept ({PRUNE})")
+    } else if row.is_none_or(|row| row.content.is_none()) {
+        "deleted, unless it was there before".to_owned()
+    } else if snapshot.deletions(header.id) == Deletions::Held {
+        "held until it is approved (tracked, not adopted)".to_owned()
+    } else {
+        "deleted (tracked, not adopted)".to_owned()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Which fields of an object other managers have taken over (`managedFields`). Pure.
+//! Which fields of an object other managers have taken over (`managedFields`). Pure. Values are never shown, also not those that are keys of
+//! lists: who may read a cluster may not be allowed to read the syncset.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ pub(super) struct Taken {
     pub(super) manager: String,
     /// When it last changed something, as the server wrote it.
     pub(super) at: Option<String>,
-    /// The fields: `.data.region`, `.spec.containers[name=a].image`.
+    /// The fields: `.data.region`, `.spec.containers[].image`.
     pub(super) fields: Vec<String>,
 }
 
@@ -50,21 +51,16 @@ fn leaves(fields: &Value, body: &Value, path: String, found: &mut BTreeSet<Strin
         } else if let Some(keys) = key.strip_prefix("k:") {
             let Ok(Value::Object(keys)) = serde_json::from_str(keys) else { continue };
             let has_keys = |element: &&Value| keys.iter().all(|(name, value)| element.get(name) == Some(value));
-            let shown: Vec<String> = keys.iter().map(|(name, value)| format!("{name}={}", bare(value))).collect();
             if let Some(element) = body.as_array().into_iter().flatten().find(has_keys) {
-                leaves(inner, element, format!("{path}[{}]", shown.join(",")), found);
+                leaves(inner, element, format!("{path}[]"), found);
             }
         } else if let Some(value) = key.strip_prefix("v:") {
             let Ok(value) = serde_json::from_str::<Value>(value) else { continue };
             if body.as_array().is_some_and(|elements| elements.contains(&value)) {
-                found.insert(format!("{path}[{}]", bare(&value)));
+                found.insert(format!("{path}[]"));
             }
         }
     }
-}
-
-fn bare(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 #[cfg(test)]
@@ -91,7 +87,7 @@ mod tests {
                     "f:args": {"v:\"one\"": {}, "v:\"two\"": {}}}}),
         );
         let found = taken(&body, &[ours.clone(), edit], "towline");
-        let fields = [".data.region", ".spec.args[one]", ".spec.containers[name=a].image"];
+        let fields = [".data.region", ".spec.args[]", ".spec.containers[].image"];
         let [found] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((found.manager.as_str(), found.fields.as_slice()), ("kubectl-edit", &fields.map(str::to_owned)[..]));
         let status = entry("kubelet", &json!({"f:status": {"f:phase": {}}}));

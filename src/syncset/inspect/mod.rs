@@ -6,6 +6,8 @@ mod fields;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use super::work::{Client, NoCredentials, Preparer};
 use crate::cluster::{DynamicClusters, Error, full_text};
 use crate::syncset::store::{PassStore, StoredCluster};
@@ -14,6 +16,8 @@ pub use explain::{Asked, Explanation, Unexplained, Wanting};
 
 /// Longest wait for one answer of a cluster.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// So many are answered at once.
+const AT_ONCE: usize = 4;
 
 /// Looks at clusters for operators. Clones are the same.
 #[derive(Clone)]
@@ -21,6 +25,8 @@ pub struct Inspector {
     store: PassStore,
     preparer: Preparer,
     clusters: Arc<DynamicClusters>,
+    /// Each renders a whole cluster.
+    at_once: Arc<Semaphore>,
 }
 
 /// Why a cluster can't be looked at.
@@ -43,7 +49,7 @@ enum Unseen {
 impl Inspector {
     /// Reads what workers read, and connects as they do.
     pub fn new(store: PassStore, preparer: Preparer, clusters: Arc<DynamicClusters>) -> Self {
-        Self { store, preparer, clusters }
+        Self { store, preparer, clusters, at_once: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
     /// A client of a cluster, with a connection of its own.

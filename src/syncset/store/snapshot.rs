@@ -223,6 +223,7 @@ impl PassStore {
         const QUERY: &str = "clusters_with_identity";
         let cluster = cluster.to_string();
         let params = [(&cluster as _, Type::TEXT), (&identity as _, Type::TEXT)];
+        let _turn = self.turn().await;
         let rows = self.database.all(QUERY, WITH_IDENTITY, &params).await?;
         let found = rows.iter().map(|row| {
             let id: &str = column(QUERY, row, 0)?;

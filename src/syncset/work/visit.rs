@@ -19,10 +19,10 @@ use super::shown::{self, Shown};
 use super::worker::{Kept, Worker};
 use crate::cluster::full_text;
 use crate::documents::{Work, WriteError};
-use crate::syncset::permits::WorkPermit;
+use crate::syncset::permits::{Slot, WorkPermit};
 use crate::syncset::rules::agenda::{Agenda, PassAgenda};
 use crate::syncset::rules::name::SyncSetName;
-use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Progress, Refusal, Refused, Step, Writes};
+use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Refusal, Refused, Step, Writes};
 use crate::syncset::rules::retry::{self, Ended, Left};
 use crate::syncset::rules::rows::{PaceRow, ResultRow};
 use crate::syncset::rules::spec::Behavior;
@@ -112,6 +112,7 @@ struct Identified {
 enum Hand {
     Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
     Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkPermit),
+    Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] Slot),
 }
 
 impl Read {
@@ -166,10 +167,11 @@ impl Worker {
         slot: OwnedSemaphorePermit,
         stopping: &CancellationToken,
     ) -> Result<Visit, VisitError> {
-        let (mut hand, mut again) = (Hand::Connecting(slot), after(Timestamp::now(), SOON));
+        let (mut hand, mut again) = (Hand::Connecting(slot), after(self.now(), SOON));
         for _ in 0..MOST_READS {
             let at = Instant::now();
             let snapshot = self.store.snapshot(work.cluster).await?;
+            self.set_clock(snapshot.at);
             let plan = Plan::of(&snapshot);
             let read = Read { snapshot, plan, at };
             again = after(read.now(), SOON);
@@ -267,7 +269,7 @@ impl Worker {
             Some(kept) => kept,
             None => {
                 match self.clusters.cluster(&cluster_name(work.cluster), credentials.config, credentials.fingerprint) {
-                    Ok(cluster) => Kept { client: Client::new(cluster), progress: Progress::default() },
+                    Ok(cluster) => Kept::new(Client::new(cluster)),
                     Err(error) => {
                         let message = full_text(&error);
                         return self.silent(work, read, Unreachable::KubeconfigInvalid, message, true).await.map(Some);
@@ -290,6 +292,7 @@ impl Worker {
         kept: &mut Kept,
         stopping: &CancellationToken,
     ) -> Result<Option<Visit>, VisitError> {
+        let progress = kept.progress_of(&read.snapshot);
         let mut executor = Executor::new(&mut kept.client, work.fence());
         if agenda.probes {
             let Some(_slot) = self.permits.probe() else {
@@ -304,17 +307,14 @@ impl Worker {
             Ok(identified) => identified,
             Err(stop) => return self.stopped_before(work, read, stop).await.map(Some),
         };
-        if executor.is_answered() && !self.begin_work(work, hand).await {
-            return Ok(Some(Visit::lost()));
-        }
-        let progress = kept.progress.clone();
         let deletions = |syncset: Uuid| read.snapshot.deletions(syncset);
         let prepared =
             self.preparer.prepare(&read.snapshot, &read.plan, agenda, identified.is_another, progress, &deletions);
-        // It may wait for the memory that other passes have.
+        // It may wait for the memory that other passes have. They may wait for permits, so nobody waits for memory with a permit.
         let prepared = tokio::select! {
             biased;
             _ = work.expired() => return Ok(Some(Visit::lost())),
+            () = stopping.cancelled() => return Ok(Some(Visit::handed_back())),
             prepared = prepared => prepared,
         };
         let mut prepared = match prepared {
@@ -326,11 +326,14 @@ impl Worker {
             }
         };
         self.spare_shared(work, read, &identified, &mut prepared).await?;
+        if executor.is_answered() && !self.begin_work(work, hand, stopping).await {
+            return Ok(Some(Visit::lost()));
+        }
         let Some(mut ran) = self.run_pass(work, &mut executor, prepared, hand, stopping).await? else {
             return Ok(Some(Visit::lost()));
         };
         drop(executor);
-        kept.progress = std::mem::take(&mut ran.outcome.progress);
+        kept.keep(std::mem::take(&mut ran.outcome.progress), &read.snapshot);
         self.finish(work, read, agenda, &identified, ran).await.map(Some)
     }
 
@@ -357,14 +360,16 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits for a permit to work, and gives the slot back. False if the claim has ended meanwhile.
-    async fn begin_work(&self, work: &Work, hand: &mut Hand) -> bool {
+    /// Waits for a permit to work, and gives the slot back. False if the claim has ended meanwhile. If the process ends, it goes on
+    /// without, to its end.
+    async fn begin_work(&self, work: &Work, hand: &mut Hand, stopping: &CancellationToken) -> bool {
         if matches!(hand, Hand::Working(_)) {
             return true;
         }
         tokio::select! {
             biased;
             _ = work.expired() => false,
+            () = stopping.cancelled() => true,
             permit = self.permits.work(work.urgent) => {
                 *hand = Hand::Working(permit);
                 true
@@ -372,8 +377,8 @@ impl Worker {
         }
     }
 
-    /// Waits for an answer. A cluster that takes long gives its permit back meanwhile, for a slot to connect if one is free: it is no
-    /// longer one that answers.
+    /// Waits for an answer. A cluster that takes long gives its permit back meanwhile, if a slot for those is free: it is no longer one
+    /// that answers.
     async fn patiently<T>(&self, answer: impl Future<Output = T>, hand: &mut Hand) -> T {
         tokio::pin!(answer);
         tokio::select! {
@@ -382,9 +387,9 @@ impl Worker {
             () = sleep(SLOW) => {}
         }
         if matches!(hand, Hand::Working(_))
-            && let Ok(slot) = self.permits.connecting().try_acquire_owned()
+            && let Some(slot) = self.permits.slow()
         {
-            *hand = Hand::Connecting(slot);
+            *hand = Hand::Slow(slot);
         }
         answer.await
     }
@@ -411,18 +416,55 @@ impl Worker {
             Err(stop) => return Ok(Err(stop)),
         };
         let is_another = noted.as_ref().is_some_and(|noted| *noted != identity);
-        let duplicates = if noted.as_ref() == Some(&identity) {
-            read.snapshot.duplicates.clone()
-        } else {
-            let (ids, duplicates): (Vec<Uuid>, Vec<Duplicate>) =
-                self.store.with_identity(work.cluster, &identity).await?.into_iter().unzip();
-            if !ids.is_empty() {
-                // They have to show it, too.
-                self.queue.ask(&ids, false).await.map_err(StoreError::Database)?;
+        let mut identified = Identified { identity: Some(identity), is_another, duplicates: Vec::new() };
+        match noted {
+            Some(_) if !is_another => identified.duplicates = read.snapshot.duplicates.clone(),
+            // Another one is stored only together with the first writes.
+            Some(_) => identified.duplicates = self.twins(work, &identified).await?.1,
+            None => {
+                self.note_identity(work, read, &identified).await?;
+                identified.duplicates = self.tell_twins(work, read, &identified).await?;
             }
-            duplicates
+        }
+        Ok(Ok(identified))
+    }
+
+    /// Stores the identity of a cluster of which nothing was known, so that other documents of the same cluster find it.
+    async fn note_identity(&self, work: &Work, read: &Read, identified: &Identified) -> Result<(), VisitError> {
+        let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
+        let row = PaceRow {
+            identity: identified.identity.clone(),
+            kubeconfig_generation: generation,
+            asked_generation: generation,
+            next_full: None,
+            ..read.pace()
         };
-        Ok(Ok(Identified { identity: Some(identity), is_another, duplicates }))
+        let stored = Pace { row, resyncs: read.snapshot.resyncs };
+        Ok(self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await?)
+    }
+
+    /// The other documents of the cluster that was found.
+    async fn twins(&self, work: &Work, identified: &Identified) -> Result<(Vec<Uuid>, Vec<Duplicate>), VisitError> {
+        let Some(identity) = &identified.identity else { return Ok((Vec::new(), Vec::new())) };
+        Ok(self.store.with_identity(work.cluster, identity).await?.into_iter().unzip())
+    }
+
+    /// Asks for the other documents of the cluster that was found, and of the one that was noted before: what they show has changed.
+    async fn tell_twins(
+        &self,
+        work: &Work,
+        read: &Read,
+        identified: &Identified,
+    ) -> Result<Vec<Duplicate>, VisitError> {
+        let (mut ids, duplicates) = self.twins(work, identified).await?;
+        if let Some(noted) = read.snapshot.pace.as_ref().and_then(|pace| pace.identity.as_deref()) {
+            let before = self.store.with_identity(work.cluster, noted).await?;
+            ids.extend(before.into_iter().map(|(id, _)| id));
+        }
+        if !ids.is_empty() {
+            self.queue.ask(&ids, false).await.map_err(StoreError::Database)?;
+        }
+        Ok(duplicates)
     }
 
     /// Runs a pass. None if the claim has ended.
@@ -450,7 +492,9 @@ impl Worker {
                     Err(error) => return Err(error.into()),
                 },
                 step => {
-                    let within = (!executor.is_answered()).then_some(CONNECT_WITHIN);
+                    // A write may take longer, such as one that webhooks look at.
+                    let is_read = matches!(step, Step::Resolve { .. } | Step::Look { .. } | Step::List { .. });
+                    let within = (is_read && !executor.is_answered()).then_some(CONNECT_WITHIN);
                     let (asked, is_patch) = (Instant::now(), matches!(step, Step::Patch { .. }));
                     match self.patiently(executor.carry_out(&step, within), hand).await {
                         Ok(reply) => {
@@ -469,7 +513,7 @@ impl Worker {
                 }
             };
             pass.reply(reply);
-            if executor.is_answered() && !self.begin_work(work, hand).await {
+            if executor.is_answered() && !self.begin_work(work, hand, stopping).await {
                 return Ok(None);
             }
         }
@@ -494,10 +538,11 @@ impl Worker {
             }
             (Some(Stop::Lost), _) => return Ok(Visit::lost()),
             (None, End::Finished) => {
-                let left = if outcome.awaits_judgement {
-                    Some(Left::Unjudged)
+                // Whoever judges asks for the cluster, so that what fails need not be tried each second meanwhile.
+                let left = if outcome.retry == Some(Retry::Backoff) {
+                    Some(Left::Failing)
                 } else {
-                    (outcome.retry == Some(Retry::Backoff)).then_some(Left::Failing)
+                    outcome.awaits_judgement.then_some(Left::Unjudged)
                 };
                 (Ended::Complete { was_full, left }, Visited::Complete)
             }
@@ -511,6 +556,8 @@ impl Worker {
             // What was stored of the cluster that was noted is forgotten by the same statement.
             pace.identity = Some(identity.clone());
             pace.kubeconfig_generation = generation;
+            // The full pass that a new kubeconfig demands stays due until one has come to its end.
+            pace.next_full = None;
         }
         let now = read.now();
         let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
@@ -520,6 +567,9 @@ impl Worker {
             Ok(()) => {}
             Err(StoreError::LeaseExpired) => return Ok(Visit::lost()),
             Err(error) => return Err(error.into()),
+        }
+        if identified.is_another {
+            self.tell_twins(work, read, identified).await?;
         }
         for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
             self.observer.first_success(of, took);
@@ -564,20 +614,24 @@ impl Worker {
         let pace = PaceRow { asked_generation: generation, ..read.pace() };
         let ended = Ended::Silent { is_final };
         let next = retry::next(&ended, pace, 0, self.config.reapply_interval, read.now(), rand::random());
-        let stored = Pace { row: next.pace, resyncs: read.snapshot.resyncs };
-        match self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await {
-            Ok(()) => {}
-            Err(StoreError::LeaseExpired) => return Ok(Visit::lost()),
-            Err(error) => return Err(error.into()),
-        }
         let conditions = Conditions {
             reachability: Reachability::Unreachable { reason, message },
             paused: None,
             held: read.held(&read.snapshot.results),
             duplicate: read.snapshot.duplicates.first().cloned(),
         };
+        // Why it is silent is nowhere else: that is written first, and the cluster is asked again if it was not.
         let rest = self.show(work, read, &read.snapshot.results, conditions, next.ready_at, 0).await?;
-        Ok(Visit::of(Visited::Silent, rest))
+        match rest {
+            Rest::Until(ready_at, _) if ready_at == next.ready_at => {}
+            unshown => return Ok(Visit::of(Visited::Silent, unshown)),
+        }
+        let stored = Pace { row: next.pace, resyncs: read.snapshot.resyncs };
+        match self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await {
+            Ok(()) => Ok(Visit::of(Visited::Silent, rest)),
+            Err(StoreError::LeaseExpired) => Ok(Visit::lost()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -9,10 +9,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -33,7 +34,7 @@ use crate::syncset::inspect::Inspector;
 use crate::syncset::payloads::Payloads;
 use crate::syncset::permits::Permits;
 use crate::syncset::rules::pass::Progress;
-use crate::syncset::store::{PassStore, StoreError};
+use crate::syncset::store::{PassStore, Snapshot, StoreError};
 
 /// The label under which requests to clusters are counted.
 const COUNTED_AS: &str = "syncsets";
@@ -58,6 +59,8 @@ pub struct Inner {
     pub(super) clusters: Arc<DynamicClusters>,
     /// Held for one look-up.
     pub(super) idle: Mutex<IdleClients<Kept>>,
+    /// Milliseconds by which the database's clock is ahead of this machine's.
+    clock: AtomicI64,
     shared: Shared,
     pub(super) observer: Arc<dyn WorkObserver>,
 }
@@ -66,7 +69,29 @@ pub struct Inner {
 pub(super) struct Kept {
     pub(super) client: Client,
     /// Of a pass that has to go on.
-    pub(super) progress: Progress,
+    progress: Progress,
+    /// The demand for a full pass, and the last one, when that pass began: what another pass has seen does not count.
+    of: (i64, Option<Timestamp>),
+}
+
+impl Kept {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, progress: Progress::default(), of: (0, None) }
+    }
+
+    /// The progress of the pass that goes on with this snapshot.
+    pub(super) fn progress_of(&self, snapshot: &Snapshot) -> Progress {
+        if self.of == Self::pass_of(snapshot) { self.progress.clone() } else { Progress::default() }
+    }
+
+    /// Keeps the progress of a pass that began with this snapshot.
+    pub(super) fn keep(&mut self, progress: Progress, snapshot: &Snapshot) {
+        (self.progress, self.of) = (progress, Self::pass_of(snapshot));
+    }
+
+    fn pass_of(snapshot: &Snapshot) -> (i64, Option<Timestamp>) {
+        (snapshot.resyncs, snapshot.pace.as_ref().and_then(|pace| pace.last_full))
+    }
 }
 
 impl std::ops::Deref for Worker {
@@ -98,6 +123,7 @@ impl Worker {
             permits: Permits::new(config.max_in_flight),
             clusters,
             idle: Mutex::default(),
+            clock: AtomicI64::new(0),
             shared: shared.clone(),
             observer,
             config,
@@ -161,6 +187,18 @@ impl Worker {
         }
     }
 
+    /// The database's time is `at` now.
+    pub(super) fn set_clock(&self, at: Timestamp) {
+        let ahead = at.as_millisecond().saturating_sub(Timestamp::now().as_millisecond());
+        self.clock.store(ahead, Ordering::Relaxed);
+    }
+
+    /// The database's time, as far as it is known.
+    pub(super) fn now(&self) -> Timestamp {
+        let ahead = SignedDuration::from_millis(self.clock.load(Ordering::Relaxed));
+        Timestamp::now().checked_add(ahead).unwrap_or(Timestamp::MAX)
+    }
+
     fn expire(&self) {
         let (dropped, kept) = {
             let mut idle = self.idle.lock();
@@ -173,11 +211,14 @@ impl Worker {
     /// Visits a cluster and ends the claim on it.
     async fn work(&self, work: Work, slot: OwnedSemaphorePermit, stopping: CancellationToken) {
         let began = Instant::now();
-        let visit =
-            if stopping.is_cancelled() { Ok(Visit::handed_back()) } else { self.visit(&work, slot, &stopping).await };
+        let visit = if stopping.is_cancelled() {
+            Ok(Visit::handed_back())
+        } else {
+            Box::pin(self.visit(&work, slot, &stopping)).await
+        };
         let (rest, visited, outcome) = match visit {
             Ok(Visit { rest, visited, outcome }) => (rest, visited, outcome),
-            Err(error) => (Self::rest_after(&work, &error), Visited::Failed, None),
+            Err(error) => (self.rest_after(&work, &error), Visited::Failed, None),
         };
         self.observer.visited(visited, began.elapsed(), outcome.as_ref());
         let cluster = work.cluster;
@@ -197,7 +238,7 @@ impl Worker {
     }
 
     /// When a cluster is visited again after an error.
-    fn rest_after(work: &Work, error: &VisitError) -> Rest {
+    fn rest_after(&self, work: &Work, error: &VisitError) -> Rest {
         match error {
             VisitError::Store(StoreError::LeaseExpired) => return Rest::Lost,
             VisitError::Store(StoreError::Database(_) | StoreError::Restoring(_)) | VisitError::Show(_) => {
@@ -208,7 +249,7 @@ impl Worker {
             }
         }
         let wait = RETRY.next_delay(work.attempts.saturating_sub(1));
-        Rest::Until(Timestamp::now().checked_add(wait).unwrap_or(Timestamp::MAX), work.attempts)
+        Rest::Until(self.now().checked_add(wait).unwrap_or(Timestamp::MAX), work.attempts)
     }
 }
 
@@ -224,7 +265,7 @@ struct Visits {
 impl Visits {
     fn begin(&mut self, work: Work, slot: OwnedSemaphorePermit) {
         let (worker, stopping, cluster) = (self.worker.clone(), self.stopping.clone(), work.cluster);
-        let task = self.tasks.spawn(async move { Box::pin(worker.work(work, slot, stopping)).await });
+        let task = self.tasks.spawn(async move { worker.work(work, slot, stopping).await });
         self.of.insert(task.id(), cluster);
     }
 

@@ -4,26 +4,34 @@ use serde_json::{Map, Value};
 
 /// Fields that cause no write alone: who worked on the cluster, and when.
 const IGNORED: [&str; 2] = ["controlledBy", "lastTransitionTime"];
-/// Fields in which numbers do not count: they are times, ports or addresses of memory as often as not.
-const MESSAGES: [&str; 2] = ["message", "failureMessage"];
+/// What a cluster answered, or how it failed to.
+const FAILURE: &str = "failureMessage";
+/// The message of a condition.
+const MESSAGE: &str = "message";
 
-/// Whether a status says something else than another one. The order of lists, other digits or hexadecimal numbers in messages, and who
-/// worked on the cluster do not count.
+/// Whether a status says something else than another one. The order of lists, other digits or hexadecimal numbers in what clusters answered,
+/// and who worked on the cluster do not count: such numbers are times, ports or addresses of memory as often as not. In messages of ours they
+/// are parts of names.
 pub fn differs(new: &Map<String, Value>, old: &Map<String, Value>) -> bool {
     comparable_fields(new) != comparable_fields(old)
 }
 
 fn comparable_fields(fields: &Map<String, Value>) -> Value {
     let kept = fields.iter().filter(|(field, _)| !IGNORED.contains(&field.as_str()));
-    Value::Object(kept.map(|(field, value)| (field.clone(), comparable(field, value))).collect())
+    let is_answer = fields.get("type").is_some_and(|kind| kind == "Unreachable");
+    let has_numbers = |field: &str| field == FAILURE || (is_answer && field == MESSAGE);
+    let of_field = |field: &str, value: &Value| match value {
+        Value::String(text) if has_numbers(field) => Value::String(without_numbers(text)),
+        value => comparable(value),
+    };
+    Value::Object(kept.map(|(field, value)| (field.clone(), of_field(field, value))).collect())
 }
 
-fn comparable(field: &str, value: &Value) -> Value {
+fn comparable(value: &Value) -> Value {
     match value {
-        Value::String(text) if MESSAGES.contains(&field) => Value::String(without_numbers(text)),
         Value::Object(fields) => comparable_fields(fields),
         Value::Array(elements) => {
-            let mut elements: Vec<Value> = elements.iter().map(|element| comparable(field, element)).collect();
+            let mut elements: Vec<Value> = elements.iter().map(comparable).collect();
             elements.sort_by_cached_key(Value::to_string);
             Value::Array(elements)
         }
@@ -74,6 +82,18 @@ mod tests {
         ] {
             let of = |message| status(message, "t", &["a"], "x");
             assert_eq!(differs(&of(one), &of(other)), differ, "{one} / {other}");
+        }
+    }
+
+    #[test]
+    fn numbers_count_in_conditions_whose_messages_are_ours() {
+        let of = |kind: &str, message: &str| {
+            let status = json!({"conditions": [{"type": kind, "status": "True", "message": message}]});
+            let Value::Object(status) = status else { unreachable!() };
+            status
+        };
+        for (kind, differ) in [("Unreachable", false), ("Duplicate", true), ("Held", true), ("Paused", true)] {
+            assert_eq!(differs(&of(kind, "of west-1"), &of(kind, "of west-2")), differ, "{kind}");
         }
     }
 
