@@ -87,6 +87,11 @@ impl Pass {
     /// Puts an object where its turn finds it, unless there is nothing to do for it.
     fn place(&mut self, mut item: Box<Item>) {
         item.is_late = self.is_committed();
+        if matches!(item.state, ItemState::Failed(_) | ItemState::Unserved(_)) && !item.send {
+            // What is there is not known. The next try is no full pass, and would believe that it is as it was sent.
+            item.send = true;
+            self.settle(&item);
+        }
         if item.state == ItemState::Ready {
             if item.send && item.desired.may_adopt && item.behavior != Behavior::CreateOnly {
                 item.facts.adopted = false;
