@@ -54,7 +54,7 @@ const LONGEST_SETTLING: Duration = Duration::from_secs(30);
 /// One answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Who asked.
+    /// Who asked, or whom they impersonated.
     pub user: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for paths that are no
     /// resource, the HTTP method in lower case.
@@ -268,7 +268,7 @@ impl Log {
         }
         let object = line.object_ref.unwrap_or_default();
         self.records.push(Record {
-            user: line.user.username,
+            user: line.impersonated_user.unwrap_or(line.user).username,
             verb: line.verb,
             group: object.api_group,
             resource: object.resource,
@@ -290,6 +290,7 @@ struct Line {
     request_uri: String,
     verb: String,
     user: LineUser,
+    impersonated_user: Option<LineUser>,
     object_ref: Option<LineObject>,
     response_status: Option<LineStatus>,
     #[serde(default)]
@@ -355,6 +356,12 @@ mod tests {
         ] {
             assert!(!other.takes(record), "{other:?}");
         }
+    }
+
+    #[test]
+    fn who_is_impersonated_counts_as_the_user() {
+        let line = LINE.replace(r#""objectRef""#, r#""impersonatedUser":{"username":"somebody"},"objectRef""#);
+        assert_eq!(log(&[&line]).records[0].user, "somebody");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub mod users;
 pub mod wait;
 
 pub use self::arrivals::Arrivals;
-pub use self::audit::{Audit, Filter};
+pub use self::audit::{Audit, Filter, Mark};
 pub use self::blackhole::Link;
 pub use self::certificates::ClientCertificate;
 pub use self::control_plane::{ControlPlane, Options, Storage};

@@ -9,8 +9,22 @@
     reason = "the allowance for tests does not reach their helper functions"
 )]
 
+mod attackers;
+mod behaviors;
+mod deletions;
+mod drift;
 mod explain;
+mod failures;
+mod guard;
+mod kinds;
+mod moves;
+mod pausing;
+mod reachability;
 mod removal;
 mod report;
+mod requests;
+mod script;
+mod waking;
 mod walk;
+mod watching;
 mod world;

@@ -1,0 +1,160 @@
+//! Full passes: what others have changed is mended, with the requests that the spec promises (rules 20, 22, 24 and 43).
+
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::requests::Requests;
+use crate::world::{SYNCSETS, Stage, run};
+
+#[test]
+fn a_full_pass_in_step_costs_a_list_for_each_kind_and_a_look_for_each_patch() {
+    run(async {
+        let stage = Stage::new("in-step").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let maps = stage.maps(plane).await;
+        maps.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": "target"}})).unwrap())
+            .await
+            .unwrap();
+        stage.create("secrets", &json!({"namespace": stage.namespace, "name": "source", "data": {"a": "MQ=="}})).await;
+        let mapping = |index: usize| json!({"sourceRef": {"name": "source"}, "targetRef": {"name": format!("s-{index}"), "namespace": stage.namespace}});
+        let resources: Vec<Value> =
+            (0..3).map(|index| stage.config_map(&format!("m-{index}"), &json!({"a": "1"}))).collect();
+        let patch = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "target", "namespace": stage.namespace,
+            "patchType": "merge", "patch": "{\"data\": {\"p\": \"1\"}}"});
+        let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "resources": resources, "patches": [patch],
+            "secretMappings": (0..3).map(mapping).collect::<Vec<_>>()});
+        stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "base", "spec": spec})).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let mut requests = Requests::from_now(&stage, plane).await;
+        stage.full_pass().await;
+        let mut seen = requests.seen().await;
+        // Lists may overtake each other.
+        seen.sort();
+        assert_eq!(seen, ["get configmaps/target 200", "list configmaps 200", "list secrets 200"]);
+
+        // Fields of others are none of our business.
+        let merge = async |name: &str, fields: &Value| {
+            maps.patch(name, &PatchParams::apply("somebody"), &Patch::Merge(fields)).await.unwrap();
+        };
+        merge("m-0", &json!({"data": {"foreign": "1"}})).await;
+        stage.full_pass().await;
+        let mut seen = requests.seen().await;
+        seen.retain(|request| request.starts_with("patch"));
+        assert_eq!(seen, Vec::<String>::new());
+
+        // What is ours is sent again, and so is what can't be found by its label; a patch whose object was changed, too.
+        merge("m-0", &json!({"data": {"a": "theirs"}})).await;
+        merge("m-1", &json!({"metadata": {"labels": {"hive.openshift.io/managed": null}}})).await;
+        maps.delete("m-2", &DeleteParams::default()).await.unwrap();
+        merge("target", &json!({"data": {"p": "theirs"}})).await;
+        stage.full_pass().await;
+        let mut seen = requests.seen().await;
+        seen.retain(|request| request.starts_with("patch"));
+        let mended = [
+            "patch configmaps/m-0 200",
+            "patch configmaps/m-1 200",
+            "patch configmaps/m-2 201",
+            "patch configmaps/target 200",
+        ];
+        assert_eq!(seen, mended);
+        stage
+            .has(
+                plane,
+                &[
+                    ("m-0", json!({"a": "1", "foreign": "1"})),
+                    ("m-1", json!({"a": "1"})),
+                    ("m-2", json!({"a": "1"})),
+                    ("target", json!({"p": "1"})),
+                ],
+            )
+            .await;
+        stage.full_pass().await;
+        let mut seen = requests.seen().await;
+        seen.sort();
+        assert_eq!(seen, ["get configmaps/target 200", "list configmaps 200", "list secrets 200"]);
+    });
+}
+
+#[test]
+fn drift_is_mended_after_the_interval_by_itself() {
+    run(async {
+        let section = format!("{SYNCSETS}\nreapply_interval = \"2s\"");
+        let stage = Stage::with("interval", &section, 1).await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.syncset("base", "Upsert", &[stage.config_map("site", &json!({"a": "1"}))]).await;
+        stage.has(plane, &[("site", json!({"a": "1"}))]).await;
+        let maps = stage.maps(plane).await;
+        let theirs = json!({"data": {"a": "theirs"}});
+        maps.patch("site", &PatchParams::apply("somebody"), &Patch::Merge(&theirs)).await.unwrap();
+        stage.has(plane, &[("site", json!({"a": "1"}))]).await;
+        maps.delete("site", &DeleteParams::default()).await.unwrap();
+        stage.has(plane, &[("site", json!({"a": "1"}))]).await;
+    });
+}
+
+/// What was there before is applied and kept (rule 20); what `CreateOnly` has not created, it never touches (rule 19).
+#[test]
+fn what_existed_before_is_adopted_and_create_only_leaves_it() {
+    run(async {
+        let stage = Stage::new("adopted").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let maps = stage.maps(plane).await;
+        for name in ["applied", "only"] {
+            let theirs = json!({"metadata": {"name": name}, "data": {"theirs": "1", "a": "theirs"}});
+            maps.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
+        }
+        stage.syncset("base", "Sync", &[stage.config_map("applied", &json!({"a": "1"}))]).await;
+        let only = [stage.config_map("only", &json!({"a": "1"})), stage.config_map("own", &json!({"a": "1"}))];
+        let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "applyBehavior": "CreateOnly",
+            "resourceApplyMode": "Sync", "resources": only});
+        stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "only", "spec": spec})).await;
+        stage.succeeds("west-1", "base", 1).await;
+        stage.succeeds("west-1", "only", 1).await;
+        let theirs = json!({"theirs": "1", "a": "theirs"});
+        let all = [("applied", json!({"theirs": "1", "a": "1"})), ("only", theirs.clone()), ("own", json!({"a": "1"}))];
+        stage.has(plane, &all).await;
+        assert!(maps.get("only").await.unwrap().metadata.annotations.is_none(), "untouched");
+        // A full pass creates what is gone, also in place of what was theirs, and changes nothing.
+        maps.delete("own", &DeleteParams::default()).await.unwrap();
+        maps.delete("only", &DeleteParams::default()).await.unwrap();
+        stage.full_pass().await;
+        stage.has(plane, &[all[0].clone(), ("only", json!({"a": "1"})), ("own", json!({"a": "1"}))]).await;
+        let changed = json!({"data": {"a": "theirs"}});
+        maps.patch("own", &PatchParams::apply("somebody"), &Patch::Merge(&changed)).await.unwrap();
+        let mut requests = Requests::from_now(&stage, plane).await;
+        stage.full_pass().await;
+        let mut seen = requests.seen().await;
+        seen.retain(|request| !request.starts_with("get") && !request.starts_with("list"));
+        assert_eq!(seen, Vec::<String>::new());
+        stage.has(plane, &[all[0].clone(), ("only", json!({"a": "1"})), ("own", json!({"a": "theirs"}))]).await;
+    });
+}
+
+/// Rule 26: only where it is asked for, and only what is valid as a new object.
+#[test]
+fn what_can_not_be_changed_is_created_again_only_where_that_is_asked_for() {
+    run(async {
+        let stage = Stage::new("recreated").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let map = |value: &str, recreate: bool| {
+            let mut map = stage.config_map("fixed", &json!({"a": value}));
+            map["immutable"] = json!(true);
+            if recreate {
+                map["metadata"]["annotations"] = json!({"towline.dev/recreate": "true"});
+            }
+            map
+        };
+        stage.syncset("base", "Upsert", &[map("1", false)]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let maps = stage.maps(plane).await;
+        let uid = maps.get("fixed").await.unwrap().metadata.uid;
+        stage.wants("base", &[map("2", false)]).await;
+        let failed = |status: &Value| status["syncSets"][0]["result"] == "Failure";
+        let status = stage.status("west-1", "the failure", failed).await;
+        assert_eq!(status["syncSets"][0]["reason"], "Rejected", "{status}");
+        assert_eq!(maps.get("fixed").await.unwrap().metadata.uid, uid);
+        stage.wants("base", &[map("2", true)]).await;
+        stage.has(plane, &[("fixed", json!({"a": "2"}))]).await;
+        assert_ne!(maps.get("fixed").await.unwrap().metadata.uid, uid);
+    });
+}

@@ -1,0 +1,209 @@
+//! Mistakes in one place that would delete objects on many clusters are held (rules 32 to 34). The clusters are scripted, since each
+//! needs an identity of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use integration::eventually;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::script::{Says, Script};
+use crate::world::{LIMIT, Stage, condition, run};
+
+const SECTION: &str = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]";
+/// More than ten of them may not lose objects.
+const CLUSTERS: usize = 12;
+
+type Objects = Arc<Mutex<BTreeMap<String, Value>>>;
+
+/// A stage with clusters `c-0`, `c-1`, … that have a label `env` of `prod`.
+struct Fleet {
+    stage: Stage,
+    /// By path: what clusters have.
+    objects: Objects,
+    _server: Script,
+}
+
+/// What an API server says that has config maps alone, each below a path of its own.
+fn api(objects: &Objects, line: &str, body: &[u8]) -> Says {
+    let mut words = line.split(' ');
+    let (method, path) = (words.next().unwrap(), words.next().unwrap().split('?').next().unwrap());
+    let (cluster, rest) = path.trim_start_matches('/').split_once('/').unwrap();
+    let absent = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
+        "message": "not found", "details": {"name": rest.rsplit('/').next(), "kind": "configmaps"}});
+    let mut objects = objects.lock();
+    let (status, reply) = match (method, rest) {
+        ("GET", "version") => (200, json!({"major": "1"})),
+        ("GET", "api/v1/namespaces/kube-system") => {
+            (200, metadata(&json!({"name": "kube-system", "uid": cluster, "resourceVersion": "1"})))
+        }
+        ("GET", "api/v1") => {
+            let kind = json!({"name": "configmaps", "singularName": "configmap", "namespaced": true, "kind": "ConfigMap",
+                "verbs": ["get", "list", "create", "patch", "delete"]});
+            (200, json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": [kind]}))
+        }
+        ("GET", _) => objects.get(path).map_or((404, absent), |found| (200, found.clone())),
+        ("PATCH", _) => {
+            let sent: Value = serde_json::from_slice(body).unwrap();
+            let mut of = sent["metadata"].clone();
+            let version = objects.len().to_string();
+            (of["uid"], of["resourceVersion"]) = (json!(path), json!(version));
+            let status = if objects.contains_key(path) { 200 } else { 201 };
+            objects.insert(path.to_owned(), metadata(&of));
+            (status, metadata(&of))
+        }
+        ("DELETE", _) => match objects.remove(path) {
+            Some(_) => (200, json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})),
+            None => (404, absent),
+        },
+        _ => (405, json!({})),
+    };
+    Says::Body(status, reply.to_string())
+}
+
+fn metadata(metadata: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+}
+
+impl Fleet {
+    async fn new(name: &'static str) -> Self {
+        let stage = Stage::with(name, SECTION, 1).await;
+        let objects = Objects::default();
+        let shared = Arc::clone(&objects);
+        let server = Script::start_with(move |line, body| api(&shared, line, body)).await;
+        for cluster in 0..CLUSTERS {
+            let name = format!("c-{cluster}");
+            let kubeconfig = server.kubeconfig_below(&format!("/{name}")).to_string();
+            let document = json!({"namespace": stage.namespace, "name": name, "labels": {"env": "prod"}, "kubeconfig": kubeconfig});
+            stage.create("clusters", &document).await;
+        }
+        let fleet = Self { stage, objects, _server: server };
+        fleet.stage.create("selectorsyncsets", &json!({"name": "fleet", "spec": fleet.spec("prod", &["site"])})).await;
+        fleet.count(CLUSTERS).await;
+        fleet.stage.at_rest().await;
+        fleet
+    }
+
+    fn spec(&self, env: &str, names: &[&str]) -> Value {
+        let maps: Vec<Value> = names.iter().map(|name| self.stage.config_map(name, &json!({}))).collect();
+        json!({"clusterDeploymentSelector": {"matchLabels": {"env": env}}, "resourceApplyMode": "Sync", "resources": maps})
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.objects.lock().keys().cloned().collect()
+    }
+
+    /// Waits until all clusters together have so many objects.
+    async fn count(&self, expected: usize) {
+        let outcome = eventually(format!("{expected} objects"), LIMIT, async || {
+            let names = self.names();
+            if names.len() == expected { Ok(()) } else { Err(format!("{names:?}")) }
+        });
+        if let Err(error) = outcome.await {
+            panic!("{error}\n{}", self.stage.log());
+        }
+    }
+
+    /// Waits until every one of these clusters says that the syncset is held.
+    async fn is_held(&self, clusters: impl Iterator<Item = usize>) {
+        for cluster in clusters {
+            let held = |status: &Value| condition(status, "Held").is_some();
+            let status = self.stage.status(&format!("c-{cluster}"), "the condition Held", held).await;
+            let held = condition(&status, "Held").unwrap();
+            assert_eq!((&held["status"], &held["reason"]), (&json!("True"), &json!("MassDeletion")), "{held}");
+            assert_eq!(held["message"], "deletions of SelectorSyncSet fleet are held until they are approved");
+        }
+    }
+
+    async fn is_held_no_more(&self) {
+        for cluster in 0..CLUSTERS {
+            let free = |status: &Value| condition(status, "Held").is_none();
+            self.stage.status(&format!("c-{cluster}"), "no condition Held", free).await;
+        }
+    }
+}
+
+#[test]
+fn a_typo_in_a_selector_is_held_until_it_is_taken_back() {
+    run(async {
+        let fleet = Fleet::new("typo").await;
+        let stage = &fleet.stage;
+        let before = fleet.names();
+        stage.replace_spec("selectorsyncsets", "fleet", &fleet.spec("prodd", &["site"])).await;
+        fleet.is_held(0..CLUSTERS).await;
+        stage.at_rest().await;
+        stage.full_pass().await;
+        assert_eq!(fleet.names(), before, "nothing is deleted");
+        assert!(stage.log().contains("approve syncsets fleet"), "the remedy is told");
+        stage.replace_spec("selectorsyncsets", "fleet", &fleet.spec("prod", &["site"])).await;
+        fleet.is_held_no_more().await;
+        stage.at_rest().await;
+        assert_eq!(fleet.names(), before);
+    });
+}
+
+#[test]
+fn labels_that_are_wiped_one_by_one_delete_until_the_limit() {
+    run(async {
+        let fleet = Fleet::new("wiped").await;
+        for cluster in 0..CLUSTERS {
+            let path = fleet.stage.path("clusters", &format!("c-{cluster}"));
+            fleet.stage.change(&path, &json!({"labels": {"env": null}})).await;
+            // Each by itself.
+            fleet.stage.at_rest().await;
+        }
+        fleet.is_held(10..CLUSTERS).await;
+        assert_eq!(fleet.names().len(), 2, "{:?}", fleet.names());
+    });
+}
+
+#[test]
+fn a_syncset_that_drops_most_is_held_applies_go_on_and_its_generation_approves() {
+    run(async {
+        let fleet = Fleet::new("dropped").await;
+        let stage = &fleet.stage;
+        stage.replace_spec("selectorsyncsets", "fleet", &fleet.spec("prod", &["other"])).await;
+        fleet.is_held(0..CLUSTERS).await;
+        // What it wants is applied all the same.
+        fleet.count(2 * CLUSTERS).await;
+        stage.replace_spec("selectorsyncsets", "fleet", &fleet.spec("prod", &["other", "third"])).await;
+        fleet.count(3 * CLUSTERS).await;
+        let generation = stage.get("selectorsyncsets/fleet").await["generation"].to_string();
+        // Another generation's approval is none.
+        let approve = async |value: &str| {
+            let annotations = json!({"annotations": {"towline.dev/approve-deletions": value}});
+            stage.change("selectorsyncsets/fleet", &annotations).await;
+            stage.at_rest().await;
+        };
+        approve("1").await;
+        fleet.is_held(0..CLUSTERS).await;
+        assert_eq!(fleet.names().len(), 3 * CLUSTERS);
+        approve(&generation).await;
+        fleet.count(2 * CLUSTERS).await;
+        assert!(fleet.names().iter().all(|name| !name.ends_with("/site")), "{:?}", fleet.names());
+        fleet.is_held_no_more().await;
+    });
+}
+
+#[test]
+fn a_syncset_that_is_deleted_by_mistake_is_held_and_another_one_takes_its_objects() {
+    run(async {
+        let fleet = Fleet::new("mistake").await;
+        let stage = &fleet.stage;
+        let before = fleet.names();
+        stage.remove("selectorsyncsets/fleet").await;
+        fleet.is_held(0..CLUSTERS).await;
+        stage.at_rest().await;
+        stage.full_pass().await;
+        assert_eq!(fleet.names(), before, "nothing is deleted");
+        let status = stage.status("c-0", "its entry", |status| status["selectorSyncSets"][0].is_object()).await;
+        let entry = &status["selectorSyncSets"][0];
+        assert_eq!((&entry["observedGeneration"], &entry["result"]), (&json!(0), &json!("Failure")), "{entry}");
+        // Created again, it keeps them.
+        stage.create("selectorsyncsets", &json!({"name": "fleet", "spec": fleet.spec("prod", &["site"])})).await;
+        fleet.is_held_no_more().await;
+        stage.at_rest().await;
+        assert_eq!(fleet.names(), before);
+    });
+}

@@ -1,0 +1,189 @@
+//! Kinds and namespaces that are not there, not yet, or not any more (rules 3, 18, 23 and 28).
+
+use integration::users::ADMIN;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, DynamicObject, ListParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::requests::Requests;
+use crate::world::{Stage, condition, run};
+
+/// A definition of a kind with a group of its own.
+fn definition(group: &str) -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("widgets.{group}")},
+        "spec": {"group": group, "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}})
+}
+
+fn widget(stage: &Stage, group: &str, name: &str) -> Value {
+    json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": name, "namespace": stage.namespace},
+        "spec": {"size": 3}})
+}
+
+fn widgets(client: kube::Client, stage: &Stage, group: &str) -> Api<DynamicObject> {
+    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", "Widget"), "widgets");
+    Api::namespaced_with(client, stage.namespace, &kind)
+}
+
+#[test]
+fn a_definition_and_its_object_are_applied_in_one_pass_and_deleted_in_the_other_order() {
+    run(async {
+        let stage = Stage::new("definitions").await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
+        stage.at_rest().await;
+        let group = "definitions.example.com";
+        let client = plane.client(ADMIN).await.unwrap();
+        let visits = stage.visits().await;
+        stage.syncset("base", "Sync", &[definition(group), widget(&stage, group, "one")]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        assert_eq!(stage.visits().await - visits, 1, "one pass");
+        let api = widgets(client.clone(), &stage, group);
+        api.get("one").await.unwrap();
+        let definitions: Api<CustomResourceDefinition> = Api::all(client);
+        let name = format!("widgets.{group}");
+        // The object goes before its definition.
+        stage.wants("base", &[]).await;
+        stage.succeeds("west-1", "base", 2).await;
+        integration::eventually("the definition to be deleted", crate::world::LIMIT, async || {
+            match definitions.get_opt(&name).await {
+                Ok(None) => Ok(()),
+                other => Err(format!("{:?}", other.map(|found| found.map(|found| found.metadata)))),
+            }
+        })
+        .await
+        .unwrap();
+    });
+}
+
+#[test]
+fn an_object_whose_kind_is_not_served_any_more_is_done_and_one_whose_kind_comes_is_applied() {
+    run(async {
+        let stage = Stage::new("kinds").await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
+        let group = "kinds.example.com";
+        let client = plane.client(ADMIN).await.unwrap();
+        stage.syncset("base", "Sync", &[widget(&stage, group, "one"), stage.config_map("after", &json!({}))]).await;
+        let failed = |status: &Value| status["syncSets"][0]["result"] == "Failure";
+        let status = stage.status("west-1", "the failure", failed).await;
+        assert_eq!(status["syncSets"][0]["reason"], "KindNotServed", "{status}");
+        assert!(stage.config_maps(plane).await.is_empty(), "what comes after is not sent");
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let document = serde_json::from_value(definition(group)).unwrap();
+        definitions.create(&kube::api::PostParams::default(), &document).await.unwrap();
+        stage.succeeds("west-1", "base", 1).await;
+        let api = widgets(client, &stage, group);
+        let found = api.list(&ListParams::default()).await.unwrap().items;
+        assert_eq!(found.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["one"]);
+        // Gone together with its kind, it needs no deletion.
+        definitions.delete(&format!("widgets.{group}"), &DeleteParams::default()).await.unwrap();
+        integration::eventually("the definition to be gone", crate::world::LIMIT, async || {
+            let found = definitions.get_opt(&format!("widgets.{group}")).await.map_err(|error| error.to_string())?;
+            if found.is_none() { Ok(()) } else { Err("there".to_owned()) }
+        })
+        .await
+        .unwrap();
+        stage.wants("base", &[]).await;
+        stage.has(plane, &[]).await;
+        stage.succeeds("west-1", "base", 2).await;
+    });
+}
+
+#[test]
+fn a_namespace_that_is_missing_is_waited_for_and_may_come_with_the_syncset() {
+    run(async {
+        let stage = Stage::new("namespaces").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.at_rest().await;
+        let within = |namespace: &str, name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}});
+        let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let mut requests = Requests::from_now(&stage, plane).await;
+        stage.syncset("brings", "Upsert", &[namespace("namespaces-own"), within("namespaces-own", "a")]).await;
+        stage.succeeds("west-1", "brings", 1).await;
+        let expected = [
+            "get configmaps/a 404",
+            "get namespaces/namespaces-own 404",
+            "patch namespaces/namespaces-own 201",
+            "patch configmaps/a 201",
+        ];
+        assert_eq!(requests.seen().await, expected);
+        stage.syncset("waits", "Upsert", &[within("namespaces-late", "a")]).await;
+        let missing = |status: &Value| status["syncSets"][1]["reason"] == "NamespaceMissing";
+        stage.status("west-1", "the failure", missing).await;
+        let client = plane.client(ADMIN).await.unwrap();
+        let all: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client);
+        let document = serde_json::from_value(namespace("namespaces-late")).unwrap();
+        all.create(&kube::api::PostParams::default(), &document).await.unwrap();
+        stage.succeeds("west-1", "waits", 1).await;
+        // A namespace given to a kind without is none (rule 11).
+        let mut role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "namespaces", "namespace": "x"}, "rules": []});
+        stage.syncset("scoped", "Sync", &[role.clone()]).await;
+        stage.succeeds("west-1", "scoped", 1).await;
+        requests.seen().await;
+        role["metadata"]["namespace"] = json!("y");
+        stage.wants("scoped", &[role]).await;
+        stage.succeeds("west-1", "scoped", 2).await;
+        let seen = requests.seen().await;
+        assert!(!seen.iter().any(|request| request.starts_with("delete")), "{seen:?}");
+    });
+}
+
+/// Rule 43: a new client asks for each version of a group once, and a client that is kept asks for nothing.
+#[test]
+fn discovery_is_asked_once_for_each_version_of_a_group() {
+    run(async {
+        let stage = Stage::new("discovery").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.at_rest().await;
+        let mut requests = Requests::from_now(&stage, plane).await;
+        let map = |value: &str| stage.config_map("site", &json!({"a": value}));
+        stage.syncset("base", "Upsert", &[map("1")]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let site = "/api/v1/namespaces/discovery/configmaps/site";
+        let paths = async |requests: &mut Requests| -> Vec<String> {
+            let paths = requests.paths().await;
+            paths.into_iter().map(|path| path.split('?').next().unwrap().to_owned()).collect()
+        };
+        let first = ["get /api/v1".to_owned(), format!("get {site}"), format!("patch {site}")];
+        assert_eq!(paths(&mut requests).await, first);
+        stage.wants("base", &[map("2")]).await;
+        stage.succeeds("west-1", "base", 2).await;
+        assert_eq!(paths(&mut requests).await, [format!("patch {site}")]);
+    });
+}
+
+/// A look that fails in a full pass is not forgotten by the pass that tries again.
+#[test]
+fn an_object_that_went_with_its_definition_comes_back_with_it() {
+    run(async {
+        let stage = Stage::new("lost").await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
+        let group = "lost.example.com";
+        let client = plane.client(ADMIN).await.unwrap();
+        stage.syncset("base", "Sync", &[definition(group), widget(&stage, group, "one")]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let api = widgets(client.clone(), &stage, group);
+        let first = api.get("one").await.unwrap().metadata.uid;
+        // Somebody deletes the definition, and all objects with it: the next full pass brings both back.
+        let definitions: Api<CustomResourceDefinition> = Api::all(client);
+        let name = format!("widgets.{group}");
+        definitions.delete(&name, &DeleteParams::default()).await.unwrap();
+        integration::eventually("the definition to be gone", crate::world::LIMIT, async || {
+            match definitions.get_opt(&name).await {
+                Ok(None) => Ok(()),
+                other => Err(format!("{:?}", other.map(|found| found.map(|found| found.metadata)))),
+            }
+        })
+        .await
+        .unwrap();
+        stage.full_pass().await;
+        let succeeded = |status: &Value| condition(status, "Failed").is_some_and(|failed| failed["status"] == "False");
+        stage.status("west-1", "success", succeeded).await;
+        let second = api.get("one").await.unwrap().metadata.uid;
+        assert_ne!(second, first);
+    });
+}

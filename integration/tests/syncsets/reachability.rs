@@ -1,0 +1,219 @@
+//! Clusters that don't answer, or not as they should (rules 31, 35 and 39).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use integration::Link;
+use kube::ResourceExt;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use crate::script::{Says, Script};
+use crate::watching::Watching;
+use crate::world::{Stage, condition, edge, run};
+
+fn is_reachable(status: &Value) -> bool {
+    condition(status, "Unreachable").is_some_and(|condition| condition["status"] == "False")
+}
+
+#[test]
+fn what_was_changed_while_a_cluster_was_gone_is_applied_when_it_is_back() {
+    run(async {
+        let stage = Stage::new("killed").await;
+        let plane = stage.register("west-1", &json!({}), 2).await;
+        stage.syncset("base", "Upsert", &[stage.config_map("site", &json!({"a": "1"}))]).await;
+        let before = stage.succeeds("west-1", "base", 1).await;
+        plane.kill_api_server().await.unwrap();
+        stage.wants("base", &[stage.config_map("site", &json!({"a": "2"}))]).await;
+        let unreachable = stage.unreachable("west-1").await;
+        assert_eq!(unreachable["reason"], "ErrorConnectingToCluster", "{unreachable}");
+        // The results are what they were.
+        let status = stage.get(&stage.path("clustersyncs", "west-1")).await;
+        assert_eq!(status["status"]["syncSets"][0], before, "{status}");
+        assert_eq!(condition(&status["status"], "Failed").unwrap()["status"], "False");
+        plane.start_api_server().await.unwrap();
+        stage.has(plane, &[("site", json!({"a": "2"}))]).await;
+        stage.status("west-1", "the cluster to be reachable", is_reachable).await;
+    });
+}
+
+#[test]
+fn a_cluster_that_swallows_packets_is_unreachable_and_does_not_delay_others() {
+    run(async {
+        let stage = Stage::new("swallowed").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let link = Link::to(edge(1).await.address()).await.unwrap();
+        let far = stage.register("west-2", &json!({}), 1).await;
+        let kubeconfig = stage.kubeconfig(far, link.address()).to_string();
+        stage.change(&stage.path("clusters", "west-2"), &json!({"kubeconfig": kubeconfig})).await;
+        let create = async |name: &str| {
+            let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}, {"name": "west-2"}],
+                "resources": [stage.config_map(name, &json!({}))]});
+            stage.create("syncsets", &json!({"namespace": stage.namespace, "name": name, "spec": spec})).await;
+        };
+        create("one").await;
+        stage.has(far, &[("one", Value::Null)]).await;
+        stage.at_rest().await;
+        link.cut().await.unwrap();
+        create("two").await;
+        stage.has(plane, &[("one", Value::Null), ("two", Value::Null)]).await;
+        let unreachable = stage.unreachable("west-2").await;
+        assert_eq!(unreachable["reason"], "ErrorConnectingToCluster", "{unreachable}");
+        link.restore().await.unwrap();
+        stage.has(far, &[("one", Value::Null), ("two", Value::Null)]).await;
+        stage.status("west-2", "the cluster to be reachable", is_reachable).await;
+    });
+}
+
+/// While a cluster is silent, nothing but probes goes out, whatever changes.
+#[test]
+fn changes_start_no_pass_while_a_cluster_is_silent() {
+    run(async {
+        let section = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]";
+        let stage = Stage::with("silent", section, 1).await;
+        let is_known = Arc::new(AtomicBool::new(false));
+        let knows = Arc::clone(&is_known);
+        let server = Script::start(move |request| {
+            let system = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"name": "kube-system", "uid": "u-1", "resourceVersion": "1"}});
+            match request {
+                _ if !knows.load(Ordering::Relaxed) => Says::Body(401, json!({"kind": "Status"}).to_string()),
+                "GET /version HTTP/1.1" => Says::Body(200, "{}".to_owned()),
+                _ => Says::Body(200, system.to_string()),
+            }
+        })
+        .await;
+        let cluster =
+            json!({"namespace": stage.namespace, "name": "west-1", "kubeconfig": server.kubeconfig().to_string()});
+        stage.create("clusters", &cluster).await;
+        let unreachable = stage.unreachable("west-1").await;
+        assert_eq!(unreachable["reason"], "Unauthorized", "{unreachable}");
+        stage.at_rest().await;
+        let first = server.requests();
+        assert_eq!(first, ["GET /api/v1/namespaces/kube-system HTTP/1.1"]);
+        for round in 0..20 {
+            stage.syncset(&format!("s-{round}"), "Sync", &[stage.config_map("site", &json!({}))]).await;
+            stage.change(&stage.path("clusters", "west-1"), &json!({"labels": {"round": round.to_string()}})).await;
+            stage.at_rest().await;
+        }
+        let later = server.requests().split_off(first.len());
+        assert!(later.iter().all(|request| request == "GET /version HTTP/1.1"), "{later:?}");
+        // A new kubeconfig asks at once, a probe first.
+        is_known.store(true, Ordering::Relaxed);
+        let mut other = server.kubeconfig();
+        other["preferences"] = json!({});
+        stage.change(&stage.path("clusters", "west-1"), &json!({"kubeconfig": other.to_string()})).await;
+        stage.status("west-1", "the cluster to answer", |status| status["syncSets"][0]["result"].is_string()).await;
+    });
+}
+
+#[test]
+fn a_new_kubeconfig_ends_an_invalid_one_and_a_refused_token_at_once() {
+    run(async {
+        let stage = Stage::new("replaced").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.syncset("base", "Upsert", &[stage.config_map("site", &json!({"a": "0"}))]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let good = stage.kubeconfig(plane, plane.address());
+        let mut refused = good.clone();
+        refused["users"][0]["user"]["token"] = json!("nobody");
+        let mut untrusted = good.clone();
+        untrusted["clusters"][0]["cluster"]["certificate-authority-data"] = stage
+            .kubeconfig(edge(1).await, plane.address())["clusters"][0]["cluster"]["certificate-authority-data"]
+            .clone();
+        let mut invalid = good.clone();
+        invalid["users"][0]["user"]["exec"] = json!({"command": "true"});
+        let cases =
+            [(refused, "Unauthorized"), (untrusted, "ErrorConnectingToCluster"), (invalid, "KubeconfigInvalid")];
+        for (round, (bad, reason)) in cases.into_iter().enumerate() {
+            let with = async |kubeconfig: &Value| {
+                let change = json!({"kubeconfig": kubeconfig.to_string()});
+                stage.change(&stage.path("clusters", "west-1"), &change).await;
+            };
+            with(&bad).await;
+            let unreachable = stage.unreachable("west-1").await;
+            assert_eq!(unreachable["reason"], reason, "{unreachable}");
+            let data = json!({"a": (round + 1).to_string()});
+            stage.wants("base", &[stage.config_map("site", &data)]).await;
+            stage.at_rest().await;
+            with(&good).await;
+            stage.has(plane, &[("site", data)]).await;
+            stage.status("west-1", "the cluster to be reachable", is_reachable).await;
+        }
+    });
+}
+
+/// Rule 31: what is noted belongs to the cluster that was there before.
+#[test]
+fn nothing_is_deleted_on_another_cluster_behind_the_kubeconfig() {
+    run(async {
+        let stage = Stage::new("another").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let map = |name: &str| stage.config_map(name, &json!({"of": name}));
+        stage.syncset("base", "Sync", &[map("kept"), map("dropped")]).await;
+        stage.syncset("ended", "Sync", &[map("ended")]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        stage.succeeds("west-1", "ended", 1).await;
+        // The other one has the same objects with the same marks, as a copy of the first one would.
+        let other = stage.register("scaffold", &json!({}), 1).await;
+        stage.remove(&stage.path("clusters", "scaffold")).await;
+        stage.at_rest().await;
+        let copies = stage.maps(other).await;
+        for mut found in stage.config_maps(plane).await {
+            found.metadata = kube::core::ObjectMeta {
+                labels: found.metadata.labels,
+                annotations: found.metadata.annotations,
+                name: found.metadata.name,
+                ..kube::core::ObjectMeta::default()
+            };
+            copies.create(&PostParams::default(), &found).await.unwrap();
+        }
+        let (here, there) = (Watching::begin(&stage, plane).await, Watching::begin(&stage, other).await);
+        stage.pause(true).await;
+        stage.wants("base", &[map("kept"), map("new")]).await;
+        stage.remove(&stage.path("syncsets", "ended")).await;
+        let kubeconfig = stage.kubeconfig(other, other.address()).to_string();
+        stage.change(&stage.path("clusters", "west-1"), &json!({"kubeconfig": kubeconfig})).await;
+        stage.pause(false).await;
+        stage.succeeds("west-1", "base", 2).await;
+        let names = async |plane| stage.config_maps(plane).await.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+        assert_eq!(names(other).await, ["dropped", "ended", "kept", "new"]);
+        stage.full_pass().await;
+        assert_eq!(there.deleted(&stage, other).await, Vec::<String>::new());
+        assert_eq!(here.deleted(&stage, plane).await, Vec::<String>::new());
+        assert_eq!(names(plane).await, ["dropped", "ended", "kept"]);
+    });
+}
+
+/// Two documents for one cluster are told, and what one of them still wants is not deleted for the sake of the other one.
+#[test]
+fn two_clusters_with_one_identity_are_told_and_delete_nothing_of_each_other() {
+    run(async {
+        let stage = Stage::new("duplicate").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let map = |name: &str| stage.config_map(name, &json!({"of": name}));
+        stage.syncset("first", "Sync", &[map("dropped"), map("kept"), map("shared")]).await;
+        stage.succeeds("west-1", "first", 1).await;
+        stage.register("west-2", &json!({}), 0).await;
+        for (cluster, other) in [("west-1", "west-2"), ("west-2", "west-1")] {
+            let is_told = |status: &Value| condition(status, "Duplicate").is_some();
+            let status = stage.status(cluster, "the duplicate to be told", is_told).await;
+            let message = condition(&status, "Duplicate").unwrap()["message"].as_str().unwrap().to_owned();
+            assert!(message.ends_with(&format!("duplicate/{other}")), "{message}");
+        }
+        let spec = json!({"clusterDeploymentRefs": [{"name": "west-2"}], "resourceApplyMode": "Sync", "resources": [map("shared")]});
+        stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "second", "spec": spec})).await;
+        stage.succeeds("west-2", "second", 1).await;
+        let watching = Watching::begin(&stage, plane).await;
+        stage.wants("first", &[map("kept"), map("new")]).await;
+        stage.has(plane, &["kept", "new", "shared"].map(|name| (name, json!({"of": name})))).await;
+        stage.full_pass().await;
+        assert_eq!(watching.deleted(&stage, plane).await, ["dropped"]);
+        stage.remove(&stage.path("clusters", "west-2")).await;
+        stage.at_rest().await;
+        stage.full_pass().await;
+        let status = stage.status("west-1", "one document", |status| condition(status, "Duplicate").is_none()).await;
+        assert_eq!(condition(&status, "Failed").unwrap()["status"], "False", "{status}");
+        stage.has(plane, &["kept", "new", "shared"].map(|name| (name, json!({"of": name})))).await;
+    });
+}

@@ -1,0 +1,132 @@
+//! A server that says what a test tells it to, in plain HTTP, and notes who asks for what.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// What the server does with a request.
+#[derive(Clone, Debug)]
+pub(crate) enum Says {
+    /// This status and body.
+    Body(u16, String),
+    /// A body without an end: a list of which more follows.
+    Endless,
+    /// What is no HTTP.
+    Garbage,
+    /// Nothing, ever.
+    Nothing,
+}
+
+/// A running server. It ends when dropped.
+pub(crate) struct Script {
+    address: SocketAddr,
+    requests: Arc<Mutex<Vec<String>>>,
+    server: JoinHandle<()>,
+}
+
+impl Script {
+    /// A server that answers by the first line of a request: `GET /version HTTP/1.1`.
+    pub(crate) async fn start(says: impl Fn(&str) -> Says + Clone + Send + 'static) -> Self {
+        Self::start_with(move |line, _| says(line)).await
+    }
+
+    /// The same by the first line and the body.
+    pub(crate) async fn start_with(says: impl Fn(&str, &[u8]) -> Says + Clone + Send + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&requests);
+        let server = tokio::spawn(async move {
+            // Aborted with this task.
+            let mut running = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (seen, says) = (Arc::clone(&seen), says.clone());
+                running.spawn(serve(stream, move |request, body| {
+                    seen.lock().push(request.to_owned());
+                    says(request, body)
+                }));
+            }
+        });
+        Self { address, requests, server }
+    }
+
+    /// The first lines of the requests so far.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().clone()
+    }
+
+    /// A kubeconfig that leads to it.
+    pub(crate) fn kubeconfig(&self) -> Value {
+        self.kubeconfig_below("")
+    }
+
+    /// A kubeconfig that leads to a path of it.
+    pub(crate) fn kubeconfig_below(&self, path: &str) -> Value {
+        kubeconfig(&format!("http://{}{path}", self.address))
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// A kubeconfig that leads to this URL, with a token.
+pub(crate) fn kubeconfig(server: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server}}], "users": [{"name": "u", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]})
+}
+
+/// The token in kubeconfigs of this file, which nobody may ever see.
+pub(crate) const TOKEN: &str = "canary-token-7f31";
+
+async fn serve(stream: TcpStream, says: impl Fn(&str, &[u8]) -> Says) -> std::io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let (mut first, mut length) = (String::new(), 0);
+        if stream.read_line(&mut first).await? == 0 {
+            return Ok(());
+        }
+        loop {
+            let mut line = String::new();
+            stream.read_line(&mut line).await?;
+            if line.trim().is_empty() {
+                break;
+            }
+            if let Some(text) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = text.trim().parse().unwrap_or(0);
+            }
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).await?;
+        match says(first.trim(), &body) {
+            Says::Body(status, body) => {
+                let head = format!(
+                    "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                    body.len()
+                );
+                stream.write_all((head + &body).as_bytes()).await?;
+            }
+            Says::Endless => {
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+                stream.write_all(format!("{head}1\r\n{{\r\n").as_bytes()).await?;
+                let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
+                loop {
+                    stream.write_all(chunk.as_bytes()).await?;
+                }
+            }
+            Says::Garbage => {
+                stream.write_all(b"\0\xff\xfe SSH-2.0-OpenSSH_9.9\r\n\r\n").await?;
+                return Ok(());
+            }
+            Says::Nothing => std::future::pending().await,
+        }
+    }
+}
