@@ -559,6 +559,21 @@ type ClusterSyncList struct {
 // EventType What a watch tells.
 type EventType string
 
+// Explanation What there is to know about one object on one cluster.
+type Explanation struct {
+	// Cluster Whether the cluster answers, and when it is compared as a whole.
+	Cluster string `json:"cluster"`
+
+	// IfDropped What becomes of it when no syncset wants it any more.
+	IfDropped string `json:"ifDropped"`
+
+	// Live How the object is on the cluster now.
+	Live string `json:"live"`
+
+	// WantedBy The syncsets that want the object, in the order in which they are applied: the last one sends it.
+	WantedBy []Wanting `json:"wantedBy"`
+}
+
 // Fault A fault at one place of a document.
 type Fault struct {
 	// Allowed What may be there.
@@ -1157,6 +1172,78 @@ type SyncSetCreate struct {
 	UpdatedAt *string `json:"updatedAt,omitempty"`
 }
 
+// SyncSetDiff What a syncset would do.
+type SyncSetDiff struct {
+	// Clusters How many clusters it is for.
+	Clusters int `json:"clusters"`
+
+	// Held Whether its deletions would be held.
+	Held bool `json:"held"`
+
+	// Limit On how many clusters it may delete objects at once without being held.
+	Limit int `json:"limit"`
+
+	// Losing On how many clusters it would delete objects at once.
+	Losing int `json:"losing"`
+
+	// New How many of these the stored syncset of its name is not for.
+	New int `json:"new"`
+
+	// NoLonger How many clusters the stored syncset of its name is for, and this one is not.
+	NoLonger int `json:"noLonger"`
+
+	// Sample The clusters on which it was tried.
+	Sample []SyncSetDiffOfCluster `json:"sample"`
+
+	// Syncset `SyncSet team-a/base`.
+	Syncset string `json:"syncset"`
+}
+
+// SyncSetDiffOfCluster What a syncset would do on one cluster.
+type SyncSetDiffOfCluster struct {
+	// Change Objects that would be changed.
+	Change int `json:"change"`
+
+	// Conflict Objects of which fields would be taken from other managers.
+	Conflict int `json:"conflict"`
+
+	// Create Objects that would be created.
+	Create int `json:"create"`
+
+	// Delete Objects that would be deleted.
+	Delete int `json:"delete"`
+
+	// Failed Objects that would be refused.
+	Failed int `json:"failed"`
+
+	// Name The cluster's name.
+	Name string `json:"name"`
+
+	// Namespace The cluster's namespace.
+	Namespace string `json:"namespace"`
+
+	// Objects The objects, conflicts and refusals first; not all if they are many.
+	Objects []SyncSetDiffOfObject `json:"objects"`
+
+	// Obstacle Why it was not tried, or not completely: `unreachable for 3 h`, `paused by …`.
+	Obstacle *string `json:"obstacle,omitempty"`
+
+	// Superseded Objects that another syncset sends.
+	Superseded int `json:"superseded"`
+}
+
+// SyncSetDiffOfObject What would become of an object.
+type SyncSetDiffOfObject struct {
+	// Action `conflict`, `failed`, `create`, `change` or `delete`.
+	Action string `json:"action"`
+
+	// Note The fields and managers of a conflict, or why it would be refused; `(changed)` for a Secret.
+	Note *string `json:"note,omitempty"`
+
+	// Object `Deployment.apps default/agent`.
+	Object string `json:"object"`
+}
+
 // SyncSetEvent An event: a line of a watch.
 type SyncSetEvent struct {
 	// Object A document, a bookmark, or a problem, by `type`.
@@ -1291,6 +1378,39 @@ type SyncSetSpec struct {
 	SecretMappings *[]SecretMapping `json:"secretMappings,omitempty"`
 }
 
+// SyncSetToCompare A syncset as it would be written; a manifest of Hive, too.
+type SyncSetToCompare struct {
+	// Kind `SyncSet` or `SelectorSyncSet`.
+	Kind string `json:"kind"`
+
+	// Name The name.
+	Name string `json:"name"`
+
+	// Namespace The namespace of a `SyncSet`.
+	Namespace *string `json:"namespace,omitempty"`
+
+	// Spec As in the document.
+	Spec map[string]interface{} `json:"spec"`
+}
+
+// Wanting A syncset that wants an object.
+type Wanting struct {
+	// Behavior `Apply`, `CreateOnly` or `CreateOrUpdate`.
+	Behavior string `json:"behavior"`
+
+	// Mode `Sync` or `Upsert`.
+	Mode string `json:"mode"`
+
+	// Place `resource 0` or `secret 1`.
+	Place string `json:"place"`
+
+	// State Whether it sends the object, and whether it has.
+	State string `json:"state"`
+
+	// Syncset `SyncSet team-a/base`.
+	Syncset string `json:"syncset"`
+}
+
 // Which Which document is meant, and which version of it.
 type Which struct {
 	// ID Must be the document's; `POST` ignores it.
@@ -1409,6 +1529,21 @@ type ReplaceClusterParams struct {
 
 	// IfMatch The document must have this ETag
 	IfMatch *string `json:"If-Match,omitempty"`
+}
+
+// ExplainObjectParams defines parameters for ExplainObject.
+type ExplainObjectParams struct {
+	// Kind Kind of the object: ConfigMap
+	Kind *string `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Group API group of the kind, if syncsets name several
+	Group *string `form:"group,omitempty" json:"group,omitempty"`
+
+	// ObjectNamespace Namespace of the object
+	ObjectNamespace *string `form:"objectNamespace,omitempty" json:"objectNamespace,omitempty"`
+
+	// ObjectName Name of the object
+	ObjectName *string `form:"objectName,omitempty" json:"objectName,omitempty"`
 }
 
 // PatchClusterStatusApplicationJSONPatchPlusJSONBody defines parameters for PatchClusterStatus.
@@ -1714,6 +1849,15 @@ type ReplaceSelectorSyncSetStatusParams struct {
 	IfMatch *string `json:"If-Match,omitempty"`
 }
 
+// DiffSyncSetParams defines parameters for DiffSyncSet.
+type DiffSyncSetParams struct {
+	// Sample On how many clusters it is tried; 20 by default
+	Sample *int `form:"sample,omitempty" json:"sample,omitempty"`
+
+	// All true: it is tried on all clusters, at most 1,000
+	All *string `form:"all,omitempty" json:"all,omitempty"`
+}
+
 // ListSyncSetFailuresParams defines parameters for ListSyncSetFailures.
 type ListSyncSetFailuresParams struct {
 	// Namespace Only clusters of this namespace
@@ -1914,6 +2058,9 @@ type PatchSelectorSyncSetStatusApplicationMergePatchPlusJSONRequestBody PatchSel
 
 // ReplaceSelectorSyncSetStatusJSONRequestBody defines body for ReplaceSelectorSyncSetStatus for application/json ContentType.
 type ReplaceSelectorSyncSetStatusJSONRequestBody = StatusRequest
+
+// DiffSyncSetJSONRequestBody defines body for DiffSyncSet for application/json ContentType.
+type DiffSyncSetJSONRequestBody = SyncSetToCompare
 
 // CreateSyncSetJSONRequestBody defines body for CreateSyncSet for application/json ContentType.
 type CreateSyncSetJSONRequestBody = SyncSetCreate
@@ -2550,6 +2697,11 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/clusters/{namespace}/{name} (the `ReplaceCluster` operationId).
 	ReplaceCluster(ctx context.Context, namespace string, name string, params *ReplaceClusterParams, body ReplaceClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ExplainObject Which syncsets want an object on a cluster, which one sends it, and how it is there now
+	//
+	// Corresponds with GET /v1/clusters/{namespace}/{name}/explanation (the `ExplainObject` operationId).
+	ExplainObject(ctx context.Context, namespace string, name string, params *ExplainObjectParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ResyncCluster Make a full pass of a cluster due now: everything that syncsets want is compared with what is there
 	//
 	// Corresponds with POST /v1/clusters/{namespace}/{name}/resync (the `ResyncCluster` operationId).
@@ -2850,6 +3002,20 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /v1/selectorsyncsets/{name}/status (the `ReplaceSelectorSyncSetStatus` operationId).
 	ReplaceSelectorSyncSetStatus(ctx context.Context, name string, params *ReplaceSelectorSyncSetStatusParams, body ReplaceSelectorSyncSetStatusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DiffSyncSetWithBody What a syncset would do on its clusters if it were written: a dry run on some of them
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/syncset-diffs (the `DiffSyncSet` operationId).
+	DiffSyncSetWithBody(ctx context.Context, params *DiffSyncSetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DiffSyncSet What a syncset would do on its clusters if it were written: a dry run on some of them
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/syncset-diffs (the `DiffSyncSet` operationId).
+	DiffSyncSet(ctx context.Context, params *DiffSyncSetParams, body DiffSyncSetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListSyncSetFailures What fails on the clusters that the caller may read, the most frequent first
 	//
@@ -3202,6 +3368,21 @@ func (c *Client) ReplaceClusterWithBody(ctx context.Context, namespace string, n
 // Corresponds with PUT /v1/clusters/{namespace}/{name} (the `ReplaceCluster` operationId).
 func (c *Client) ReplaceCluster(ctx context.Context, namespace string, name string, params *ReplaceClusterParams, body ReplaceClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReplaceClusterRequest(c.Server, namespace, name, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExplainObject Which syncsets want an object on a cluster, which one sends it, and how it is there now
+//
+// Corresponds with GET /v1/clusters/{namespace}/{name}/explanation (the `ExplainObject` operationId).
+func (c *Client) ExplainObject(ctx context.Context, namespace string, name string, params *ExplainObjectParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExplainObjectRequest(c.Server, namespace, name, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3953,6 +4134,40 @@ func (c *Client) ReplaceSelectorSyncSetStatusWithBody(ctx context.Context, name 
 // Corresponds with PUT /v1/selectorsyncsets/{name}/status (the `ReplaceSelectorSyncSetStatus` operationId).
 func (c *Client) ReplaceSelectorSyncSetStatus(ctx context.Context, name string, params *ReplaceSelectorSyncSetStatusParams, body ReplaceSelectorSyncSetStatusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReplaceSelectorSyncSetStatusRequest(c.Server, name, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DiffSyncSetWithBody What a syncset would do on its clusters if it were written: a dry run on some of them
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/syncset-diffs (the `DiffSyncSet` operationId).
+func (c *Client) DiffSyncSetWithBody(ctx context.Context, params *DiffSyncSetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDiffSyncSetRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DiffSyncSet What a syncset would do on its clusters if it were written: a dry run on some of them
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/syncset-diffs (the `DiffSyncSet` operationId).
+func (c *Client) DiffSyncSet(ctx context.Context, params *DiffSyncSetParams, body DiffSyncSetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDiffSyncSetRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5003,6 +5218,110 @@ func NewReplaceClusterRequestWithBody(server string, namespace string, name stri
 			req.Header.Set("If-Match", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewExplainObjectRequest constructs an http.Request for the ExplainObject method
+func NewExplainObjectRequest(server string, namespace string, name string, params *ExplainObjectParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/clusters/%s/%s/explanation", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Kind != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "kind", *params.Kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Group != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "group", *params.Group, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ObjectNamespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "objectNamespace", *params.ObjectNamespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ObjectName != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "objectName", *params.ObjectName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -7232,6 +7551,85 @@ func NewReplaceSelectorSyncSetStatusRequestWithBody(server string, name string, 
 	return req, nil
 }
 
+// NewDiffSyncSetRequest calls the generic DiffSyncSet builder with application/json body
+func NewDiffSyncSetRequest(server string, params *DiffSyncSetParams, body DiffSyncSetJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewDiffSyncSetRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewDiffSyncSetRequestWithBody constructs an http.Request for the DiffSyncSet method, with any body, and a specified content type
+func NewDiffSyncSetRequestWithBody(server string, params *DiffSyncSetParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/syncset-diffs")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sample != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sample", *params.Sample, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.All != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "all", *params.All, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListSyncSetFailuresRequest constructs an http.Request for the ListSyncSetFailures method
 func NewListSyncSetFailuresRequest(server string, params *ListSyncSetFailuresParams) (*http.Request, error) {
 	var err error
@@ -8252,6 +8650,13 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/clusters/{namespace}/{name} (the `ReplaceCluster` operationId).
 	ReplaceClusterWithResponse(ctx context.Context, namespace string, name string, params *ReplaceClusterParams, body ReplaceClusterJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplaceClusterResponse, error)
 
+	// ExplainObjectWithResponse Which syncsets want an object on a cluster, which one sends it, and how it is there now
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/clusters/{namespace}/{name}/explanation (the `ExplainObject` operationId).
+	ExplainObjectWithResponse(ctx context.Context, namespace string, name string, params *ExplainObjectParams, reqEditors ...RequestEditorFn) (*ExplainObjectResponse, error)
+
 	// ResyncClusterWithResponse Make a full pass of a cluster due now: everything that syncsets want is compared with what is there
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -8566,6 +8971,20 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PUT /v1/selectorsyncsets/{name}/status (the `ReplaceSelectorSyncSetStatus` operationId).
 	ReplaceSelectorSyncSetStatusWithResponse(ctx context.Context, name string, params *ReplaceSelectorSyncSetStatusParams, body ReplaceSelectorSyncSetStatusJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplaceSelectorSyncSetStatusResponse, error)
+
+	// DiffSyncSetWithBodyWithResponse What a syncset would do on its clusters if it were written: a dry run on some of them
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/syncset-diffs (the `DiffSyncSet` operationId).
+	DiffSyncSetWithBodyWithResponse(ctx context.Context, params *DiffSyncSetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*DiffSyncSetResponse, error)
+
+	// DiffSyncSetWithResponse What a syncset would do on its clusters if it were written: a dry run on some of them
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/syncset-diffs (the `DiffSyncSet` operationId).
+	DiffSyncSetWithResponse(ctx context.Context, params *DiffSyncSetParams, body DiffSyncSetJSONRequestBody, reqEditors ...RequestEditorFn) (*DiffSyncSetResponse, error)
 
 	// ListSyncSetFailuresWithResponse What fails on the clusters that the caller may read, the most frequent first
 	//
@@ -9265,6 +9684,64 @@ func (r ReplaceClusterResponse) Status() string {
 
 // StatusCode returns HTTPResponse.StatusCode
 func (r ReplaceClusterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ExplainObjectResponse401Headers the declared response headers of an HTTP 401 response for ExplainObject
+type ExplainObjectResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// ExplainObjectResponse429Headers the declared response headers of an HTTP 429 response for ExplainObject
+type ExplainObjectResponse429Headers struct {
+	RetryAfter *int
+}
+
+// ExplainObjectResponse503Headers the declared response headers of an HTTP 503 response for ExplainObject
+type ExplainObjectResponse503Headers struct {
+	RetryAfter *int
+}
+
+type ExplainObjectResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Explanation
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ExplainObjectResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ExplainObjectResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ExplainObjectResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ExplainObjectResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExplainObjectResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -10919,6 +11396,66 @@ func (r ReplaceSelectorSyncSetStatusResponse) StatusCode() int {
 	return 0
 }
 
+// DiffSyncSetResponse401Headers the declared response headers of an HTTP 401 response for DiffSyncSet
+type DiffSyncSetResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// DiffSyncSetResponse429Headers the declared response headers of an HTTP 429 response for DiffSyncSet
+type DiffSyncSetResponse429Headers struct {
+	RetryAfter *int
+}
+
+// DiffSyncSetResponse503Headers the declared response headers of an HTTP 503 response for DiffSyncSet
+type DiffSyncSetResponse503Headers struct {
+	RetryAfter *int
+}
+
+type DiffSyncSetResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SyncSetDiff
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *DiffSyncSetResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *DiffSyncSetResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *DiffSyncSetResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r DiffSyncSetResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DiffSyncSetResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 // ListSyncSetFailuresResponse401Headers the declared response headers of an HTTP 401 response for ListSyncSetFailures
 type ListSyncSetFailuresResponse401Headers struct {
 	WWWAuthenticate *string
@@ -11752,6 +12289,19 @@ func (c *ClientWithResponses) ReplaceClusterWithResponse(ctx context.Context, na
 	return ParseReplaceClusterResponse(rsp)
 }
 
+// ExplainObjectWithResponse Which syncsets want an object on a cluster, which one sends it, and how it is there now
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/clusters/{namespace}/{name}/explanation (the `ExplainObject` operationId).
+func (c *ClientWithResponses) ExplainObjectWithResponse(ctx context.Context, namespace string, name string, params *ExplainObjectParams, reqEditors ...RequestEditorFn) (*ExplainObjectResponse, error) {
+	rsp, err := c.ExplainObject(ctx, namespace, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExplainObjectResponse(rsp)
+}
+
 // ResyncClusterWithResponse Make a full pass of a cluster due now: everything that syncsets want is compared with what is there
 //
 // Returns a wrapper object for the known response body format(s).
@@ -12335,6 +12885,32 @@ func (c *ClientWithResponses) ReplaceSelectorSyncSetStatusWithResponse(ctx conte
 		return nil, err
 	}
 	return ParseReplaceSelectorSyncSetStatusResponse(rsp)
+}
+
+// DiffSyncSetWithBodyWithResponse What a syncset would do on its clusters if it were written: a dry run on some of them
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/syncset-diffs (the `DiffSyncSet` operationId).
+func (c *ClientWithResponses) DiffSyncSetWithBodyWithResponse(ctx context.Context, params *DiffSyncSetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*DiffSyncSetResponse, error) {
+	rsp, err := c.DiffSyncSetWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDiffSyncSetResponse(rsp)
+}
+
+// DiffSyncSetWithResponse What a syncset would do on its clusters if it were written: a dry run on some of them
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/syncset-diffs (the `DiffSyncSet` operationId).
+func (c *ClientWithResponses) DiffSyncSetWithResponse(ctx context.Context, params *DiffSyncSetParams, body DiffSyncSetJSONRequestBody, reqEditors ...RequestEditorFn) (*DiffSyncSetResponse, error) {
+	rsp, err := c.DiffSyncSet(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDiffSyncSetResponse(rsp)
 }
 
 // ListSyncSetFailuresWithResponse What fails on the clusters that the caller may read, the most frequent first
@@ -13671,6 +14247,114 @@ func ParseReplaceClusterResponse(rsp *http.Response) (*ReplaceClusterResponse, e
 		response.Headers429 = &headers
 	case rsp.StatusCode == 503:
 		var headers ReplaceClusterResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseExplainObjectResponse parses an HTTP response from a ExplainObjectWithResponse call
+func ParseExplainObjectResponse(rsp *http.Response) (*ExplainObjectResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExplainObjectResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Explanation
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ExplainObjectResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ExplainObjectResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ExplainObjectResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
@@ -16931,6 +17615,121 @@ func ParseReplaceSelectorSyncSetStatusResponse(rsp *http.Response) (*ReplaceSele
 		response.Headers429 = &headers
 	case rsp.StatusCode == 503:
 		var headers ReplaceSelectorSyncSetStatusResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDiffSyncSetResponse parses an HTTP response from a DiffSyncSetWithResponse call
+func ParseDiffSyncSetResponse(rsp *http.Response) (*DiffSyncSetResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DiffSyncSetResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SyncSetDiff
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers DiffSyncSetResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers DiffSyncSetResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers DiffSyncSetResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

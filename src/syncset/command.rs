@@ -1,7 +1,8 @@
-//! The commands of operators, clients of the hub's API: `towline resync`, `pause`, `resume`, `explain` and `failures`.
+//! The commands of operators, clients of the hub's API: `towline resync`, `pause`, `resume`, `explain`, `diff` and `failures`.
 
 use http::StatusCode;
 
+mod diff;
 mod explain;
 mod failures;
 mod pause;
@@ -22,6 +23,7 @@ pub(super) fn commands() -> Vec<JobCommand> {
     let pause = |command: pause::PauseCommand, _: &Load| Ok(task(pause::pause(command)));
     let resume = |command: pause::ResumeCommand, _: &Load| Ok(task(pause::resume(command)));
     let explain = |command: explain::ExplainCommand, _: &Load| Ok(task(explain::explain(command)));
+    let diff = |command: diff::DiffCommand, _: &Load| Ok(task(diff::diff(command)));
     let failures = |command: failures::FailuresCommand, _: &Load| Ok(task(failures::failures(command)));
     vec![
         JobCommand::new("resync", "Compare clusters with everything that syncsets want of them, now", resync),
@@ -29,6 +31,7 @@ pub(super) fn commands() -> Vec<JobCommand> {
             .after_help(ANNOTATIONS),
         JobCommand::new("resume", "Take back what pause has done", resume),
         JobCommand::new("explain", "Show who wants an object on a cluster, who sends it, and how it is there", explain),
+        JobCommand::new("diff", "Show what syncsets in a file would do on their clusters, without doing it", diff),
         JobCommand::new("failures", "Show what fails on all clusters, grouped", failures),
     ]
 }

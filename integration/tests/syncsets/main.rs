@@ -12,6 +12,7 @@
 mod attackers;
 mod behaviors;
 mod deletions;
+mod diff;
 mod drift;
 mod explain;
 mod failures;

@@ -123,6 +123,7 @@ fn routes_of_syncsets_are_described_and_counted_as_those_of_the_hub() {
             ("/v1/clusters/{namespace}/{name}/resync", "post", "resyncCluster"),
             ("/v1/clusters/resync", "post", "resyncClusters"),
             ("/v1/syncset-failures", "get", "listSyncSetFailures"),
+            ("/v1/syncset-diffs", "post", "diffSyncSet"),
         ] {
             assert_eq!(description["paths"][path][method]["operationId"], id, "{path}");
         }
@@ -135,5 +136,33 @@ fn routes_of_syncsets_are_described_and_counted_as_those_of_the_hub() {
         let metrics = stage.replica.towline().admin().metrics().await.expect("metrics");
         let line = "towline_hub_requests_total{route=\"/v1/clusters/resync\",method=\"POST\",code=\"400\"} 1";
         assert!(metrics.lines().any(|one| one == line), "no {line} in {metrics}");
+    });
+}
+
+#[test]
+fn a_syncset_is_compared_for_those_who_may_write_it() {
+    run(async {
+        let grants = [("admin", "*"), ("read", "*"), ("write", "foo")];
+        let stage = guarded("comparing", &grants).await;
+        let (reader, writer) = (token_file("read", "*"), token_file("write", "foo"));
+        let syncset = |namespace: &str| {
+            let document = json!({"kind": "SyncSet", "namespace": namespace, "name": "base", "spec": {"clusterDeploymentRefs": []}});
+            file(&format!("comparing-{namespace}"), &document.to_string()).display().to_string()
+        };
+        let selecting = json!({"kind": "SelectorSyncSet", "name": "all", "spec": {"clusterDeploymentSelector": {}}});
+        let selecting = file("comparing-all", &selecting.to_string()).display().to_string();
+        let (foo, bar) = (syncset("foo"), syncset("bar"));
+        let told = stage.expect(&["diff", "-f", &foo, "--token-file", &writer]).await;
+        assert_eq!(
+            told,
+            "SyncSet foo/base: 0 clusters (0 new, 0 no longer); held: no (0 of at most 10 lose objects)\n"
+        );
+        let of_reader = "the token does not have the role `write`";
+        stage.refused(&["diff", "-f", &foo, "--token-file", &reader], of_reader).await;
+        let of_writer = "the token does not have the role `write` in the namespace `bar`";
+        stage.refused(&["diff", "-f", &bar, "--token-file", &writer], of_writer).await;
+        let of_writer = "the token does not have the role `write` for all namespaces";
+        stage.refused(&["diff", "-f", &selecting, "--token-file", &writer], of_writer).await;
+        stage.refused(&["diff", "-f", &foo], "a token is required").await;
     });
 }

@@ -61,6 +61,12 @@ impl Body {
         self.0.get(field).and_then(Value::as_str)
     }
 
+    /// Its JSON.
+    pub fn json(&self) -> Vec<u8> {
+        // Maps with text keys always become JSON.
+        serde_json::to_vec(&self.0).unwrap_or_default()
+    }
+
     /// Its fields.
     pub(super) fn fields(&self) -> &Map<String, Value> {
         &self.0

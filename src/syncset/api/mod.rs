@@ -1,8 +1,9 @@
 //! Routes of the REST API beside the hub's: what operators ask of passes.
 //!
 //! `resync` makes full passes due, `failures` shows what failed on all clusters together, and `explain` what there is to know about one
-//! object.
+//! object. `diff` shows what a syncset would do that is not written.
 
+mod diff;
 mod explain;
 mod failures;
 mod resync;
@@ -11,9 +12,10 @@ use std::sync::Arc;
 
 use http::{Method, StatusCode};
 
+use self::diff::SyncSetToCompare;
 use self::failures::SyncSetFailureList;
 use self::resync::ResyncRequested;
-use super::inspect::{Explanation, Inspector};
+use super::inspect::{Diff, Explanation, Inspector};
 use super::store::PassStore;
 use crate::config::names::is_label;
 use crate::db::Database;
@@ -43,11 +45,12 @@ pub(super) struct SyncsetApi {
 }
 
 /// The routes, to be mounted.
-pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 4] {
+pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 5] {
     let api = Arc::new(api);
     let of_one = Arc::clone(&api);
     let of_many = Arc::clone(&api);
     let explains = Arc::clone(&api);
+    let compares = Arc::clone(&api);
     let one = ApiRoute::new::<ResyncRequested, _>(
         (Method::POST, "/v1/clusters/{namespace}/{name}/resync"),
         Right::Write,
@@ -81,6 +84,17 @@ pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 4] {
         },
         move |request| explain::explain(Arc::clone(&explains), request),
     );
+    let comparison = ApiRoute::new::<Diff, _>(
+        (Method::POST, "/v1/syncset-diffs"),
+        Right::Write,
+        ApiDescription {
+            id: "diffSyncSet",
+            tag: "clusters",
+            summary: "What a syncset would do on its clusters if it were written: a dry run on some of them",
+            answer: "What it would do",
+        },
+        move |request| diff::diff(Arc::clone(&compares), request),
+    );
     let failing = ApiRoute::new::<SyncSetFailureList, _>(
         (Method::GET, "/v1/syncset-failures"),
         Right::Read,
@@ -99,6 +113,10 @@ pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 4] {
             .failing_with(&[ProblemKind::OutcomeUnknown]),
         failing.with_parameters(failures::PARAMETERS),
         explanation.with_parameters(explain::PARAMETERS).failing_with(&[ProblemKind::NotFound]),
+        comparison
+            .with_parameters(diff::PARAMETERS)
+            .with_body::<SyncSetToCompare>()
+            .failing_with(&[ProblemKind::Invalid]),
     ]
 }
 

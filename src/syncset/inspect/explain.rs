@@ -97,7 +97,7 @@ impl Inspector {
     /// Explains an object on a cluster.
     pub async fn explain(&self, cluster: Uuid, asked: &Asked) -> Result<Explanation, Unexplained> {
         // The semaphore is never closed.
-        let _turn = self.at_once.acquire().await.ok();
+        let _turn = self.permits.acquire().await.ok();
         let snapshot = self.store.snapshot(cluster).await?;
         let plan = Plan::of(&snapshot);
         let Some(stored) = &snapshot.cluster else { return Err(Unexplained::NoCluster) };
@@ -189,7 +189,7 @@ fn standing(pace: Option<&PaceRow>, agenda: &Agenda, now: Timestamp) -> String {
 }
 
 /// The time between two moments, in the two largest units.
-fn spoken(from: Timestamp, to: Timestamp) -> String {
+pub(super) fn spoken(from: Timestamp, to: Timestamp) -> String {
     let seconds = to.duration_since(from).as_secs().max(0);
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     let units = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds % 60, "s")];

@@ -1,23 +1,29 @@
 //! What operators ask about one object or one syncset, answered with what is there now. Nothing is written.
 
+mod conflict;
+mod diff;
 mod explain;
 mod fields;
+mod trial;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use super::config::SyncsetsConfig;
 use super::work::{Client, NoCredentials, Preparer};
 use crate::cluster::{DynamicClusters, Error, full_text};
+use crate::documents::{Aside, Keyring};
 use crate::syncset::store::{PassStore, StoredCluster};
 
+pub use diff::{Compared, Diff, DiffedObject, ProposedSyncset, Undiffed};
 pub use explain::{Asked, Explanation, Unexplained, Wanting};
 
 /// Longest wait for one answer of a cluster.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// So many are answered at once.
-const AT_ONCE: usize = 4;
+/// Permits to work for each permit to compare.
+const OF_PERMITS: usize = 4;
 
 /// Looks at clusters for operators. Clones are the same.
 #[derive(Clone)]
@@ -25,8 +31,12 @@ pub struct Inspector {
     store: PassStore,
     preparer: Preparer,
     clusters: Arc<DynamicClusters>,
-    /// Each renders a whole cluster.
-    at_once: Arc<Semaphore>,
+    /// A quarter of the permits to work: so many clusters are looked at at once (rule 42).
+    permits: Arc<Semaphore>,
+    /// How many these are.
+    at_once: usize,
+    /// Whether mass deletions are held.
+    is_guarding: bool,
 }
 
 /// Why a cluster can't be looked at.
@@ -48,8 +58,20 @@ enum Unseen {
 
 impl Inspector {
     /// Reads what workers read, and connects as they do.
-    pub fn new(store: PassStore, preparer: Preparer, clusters: Arc<DynamicClusters>) -> Self {
-        Self { store, preparer, clusters, at_once: Arc::new(Semaphore::new(AT_ONCE)) }
+    pub fn new(store: PassStore, preparer: Preparer, clusters: Arc<DynamicClusters>, config: &SyncsetsConfig) -> Self {
+        let at_once = (config.max_in_flight.get() / OF_PERMITS).clamp(1, Semaphore::MAX_PERMITS);
+        let permits = Arc::new(Semaphore::new(at_once));
+        Self { store, preparer, clusters, permits, at_once, is_guarding: config.mass_delete_guard }
+    }
+
+    /// The keys that open what is sealed.
+    pub fn keyring(&self) -> Arc<Keyring> {
+        self.preparer.keyring()
+    }
+
+    /// Where what takes long is done.
+    pub fn aside(&self) -> &Aside {
+        self.preparer.aside()
     }
 
     /// A client of a cluster, with a connection of its own.

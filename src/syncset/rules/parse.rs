@@ -176,7 +176,7 @@ fn required(fields: &Value, name: &str, parent: &str) -> Result<String, Failure>
 }
 
 /// The failure of a syncset that can't be read.
-pub(super) fn invalid(place: &str, found: Option<&Value>, allowed: &str) -> Failure {
+pub fn invalid(place: &str, found: Option<&Value>, allowed: &str) -> Failure {
     invalid_text(place, &found.map_or_else(|| "missing".to_owned(), describe), allowed)
 }
 

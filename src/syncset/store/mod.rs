@@ -8,6 +8,7 @@
 mod columns;
 mod content;
 mod error;
+mod proposal;
 mod save;
 mod snapshot;
 
@@ -20,6 +21,7 @@ use crate::db::Database;
 pub use columns::UnreadableColumn;
 pub use content::{Content, PayloadRow, SealedSecret};
 pub use error::StoreError;
+pub use proposal::{ClusterPlace, StoredSyncset};
 pub use save::Pace;
 pub use snapshot::{Candidate, SecretFacts, Snapshot, StoredCluster};
 

@@ -70,6 +70,21 @@ impl Client {
         let namespace = if kind.namespaced { object.namespace.as_str() } else { "" };
         cluster.read_metadata(&kind, &ObjectKey::new(namespace, object.name.as_str())).await
     }
+
+    /// How the cluster serves these kinds, for those who only look.
+    pub async fn served(
+        &mut self,
+        kinds: &BTreeSet<KindId>,
+        within: Duration,
+    ) -> BTreeMap<KindId, Result<Kind, KindError>> {
+        let now = Instant::now();
+        self.kinds.look_up(&self.cluster.urgent(within), kinds, now, now + within).await
+    }
+
+    /// For requests at once and under no claim, each with this deadline: they must change nothing.
+    pub fn unclaimed(&self, within: Duration) -> Cluster {
+        self.cluster.urgent(within)
+    }
 }
 
 /// Carries out the steps of one pass.

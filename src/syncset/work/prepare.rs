@@ -23,7 +23,7 @@ use self::secrets::Contents;
 use super::plan::{self, LiveSyncset, Plan};
 use crate::documents::{Aside, Keyring, ShutsDown};
 use crate::syncset::kubeconfig::{Allowed, Credentials};
-use crate::syncset::payloads::Payloads;
+use crate::syncset::payloads::{Kept, Payloads};
 use crate::syncset::rules::agenda::PassAgenda;
 use crate::syncset::rules::pass::{Input, Progress};
 use crate::syncset::rules::render::{self, NoThread};
@@ -50,6 +50,15 @@ pub struct Preparer {
     aside: Aside,
     memory: Memory,
     allowed: Allowed,
+    proposed: Option<Proposed>,
+}
+
+/// A syncset that is not stored, or not like this.
+#[derive(Clone)]
+struct Proposed {
+    syncset: Uuid,
+    version: i64,
+    kept: Kept,
 }
 
 /// What a pass begins with.
@@ -103,7 +112,37 @@ impl<E: Into<PrepareError>> From<E> for Setback {
 impl Preparer {
     /// Reads from this store. `keyring` opens what is sealed, and `allowed` is what kubeconfigs may use.
     pub fn new(store: PassStore, payloads: Payloads, keyring: watch::Receiver<Arc<Keyring>>, allowed: Allowed) -> Self {
-        Self { store, payloads, keyring, aside: Aside::default(), memory: Memory::of_bytes(MEMORY), allowed }
+        Self {
+            store,
+            payloads,
+            keyring,
+            aside: Aside::default(),
+            memory: Memory::of_bytes(MEMORY),
+            allowed,
+            proposed: None,
+        }
+    }
+
+    /// The same with the payload of a syncset that is not stored in this version.
+    #[must_use]
+    pub fn proposing(&self, syncset: Uuid, version: i64, kept: Kept) -> Self {
+        Self { proposed: Some(Proposed { syncset, version, kept }), ..self.clone() }
+    }
+
+    /// Where what takes long is done.
+    pub fn aside(&self) -> &Aside {
+        &self.aside
+    }
+
+    /// The keys that open what is sealed.
+    pub fn keyring(&self) -> Arc<Keyring> {
+        Arc::clone(&self.keyring.borrow())
+    }
+
+    fn kept(&self, header: &Header) -> Option<Kept> {
+        let proposed = self.proposed.as_ref();
+        let proposed = proposed.filter(|proposed| (proposed.syncset, proposed.version) == (header.id, header.version));
+        proposed.map(|proposed| proposed.kept.clone()).or_else(|| self.payloads.get(header.id, header.version))
     }
 
     /// What leads to a cluster.
@@ -166,11 +205,7 @@ impl Preparer {
     /// The memory that it takes to render these syncsets, by what is known before they are read.
     fn expected(&self, plan: &Plan, due: &BTreeSet<Uuid>) -> usize {
         let due = plan.live.iter().map(|live| &live.header).filter(|header| due.contains(&header.id));
-        due.map(|header| {
-            let kept = self.payloads.get(header.id, header.version);
-            kept.map_or(USUAL, |kept| kept.weight.built)
-        })
-        .sum()
+        due.map(|header| self.kept(header).map_or(USUAL, |kept| kept.weight.built)).sum()
     }
 }
 
@@ -250,7 +285,7 @@ impl Attempt<'_> {
         let mut gathered = Gathered::default();
         let mut missing = Vec::new();
         for header in headers {
-            match cache.get(header.id, header.version) {
+            match self.preparer.kept(header) {
                 Some(kept) => {
                     gathered.bytes += kept.weight.built;
                     gathered.payloads.insert(header.id, Ok(kept));

@@ -1,0 +1,134 @@
+//! What a syncset that is only proposed is compared with: the stored one of its name, and the clusters. Nothing is written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{PassStore, SecretFacts, StoreError};
+use crate::db::{self, Type, column};
+use crate::documents::{IS_WHOLE, Key, ListError};
+use crate::syncset::rules::guard::{Cause, Objects};
+
+/// The stored syncset of a name, as its deletions are judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredSyncset {
+    /// Its id.
+    pub id: Uuid,
+    /// Its generation.
+    pub generation: i64,
+    /// Its `spec`, without resources and patches.
+    pub spec: Value,
+    /// The objects that it named when it was judged last.
+    pub objects: Option<Objects>,
+    /// Why its deletions are held.
+    pub held: Option<Cause>,
+    /// The generation that was approved.
+    pub approved: i64,
+    /// Clusters on which it has deleted its objects within the time that counts.
+    pub executed: usize,
+}
+
+/// A cluster, as selectors see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterPlace {
+    /// Its id.
+    pub id: Uuid,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Whether the stored syncset tracks objects on it.
+    pub is_tracked: bool,
+}
+
+impl PassStore {
+    /// The stored syncset of this name, if there is one.
+    pub async fn stored_syncset(&self, key: &Key) -> Result<Option<StoredSyncset>, StoreError> {
+        const QUERY: &str = "stored_syncset";
+        let text = format!(
+            "select {IS_WHOLE}, d.id::text, coalesce(d.generation, 0), ((d.data->'spec') - '{{resources,patches}}'::text[])::text, \
+               g.objects::text, case when g.held then g.cause end, coalesce(g.approved, 0), \
+               (select count(*) from towline_lost l where l.syncset = d.id \
+                 and l.at > (case when g.held then g.since else now() end - interval '10 min') and not exists ( \
+                   select from towline_applied a where a.syncset = d.id and a.tracked and a.cluster = l.cluster)) \
+             from (towline_meta m cross join towline_version s) \
+             left join towline_documents d on d.kind = $1 and d.namespace = $2 and d.name = $3 and d.deleted_at is null \
+             left join towline_guard g on g.syncset = d.id"
+        );
+        let plural = key.kind.plural();
+        let params = [(&plural as _, Type::TEXT), (&key.namespace as _, Type::TEXT), (&key.name as _, Type::TEXT)];
+        let _turn = self.turn().await;
+        let rows = self.database.all(QUERY, &text, &params).await?;
+        let row = rows.first().filter(|row| column(QUERY, row, 0).unwrap_or(false));
+        let row = row.ok_or(StoreError::Restoring(ListError::Restoring))?;
+        let Some(id) = column::<Option<&str>>(QUERY, row, 1)? else { return Ok(None) };
+        let spec = column::<Option<&str>>(QUERY, row, 3)?.unwrap_or("null");
+        let objects = column::<Option<&str>>(QUERY, row, 4)?;
+        Ok(Some(StoredSyncset {
+            id: uuid(QUERY, id)?,
+            generation: column(QUERY, row, 2)?,
+            spec: serde_json::from_str(spec).map_err(|source| StoreError::Json { table: "syncsets", source })?,
+            objects: objects.and_then(|objects| serde_json::from_str(objects).ok()),
+            held: column::<Option<&str>>(QUERY, row, 5)?.and_then(Cause::of_name),
+            approved: column(QUERY, row, 6)?,
+            executed: usize::try_from(column::<i64>(QUERY, row, 7)?).unwrap_or_default(),
+        }))
+    }
+
+    /// All clusters, or those of one namespace, by namespace and name. `syncset` is the one of which it says where it tracks objects.
+    pub async fn cluster_places(
+        &self,
+        syncset: Option<Uuid>,
+        namespace: Option<&str>,
+    ) -> Result<Vec<ClusterPlace>, StoreError> {
+        const QUERY: &str = "cluster_places";
+        const TEXT: &str = "select c.id::text, c.namespace, c.name, c.labels::text, exists ( \
+               select from towline_applied a where a.cluster = c.id and a.syncset = $1::text::uuid and a.tracked) \
+             from clusters c where c.kind = 'clusters' and c.deleted_at is null and ($2::text is null or c.namespace = $2) \
+             order by c.namespace, c.name";
+        let syncset = syncset.map(|syncset| syncset.to_string());
+        let params = [(&syncset as _, Type::TEXT), (&namespace as _, Type::TEXT)];
+        let _turn = self.turn().await;
+        let rows = self.database.all(QUERY, TEXT, &params).await?;
+        let place = |row| {
+            let labels = column::<&str>(QUERY, row, 3)?;
+            Ok(ClusterPlace {
+                id: uuid(QUERY, column(QUERY, row, 0)?)?,
+                namespace: column(QUERY, row, 1)?,
+                name: column(QUERY, row, 2)?,
+                labels: serde_json::from_str(labels)
+                    .map_err(|source| StoreError::Json { table: "clusters", source })?,
+                is_tracked: column(QUERY, row, 4)?,
+            })
+        };
+        rows.iter().map(place).collect()
+    }
+
+    /// What is known of `Secret` documents without their data, by namespace and name.
+    pub async fn secret_facts(&self, places: &[(String, String)]) -> Result<Vec<SecretFacts>, StoreError> {
+        const QUERY: &str = "secret_facts";
+        const TEXT: &str = "select coalesce(jsonb_agg(to_jsonb(f)), '[]')::text from ( \
+               select s.id, s.namespace, s.name, s.version, coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
+                 coalesce(s.data->>'type', '') as secret_type, s.labels, s.annotations \
+               from (select distinct * from unnest($1::text[], $2::text[]) p(namespace, name)) p join secrets s \
+                 on s.kind = 'secrets' and s.namespace = p.namespace and s.name = p.name) f";
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (namespaces, names): (Vec<String>, Vec<String>) = places.iter().cloned().unzip();
+        let params = [(&namespaces as _, Type::TEXT_ARRAY), (&names as _, Type::TEXT_ARRAY)];
+        let _turn = self.turn().await;
+        let rows = self.database.all(QUERY, TEXT, &params).await?;
+        let Some(row) = rows.first() else { return Ok(Vec::new()) };
+        let text = column::<&str>(QUERY, row, 0)?;
+        serde_json::from_str(text).map_err(|source| StoreError::Json { table: "secrets", source })
+    }
+}
+
+fn uuid(query: &'static str, text: &str) -> Result<Uuid, StoreError> {
+    text.parse().map_err(|error| db::Error::Decode { query, source: Arc::new(error) }.into())
+}
