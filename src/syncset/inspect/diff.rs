@@ -211,6 +211,7 @@ impl Inspector {
             version: PROPOSED,
             generation,
             annotations: proposed.annotations.clone(),
+            created_at: Timestamp::now(),
             is_being_deleted: false,
             spec: proposed.spec.clone(),
         };
