@@ -97,13 +97,13 @@ fn one_held_syncset_is_approved_by_its_name() {
         stage.has(plane, &[("approving-a", json!({"a": "b"})), ("approving-b", json!({"a": "b"}))]).await;
         let client = stage.database.client(ADMIN).await.unwrap();
         client
-            .batch_execute("update towline_guard set held = true, cause = 'unmatched', clusters = 12, tracks = 20")
+            .batch_execute("update towline_guard set held = true, cause = 'dropped', clusters = 12, tracks = 20")
             .await
             .unwrap();
         let found = report(&stage, "two held syncsets", |report| report["held_syncsets"] == 2).await;
         assert_eq!(found["state"], "held", "{found}");
         let (_, listed) = command(&stage, &["approve", "syncsets", "--list"]).await;
-        assert!(listed.contains("SelectorSyncSet approving-a") && listed.contains("unmatched"), "{listed}");
+        assert!(listed.contains("SelectorSyncSet approving-a") && listed.contains("dropped"), "{listed}");
         let (done, refused) = command(&stage, &["approve", "syncsets", "approving-c"]).await;
         assert!(!done && refused.contains("no deletions of a syncset approving-c are held"), "{refused}");
         let (done, approved) = command(&stage, &["approve", "syncsets", "approving-a"]).await;
