@@ -15,6 +15,7 @@
 
 mod failure;
 mod item;
+mod kept;
 mod ledger;
 mod patch;
 mod plan;

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::failure;
 use super::item::{Check, Item, ItemState, KindKey, Listing, PatchItem, Removal, Work};
+use super::kept::is_kept;
 use super::ledger::{Facts, is_undetermined};
 use super::run::Pass;
 use super::step::Release;
@@ -149,7 +150,7 @@ impl Pass {
             behavior: header.behavior,
             facts: facts.unwrap_or_default(),
             is_known,
-            had_row: row.is_some(),
+            had_row: row.is_some_and(|row| !is_kept(row)),
             check,
             state: ItemState::Unresolved,
             send,
@@ -316,17 +317,20 @@ impl Pass {
     /// Rows of objects that nobody wants: forgotten, released, or deleted later.
     fn plan_removals(&mut self) {
         let unwanted = self.ledger.rows().filter(|row| self.wanted.winner(&row.object).is_none());
-        let unwanted: Vec<AppliedRow> = unwanted.cloned().collect();
+        let mut unwanted: Vec<AppliedRow> = unwanted.cloned().collect();
+        // Of several rows of an object the last one decides: the one that says most.
+        unwanted.sort_by_key(|row| !is_undetermined(row));
         let sent: BTreeSet<ObjectRef> =
             unwanted.iter().filter(|row| row.content.is_some()).map(|row| row.object.clone()).collect();
-        for row in unwanted {
+        for row in unwanted.into_iter().filter(|row| !is_kept(row)) {
             let position = self.position(row.syncset);
             let live = position.and_then(|position| self.live.get(position));
             if position.is_some_and(|position| !self.turns.contains(&position) || self.failures.contains_key(&position))
             {
                 continue;
             }
-            let is_forgotten = !row.tracked || live.is_some_and(|live| live.header.mode == Mode::Upsert);
+            let is_upsert = live.is_some_and(|live| live.header.mode == Mode::Upsert);
+            let is_forgotten = !row.tracked || is_upsert;
             // Another syncset's row says more: it is the one that has sent the object.
             let is_superseded = is_undetermined(&row) && sent.contains(&row.object);
             let is_adopted = row.adopted && !is_undetermined(&row);
@@ -334,7 +338,12 @@ impl Pass {
                 if is_adopted && !is_forgotten {
                     *self.releases.entry(Release::Adopted).or_default() += 1;
                 }
-                self.ledger.forget(&row.object, row.syncset);
+                // Of a syncset that is gone it is not known why it does not track an object: another document may want that.
+                if is_adopted || !(is_upsert || is_superseded) {
+                    self.let_stay(&row.object, row.syncset);
+                } else {
+                    self.ledger.forget(&row.object, row.syncset);
+                }
                 continue;
             }
             if self.deletions_of(row.syncset) != Deletions::Allowed || self.wanted.may_want(&row.object) {
@@ -356,6 +365,7 @@ impl Pass {
         for row in gone {
             self.ledger.put_result(ResultRow { inputs: ResultRow::UNFINISHED, ..row });
         }
+        self.tidy_kept();
         let queues = self.removals.values_mut().chain(std::iter::once(&mut self.gone_removals));
         for queue in queues {
             let rank = |removal: &Removal| rank_of_deletion(&removal.object);

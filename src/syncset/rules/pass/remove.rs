@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::failure;
 use super::item::{Ask, KindKey, Removal};
+use super::kept::is_kept;
 use super::ledger::is_undetermined;
 use super::run::{Pass, unexpected};
 use super::step::{Answer, Refusal, Refused, Release, Resolution, Seen};
@@ -42,8 +43,17 @@ impl Pass {
             self.put_back(removal);
             return Some(Ask::Kind { key, wait: false });
         }
+        if let Some(within) = self.take_removal_within(&removal.object) {
+            self.put_back(removal);
+            return self.begin_removal(within);
+        }
         if let Some(hindrance) = self.hindrance(&removal.object) {
             self.keep_row(&removal, &hindrance);
+            return None;
+        }
+        if self.has_to_stay(&removal.object) {
+            *self.releases.entry(Release::Kept).or_default() += 1;
+            self.let_stay(&removal.object, removal.syncset);
             return None;
         }
         if let Some(failure) = self.progress.removals.get(&(removal.object.clone(), removal.syncset)) {
@@ -72,14 +82,17 @@ impl Pass {
         }
     }
 
-    /// Why an object can't be deleted although nobody wants it: something that is wanted, or that another syncset may not delete
-    /// (rules 33 and 34), would be deleted with it, or it may be a wanted object under the name of another group (as a Deployment was of `extensions` and `apps`).
+    /// Why an object can't be deleted although nobody wants it: something that is wanted, that another syncset may not delete (rules 33
+    /// and 34), or of which it was not found out whether it is to stay would be deleted with it, or it may be a wanted object under the
+    /// name of another group (as a Deployment was of `extensions` and `apps`).
     fn hindrance(&self, object: &ObjectRef) -> Option<String> {
         if let Some(within) = self.wanted.within(object).find(|within| self.may_define(object, within)) {
             return Some(format!("{within} is still wanted"));
         }
-        if let Some(row) = self.kept_within(object).find(|row| self.may_define(object, &row.object)) {
-            return Some(format!("{} may not be deleted yet", row.object));
+        if let Some(row) = self.pending_within(object).find(|row| self.may_define(object, &row.object)) {
+            let is_allowed = self.deletions_of(row.syncset) == Deletions::Allowed;
+            let why = if is_allowed { "is not deleted yet" } else { "may not be deleted yet" };
+            return Some(format!("{} {why}", row.object));
         }
         let is_same = |wanted: &&ObjectRef| {
             wanted.kind == object.kind
@@ -90,20 +103,14 @@ impl Pass {
         self.wanted.objects().find(is_same).map(|same| format!("it may be {same}, which is wanted"))
     }
 
-    /// Objects that nobody wants and that may not be deleted, and would be deleted with this one.
-    fn kept_within(&self, outer: &ObjectRef) -> impl Iterator<Item = &AppliedRow> {
-        let must_stay = |row: &&AppliedRow| {
-            !row.wanted
-                && row.tracked
-                && is_within(&row.object, outer)
-                && self.deletions_of(row.syncset) != Deletions::Allowed
-        };
-        self.ledger.rows().filter(must_stay)
+    /// Objects that nobody wants and that are not deleted yet, and would be deleted with this one.
+    fn pending_within(&self, outer: &ObjectRef) -> impl Iterator<Item = &AppliedRow> {
+        self.ledger.rows().filter(move |row| !row.wanted && row.tracked && is_within(&row.object, outer))
     }
 
     /// Whether an object that is a namespace or a definition may be the one of an object within: a definition is that of one kind, as
     /// far as the cluster has told its name.
-    fn may_define(&self, outer: &ObjectRef, within: &ObjectRef) -> bool {
+    pub(super) fn may_define(&self, outer: &ObjectRef, within: &ObjectRef) -> bool {
         let plural = self.plurals.get(&(within.group.clone(), within.kind.clone()));
         is_namespace(outer) || plural.is_none_or(|plural| is_definition_of(outer, plural, &within.group))
     }
@@ -112,8 +119,8 @@ impl Pass {
     fn unresolved_within(&self, outer: &ObjectRef) -> Option<KindKey> {
         group_defined_by(outer)?;
         let wanted = self.wanted.within(outer).flat_map(|within| self.ledger.rows_of(within));
-        let mut keys =
-            wanted.chain(self.kept_within(outer)).map(|row| (row.api_version.clone(), row.object.kind.clone()));
+        let others = self.pending_within(outer).chain(self.kept_within(outer));
+        let mut keys = wanted.chain(others).map(|row| (row.api_version.clone(), row.object.kind.clone()));
         keys.find(|key| !self.kinds.contains_key(key))
     }
 
@@ -143,7 +150,11 @@ impl Pass {
                 let Some(row) = self.ledger.row(&removal.object, removal.syncset) else { return };
                 if let Some(release) = self.release(row, &seen) {
                     *self.releases.entry(release).or_default() += 1;
-                    self.ledger.forget(&removal.object, removal.syncset);
+                    if release == Release::Terminating {
+                        self.ledger.forget(&removal.object, removal.syncset);
+                    } else {
+                        self.let_stay(&removal.object, removal.syncset);
+                    }
                 } else {
                     self.follow_up = Some(Ask::Delete(removal, seen));
                 }
@@ -193,7 +204,9 @@ impl Pass {
 
     /// The results of syncsets that are gone go with their last row. Rows may also have gone with the turn of a later syncset.
     pub(super) fn finish_deletions(&mut self) {
-        let pending: BTreeSet<Uuid> = self.ledger.rows().filter(|row| !row.wanted).map(|row| row.syncset).collect();
+        self.tidy_kept();
+        let pending = self.ledger.rows().filter(|row| !row.wanted && !is_kept(row));
+        let pending: BTreeSet<Uuid> = pending.map(|row| row.syncset).collect();
         let done = self.ledger.results().filter(|row| row.has_pending_deletions && !pending.contains(&row.syncset));
         for row in done.cloned().collect::<Vec<_>>() {
             self.ledger.put_result(ResultRow { has_pending_deletions: false, ..row });
@@ -230,7 +243,7 @@ impl Pass {
             generation,
             since: same.map_or_else(|| self.now(), |old| old.since),
             first_success,
-            has_pending_deletions: self.ledger.rows().any(|row| row.syncset == id && !row.wanted),
+            has_pending_deletions: self.ledger.rows().any(|row| row.syncset == id && !row.wanted && !is_kept(row)),
             failure,
         };
         if row.failure.is_some() {

@@ -9,10 +9,11 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use uuid::Uuid;
 
-use super::super::{Answer, Pass, Refusal, Step};
+use super::super::{Answer, Pass, Refusal, Step, Writes};
 use super::world::{Flags, Resource, Set, Store, World, map, object, pass, refused, set};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
+use crate::syncset::rules::rows::AppliedRow;
 use crate::syncset::rules::spec::{Behavior, Known, Mode};
 use crate::syncset::rules::wanted::Deletions;
 
@@ -128,6 +129,25 @@ fn strict() -> impl Strategy<Value = Vec<Event>> {
     vec(event, 1..25)
 }
 
+/// A namespace and an object in it come and go.
+fn nested() -> impl Strategy<Value = Vec<Event>> {
+    let edited = (0..2_usize, select(MODES), select(BEHAVIORS), vec((3..5_usize, 1..3_u8), 0..3));
+    let edit = edited.prop_map(|(set, mode, behavior, resources)| Event::Edit {
+        set,
+        mode,
+        behavior,
+        resources,
+        patched: None,
+    });
+    let event = prop_oneof![
+        5 => edit,
+        2 => (0..2_usize, any::<bool>()).prop_map(|(set, is_new)| Event::Remove { set, is_new }),
+        2 => Just(Event::Create(4)),
+        5 => a_pass(0),
+    ];
+    vec(event, 1..25)
+}
+
 /// A cluster through its events.
 #[derive(Debug, Default)]
 struct Story {
@@ -136,6 +156,8 @@ struct Story {
     sets: BTreeMap<usize, Set>,
     removed: BTreeMap<usize, Set>,
     generation: i64,
+    /// Objects with their UIDs that are in a namespace of ours, and are known to have existed before.
+    kept: BTreeSet<(ObjectRef, u64)>,
 }
 
 impl Story {
@@ -228,11 +250,11 @@ impl Story {
             let before = self.world.objects.clone();
             let answer = match (pass.next(Duration::ZERO), cut) {
                 (Step::Done(outcome), _) => {
-                    self.store.write(outcome.writes);
+                    self.write(outcome.writes);
                     return;
                 }
                 (Step::Store(writes), _) => {
-                    self.store.write(writes);
+                    self.write(writes);
                     Ok(Answer::Stored)
                 }
                 (_, Some(Cut::Refused(refusal))) => Err(refused(refusal)),
@@ -243,10 +265,28 @@ impl Story {
                 Some(Cut::Killed) => return,
                 Some(Cut::Interrupted) => {
                     let outcome = pass.interrupt();
-                    self.store.write(outcome.writes);
+                    self.write(outcome.writes);
                     return;
                 }
                 _ => pass.reply(answer),
+            }
+        }
+    }
+
+    /// What is in a namespace without a row of anybody can't be known to it.
+    fn write(&mut self, writes: Writes) {
+        self.store.write(writes);
+        let [.., namespace, _] = objects();
+        if !self.store.applied.keys().any(|(object, _)| *object == namespace) {
+            self.kept.clear();
+            return;
+        }
+        let is_known = |row: &&AppliedRow| row.adopted && (row.uid.is_some() || row.content.is_some());
+        for row in self.store.applied.values().filter(is_known) {
+            if let Some(found) = self.world.objects.get(&row.object)
+                && row.uid.as_ref().is_none_or(|uid| *uid == found.uid.to_string())
+            {
+                self.kept.insert((row.object.clone(), found.uid));
             }
         }
     }
@@ -260,8 +300,8 @@ impl Story {
         for (object, was) in before {
             if self.world.objects.get(object).is_none_or(|is| is.uid != was.uid) {
                 assert!(!wanted.contains_key(object), "{object} is wanted and was deleted");
-                let is_foreign_namespaced = !object.namespace.is_empty() && object.namespace != "default";
-                assert!(!was.foreign || is_foreign_namespaced, "{object} is not ours and was deleted");
+                let is_unknown = object.namespace == "n" && !self.kept.contains(&(object.clone(), was.uid));
+                assert!(!was.foreign || is_unknown, "{object} is not ours and was deleted");
             }
         }
     }
@@ -312,6 +352,17 @@ proptest! {
     fn whatever_happens_the_cluster_gets_what_is_wanted_and_loses_nothing_that_is_wanted_or_not_ours(
         events in anything(),
     ) {
+        let mut story = Story::new();
+        for event in &events {
+            story.happens(event);
+        }
+        story.comes_to_rest();
+        story.is_as_wanted();
+        story.sends_nothing_more();
+    }
+
+    #[test]
+    fn what_is_known_to_have_existed_before_survives_its_namespace(events in nested()) {
         let mut story = Story::new();
         for event in &events {
             story.happens(event);

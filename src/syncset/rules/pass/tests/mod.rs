@@ -2,6 +2,7 @@
 
 mod deleting;
 mod drift;
+mod keeping;
 mod laws;
 mod sending;
 mod strangers;

@@ -1,0 +1,92 @@
+//! Objects that nobody wants any more and that stay: what is deleted with its namespace or the definition of its kind, is not deleted
+//! with these either.
+//!
+//! That an object stays is known from the moment on at which it is released. What it is within may be decided on much later, so a row
+//! remembers it until then. It belongs to a syncset that has the outer object, and goes with the row of that.
+
+use std::collections::BTreeSet;
+
+use uuid::Uuid;
+
+use super::item::Removal;
+use super::ledger::is_undetermined;
+use super::run::Pass;
+use crate::syncset::rules::name::ObjectRef;
+use crate::syncset::rules::rows::AppliedRow;
+use crate::syncset::rules::wanted::is_within;
+
+/// Whether a row says nothing but that the object is to stay. Whoever wants it again knows no more of it than without the row.
+pub(super) fn is_kept(row: &AppliedRow) -> bool {
+    !row.wanted && !row.tracked && is_undetermined(row)
+}
+
+impl Pass {
+    /// Forgets the row of an object that stays, but not that it does.
+    pub(super) fn let_stay(&mut self, object: &ObjectRef, syncset: Uuid) {
+        let Some(row) = self.ledger.row(object, syncset).cloned() else { return };
+        self.ledger.forget(object, syncset);
+        // Otherwise another row decides what becomes of the object.
+        if self.ledger.rows_of(object).all(is_kept) {
+            self.remember_kept(&row);
+        }
+    }
+
+    fn remember_kept(&mut self, row: &AppliedRow) {
+        for syncset in self.owners_around(&row.object) {
+            if self.ledger.row(&row.object, syncset).is_none() {
+                self.ledger.put(AppliedRow {
+                    syncset,
+                    content: None,
+                    wanted: false,
+                    tracked: false,
+                    adopted: true,
+                    uid: None,
+                    version: None,
+                    owned: None,
+                    resent: 0,
+                    ..row.clone()
+                });
+            }
+        }
+    }
+
+    /// The syncsets with rows of objects that an object would be deleted with.
+    fn owners_around(&self, object: &ObjectRef) -> BTreeSet<Uuid> {
+        let is_around =
+            |row: &&AppliedRow| !is_kept(row) && is_within(object, &row.object) && self.may_define(&row.object, object);
+        self.ledger.rows().filter(is_around).map(|row| row.syncset).collect()
+    }
+
+    /// Hands on what is known of objects that stay to the syncsets that have the outer objects now, and forgets what is of no use.
+    pub(super) fn tidy_kept(&mut self) {
+        let kept: Vec<AppliedRow> = self.ledger.rows().filter(|row| is_kept(row)).cloned().collect();
+        for row in kept {
+            let is_decided_elsewhere = !self.ledger.rows_of(&row.object).all(is_kept);
+            if is_decided_elsewhere || !self.owners_around(&row.object).contains(&row.syncset) {
+                self.ledger.forget(&row.object, row.syncset);
+            }
+            if !is_decided_elsewhere {
+                self.remember_kept(&row);
+            }
+        }
+    }
+
+    /// Rows of objects that stay and would be deleted with this one.
+    pub(super) fn kept_within(&self, outer: &ObjectRef) -> impl Iterator<Item = &AppliedRow> {
+        self.ledger.rows().filter(move |row| is_kept(row) && is_within(&row.object, outer))
+    }
+
+    /// Whether something stays that would be deleted with this object.
+    pub(super) fn has_to_stay(&self, outer: &ObjectRef) -> bool {
+        self.kept_within(outer).any(|row| self.may_define(outer, &row.object))
+    }
+
+    /// An object of any syncset that is going to be deleted and would be deleted with this one: it may turn out to be one that stays.
+    pub(super) fn take_removal_within(&mut self, outer: &ObjectRef) -> Option<Removal> {
+        let mut queues = self.removals.values_mut().chain(std::iter::once(&mut self.gone_removals));
+        queues.find_map(|queue| {
+            let at = queue.iter().position(|removal| is_within(&removal.object, outer))?;
+            queue.remove(at)
+        })
+    }
+}
