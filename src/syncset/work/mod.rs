@@ -2,6 +2,7 @@
 
 mod executor;
 mod first;
+mod identity;
 mod observer;
 mod plan;
 mod prepare;

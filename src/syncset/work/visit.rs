@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::executor::{Client, Executor};
 use super::first;
+use super::identity::Identified;
 use super::observer::{First, Visited};
 use super::plan::Plan;
 use super::prepare::{NoCredentials, PrepareError, Prepared};
@@ -26,11 +27,11 @@ use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Refusal, Refused, 
 use crate::syncset::rules::retry::{self, Ended, Left};
 use crate::syncset::rules::rows::{PaceRow, ResultRow};
 use crate::syncset::rules::spec::Behavior;
-use crate::syncset::rules::status::{self, Conditions, Duplicate, Observed, Reachability, Retry, Unreachable};
+use crate::syncset::rules::status::{self, Conditions, Observed, Reachability, Retry, Unreachable};
 use crate::syncset::store::{Pace, Snapshot, StoreError};
 
 /// A cluster has to answer within this time (rule 38).
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// A request that takes longer is slow.
 const SLOW: Duration = Duration::from_secs(1);
 /// How often a cluster is read anew because a syncset was changed while it was read.
@@ -85,9 +86,9 @@ pub(super) enum VisitError {
 }
 
 /// What a visit has read, and when.
-struct Read {
-    snapshot: Snapshot,
-    plan: Plan,
+pub(super) struct Read {
+    pub(super) snapshot: Snapshot,
+    pub(super) plan: Plan,
     at: Instant,
 }
 
@@ -97,15 +98,6 @@ struct Ran {
     stop: Option<Stop>,
     /// The process ends.
     is_stopped: bool,
-}
-
-/// What was found out about which cluster it is.
-struct Identified {
-    /// Read in this pass.
-    identity: Option<String>,
-    /// Another one than noted.
-    is_another: bool,
-    duplicates: Vec<Duplicate>,
 }
 
 /// What a visit has in hand while it connects, and then while it works.
@@ -121,7 +113,7 @@ impl Read {
         after(self.snapshot.at, self.at.elapsed())
     }
 
-    fn pace(&self) -> PaceRow {
+    pub(super) fn pace(&self) -> PaceRow {
         self.snapshot.pace.clone().unwrap_or_default()
     }
 
@@ -337,29 +329,6 @@ impl Worker {
         self.finish(work, read, agenda, &identified, ran).await.map(Some)
     }
 
-    /// Two documents may lead to one cluster (rule 31). What the other one wants is not deleted for the sake of this one, but forgotten.
-    async fn spare_shared(
-        &self,
-        work: &Work,
-        read: &Read,
-        identified: &Identified,
-        prepared: &mut Prepared,
-    ) -> Result<(), VisitError> {
-        let noted = read.snapshot.pace.as_ref().and_then(|pace| pace.identity.as_deref());
-        let Some(identity) = identified.identity.as_deref().or(noted).filter(|_| !identified.duplicates.is_empty())
-        else {
-            return Ok(());
-        };
-        if !prepared.input.applied.iter().any(|row| row.tracked) {
-            return Ok(());
-        }
-        let elsewhere = self.store.wanted_elsewhere(work.cluster, identity).await?;
-        for row in prepared.input.applied.iter_mut().filter(|row| elsewhere.contains(&row.object)) {
-            row.tracked = false;
-        }
-        Ok(())
-    }
-
     /// Waits for a permit to work, and gives the slot back. False if the claim has ended meanwhile. If the process ends, it goes on
     /// without, to its end.
     async fn begin_work(&self, work: &Work, hand: &mut Hand, stopping: &CancellationToken) -> bool {
@@ -392,79 +361,6 @@ impl Worker {
             *hand = Hand::Slow(slot);
         }
         answer.await
-    }
-
-    /// Finds out which cluster it is, if that is to be found out (rule 31).
-    async fn identify(
-        &self,
-        work: &Work,
-        read: &Read,
-        agenda: &PassAgenda,
-        executor: &mut Executor<'_>,
-    ) -> Result<Result<Identified, Stop>, VisitError> {
-        let noted = read.snapshot.pace.as_ref().and_then(|pace| pace.identity.clone());
-        if !agenda.identifies {
-            let duplicates = read.snapshot.duplicates.clone();
-            return Ok(Ok(Identified { identity: None, is_another: false, duplicates }));
-        }
-        let identity = match executor.identity(CONNECT_WITHIN).await {
-            Ok(Ok(identity)) => identity,
-            Ok(Err(Refused { message, .. })) => {
-                let message = format!("failed to read the UID of namespace kube-system: {message}");
-                return Ok(Err(Stop::Silent { reason: Unreachable::ErrorConnectingToCluster, message }));
-            }
-            Err(stop) => return Ok(Err(stop)),
-        };
-        let is_another = noted.as_ref().is_some_and(|noted| *noted != identity);
-        let mut identified = Identified { identity: Some(identity), is_another, duplicates: Vec::new() };
-        match noted {
-            Some(_) if !is_another => identified.duplicates = read.snapshot.duplicates.clone(),
-            // Another one is stored only together with the first writes.
-            Some(_) => identified.duplicates = self.twins(work, &identified).await?.1,
-            None => {
-                self.note_identity(work, read, &identified).await?;
-                identified.duplicates = self.tell_twins(work, read, &identified).await?;
-            }
-        }
-        Ok(Ok(identified))
-    }
-
-    /// Stores the identity of a cluster of which nothing was known, so that other documents of the same cluster find it.
-    async fn note_identity(&self, work: &Work, read: &Read, identified: &Identified) -> Result<(), VisitError> {
-        let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
-        let row = PaceRow {
-            identity: identified.identity.clone(),
-            kubeconfig_generation: generation,
-            asked_generation: generation,
-            next_full: None,
-            ..read.pace()
-        };
-        let stored = Pace { row, resyncs: read.snapshot.resyncs };
-        Ok(self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await?)
-    }
-
-    /// The other documents of the cluster that was found.
-    async fn twins(&self, work: &Work, identified: &Identified) -> Result<(Vec<Uuid>, Vec<Duplicate>), VisitError> {
-        let Some(identity) = &identified.identity else { return Ok((Vec::new(), Vec::new())) };
-        Ok(self.store.with_identity(work.cluster, identity).await?.into_iter().unzip())
-    }
-
-    /// Asks for the other documents of the cluster that was found, and of the one that was noted before: what they show has changed.
-    async fn tell_twins(
-        &self,
-        work: &Work,
-        read: &Read,
-        identified: &Identified,
-    ) -> Result<Vec<Duplicate>, VisitError> {
-        let (mut ids, duplicates) = self.twins(work, identified).await?;
-        if let Some(noted) = read.snapshot.pace.as_ref().and_then(|pace| pace.identity.as_deref()) {
-            let before = self.store.with_identity(work.cluster, noted).await?;
-            ids.extend(before.into_iter().map(|(id, _)| id));
-        }
-        if !ids.is_empty() {
-            self.queue.ask(&ids, false).await.map_err(StoreError::Database)?;
-        }
-        Ok(duplicates)
     }
 
     /// Runs a pass. None if the claim has ended.

@@ -1,0 +1,122 @@
+//! Which cluster a kubeconfig leads to, and which other documents lead there, too (rule 31).
+
+use uuid::Uuid;
+
+use super::executor::Executor;
+use super::prepare::Prepared;
+use super::refusal::Stop;
+use super::visit::{CONNECT_WITHIN, Read, VisitError};
+use super::worker::Worker;
+use crate::documents::Work;
+use crate::syncset::rules::agenda::PassAgenda;
+use crate::syncset::rules::pass::{Refused, Writes};
+use crate::syncset::rules::rows::PaceRow;
+use crate::syncset::rules::status::{Duplicate, Unreachable};
+use crate::syncset::store::{Pace, StoreError};
+
+/// What was found out about which cluster it is.
+pub(super) struct Identified {
+    /// Read in this pass.
+    pub(super) identity: Option<String>,
+    /// Another one than noted.
+    pub(super) is_another: bool,
+    pub(super) duplicates: Vec<Duplicate>,
+}
+
+impl Worker {
+    /// Finds out which cluster it is, if that is to be found out (rule 31).
+    pub(super) async fn identify(
+        &self,
+        work: &Work,
+        read: &Read,
+        agenda: &PassAgenda,
+        executor: &mut Executor<'_>,
+    ) -> Result<Result<Identified, Stop>, VisitError> {
+        let noted = read.snapshot.pace.as_ref().and_then(|pace| pace.identity.clone());
+        if !agenda.identifies {
+            let duplicates = read.snapshot.duplicates.clone();
+            return Ok(Ok(Identified { identity: None, is_another: false, duplicates }));
+        }
+        let identity = match executor.identity(CONNECT_WITHIN).await {
+            Ok(Ok(identity)) => identity,
+            Ok(Err(Refused { message, .. })) => {
+                let message = format!("failed to read the UID of namespace kube-system: {message}");
+                return Ok(Err(Stop::Silent { reason: Unreachable::ErrorConnectingToCluster, message }));
+            }
+            Err(stop) => return Ok(Err(stop)),
+        };
+        let is_another = noted.as_ref().is_some_and(|noted| *noted != identity);
+        let mut identified = Identified { identity: Some(identity), is_another, duplicates: Vec::new() };
+        match noted {
+            Some(_) if !is_another => identified.duplicates = read.snapshot.duplicates.clone(),
+            // Another one is stored only together with the first writes.
+            Some(_) => identified.duplicates = self.twins(work, &identified).await?.1,
+            None => {
+                self.note_identity(work, read, &identified).await?;
+                identified.duplicates = self.tell_twins(work, read, &identified).await?;
+            }
+        }
+        Ok(Ok(identified))
+    }
+
+    /// Stores the identity of a cluster of which nothing was known, so that other documents of the same cluster find it.
+    async fn note_identity(&self, work: &Work, read: &Read, identified: &Identified) -> Result<(), VisitError> {
+        let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
+        let row = PaceRow {
+            identity: identified.identity.clone(),
+            kubeconfig_generation: generation,
+            asked_generation: generation,
+            next_full: None,
+            ..read.pace()
+        };
+        let stored = Pace { row, resyncs: read.snapshot.resyncs };
+        Ok(self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await?)
+    }
+
+    /// The other documents of the cluster that was found.
+    async fn twins(&self, work: &Work, identified: &Identified) -> Result<(Vec<Uuid>, Vec<Duplicate>), VisitError> {
+        let Some(identity) = &identified.identity else { return Ok((Vec::new(), Vec::new())) };
+        Ok(self.store.with_identity(work.cluster, identity).await?.into_iter().unzip())
+    }
+
+    /// Asks for the other documents of the cluster that was found, and of the one that was noted before: what they show has changed.
+    pub(super) async fn tell_twins(
+        &self,
+        work: &Work,
+        read: &Read,
+        identified: &Identified,
+    ) -> Result<Vec<Duplicate>, VisitError> {
+        let (mut ids, duplicates) = self.twins(work, identified).await?;
+        if let Some(noted) = read.snapshot.pace.as_ref().and_then(|pace| pace.identity.as_deref()) {
+            let before = self.store.with_identity(work.cluster, noted).await?;
+            ids.extend(before.into_iter().map(|(id, _)| id));
+        }
+        if !ids.is_empty() {
+            self.queue.ask(&ids, false).await.map_err(StoreError::Database)?;
+        }
+        Ok(duplicates)
+    }
+
+    /// Two documents may lead to one cluster (rule 31). What the other one wants is not deleted for the sake of this one, but forgotten.
+    pub(super) async fn spare_shared(
+        &self,
+        work: &Work,
+        read: &Read,
+        identified: &Identified,
+        prepared: &mut Prepared,
+    ) -> Result<(), VisitError> {
+        let noted = read.snapshot.pace.as_ref().and_then(|pace| pace.identity.as_deref());
+        let Some(identity) = identified.identity.as_deref().or(noted).filter(|_| !identified.duplicates.is_empty())
+        else {
+            return Ok(());
+        };
+        if !prepared.input.applied.iter().any(|row| row.tracked) {
+            return Ok(());
+        }
+        let elsewhere = self.store.wanted_elsewhere(work.cluster, identity).await?;
+        for row in prepared.input.applied.iter_mut().filter(|row| elsewhere.contains(&row.object)) {
+            row.tracked = false;
+        }
+        Ok(())
+    }
+}
