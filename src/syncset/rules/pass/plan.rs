@@ -191,7 +191,8 @@ impl Pass {
         }
         for (kind, items) in by_kind {
             let is_served = matches!(self.kinds.get(&kind), Some(Ok(super::step::Resolution::Served { .. })));
-            if items.len() < FEWEST_TO_LIST || !is_served {
+            let is_endless = self.progress.unlisted.contains(&kind);
+            if items.len() < FEWEST_TO_LIST || !is_served || is_endless {
                 self.unprepared.extend(items.into_iter().map(Box::new));
                 continue;
             }

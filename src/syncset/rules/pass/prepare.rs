@@ -22,6 +22,11 @@ impl Pass {
             self.scopes.insert((group.to_owned(), key.1.clone()), *namespaced);
             self.plurals.insert((group.to_owned(), key.1.clone()), plural.clone());
         }
+        if resolution.is_err() {
+            self.progress.slow_kinds.insert(key.clone());
+        } else {
+            self.progress.slow_kinds.remove(&key);
+        }
         self.kinds.insert(key, resolution);
     }
 
@@ -119,9 +124,12 @@ impl Pass {
         }
         if is_continued && !listing.items.is_empty() {
             listing.page += 1;
-            self.follow_up = Some(Ask::List(listing));
+            self.progress.unlisted.insert(listing.kind.clone());
+            // The limits of a pass hold before each page.
+            self.listings.push_front(listing);
             return;
         }
+        self.progress.unlisted.remove(&listing.kind);
         // They are gone, lost their label, or can't be listed.
         self.unprepared.extend(listing.items.into_values());
     }

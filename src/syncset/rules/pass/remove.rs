@@ -76,7 +76,7 @@ impl Pass {
                 None
             }
             Some(Err(refused)) => {
-                self.keep_row(&removal, &refused.message);
+                self.give_up(&removal, &refused.message);
                 None
             }
         }

@@ -23,6 +23,8 @@ use crate::syncset::rules::wanted::{Deletions, Live, Scope, Wanted};
 /// Requests and time of one pass (rule 16).
 const MOST_REQUESTS: usize = 500;
 const MOST_TIME: Duration = Duration::from_mins(1);
+/// After this time a pass looks up no further kinds before it begins: what does not answer must not take all of its time.
+const MOST_TIME_FOR_KINDS: Duration = Duration::from_secs(30);
 /// What is stored meanwhile (rule 16).
 const STORE_AFTER_REQUESTS: usize = 100;
 const STORE_AFTER: Duration = Duration::from_secs(10);
@@ -77,6 +79,8 @@ pub struct Pass {
     elapsed: Duration,
     stored_at: Duration,
     requests: usize,
+    /// Kinds that were looked up after the phase of kinds.
+    late_kinds: usize,
     requests_at_store: usize,
 }
 
@@ -103,6 +107,7 @@ impl Pass {
         if !input.full {
             progress.objects.clear();
             progress.patches.clear();
+            progress.unlisted.clear();
         }
         Self {
             turns: input
@@ -147,6 +152,7 @@ impl Pass {
             elapsed: Duration::ZERO,
             stored_at: Duration::ZERO,
             requests: 0,
+            late_kinds: 0,
             requests_at_store: 0,
         }
     }
@@ -172,6 +178,9 @@ impl Pass {
             self.asked = self.choose();
             if self.asked.as_ref().is_some_and(|ask| !matches!(ask, Ask::Kind { .. } | Ask::Store(_))) {
                 self.requests += 1;
+            }
+            if self.phase != Phase::Kinds && matches!(self.asked, Some(Ask::Kind { .. })) {
+                self.late_kinds += 1;
             }
         }
         if self.asked.is_none() {
@@ -242,7 +251,8 @@ impl Pass {
             if let Some(ask) = self.follow_up.take() {
                 return Some(ask);
             }
-            if self.requests > 0 && (self.requests >= MOST_REQUESTS || self.elapsed >= MOST_TIME) && !self.is_done() {
+            let has_begun = self.requests > 0 || self.late_kinds > 0;
+            if has_begun && (self.requests >= MOST_REQUESTS || self.elapsed >= MOST_TIME) && !self.is_done() {
                 // What came of a turn is noted even if there is no time for the next one.
                 if self.is_turn_over() {
                     self.enter_next_phase();
@@ -257,7 +267,7 @@ impl Pass {
                 return Some(self.store());
             }
             let chosen = match self.phase {
-                Phase::Kinds => self.unresolved.pop_first().map(|key| Ask::Kind { key, wait: false }),
+                Phase::Kinds => self.next_kind(),
                 Phase::Lists => self.listings.pop_front().map(Ask::List),
                 Phase::Looks => self.next_look(),
                 Phase::Commit => self.ledger.has_changed().then(|| self.store()),
@@ -273,6 +283,20 @@ impl Pass {
             }
             self.enter_next_phase();
         }
+    }
+
+    /// Those that did not answer in the pass before come last, so that in the end each one is looked up that answers.
+    fn next_kind(&mut self) -> Option<Ask> {
+        if self.elapsed >= MOST_TIME_FOR_KINDS {
+            let message = "there was no time to find out whether the cluster serves the kind";
+            let refused = Refused { refusal: Refusal::Server, message: message.to_owned() };
+            let unasked = std::mem::take(&mut self.unresolved).into_iter();
+            self.kinds.extend(unasked.map(|key| (key, Err(refused.clone()))));
+        }
+        let next = self.unresolved.iter().find(|key| !self.progress.slow_kinds.contains(*key));
+        let key = next.or(self.unresolved.first()).cloned()?;
+        self.unresolved.remove(&key);
+        Some(Ask::Kind { key, wait: false })
     }
 
     fn enter_next_phase(&mut self) {
@@ -414,13 +438,15 @@ impl Pass {
 
     /// Failures hold only for a pass that goes on at once: an interrupted one waits, and then tries everything again.
     fn progress_after(&self, end: End) -> Progress {
-        let Progress { objects, patches, .. } = &self.progress;
+        let Progress { objects, patches, unlisted, slow_kinds, .. } = &self.progress;
+        let slow_kinds = slow_kinds.clone();
         match end {
             End::Yielded => self.progress.clone(),
             End::Interrupted if self.full => {
-                Progress { objects: objects.clone(), patches: patches.clone(), ..Progress::default() }
+                let (objects, patches, unlisted) = (objects.clone(), patches.clone(), unlisted.clone());
+                Progress { objects, patches, unlisted, slow_kinds, ..Progress::default() }
             }
-            End::Interrupted | End::Finished => Progress::default(),
+            End::Interrupted | End::Finished => Progress { slow_kinds, ..Progress::default() },
         }
     }
 

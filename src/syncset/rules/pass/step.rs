@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::item::KindKey;
 use crate::syncset::rules::name::{Digest, ObjectRef};
 use crate::syncset::rules::object::{ADOPTED, MANAGED, SYNCSET_ID};
 use crate::syncset::rules::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
@@ -330,7 +331,8 @@ pub struct Outcome {
     pub contended: Vec<(ObjectRef, Option<String>)>,
     /// Requests to the cluster, without discovery.
     pub requests: usize,
-    /// What the next pass need not ask again, since this one had to end early. Nothing of it holds after a pass that finished.
+    /// What the next pass need not ask again, since this one had to end early. After a pass that finished it says only which kinds
+    /// are asked for last.
     pub progress: Progress,
 }
 
@@ -348,4 +350,8 @@ pub struct Progress {
     pub(super) failed: BTreeMap<Uuid, (Digest, Failure)>,
     /// Syncsets whose turn ended in a failure, with their inputs.
     pub(super) ended: BTreeMap<Uuid, Digest>,
+    /// Kinds of which a list has begun and not ended: it may have no end.
+    pub(super) unlisted: BTreeSet<KindKey>,
+    /// Kinds for which the cluster gave no answer, which may take long each time.
+    pub(super) slow_kinds: BTreeSet<KindKey>,
 }

@@ -4,7 +4,7 @@ use std::slice::from_ref;
 use std::time::Duration;
 
 use super::super::{Answer, End, Outcome, Pass, Progress, Refusal, Step};
-use super::world::{Set, Store, World, map, object, pass, run, set};
+use super::world::{Set, Store, World, map, object, pass, refused, run, set};
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::{Reason, Retry};
@@ -214,4 +214,85 @@ fn objects_that_are_looked_at_again_are_not_stored_one_by_one() {
     world.log.clear();
     assert_eq!(stores(&mut world, &mut store, &sets), 0);
     assert_eq!((world.objects.len(), world.log.len()), (40, 80));
+}
+
+#[test]
+fn a_list_without_end_takes_one_pass_and_then_each_object_is_looked_at() {
+    let sets = [many(4)];
+    let (mut world, mut store) = (World::new(), Store::default());
+    pass(&mut world, &mut store, &sets, false);
+    (world.endless_lists, world.log) = (true, Vec::new());
+    let outcomes = passes(&mut world, &mut store, &sets, true);
+    assert_eq!(outcomes.iter().map(|outcome| outcome.requests).collect::<Vec<_>>(), [500, 4]);
+    assert!(world.log[..500].iter().all(|line| line.starts_with("LIST")), "{:?}", world.log);
+    assert!(world.log[500..].iter().all(|line| line.starts_with("GET")), "{:?}", world.log);
+    assert_eq!((outcomes[1].end, &outcomes[1].progress), (End::Finished, &Progress::default()));
+}
+
+/// A pass over a cluster that takes 20 s to say that it can't say whether it serves one of these kinds. Returns how long it took.
+fn pass_with_slow_kinds(
+    world: &mut World,
+    store: &mut Store,
+    sets: &[Set],
+    slow: &str,
+    progress: &mut Progress,
+) -> Duration {
+    let mut input = store.input(sets, false).expect("they are due");
+    input.progress = std::mem::take(progress);
+    let (mut pass, mut elapsed) = (Pass::new(input), Duration::ZERO);
+    loop {
+        let answer = match pass.next(elapsed) {
+            Step::Done(outcome) => {
+                store.write(outcome.writes);
+                *progress = outcome.progress;
+                return elapsed;
+            }
+            Step::Store(writes) => {
+                store.write(writes);
+                Ok(Answer::Stored)
+            }
+            Step::Resolve { kind, .. } if kind.starts_with(slow) => {
+                elapsed += Duration::from_secs(20);
+                Err(refused(Refusal::Server))
+            }
+            step => world.perform(step),
+        };
+        pass.reply(answer);
+    }
+}
+
+#[test]
+fn kinds_that_do_not_answer_take_no_pass_long_and_do_not_keep_others_from_being_sent() {
+    let of = |at: usize| object("", &format!("Slow{at:02}"), "default", "x");
+    let slow: Vec<Set> = (0..9).map(|at| set(SyncSet, &format!("s{at}")).objects(&[of(at)])).collect();
+    let good = object("apps", "Deployment", "default", "z");
+    let sets = [&slow[..], &[set(SyncSet, "good").objects(&[good.clone()])]].concat();
+    let (mut world, mut store, mut progress) = (World::new(), Store::default(), Progress::default());
+    let mut passes = 0;
+    while !world.objects.contains_key(&good) {
+        let took = pass_with_slow_kinds(&mut world, &mut store, &sets, "Slow", &mut progress);
+        assert_eq!(took, Duration::from_secs(40));
+        passes += 1;
+        assert!(passes <= 5, "two kinds in each");
+    }
+    assert_eq!(store.results.values().filter(|row| row.failure.is_some()).count(), 9);
+}
+
+#[test]
+fn kinds_of_what_is_to_be_deleted_take_no_pass_long_either() {
+    let of = |at: usize| object("", &format!("Gone{at:02}"), "default", "x");
+    let gone = set(SyncSet, "gone").objects(&(0..9).map(of).collect::<Vec<_>>());
+    let (mut world, mut store, mut progress) = (World::new(), Store::default(), Progress::default());
+    for at in 0..9 {
+        world.kinds.insert(("v1".to_owned(), format!("Gone{at:02}")), true);
+    }
+    pass(&mut world, &mut store, &[gone], false);
+    let sets = [set(SelectorSyncSet, "other").objects(&[object("", "Secret", "default", "z")])];
+    let mut passes = 0;
+    while !world.objects.contains_key(&object("", "Secret", "default", "z")) {
+        passes += 1;
+        assert!(passes <= 5, "two kinds in each");
+        let took = pass_with_slow_kinds(&mut world, &mut store, &sets, "Gone", &mut progress);
+        assert!(took <= Duration::from_secs(60), "{took:?}");
+    }
 }
