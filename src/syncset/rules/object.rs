@@ -158,10 +158,11 @@ impl Desired {
         self
     }
 
-    /// The object as it is sent. One that existed before has the mark of that; with a UID the server refuses to write to another
+    /// The object as it is sent, with a mark of whether it existed before, if that is given: `false` also takes back the mark of an
+    /// earlier write, which patches would leave. With a UID the server refuses to write to another
     /// object of the name. Neither counts for the content: both are stored beside it.
-    pub fn sent(&self, is_adopted: bool, uid: Option<&str>) -> Cow<'_, Value> {
-        if !is_adopted && uid.is_none() {
+    pub fn sent(&self, is_adopted: Option<bool>, uid: Option<&str>) -> Cow<'_, Value> {
+        if is_adopted.is_none() && uid.is_none() {
             return Cow::Borrowed(&self.body);
         }
         let mut body = self.body.clone();
@@ -170,8 +171,8 @@ impl Desired {
                 metadata.insert("uid".to_owned(), json!(uid));
             }
             let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
-            if let Some(annotations) = annotations.filter(|_| is_adopted) {
-                annotations.insert(ADOPTED.to_owned(), json!("true"));
+            if let (Some(annotations), Some(is_adopted)) = (annotations, is_adopted) {
+                annotations.insert(ADOPTED.to_owned(), json!(is_adopted.to_string()));
             }
         }
         Cow::Owned(body)

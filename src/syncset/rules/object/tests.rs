@@ -174,10 +174,11 @@ fn an_object_is_sent_with_the_mark_and_the_uid_that_it_has() {
         may_adopt: false,
         may_recreate: false,
     };
-    for (is_adopted, uid) in [(false, None), (true, None), (false, Some("u-1")), (true, Some("u-1"))] {
+    let marks = [None, Some(true), Some(false)];
+    for (is_adopted, uid) in marks.into_iter().flat_map(|mark| [(mark, None), (mark, Some("u-1"))]) {
         let mut expected = desired.body.clone();
-        if is_adopted {
-            expected["metadata"]["annotations"][ADOPTED] = json!("true");
+        if let Some(is_adopted) = is_adopted {
+            expected["metadata"]["annotations"][ADOPTED] = json!(if is_adopted { "true" } else { "false" });
         }
         if let Some(uid) = uid {
             expected["metadata"]["uid"] = json!(uid);

@@ -80,7 +80,13 @@ pub(super) enum ItemState {
 impl Item {
     /// As it is sent: with a UID, only to the object that has it.
     pub(super) fn body(&self, uid: Option<&str>) -> Cow<'_, Value> {
-        self.desired.sent(self.facts.adopted && self.behavior != Behavior::CreateOnly, uid)
+        let is_adopted = match self.behavior {
+            Behavior::CreateOnly => None,
+            _ if self.facts.adopted => Some(true),
+            // Whether it has the mark of an earlier write is not known in every pass.
+            _ => self.desired.may_adopt.then_some(false),
+        };
+        self.desired.sent(is_adopted, uid)
     }
 
     pub(super) fn kind_key(&self) -> KindKey {

@@ -216,7 +216,10 @@ fn an_object_that_existed_is_adopted_and_never_deleted_unless_it_says_that_it_ma
         let sets = [base().maps(&["a"]).flags(Flags { may_adopt, ..Flags::default() })];
         pass(&mut world, &mut store, &sets, false);
         assert_eq!(world.objects[&map("a")].data, "1");
-        assert_eq!(world.objects[&map("a")].annotations.contains_key("towline.dev/adopted"), !may_adopt);
+        assert_eq!(
+            world.objects[&map("a")].annotations.get("towline.dev/adopted").is_some_and(|is| is == "true"),
+            !may_adopt
+        );
         let requests = pass(&mut world, &mut store, &[], false);
         assert_eq!((requests.len(), world.objects.len()), if may_adopt { (2, 0) } else { (0, 1) });
         assert!(store.applied.is_empty());

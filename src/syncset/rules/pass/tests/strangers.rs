@@ -73,7 +73,7 @@ fn an_object_in_place_of_ours_is_ours_if_the_resource_says_that_it_may_be() {
     world.create(&map("a"));
     let after = [before.maps(&["a=2"]).flags(Flags { may_adopt: true, ..Flags::default() })];
     assert_eq!(pass(&mut world, &mut store, &after, false).len(), 3);
-    assert!(!world.objects[&map("a")].annotations.contains_key("towline.dev/adopted"));
+    assert_eq!(world.objects[&map("a")].annotations["towline.dev/adopted"], "false");
     assert_eq!(pass(&mut world, &mut store, &[], false).len(), 2);
     assert!(world.objects.is_empty());
 }
@@ -228,5 +228,21 @@ fn an_object_of_hive_is_not_applied_before_it_is_taken_over_whatever_fails() {
                 break;
             }
         }
+    }
+}
+
+#[test]
+fn what_was_adopted_is_ours_once_the_resource_says_so_under_any_behavior() {
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate] {
+        let (mut world, mut store) = (World::new(), Store::default());
+        world.create(&map("a"));
+        let before = set(SyncSet, "base").behavior(behavior).maps(&["a"]);
+        pass(&mut world, &mut store, from_ref(&before), false);
+        assert_eq!(world.objects[&map("a")].annotations["towline.dev/adopted"], "true");
+        let after = before.maps(&["a=2"]).flags(Flags { may_adopt: true, ..Flags::default() });
+        pass(&mut world, &mut store, from_ref(&after), false);
+        assert_eq!(world.objects[&map("a")].annotations["towline.dev/adopted"], "false", "{behavior:?}");
+        pass(&mut world, &mut store, &[], false);
+        assert!(world.objects.is_empty(), "{behavior:?}");
     }
 }

@@ -347,7 +347,7 @@ impl World {
         };
         if is_apply {
             let is_ours = written.labels.contains_key("hive.openshift.io/managed") && !written.foreign;
-            let is_adopted = body["metadata"]["annotations"].get("towline.dev/adopted").is_some();
+            let is_adopted = body["metadata"]["annotations"]["towline.dev/adopted"] == "true";
             let is_updated = written.owned.contains_key("towline-update");
             written.has_leftovers |= written.of_hive && is_ours && !is_adopted && !is_updated;
             written.annotations.clear();
