@@ -68,7 +68,7 @@ impl Court {
     async fn applied(&self) {
         self.stage
             .run(
-                "insert into towline_applied select c.id, '', 'ConfigMap', 'default', 'm' || n, s.id, 'v1', null, true, true, false \
+                "insert into towline_applied select c.id, '', 'ConfigMap', 'default', 'm' || n, s.id, 'v1', null, true, true, false, null, null, null, 0 \
                  from clusters c, selectorsyncsets s, generate_series(0, 9) n where c.labels->>'env' = 'prod' on conflict do nothing",
             )
             .await;
@@ -316,7 +316,7 @@ fn a_syncset_that_names_fewer_clusters_is_held() {
             .stage
             .run(
                 "delete from towline_applied; insert into towline_applied select c.id, '', 'ConfigMap', 'default', 'm', s.id, 'v1', null, \
-                 true, true, false from clusters c, syncsets s",
+                 true, true, false, null, null, null, 0 from clusters c, syncsets s",
             )
             .await;
         court.changes(names(2, 2)).await;
@@ -451,7 +451,7 @@ fn judging_costs_the_same_statements_however_many_clusters_there_are() {
             .run(
                 "insert into towline_documents select 'clusters', gen_random_uuid(), 'foo', 'n' || n, '{\"env\": \"prod\"}', '{}', \
                  '{}', 1, 1, now(), now(), null, '{}', '{}' from generate_series(1, 10000) n; \
-                 insert into towline_applied select c.id, '', 'ConfigMap', 'default', 'm' || n, s.id, 'v1', null, true, true, false \
+                 insert into towline_applied select c.id, '', 'ConfigMap', 'default', 'm' || n, s.id, 'v1', null, true, true, false, null, null, null, 0 \
                  from clusters c, selectorsyncsets s, generate_series(0, 4) n; analyze",
             )
             .await;
