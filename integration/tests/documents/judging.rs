@@ -194,6 +194,51 @@ fn clusters_that_lose_their_labels_one_by_one_lose_objects_until_the_limit_is_re
 }
 
 #[test]
+fn a_loss_that_was_carried_out_and_mended_does_not_hide_the_next_one() {
+    run(async {
+        let court = Court::new("mended", 12).await;
+        let lost = "select count(*) from towline_lost";
+        // The labels of one cluster after the other are lost for a while, and its objects with them.
+        for number in 0..12 {
+            court.relabels(number, &TEST).await;
+            court.leader.all().await;
+            assert_eq!((court.held().await, court.deleted().await), (None, 1));
+            court.relabels(number, &PROD).await;
+            court.leader.all().await;
+            court.applied().await;
+            court.stage.run("update towline_lost set at = at - interval '9 min'").await;
+            court.leader.dispatch.tidy(&court.leader.grant).await.expect("it is tidied");
+        }
+        assert_eq!(court.stage.number(lost).await, 1, "they count for ten minutes, whatever is tracked since");
+        for number in 0..12 {
+            court.relabels(number, &TEST).await;
+        }
+        court.leader.all().await;
+        assert_eq!((court.held().await, court.deleted().await), (Some((12, 12, Cause::Unmatched)), 0));
+    });
+}
+
+#[test]
+fn a_loss_that_was_approved_does_not_hide_the_next_one() {
+    run(async {
+        let court = Court::new("approved_before", 12).await;
+        for generation in [2, 4] {
+            court.changes(selector(generation, &of_env("none"), 10, &[])).await;
+            assert_eq!(court.held().await, Some((12, 12, Cause::Unmatched)), "generation {generation}");
+            approve(&court.stage.database(), None).await.expect("it is approved");
+            court.stage.run("delete from towline_applied").await;
+            court.changes(selector(generation + 1, &of_env("prod"), 10, &[])).await;
+            court.applied().await;
+        }
+        for number in 0..12 {
+            court.relabels(number, &TEST).await;
+        }
+        court.leader.all().await;
+        assert_eq!(court.held().await, Some((12, 12, Cause::Unmatched)));
+    });
+}
+
+#[test]
 fn labels_that_are_wiped_at_once_delete_nothing() {
     run(async {
         let court = Court::new("wiped_at_once", 30).await;

@@ -48,7 +48,9 @@ create table towline_guard (
   approved bigint not null default 0, objects jsonb, held_objects jsonb);
 
 -- The clusters that syncsets match no more, and since when. A row stays until the cluster is matched again, or the objects are deleted
--- and it counts no longer. The deletions of a row of -infinity were approved.
+-- and it counts no longer. The deletions of a row of -infinity were approved. `back` says that the cluster was matched again after the
+-- objects had been deleted: the row still counts, and the next loss of that cluster is a new one.
 create table towline_lost (
-  cluster uuid not null, syncset uuid not null, at timestamptz not null, primary key (cluster, syncset));
+  cluster uuid not null, syncset uuid not null, at timestamptz not null, back boolean not null default false,
+  primary key (cluster, syncset));
 create index on towline_lost (syncset);

@@ -12,10 +12,12 @@ const RELEASE: &str = "update towline_guard g set held = false, cause = null, si
 /// The row of a syncset that is gone permits deletions, so it stays as long as any pass may have stored objects: a pass ends long before.
 const FORGET: &str = "delete from towline_guard g where gone and not held and since < now() - interval '1 h' \
        and not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked)";
-/// What was lost and is deleted counts for ten minutes, or as long as its syncset is held.
+/// What was lost and is deleted counts for ten minutes, or as long as its syncset is held. If the cluster is matched again, what is
+/// tracked there was applied afterwards.
 const FORGET_LOST: &str = "delete from towline_lost l where at < now() - interval '10 min' \
        and not exists (select from towline_guard g where g.syncset = l.syncset and g.held) \
-       and not exists (select from towline_applied a where a.syncset = l.syncset and a.cluster = l.cluster and a.tracked)";
+       and (back or not exists ( \
+         select from towline_applied a where a.syncset = l.syncset and a.cluster = l.cluster and a.tracked))";
 const HELD: &str = "(select from towline_claim where name = 'dispatcher' and holder = $1 and token = $2 and until > clock_timestamp())";
 
 /// Removes it, and lets go what holds nothing any more.

@@ -31,9 +31,11 @@ struct Relabelled {
     name: String,
     labels: BTreeMap<String, String>,
     /// The syncsets that track objects on it.
-    tracking: Vec<Uuid>,
+    tracking: BTreeSet<Uuid>,
     /// The syncsets that were found to match it no more.
     lost_by: BTreeSet<Uuid>,
+    /// Those that matched it again after their objects had been deleted.
+    back_at: BTreeSet<Uuid>,
 }
 
 /// How a syncset is held from now on.
@@ -60,14 +62,15 @@ impl Court {
         let (selectors, clusters) = read(transaction, relabelled, whole).await?;
         let (mut lost, mut touched) = (Lost::default(), BTreeSet::new());
         for cluster in &clusters {
-            for id in &cluster.tracking {
+            for id in cluster.tracking.iter().chain(cluster.lost_by.difference(&cluster.tracking)) {
                 let Some(Selector { audience: Some(audience), is_approved }) = selectors.get(id) else { continue };
-                let was_lost = cluster.lost_by.contains(id);
+                let was_lost = cluster.lost_by.contains(id) && !cluster.back_at.contains(id);
                 let is_lost = !audience.includes(&cluster.namespace, &cluster.name, &cluster.labels);
                 match (was_lost, is_lost) {
                     (false, false) => continue,
                     (false, true) => lost.lose(cluster.id, *id, *is_approved),
-                    (true, false) => lost.regain(cluster.id, *id),
+                    (true, false) if cluster.tracking.contains(id) => lost.regain(cluster.id, *id),
+                    (true, false) => lost.come_back(cluster.id, *id),
                     (true, true) => {}
                 }
                 touched.insert(*id);
@@ -93,16 +96,20 @@ async fn read(
     const QUERY: &str = "judge_clusters";
     const TEXT: &str = "with changed as materialized (select c.id, c.namespace, c.name, c.labels from clusters c \
            where c.kind = 'clusters' and c.deleted_at is null and c.id = any($1::text[]::uuid[])), \
-         pair as materialized (select a.cluster, array_agg(distinct a.syncset::text) as syncsets \
-           from changed join towline_applied a on a.cluster = changed.id where a.tracked group by a.cluster) \
+         tracking as materialized (select a.cluster, array_agg(distinct a.syncset::text) as syncsets \
+           from changed join towline_applied a on a.cluster = changed.id where a.tracked group by a.cluster), \
+         lost as materialized (select l.cluster, array_agg(l.syncset::text) as syncsets, \
+             coalesce(array_agg(l.syncset::text) filter (where l.back), '{}') as back \
+           from changed join towline_lost l on l.cluster = changed.id group by l.cluster) \
          select null, s.id::text, s.name, ((s.data->'spec') - '{resources,patches}'::text[])::text, null::text[], null::text[], \
-             coalesce(g.always, false) \
+             coalesce(g.always, false), null::text[] \
            from selectorsyncsets s left join towline_guard g on g.syncset = s.id \
            where s.kind = 'selectorsyncsets' and s.deleted_at is null and s.id <> all ($2::text[]::uuid[]) \
-             and s.id in (select unnest(syncsets)::uuid from pair) \
-         union all select c.namespace, c.id::text, c.name, c.labels::text, p.syncsets, \
-             array(select l.syncset::text from towline_lost l where l.cluster = c.id), false \
-           from pair p join changed c on c.id = p.cluster";
+             and s.id in (select unnest(syncsets)::uuid from tracking union select unnest(syncsets)::uuid from lost) \
+         union all select c.namespace, c.id::text, c.name, c.labels::text, coalesce(t.syncsets, '{}'), coalesce(l.syncsets, '{}'), false, \
+             coalesce(l.back, '{}') \
+           from changed c left join tracking t on t.cluster = c.id left join lost l on l.cluster = c.id \
+           where t.cluster is not null or l.cluster is not null";
     let params = [(&texts(relabelled) as _, Type::TEXT_ARRAY), (&texts(whole) as _, Type::TEXT_ARRAY)];
     let (mut selectors, mut clusters) = (BTreeMap::new(), Vec::new());
     for row in &transaction.all(QUERY, TEXT, &params).await? {
@@ -115,7 +122,7 @@ async fn read(
             selectors.insert(id, Selector { audience, is_approved: column(QUERY, row, 6)? });
             continue;
         };
-        let ids = |index| -> Result<Vec<Uuid>, DispatchError> {
+        let ids = |index| -> Result<BTreeSet<Uuid>, DispatchError> {
             let texts: Vec<&str> = column(QUERY, row, index)?;
             Ok(texts.iter().filter_map(|text| text.parse().ok()).collect())
         };
@@ -125,7 +132,8 @@ async fn read(
             name,
             labels: serde_json::from_str(text).unwrap_or_default(),
             tracking: ids(4)?,
-            lost_by: ids(5)?.into_iter().collect(),
+            lost_by: ids(5)?,
+            back_at: ids(7)?,
         });
     }
     Ok((selectors, clusters))

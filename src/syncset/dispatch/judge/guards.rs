@@ -30,6 +30,7 @@ pub(super) struct Row {
 pub(super) struct Lost {
     new: Vec<(Uuid, Uuid, bool)>,
     again: Vec<(Uuid, Uuid)>,
+    back: Vec<(Uuid, Uuid)>,
     /// Syncsets of which nothing counts any more that they have lost.
     approved: Vec<Uuid>,
 }
@@ -45,6 +46,11 @@ impl Lost {
         self.again.push((cluster, syncset));
     }
 
+    /// The syncset matches the cluster again, after its objects were deleted there.
+    pub(super) fn come_back(&mut self, cluster: Uuid, syncset: Uuid) {
+        self.back.push((cluster, syncset));
+    }
+
     /// The deletions of the syncset were approved.
     pub(super) fn approve(&mut self, syncset: Uuid) {
         self.approved.push(syncset);
@@ -56,15 +62,29 @@ impl Lost {
                (select l.ctid from towline_lost l where l.cluster = a.cluster and l.syncset = a.syncset) \
                from unnest($1::text[]::uuid[], $2::text[]::uuid[]) a(cluster, syncset)))), \
              approved as (update towline_lost set at = '-infinity' where syncset = any($3::text[]::uuid[]) \
-               and (cluster, syncset) not in (select * from unnest($1::text[]::uuid[], $2::text[]::uuid[]))) \
-             insert into towline_lost select cluster, syncset, case when approved then '-infinity' else now() end \
-               from unnest($4::text[]::uuid[], $5::text[]::uuid[], $6::boolean[]) n(cluster, syncset, approved) on conflict do nothing";
-        let Self { new, again, approved } = self;
+               and (cluster, syncset) not in (select * from unnest($1::text[]::uuid[], $2::text[]::uuid[]) \
+                 union all select * from unnest($4::text[]::uuid[], $5::text[]::uuid[]))) \
+             insert into towline_lost as l (cluster, syncset, at) \
+               select cluster, syncset, case when approved then '-infinity' else now() end \
+               from unnest($4::text[]::uuid[], $5::text[]::uuid[], $6::boolean[]) n(cluster, syncset, approved) \
+               on conflict (cluster, syncset) do update set at = excluded.at, back = false where l.back";
+        const BACK: &str = "update towline_lost set back = true where ctid = any(array(select \
+               (select l.ctid from towline_lost l where l.cluster = b.cluster and l.syncset = b.syncset) \
+               from unnest($1::text[]::uuid[], $2::text[]::uuid[]) b(cluster, syncset)))";
+        let Self { new, again, back, approved } = self;
+        let pairs = |pairs: &[(Uuid, Uuid)]| {
+            let (clusters, syncsets): (Vec<Uuid>, Vec<Uuid>) = pairs.iter().copied().unzip();
+            (texts(&clusters), texts(&syncsets))
+        };
+        if !back.is_empty() {
+            let (clusters, syncsets) = pairs(back);
+            let params = [(&clusters as _, Type::TEXT_ARRAY), (&syncsets as _, Type::TEXT_ARRAY)];
+            transaction.execute("write_back", BACK, &params).await?;
+        }
         if new.is_empty() && again.is_empty() && approved.is_empty() {
             return Ok(());
         }
-        let (clusters, syncsets): (Vec<Uuid>, Vec<Uuid>) = again.iter().copied().unzip();
-        let (clusters, syncsets, approved) = (texts(&clusters), texts(&syncsets), texts(approved));
+        let ((clusters, syncsets), approved) = (pairs(again), texts(approved));
         let new_clusters: Vec<String> = new.iter().map(|(cluster, ..)| cluster.to_string()).collect();
         let new_syncsets: Vec<String> = new.iter().map(|(_, syncset, _)| syncset.to_string()).collect();
         let are_approved: Vec<bool> = new.iter().map(|(.., is_approved)| *is_approved).collect();

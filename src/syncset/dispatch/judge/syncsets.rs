@@ -34,7 +34,9 @@ struct Subject {
     held_objects: Option<Objects>,
     /// Clusters that count as lost, on which nothing is tracked any more.
     executed: usize,
-    /// Clusters that count as lost.
+    /// Clusters that count as lost, and to which objects were applied again since.
+    applied_again: usize,
+    /// Clusters that count as lost, on which something is still to be deleted.
     lost: usize,
     /// Clusters on which it tracks objects.
     tracks: usize,
@@ -147,6 +149,7 @@ impl Court {
             objects: json(text(13)?),
             held_objects: json(text(14)?),
             executed: count(column(query, row, 15)?),
+            applied_again: 0,
             lost: 0,
             tracks: 0,
         })
@@ -161,7 +164,7 @@ fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
         held: subject.cause.filter(|_| subject.was_held),
         change: subject.state.change_since(subject.objects.as_ref()),
         approval: subject.approval,
-        lost: subject.lost + executed,
+        lost: subject.lost + subject.applied_again + executed,
         tracks: subject.tracks + executed,
     };
     let cause = facts.judge();
@@ -203,7 +206,9 @@ fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
     }
     row
 }
-/// Finds out of each syncset on which clusters it tracks objects, and which of these it matches no more.
+
+/// Finds out of each syncset on which clusters it tracks objects, and which of these it matches no more; and which of those that it
+/// has lost, and where its objects are deleted, it matches again.
 async fn look_at_clusters(
     transaction: &mut Transaction<'static>,
     subjects: &mut [Subject],
@@ -212,13 +217,15 @@ async fn look_at_clusters(
     const QUERY: &str = "judge_tracked";
     // Each is looked up: the server may have last analyzed the tables when they were empty, and would join them row by row.
     let text = format!(
-        "select i.id::text, t.cluster::text, c.namespace, c.name, case when i.selects then c.labels::text end, l.at is not null, \
-           coalesce(l.at > {since}, false) \
+        "select i.id::text, t.cluster::text, c.namespace, c.name, case when i.selects then c.labels::text end, \
+           l.at is not null and not l.back, coalesce(l.at > {since}, false), t.is_tracked \
          from unnest($1::text[]::uuid[], $2::boolean[]) i(id, selects) left join towline_guard g on g.syncset = i.id \
-           cross join lateral ({tracked}) t \
+           cross join lateral (select x.cluster, true as is_tracked from ({tracked}) x \
+             union all select u.cluster, false from towline_lost u where u.syncset = i.id and not exists ( \
+               select from towline_applied a where a.syncset = i.id and a.tracked and a.cluster = u.cluster)) t \
            cross join lateral (select c.namespace, c.name, c.labels from clusters c \
              where c.kind = 'clusters' and c.id = t.cluster and c.deleted_at is null limit 1) c \
-           left join lateral (select l.at from towline_lost l where l.cluster = t.cluster and l.syncset = i.id limit 1) l on true",
+           left join lateral (select l.at, l.back from towline_lost l where l.cluster = t.cluster and l.syncset = i.id limit 1) l on true",
         since = since("g"),
         tracked = tracked("i.id"),
     );
@@ -235,19 +242,25 @@ async fn look_at_clusters(
         let labels = json(column::<Option<&str>>(QUERY, &row, 4)?).unwrap_or_default();
         let is_lost = subject.state.loses(column(QUERY, &row, 2)?, column(QUERY, &row, 3)?, &labels);
         let (was_lost, counts) = (column::<bool>(QUERY, &row, 5)?, column::<bool>(QUERY, &row, 6)?);
-        subject.tracks += 1;
+        let is_tracked: bool = column(QUERY, &row, 7)?;
+        subject.tracks += usize::from(is_tracked);
         if subject.state == State::Unreadable {
             continue;
         }
-        subject.lost += usize::from(is_lost && (counts || !was_lost));
+        // What was lost, deleted and applied again was deleted all the same.
+        let was_deleted = is_tracked && counts && !was_lost && !is_lost;
+        subject.applied_again += usize::from(was_deleted);
+        subject.lost += usize::from(is_tracked && is_lost && (counts || !was_lost));
         if is_lost == was_lost || subject.state == State::Gone {
             continue;
         }
         let cluster = column::<&str>(QUERY, &row, 1)?.parse().map_err(|error| undecodable(QUERY, error))?;
         if is_lost {
             lost.lose(cluster, subject.id, subject.approval != Approval::None);
-        } else {
+        } else if is_tracked {
             lost.regain(cluster, subject.id);
+        } else {
+            lost.come_back(cluster, subject.id);
         }
     }
     Ok(())
