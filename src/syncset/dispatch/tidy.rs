@@ -4,11 +4,13 @@ use super::error::DispatchError;
 use crate::db::{Database, Type};
 use crate::documents::Grant;
 
-/// A syncset is held as long as anybody tracks its objects, or until the clusters that it matches no more have been removed.
+/// A syncset is held as long as anybody tracks its objects, or until those of the clusters that it matches no more where it tracks
+/// some have been removed.
 const RELEASE: &str = "update towline_guard g set held = false, cause = null, since = now(), held_objects = null, \
        objects = coalesce(held_objects, objects) where held and cause is distinct from 'unreadable' and ( \
        not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked) \
-       or (cause = 'unmatched' and not exists (select from towline_lost l where l.syncset = g.syncset)))";
+       or (cause = 'unmatched' and not exists (select from towline_lost l where l.syncset = g.syncset and not l.back and exists ( \
+         select from towline_applied a where a.syncset = l.syncset and a.cluster = l.cluster and a.tracked))))";
 /// The row of a syncset that is gone permits deletions, so it stays as long as any pass may have stored objects: a pass ends long before.
 const FORGET: &str = "delete from towline_guard g where gone and not held and since < now() - interval '1 h' \
        and not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked)";

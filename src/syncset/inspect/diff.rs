@@ -265,6 +265,7 @@ impl Inspector {
             change: state.change_since(stored.and_then(|stored| stored.objects.as_ref())),
             approval,
             lost: selected.lost + executed,
+            executed,
             tracks: selected.tracks + executed,
         }
     }

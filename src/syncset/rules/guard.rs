@@ -85,6 +85,8 @@ pub struct Case {
     pub approval: Approval,
     /// On how many clusters it has deleted objects within the time that counts, or would, since it matches them no more.
     pub lost: usize,
+    /// On how many of these nothing is left to delete, or was applied again.
+    pub executed: usize,
     /// On how many clusters it tracks objects, with those on which it has deleted them within that time.
     pub tracks: usize,
 }
@@ -239,7 +241,11 @@ impl Case {
             Change::Living { drops: true } if is_too_many(self.tracks) || was_held(Cause::Dropped) => {
                 Some(Cause::Dropped)
             }
-            _ => is_too_many(self.lost).then_some(Cause::Unmatched),
+            // A repair brings clusters back one by one. Those that are still to come must not lose their objects meanwhile.
+            _ => {
+                let is_left = was_held(Cause::Unmatched) && self.lost > self.executed;
+                (is_left || is_too_many(self.lost)).then_some(Cause::Unmatched)
+            }
         }
     }
 

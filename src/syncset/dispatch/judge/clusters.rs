@@ -147,12 +147,14 @@ async fn sentence(transaction: &mut Transaction<'static>, syncsets: &[Uuid]) -> 
            since = case when g.held = r.held then g.since else now() end \
          from jsonb_populate_recordset(null::towline_guard, $1) r where g.syncset = r.syncset";
     let text = format!(
-        "select i.id::text, g.kind, g.namespace, g.name, g.held, l.lost, coalesce(t.tracks, 0) \
+        "select i.id::text, g.kind, g.namespace, g.name, g.held, l.lost, coalesce(t.tracks, 0), l.executed \
          from unnest($1::text[]::uuid[]) i(id) join towline_guard g on g.syncset = i.id \
-           cross join lateral (select count(*) as lost, count(*) filter (where not exists (select from towline_applied a \
-               where a.syncset = i.id and a.tracked and a.cluster = l.cluster)) as executed \
-             from towline_lost l where l.syncset = i.id and l.at > {since}) l \
-           cross join lateral (select case when l.lost > $2 then l.executed \
+           cross join lateral (select count(*) as lost, count(*) filter (where l.is_deleted) as deleted, \
+               count(*) filter (where l.is_deleted or l.back) as executed \
+             from (select l.back, not exists (select from towline_applied a \
+                 where a.syncset = i.id and a.tracked and a.cluster = l.cluster) as is_deleted \
+               from towline_lost l where l.syncset = i.id and l.at > {since}) l) l \
+           cross join lateral (select case when l.lost > $2 or g.held then l.deleted \
              + (select count(*) from ({tracked} limit 10 * (l.lost + 1)) x) end as tracks) t \
          where not g.gone and not g.always and (not g.held or g.cause = 'unmatched') order by i.id",
         since = since("g"),
@@ -172,6 +174,7 @@ async fn sentence(transaction: &mut Transaction<'static>, syncsets: &[Uuid]) -> 
             approval: Approval::None,
             lost: count(column(QUERY, row, 5)?),
             tracks: count(column(QUERY, row, 6)?),
+            executed: count(column(QUERY, row, 7)?),
         };
         let cause = facts.judge();
         if let Some(cause) = cause.filter(|_| !was_held) {

@@ -165,6 +165,7 @@ fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
         change: subject.state.change_since(subject.objects.as_ref()),
         approval: subject.approval,
         lost: subject.lost + subject.applied_again + executed,
+        executed: subject.applied_again + executed,
         tracks: subject.tracks + executed,
     };
     let cause = facts.judge();

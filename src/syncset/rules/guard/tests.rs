@@ -19,7 +19,7 @@ fn config_maps(names: std::ops::Range<usize>) -> Objects {
 }
 
 fn case(held: Option<Cause>, change: Change, lost: usize, tracks: usize) -> Case {
-    Case { held, change, approval: Approval::None, lost, tracks }
+    Case { held, change, approval: Approval::None, lost, executed: 0, tracks }
 }
 
 const STAYS: Change = Change::Living { drops: false };
@@ -53,8 +53,17 @@ fn what_was_held_stays_held_until_it_is_taken_back() {
     }
     assert_eq!(case(Some(Cause::Dropped), DROPS, 0, 3).judge(), Some(Cause::Dropped));
     assert_eq!(case(Some(Cause::Dropped), STAYS, 0, 500).judge(), None, "taken back");
-    assert_eq!(case(Some(Cause::Unmatched), STAYS, 10, 50).judge(), None, "taken back");
-    assert_eq!(case(Some(Cause::Unmatched), STAYS, 11, 50).judge(), Some(Cause::Unmatched));
+    for (lost, executed, cause) in [
+        (11, 0, Some(Cause::Unmatched)),
+        (10, 0, Some(Cause::Unmatched)),
+        (10, 9, Some(Cause::Unmatched)),
+        (10, 10, None),
+        (0, 0, None),
+    ] {
+        let case = Case { executed, ..case(Some(Cause::Unmatched), STAYS, lost, 50) };
+        assert_eq!(case.judge(), cause, "{executed} of {lost} are deleted");
+        assert_eq!(Case { held: Some(Cause::Dropped), ..case }.judge(), cause.filter(|_| lost > 10), "{lost}");
+    }
     assert_eq!(case(Some(Cause::Gone), Change::Gone, 0, 0).judge(), None, "nothing is left to delete");
     assert_eq!(case(Some(Cause::Unreadable), STAYS, 0, 50).judge(), None, "it can be read again");
 }
