@@ -44,6 +44,16 @@ fn annotated(mut item: Item, value: &str) -> Item {
     item
 }
 
+fn with(mut item: Item, pointer: &str, value: Value) -> Item {
+    let row = item.changes.first_mut().and_then(|change| change.row.as_mut()).expect("a document");
+    let mut data = Value::Object(std::mem::take(&mut row.data));
+    let (parent, field) = pointer.rsplit_once('/').expect("a pointer");
+    data.pointer_mut(parent).expect("a parent")[field] = value;
+    let Value::Object(data) = data else { panic!("an object") };
+    row.data = data;
+    item
+}
+
 fn namespace() -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "monitoring"}})
 }
@@ -317,6 +327,31 @@ fn an_edit_that_drops_much_is_held_until_it_is_taken_back_or_approved() {
         assert_eq!(court.held().await, None, "what was approved is not judged again");
         court.changes(selector(8, &selects, 1, &[])).await;
         assert_eq!(court.held().await, Some((12, 12, Cause::Dropped)), "another edit is");
+    });
+}
+
+#[test]
+fn a_detour_over_upsert_drops_nothing() {
+    run(async {
+        let court = Court::new("detour", 12).await;
+        let selects = of_env("prod");
+        for maps in [0, 3] {
+            let detour = with(selector(2, &selects, maps, &[]), "/spec/resourceApplyMode", json!("Upsert"));
+            court.changes(detour).await;
+            assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed), "it deletes nothing");
+            court.changes(selector(3, &selects, maps, &[])).await;
+            assert_eq!(
+                (court.held().await, court.deletions().await),
+                (Some((12, 12, Cause::Dropped)), Deletions::Held)
+            );
+        }
+        // Once nobody tracks anything, there is nothing to delete.
+        court.changes(with(selector(4, &selects, 0, &[]), "/spec/resourceApplyMode", json!("Upsert"))).await;
+        court.stage.run("update towline_applied set tracked = false").await;
+        court.changes(with(selector(5, &selects, 1, &[]), "/spec/resourceApplyMode", json!("Upsert"))).await;
+        court.stage.run("update towline_applied set tracked = name = 'm0'").await;
+        court.changes(selector(6, &selects, 1, &[])).await;
+        assert_eq!(court.held().await, None);
     });
 }
 

@@ -39,8 +39,8 @@ create index on towline_pace (identity);
 
 -- What the dispatcher has judged of a syncset's deletions: up to which version of the log, whether the syncset is gone, and whether
 -- its deletions are held; on how many clusters it would delete objects, of those where it tracks some (`tracks`), and since when it
--- is held or gone. `cause` says why it is held. `objects` are those of its last document that was not held because of what it drops,
--- `held_objects` those of one that is. `approved` is the last generation that an annotation approved, `always` that it approves all.
+-- is held or gone. `cause` says why it is held. `objects` are those of its last document that deletes what it no longer wants and was not
+-- held because of what it drops, `held_objects` those of one that is. `approved` is the last generation that an annotation approved, `always` that it approves all.
 create table towline_guard (
   syncset uuid primary key, judged bigint not null, gone boolean not null, held boolean not null, clusters int not null,
   since timestamptz not null, tracks int not null default 0, cause text, kind text collate "C" not null default '',

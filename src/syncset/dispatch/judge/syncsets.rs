@@ -174,6 +174,9 @@ fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
         State::Gone => (None, None),
         State::Unreadable => (subject.objects, subject.held_objects),
         State::Living { objects: Some(after), .. } if cause == Some(Cause::Dropped) => (subject.objects, Some(after)),
+        // A cluster that can't be reached still tracks what was to be deleted before, and would delete it after the next switch to
+        // `Sync`. What is wanted in between is tracked nowhere.
+        State::Living { deletes: false, objects, .. } if subject.tracks > 0 => (subject.objects.or(objects), None),
         State::Living { objects, .. } => (objects.or(subject.objects), None),
     };
     let row = Row {
