@@ -155,7 +155,7 @@ impl HubClient {
     /// Changes fields of a document, if it still has this version.
     pub async fn merge(&self, path: &str, version: &str, changes: &Value) -> Result<Value, Error> {
         let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/merge-changes+json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/merge-patch+json"));
         // What a hub calls a version is digits.
         headers.extend(HeaderValue::try_from(format!("\"{version}\"")).ok().map(|version| (IF_MATCH, version)));
         self.send(Method::PATCH, path, headers, Bytes::from(changes.to_string())).await
