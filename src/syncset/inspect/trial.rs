@@ -113,7 +113,13 @@ impl Trial {
             Err(NoPlace::Unserved(text)) => return Ok(Verdict::Failed(text)),
         };
         let desired = if kind.namespaced { desired.clone() } else { desired.clone().without_namespace() };
-        let body = desired.sent(is_adopted && self.behavior != Behavior::CreateOnly, None);
+        // As a pass marks it.
+        let mark = match self.behavior {
+            Behavior::CreateOnly => None,
+            _ if desired.may_adopt => Some(false),
+            _ => is_adopted.then_some(true),
+        };
+        let body = desired.sent(mark, None);
         let apply = || Request::apply(kind, &key, &body).by(Manager::Apply.as_str()).tried();
         let before = match self.cluster.read_metadata(kind, &key).await {
             Ok(before) => before,

@@ -266,7 +266,7 @@ fn kinds_that_do_not_answer_take_no_pass_long_and_do_not_keep_others_from_being_
     let of = |at: usize| object("", &format!("Slow{at:02}"), "default", "x");
     let slow: Vec<Set> = (0..9).map(|at| set(SyncSet, &format!("s{at}")).objects(&[of(at)])).collect();
     let good = object("apps", "Deployment", "default", "z");
-    let sets = [&slow[..], &[set(SyncSet, "good").objects(&[good.clone()])]].concat();
+    let sets = [&slow[..], &[set(SyncSet, "good").objects(std::slice::from_ref(&good))]].concat();
     let (mut world, mut store, mut progress) = (World::new(), Store::default(), Progress::default());
     let mut passes = 0;
     while !world.objects.contains_key(&good) {
@@ -293,6 +293,6 @@ fn kinds_of_what_is_to_be_deleted_take_no_pass_long_either() {
         passes += 1;
         assert!(passes <= 5, "two kinds in each");
         let took = pass_with_slow_kinds(&mut world, &mut store, &sets, "Gone", &mut progress);
-        assert!(took <= Duration::from_secs(60), "{took:?}");
+        assert!(took <= Duration::from_mins(1), "{took:?}");
     }
 }
