@@ -465,6 +465,38 @@ fn nothing_is_deleted_ahead_of_the_dispatcher() {
 }
 
 #[test]
+fn what_was_applied_between_two_judgements_is_not_dropped_unseen() {
+    run(async {
+        let court = Court::new("between", 12).await;
+        let selects = of_env("prod");
+        court.changes(selector(2, &selects, 5, &[])).await;
+        court.stage.run("delete from towline_applied where name >= 'm5'").await;
+        // Passes apply what a document says before the dispatcher has read it.
+        court.writes(selector(3, &selects, 5, &[namespace()])).await;
+        court.writes(selector(4, &selects, 5, &[])).await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, court.deletions().await), (Some((12, 12, Cause::Dropped)), Deletions::Held));
+        court.changes(annotated(selector(4, &selects, 5, &[]), "x")).await;
+        assert_eq!(court.held().await, Some((12, 12, Cause::Dropped)), "nothing was taken back");
+        court.changes(selector(5, &selects, 5, &[namespace()])).await;
+        assert_eq!(court.held().await, None);
+        // The same where the log has a gap, or nothing was judged before.
+        for change in ["select 1", "delete from towline_guard"] {
+            court.changes(selector(6, &selects, 5, &[])).await;
+            approve(&court.stage.database(), None).await.expect("approved");
+            court.applied().await;
+            court.writes(selector(7, &selects, 4, &[])).await;
+            court.stage.run(change).await;
+            let newest = court.stage.number(NEWEST).await;
+            court.stage.run(&format!("update towline_meta set base = {newest}")).await;
+            assert!(court.leader.turn().await.was_gap);
+            assert_eq!(court.held().await, Some((12, 12, Cause::Dropped)), "{change}");
+            court.changes(selector(8, &selects, 10, &[])).await;
+        }
+    });
+}
+
+#[test]
 fn a_gap_in_the_log_hides_no_deletion() {
     run(async {
         let court = Court::new("gap", 12).await;

@@ -171,29 +171,61 @@ impl State {
         }
     }
 
-    /// What has become of it since it named those objects. A syncset of which nothing is known drops nothing.
-    pub fn change_since(&self, before: Option<&Objects>) -> Change {
+    /// What has become of it since it named those objects, each as one document had them: some clusters may have what any of them
+    /// named, and some what several named. A syncset of which nothing is known drops nothing.
+    pub fn change_since<'o>(&self, before: impl IntoIterator<Item = &'o Objects>) -> Change {
         match self {
             Self::Gone => Change::Gone,
             Self::Unreadable => Change::Unreadable,
             Self::Living { deletes, objects, .. } => {
-                let drops = matches!((before, objects), (Some(before), Some(after)) if drops_much(before, after));
-                Change::Living { drops: *deletes && drops }
+                let before: Vec<&Objects> = before.into_iter().collect();
+                let all: Objects = before.iter().copied().flatten().cloned().collect();
+                let drops = |after| before.iter().chain([&&all]).any(|before| drops_much(before, after));
+                Change::Living { drops: *deletes && objects.as_ref().is_some_and(drops) }
             }
         }
+    }
+
+    /// The objects that it names, if it deletes what it no longer wants.
+    pub fn into_tracked(self) -> Option<Objects> {
+        match self {
+            Self::Living { deletes: true, objects, .. } => objects,
+            Self::Living { deletes: false, .. } | Self::Gone | Self::Unreadable => None,
+        }
+    }
+
+    /// Objects that clusters have, as it would name them: which of a kind one with a template in its name stands for is not known, and
+    /// a kind without namespaces has none on clusters.
+    pub fn as_named(&self, tracked: Objects) -> Objects {
+        let Self::Living { objects: Some(named), .. } = self else { return tracked };
+        let is_template =
+            |[_, _, namespace, name]: &&[String; 4]| namespace.starts_with("{{}}") || name.starts_with("{{}}");
+        let of_template: BTreeSet<_> =
+            named.iter().filter(is_template).map(|[group, kind, ..]| (group, kind)).collect();
+        let bare: BTreeMap<_, _> =
+            named.iter().map(|object @ [group, kind, _, name]| ((group, kind, name), object)).collect();
+        let as_named = |object: &[String; 4]| {
+            let [group, kind, namespace, name] = object;
+            let given = bare.get(&(group, kind, name)).filter(|_| namespace.is_empty());
+            given.map_or_else(|| object.clone(), |given| (*given).clone())
+        };
+        tracked.iter().filter(|[group, kind, ..]| !of_template.contains(&(group, kind))).map(as_named).collect()
     }
 }
 
 /// The objects that a syncset names, with the targets of its secrets.
 fn objects(spec: &Value, resources: &[[Option<String>; 4]]) -> Option<Objects> {
     let mut objects = Objects::new();
+    let has_templates = spec.get("enableResourceTemplates").and_then(Value::as_bool).unwrap_or_default();
+    // With the switch, a name with a template is another one.
+    let as_meant = |text: String| if has_templates && text.contains("{{") { format!("{{{{}}}}{text}") } else { text };
     for [version, kind, namespace, name] in resources {
         let version = version.as_deref()?;
         let group = group_of(version).unwrap_or(version);
         let kind = kind.clone()?;
         let is_scoped = PRECIOUS.iter().any(|(of, precious, has)| !has && *of == group && *precious == kind);
         let namespace = namespace.clone().filter(|_| !is_scoped).unwrap_or_default();
-        objects.insert([group.to_owned(), kind, namespace, name.clone()?]);
+        objects.insert([group.to_owned(), kind, as_meant(namespace), as_meant(name.clone()?)]);
     }
     for mapping in list(spec, "secretMappings").ok()? {
         let target = mapping.get("targetRef")?;

@@ -15,6 +15,17 @@ use crate::syncset::rules::guard::{APPROVE, Approval, Case, Cause, Objects, Stat
 use crate::syncset::rules::matching::Audience;
 use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
 
+/// Most clusters whose objects are looked at, and most of their objects, where documents are not known any more.
+const SAMPLE: usize = 500;
+const OBJECTS: usize = 5_000;
+/// Most documents that are read again because they were replaced before they were judged.
+const REPLACED: usize = 32;
+
+/// Version, kind, namespace and name of a resource.
+type Resource = [Option<String>; 4];
+/// The spec of a document without resources and patches, and its resources.
+type Replaced = (serde_json::Value, Option<Vec<Resource>>);
+
 /// A syncset, as its document and the last judgement have it.
 struct Subject {
     id: Uuid,
@@ -29,8 +40,10 @@ struct Subject {
     /// Whether and why it was held.
     was_held: bool,
     cause: Option<Cause>,
-    /// What it named before, and what a document names that is held.
-    objects: Option<Objects>,
+    /// What it named before, what documents named that were replaced before they were judged, and what clusters have if these are not
+    /// known.
+    before: Vec<Objects>,
+    /// What a document names that is held.
     held_objects: Option<Objects>,
     /// Clusters that count as lost, on which nothing is tracked any more.
     executed: usize,
@@ -87,17 +100,23 @@ impl Court {
                  nullif(g.kind, ''), r.kind, ''), \
                coalesce(d.namespace, g.namespace, r.namespace, ''), coalesce(d.name, nullif(g.name, ''), r.name, ''), \
                coalesce(d.generation, 0), d.annotations->>$2, ((d.data->'spec') - '{{resources,patches}}'::text[])::text, \
-               case when jsonb_typeof(d.data #> '{{spec,resources}}') = 'array' then coalesce((select jsonb_agg(jsonb_build_array( \
-                   e->>'apiVersion', e->>'kind', e #>> '{{metadata,namespace}}', e #>> '{{metadata,name}}')) \
-                 from jsonb_array_elements(d.data #> '{{spec,resources}}') e), '[]') end::text, \
+               {resources}::text, \
                coalesce(g.held, false), g.cause, coalesce(g.always, false), coalesce(g.approved, 0), g.objects::text, \
                g.held_objects::text, \
+               {documents}::text, case when d.id is not null and (g.objects is null or (d.version > g.judged and k.is_gap)) then \
+                 (select jsonb_agg(x.object) from (select distinct jsonb_build_array(a.api_group, a.kind, a.namespace, a.name) as object \
+                   from ({tracked} limit {SAMPLE}) t cross join lateral (select * from towline_applied a \
+                     where a.syncset = i.id and a.cluster = t.cluster and a.tracked and a.wanted) a limit {OBJECTS}) x) end::text, \
                (select count(*) from towline_lost l where l.syncset = i.id and l.at > {since} and not exists ( \
                  select from towline_applied a where a.syncset = i.id and a.tracked and a.cluster = l.cluster)) \
              from unnest($1::text[]::uuid[]) i(id) \
+             cross join (select c.cursor, m.base > c.cursor as is_gap from towline_claim c, towline_meta m where c.name = 'dispatcher') k \
              left join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id and d.deleted_at is null \
              left join towline_guard g on g.syncset = i.id \
              left join lateral (select * from towline_result where syncset = i.id limit 1) r on d.id is null and g.syncset is null",
+            resources = resources("d.data"),
+            documents = replaced(),
+            tracked = tracked("i.id"),
             since = since("g"),
         );
         let params = [(&texts(ids) as _, Type::TEXT_ARRAY), (&APPROVE as _, Type::TEXT)];
@@ -123,11 +142,17 @@ impl Court {
             name: name.clone(),
         };
         let state = if exists {
-            let resources: Option<Vec<[Option<String>; 4]>> = json(text(8)?);
+            let resources: Option<Vec<Resource>> = json(text(8)?);
             State::read(&named, &json(text(7)?).unwrap_or_default(), resources.as_deref())
         } else {
             State::Gone
         };
+        let tracked: Option<Objects> = json(text(16)?);
+        let mut before: Vec<Objects> = json::<Objects>(text(13)?).into_iter().collect();
+        before.extend(tracked.map(|tracked| state.as_named(tracked)));
+        for (spec, resources) in json::<Vec<Replaced>>(text(15)?).unwrap_or_default() {
+            before.extend(State::read(&named, &spec, resources.as_deref()).into_tracked());
+        }
         let (generation, approved) = (column(query, row, 5)?, column(query, row, 12)?);
         // Of one that is gone, what its last document said.
         let always = if exists { text(6)? == Some("always") } else { column(query, row, 11)? };
@@ -146,14 +171,36 @@ impl Court {
             approved: if approval == Approval::Once { generation } else { approved },
             was_held: column(query, row, 9)?,
             cause: text(10)?.and_then(Cause::of_name),
-            objects: json(text(13)?),
+            before,
             held_objects: json(text(14)?),
-            executed: count(column(query, row, 15)?),
+            executed: count(column(query, row, 17)?),
             applied_again: 0,
             lost: 0,
             tracks: 0,
         })
     }
+}
+
+/// The resources of a document's data, as an expression.
+fn resources(data: &str) -> String {
+    format!(
+        "case when jsonb_typeof({data} #> '{{spec,resources}}') = 'array' then coalesce((select jsonb_agg(jsonb_build_array( \
+             e->>'apiVersion', e->>'kind', e #>> '{{metadata,namespace}}', e #>> '{{metadata,name}}')) \
+           from jsonb_array_elements({data} #> '{{spec,resources}}') e), '[]') end"
+    )
+}
+
+/// The documents of a syncset above the cursor but the newest, as an expression: passes do not wait for the dispatcher to apply them.
+fn replaced() -> String {
+    format!(
+        "(with recursive replaced(version) as ( \
+             select l.old_version from towline_log l where l.version = d.version and l.version > k.cursor \
+             union all select l.old_version from replaced r join towline_log l on l.version = r.version where l.version > k.cursor) \
+           select jsonb_agg(jsonb_build_array((o.data->'spec') - '{{resources,patches}}'::text[], {resources})) \
+           from (select l.document->'data' as data from replaced r join towline_log l on l.version = r.version \
+             where l.version > k.cursor limit {REPLACED}) o)",
+        resources = resources("o.data"),
+    )
 }
 
 /// Judges a syncset, and says what is to be stored of it.
@@ -162,7 +209,7 @@ fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
     let executed = if subject.tracks > 0 { subject.executed } else { 0 };
     let facts = Case {
         held: subject.cause.filter(|_| subject.was_held),
-        change: subject.state.change_since(subject.objects.as_ref()),
+        change: subject.state.change_since(&subject.before),
         approval: subject.approval,
         lost: subject.lost + subject.applied_again + executed,
         executed: subject.applied_again + executed,
@@ -170,14 +217,15 @@ fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
     };
     let cause = facts.judge();
     let is_gone = subject.state == State::Gone;
+    let before = (!subject.before.is_empty()).then(|| subject.before.into_iter().flatten().collect());
     let (objects, held_objects) = match subject.state {
         State::Gone => (None, None),
-        State::Unreadable => (subject.objects, subject.held_objects),
-        State::Living { objects: Some(after), .. } if cause == Some(Cause::Dropped) => (subject.objects, Some(after)),
+        State::Unreadable => (before, subject.held_objects),
+        State::Living { objects: Some(after), .. } if cause == Some(Cause::Dropped) => (before, Some(after)),
         // A cluster that can't be reached still tracks what was to be deleted before, and would delete it after the next switch to
         // `Sync`. What is wanted in between is tracked nowhere.
-        State::Living { deletes: false, objects, .. } if subject.tracks > 0 => (subject.objects.or(objects), None),
-        State::Living { objects, .. } => (objects.or(subject.objects), None),
+        State::Living { deletes: false, objects, .. } if subject.tracks > 0 => (before.or(objects), None),
+        State::Living { objects, .. } => (objects.or(before), None),
     };
     let row = Row {
         syncset: subject.id,

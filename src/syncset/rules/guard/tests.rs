@@ -161,6 +161,53 @@ fn what_can_not_be_read_loses_no_cluster_and_drops_nothing() {
     assert!(State::Gone.loses("team-a", "west-1", &labels));
 }
 
+/// One that selects everything and names these, with or without templates.
+fn naming(has_templates: bool, resources: &[[Option<String>; 4]]) -> State {
+    let spec = json!({"clusterDeploymentSelector": {}, "resourceApplyMode": "Sync", "secretMappings": [], "enableResourceTemplates": has_templates});
+    State::read(&selecting(), &spec, Some(resources))
+}
+
+#[test]
+fn the_switch_for_templates_drops_what_has_a_template_in_its_name() {
+    let resources =
+        [resource("v1", "ConfigMap", "{{ fromCDLabel \"a\" }}", "x"), resource("v1", "ConfigMap", "", "{{ \"y\" }}")];
+    for is_on in [true, false] {
+        let before = naming(is_on, &resources).into_tracked();
+        assert_eq!(naming(!is_on, &resources).change_since(&before), DROPS, "{is_on}");
+        assert_eq!(naming(is_on, &resources).change_since(&before), STAYS, "{is_on}");
+        let plain = [resource("v1", "ConfigMap", "a", "x")];
+        assert_eq!(naming(!is_on, &plain).change_since(&naming(is_on, &plain).into_tracked()), STAYS);
+    }
+}
+
+#[test]
+fn what_any_document_named_or_all_of_them_counts_as_dropped() {
+    let maps = |numbers: &[u8]| -> Vec<_> {
+        numbers.iter().map(|number| resource("v1", "ConfigMap", "a", &number.to_string())).collect()
+    };
+    let named = |numbers: &[u8]| naming(false, &maps(numbers)).into_tracked().expect("objects");
+    let after = naming(false, &maps(&[2, 4, 5, 6, 7, 8, 9, 10]));
+    assert_eq!(after.change_since(&[named(&[1, 2]), named(&[2, 3, 4, 5])]), STAYS);
+    assert_eq!(after.change_since(&[named(&[1, 3]), named(&[4, 5, 6, 7, 8, 9])]), DROPS, "all of the first");
+    assert_eq!(naming(false, &maps(&[2])).change_since(&[named(&[1, 2]), named(&[2, 3])]), DROPS, "two of three");
+}
+
+#[test]
+fn objects_of_clusters_are_compared_as_they_are_named() {
+    let state = naming(
+        true,
+        &[
+            resource("v1", "ConfigMap", "a", "{{ \"x\" }}"),
+            resource("rbac.authorization.k8s.io/v1", "ClusterRole", "ignored", "r"),
+        ],
+    );
+    let object =
+        |group: &str, kind: &str, namespace: &str, name: &str| [group, kind, namespace, name].map(str::to_owned);
+    let role = |namespace| object("rbac.authorization.k8s.io", "ClusterRole", namespace, "r");
+    let tracked = [object("", "ConfigMap", "a", "x"), role(""), object("", "Secret", "a", "s")].into();
+    assert_eq!(state.as_named(tracked), [role("ignored"), object("", "Secret", "a", "s")].into());
+}
+
 #[test]
 fn narrowed_namespaces_lose_clusters() {
     let spec = |namespaces: Value| json!({"clusterDeploymentSelector": {}, "secretMappings": [], "clusterNamespaces": namespaces});
