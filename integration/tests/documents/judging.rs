@@ -542,6 +542,32 @@ fn what_can_not_be_read_is_held_and_nobody_approves_it() {
 }
 
 #[test]
+fn an_approval_is_not_used_up_while_it_can_not_be_read() {
+    run(async {
+        let court = Court::new("used_up", 12).await;
+        let newer = json!({"matchExpressions": [{"key": "env", "operator": "Above", "values": ["1"]}]});
+        court.changes(annotated(selector(2, &newer, 10, &[]), "2")).await;
+        assert_eq!(court.held().await, Some((0, 12, Cause::Unreadable)));
+        court.changes(annotated(selector(2, &of_env("none"), 10, &[]), "2")).await;
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+    });
+}
+
+#[test]
+fn an_approval_that_was_revoked_does_not_approve_a_deletion() {
+    run(async {
+        for (annotation, expected) in [("never", Some((12, 12, Cause::Gone))), ("always", None)] {
+            let court = Court::new(&format!("revoked_{annotation}"), 12).await;
+            let other = if annotation == "always" { "never" } else { "always" };
+            court.changes(annotated(selector(1, &of_env("prod"), 10, &[]), other)).await;
+            court.writes(annotated(selector(1, &of_env("prod"), 10, &[]), annotation)).await;
+            court.changes(removal(Kind::SelectorSyncSet, "base")).await;
+            assert_eq!(court.held().await, expected, "{annotation}");
+        }
+    });
+}
+
+#[test]
 fn without_the_guard_everything_is_judged_and_nothing_is_held() {
     run(async {
         let court = Court::new("unguarded", 12).await;

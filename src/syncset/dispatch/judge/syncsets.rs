@@ -101,7 +101,7 @@ impl Court {
                coalesce(d.namespace, g.namespace, r.namespace, ''), coalesce(d.name, nullif(g.name, ''), r.name, ''), \
                coalesce(d.generation, 0), d.annotations->>$2, ((d.data->'spec') - '{{resources,patches}}'::text[])::text, \
                {resources}::text, \
-               coalesce(g.held, false), g.cause, coalesce(g.always, false), coalesce(g.approved, 0), g.objects::text, \
+               coalesce(g.held, false), g.cause, {always}, coalesce(g.approved, 0), g.objects::text, \
                g.held_objects::text, \
                {documents}::text, case when d.id is not null and (g.objects is null or (d.version > g.judged and k.is_gap)) then \
                  (select jsonb_agg(x.object) from (select distinct jsonb_build_array(a.api_group, a.kind, a.namespace, a.name) as object \
@@ -116,6 +116,7 @@ impl Court {
              left join lateral (select * from towline_result where syncset = i.id limit 1) r on d.id is null and g.syncset is null",
             resources = resources("d.data"),
             documents = replaced(),
+            always = always(),
             tracked = tracked("i.id"),
             since = since("g"),
         );
@@ -157,6 +158,8 @@ impl Court {
         // Of one that is gone, what its last document said.
         let always = if exists { text(6)? == Some("always") } else { column(query, row, 11)? };
         let approval = match Approval::read(text(6)?, generation, approved) {
+            // It would be used up for something that nobody could know.
+            _ if state == State::Unreadable => Approval::None,
             _ if always || !self.is_guarding => Approval::Always,
             approval => approval,
         };
@@ -188,6 +191,15 @@ fn resources(data: &str) -> String {
              e->>'apiVersion', e->>'kind', e #>> '{{metadata,namespace}}', e #>> '{{metadata,name}}')) \
            from jsonb_array_elements({data} #> '{{spec,resources}}') e), '[]') end"
     )
+}
+
+/// Whether a syncset that is gone was approved by the last document that it had, as an expression. What was judged of an older one
+/// may have been revoked since; if that is not known, nothing is approved.
+fn always() -> &'static str {
+    "case when d.id is not null or g.gone then coalesce(g.always, false) else coalesce(( \
+       select coalesce(l.document, o.document) #>> array['annotations', $2] = 'always' from towline_log l \
+         left join towline_log o on o.version = l.old_version \
+       where l.version > k.cursor and l.id = i.id order by l.version desc limit 1), false) end"
 }
 
 /// The documents of a syncset above the cursor but the newest, as an expression: passes do not wait for the dispatcher to apply them.
