@@ -27,7 +27,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const MEND_EVERY: Duration = Duration::from_hours(1);
 /// Between two looks at what of judging is not needed any more.
 const TIDY_EVERY: Duration = Duration::from_mins(1);
-/// No turn takes so long.
+/// No page of a turn takes so long.
 const STALL_AFTER: Duration = Duration::from_mins(3);
 /// Between the end of a grant and the wait for the next one.
 const AFTER_A_GRANT: Duration = Duration::from_secs(1);
@@ -147,8 +147,8 @@ impl Subscriber for Follower<'_> {
 
 impl Follower<'_> {
     async fn turn(&self, dispatch: &Dispatch) -> Result<Turn, db::Error> {
-        let _work = self.scope.work();
-        let turn = not_expired(dispatch.turn(self.grant).await)?;
+        let work = self.scope.work();
+        let turn = not_expired(dispatch.turn_in_pages(self.grant, &|| work.beat()).await)?;
         if turn != Turn::default() {
             tracing::debug!(changes = turn.changes, clusters = turn.asked, "changes dispatched");
             self.of.observer.dispatched(turn);

@@ -84,10 +84,15 @@ impl Dispatch {
 
     /// Dispatches up to 500 changes.
     pub async fn turn(&self, grant: &Grant) -> Result<Turn, DispatchError> {
+        self.turn_in_pages(grant, &|| ()).await
+    }
+
+    /// The same; `judged` is called after each page of syncsets, of which a turn may have any number.
+    pub async fn turn_in_pages(&self, grant: &Grant, judged: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
         let read = read(&self.database).await?;
         match read.head.step() {
-            Step::Follow => self.follow(grant, &read).await,
-            Step::All { in_full } => self.all(grant, &read, in_full).await,
+            Step::Follow => self.follow(grant, &read, judged).await,
+            Step::All { in_full } => self.all(grant, &read, in_full, judged).await,
             Step::Renumber => {
                 // It ends all claims, this one too. If the database is still being restored, nothing happens yet.
                 renumber(&self.database, false).await?;
@@ -108,7 +113,7 @@ impl Dispatch {
         Ok(self.database.execute("mend_work", TEXT, &params).await?)
     }
 
-    async fn follow(&self, grant: &Grant, read: &Read) -> Result<Turn, DispatchError> {
+    async fn follow(&self, grant: &Grant, read: &Read, judged: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
         if read.changes.is_empty() {
             return Ok(Turn::default());
         }
@@ -123,6 +128,7 @@ impl Dispatch {
         while docket.syncsets.len() > PAGE {
             let page: Vec<Uuid> = std::iter::from_fn(|| docket.syncsets.pop_first()).take(PAGE).collect();
             turn.count(&self.judge_page(grant, read, read.last, &page).await?);
+            judged();
         }
         let mut transaction = self.begin(grant, read).await?;
         let verdicts = self.court(read.last).judge(&mut transaction, &docket).await?;
@@ -137,7 +143,13 @@ impl Dispatch {
     }
 
     /// Asks for all clusters. The newest version was read before them, so that later ones are still dispatched.
-    async fn all(&self, grant: &Grant, read: &Read, in_full: bool) -> Result<Turn, DispatchError> {
+    async fn all(
+        &self,
+        grant: &Grant,
+        read: &Read,
+        in_full: bool,
+        judged: &(dyn Fn() + Sync),
+    ) -> Result<Turn, DispatchError> {
         tracing::info!(
             cursor = read.head.cursor,
             base = read.head.base,
@@ -150,6 +162,7 @@ impl Dispatch {
         let mut turn = Turn { was_gap: true, has_more: true, ..Turn::default() };
         for page in everything(&self.database).await?.chunks(PAGE) {
             turn.count(&self.judge_page(grant, read, read.head.newest, page).await?);
+            judged();
         }
         let mut transaction = self.begin(grant, read).await?;
         if in_full {
