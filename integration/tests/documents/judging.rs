@@ -554,6 +554,21 @@ fn an_approval_is_not_used_up_while_it_can_not_be_read() {
 }
 
 #[test]
+fn what_can_be_read_by_now_is_judged_again_when_a_grant_begins() {
+    run(async {
+        let court = Court::new("readable", 12).await;
+        // As a release left it that could not read the document.
+        court.stage.run("update towline_guard set held = true, cause = 'unreadable'").await;
+        asked(&court.stage).await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, court.deletions().await), (Some((0, 0, Cause::Unreadable)), Deletions::Held));
+        let turn = court.leader.dispatch.review(&court.leader.grant).await.expect("a review");
+        assert_eq!((turn.released, turn.held, asked(&court.stage).await.len()), (1, 0, 12));
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+    });
+}
+
+#[test]
 fn an_approval_that_was_revoked_does_not_approve_a_deletion() {
     run(async {
         for (annotation, expected) in [("never", Some((12, 12, Cause::Gone))), ("always", None)] {

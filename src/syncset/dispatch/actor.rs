@@ -115,6 +115,7 @@ impl Subscriber for Follower<'_> {
     async fn listening(&self, _session: &Session) -> Result<(), db::Error> {
         let dispatch = Dispatch::new(self.of.database.clone());
         let dispatch = if self.of.is_guarding { dispatch } else { dispatch.unguarded() };
+        self.review(&dispatch).await?;
         let (mut mend_at, mut tidy_at) = (Instant::now(), Instant::now());
         loop {
             let turn = self.turn(&dispatch).await?;
@@ -154,6 +155,15 @@ impl Follower<'_> {
             self.of.observer.dispatched(turn);
         }
         Ok(turn)
+    }
+
+    async fn review(&self, dispatch: &Dispatch) -> Result<(), db::Error> {
+        let _work = self.scope.work();
+        let turn = not_expired(dispatch.review(self.grant).await)?;
+        if turn != Turn::default() {
+            self.of.observer.dispatched(turn);
+        }
+        Ok(())
     }
 
     async fn tidy(&self, dispatch: &Dispatch) -> Result<(), db::Error> {

@@ -12,6 +12,7 @@ use super::concern::Concern;
 use super::docket::Docket;
 use super::error::DispatchError;
 use super::held::{approve, held};
+use super::ids;
 use super::judge::{Court, PAGE, Verdicts, everything};
 use super::read::{Read, read};
 use super::remove::{remove, remove_all};
@@ -80,6 +81,21 @@ impl Dispatch {
             approve(&self.database, None).await?;
         }
         tidy(&self.database, grant).await
+    }
+
+    /// Judges again what could not be read: the release before this one may not have known how.
+    pub async fn review(&self, grant: &Grant) -> Result<Turn, DispatchError> {
+        const QUERY: &str = "unreadable_syncsets";
+        const TEXT: &str =
+            "select syncset::text from towline_guard where held and cause = 'unreadable' order by syncset";
+        let (read, mut turn) = (read(&self.database).await?, Turn::default());
+        // All other steps judge everything.
+        if read.head.step() == Step::Follow {
+            for page in ids(QUERY, &self.database.all(QUERY, TEXT, &[]).await?)?.chunks(PAGE) {
+                turn.count(&self.judge_page(grant, &read, read.head.cursor, page).await?);
+            }
+        }
+        Ok(turn)
     }
 
     /// Dispatches up to 500 changes.
