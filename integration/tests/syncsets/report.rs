@@ -96,6 +96,15 @@ fn one_held_syncset_is_approved_by_its_name() {
         }
         stage.has(plane, &[("approving-a", json!({"a": "b"})), ("approving-b", json!({"a": "b"}))]).await;
         let client = stage.database.client(ADMIN).await.unwrap();
+        // A pass may be faster than the dispatcher, which would take the hold for one that was taken back.
+        let judged = "select count(*) = 2 and (select cursor >= (select max(version) from towline_log) from towline_claim \
+             where name = 'dispatcher') from towline_guard";
+        eventually("both to be judged", LIMIT, async || {
+            let row = client.query_one(judged, &[]).await.map_err(|error| error.to_string())?;
+            if row.get(0) { Ok(()) } else { Err("not yet".to_owned()) }
+        })
+        .await
+        .unwrap();
         client
             .batch_execute("update towline_guard set held = true, cause = 'dropped', clusters = 12, tracks = 20")
             .await
