@@ -214,7 +214,7 @@ fn clusters_that_lose_their_labels_one_by_one_lose_objects_until_the_limit_is_re
 #[test]
 fn a_loss_that_was_carried_out_and_mended_does_not_hide_the_next_one() {
     run(async {
-        let court = Court::new("mended", 12).await;
+        let court = Court::new("mended_loss", 12).await;
         let lost = "select count(*) from towline_lost";
         // The labels of one cluster after the other are lost for a while, and its objects with them.
         for number in 0..12 {
@@ -652,6 +652,8 @@ fn judging_costs_the_same_statements_however_many_clusters_there_are() {
         // The server believes that the table of what is lost is empty.
         writer.version(selector(4, &of_env("nothing"), 4, &[])).await;
         assert_eq!(leader.turn().await.asked, 0);
+        // One has lost its label by itself.
+        writer.version(document(Kind::Cluster, "n1", 1, json!({}), &PROD)).await;
         writer.version(selector(5, &selects, 4, &[])).await;
         assert_eq!(leader.turn().await.released, 1);
     });
