@@ -193,7 +193,7 @@ fn a_definition_and_an_object_of_it_come_and_go_in_one_pass_each() {
         assert_eq!(edge.metadata(&gadgets, "one").await.unwrap().labels["hive.openshift.io/managed"], "true");
 
         // A custom kind has no strategic patch.
-        let mut other = Set::new("other", "Upsert", "CreateOrUpdate");
+        let mut other = Set::new("other", "Sync", "CreateOrUpdate");
         other.resources(vec![gadget("two", 3)]);
         let (_, asked) = pass(&edge, &mut state, &[&set, &other], false, user).await;
         assert_eq!(asked, ["get gadgets/two", "create gadgets/two"]);
@@ -202,12 +202,13 @@ fn a_definition_and_an_object_of_it_come_and_go_in_one_pass_each() {
         assert!(failures(&outcome).is_empty(), "{outcome:?}");
         assert_eq!(asked, ["patch gadgets/two", "patch gadgets/two"]);
 
-        // Both are dropped at once: the object goes before what defines its kind.
+        // All are dropped at once: objects go before what defines their kind.
         set.resources(Vec::new());
         let (outcome, asked) = pass(&edge, &mut state, &[&set], false, user).await;
         assert!(failures(&outcome).is_empty() && state.is_empty(), "{outcome:?}");
         let deletions: Vec<_> = asked.iter().filter(|line| line.starts_with("delete ")).collect();
-        assert_eq!(deletions, ["delete gadgets/one", "delete customresourcedefinitions/gadgets.passes.towline.dev"]);
+        let definition = "delete customresourcedefinitions/gadgets.passes.towline.dev";
+        assert_eq!(deletions, ["delete gadgets/two", "delete gadgets/one", definition]);
     });
 }
 
