@@ -95,6 +95,8 @@ fn one_held_syncset_is_approved_by_its_name() {
             stage.create("selectorsyncsets", &json!({"name": name, "spec": spec})).await;
         }
         stage.has(plane, &[("approving-a", json!({"a": "b"})), ("approving-b", json!({"a": "b"}))]).await;
+        let applied = |status: &Value| status["selectorSyncSets"].as_array().is_some_and(|all| all.len() == 2);
+        stage.status("west-1", "the pass to end", applied).await;
         let client = stage.database.client(ADMIN).await.unwrap();
         // A pass may be faster than the dispatcher, which would take the hold for one that was taken back.
         let judged = "select count(*) = 2 and (select cursor >= (select max(version) from towline_log) from towline_claim \
