@@ -34,20 +34,7 @@ pub(super) fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
         mounted.mount(api::routes(SyncsetApi { store: PassStore::new(database.clone()), queue, database, inspector }));
     }
     let report = SyncsetReport::new(config.name.clone(), overview.clone());
-    let children = move || {
-        let (dispatcher, shared) = (dispatcher.clone(), Arc::clone(&shared));
-        let dispatcher = ChildSpec::new("dispatcher", move |scope| {
-            let (dispatcher, shared) = (dispatcher.clone(), Arc::clone(&shared));
-            async move {
-                tokio::select! {
-                    biased;
-                    () = scope.draining() => return Ok(()),
-                    () = shared.has_schema() => {}
-                }
-                dispatcher.run(scope).await
-            }
-        });
-        vec![dispatcher, overview.clone().child(), worker.clone().child()]
-    };
+    // The dispatcher waits for its claim, which nobody is granted before the schema is there.
+    let children = move || vec![dispatcher.clone().child(), overview.clone().child(), worker.clone().child()];
     wiring.add(Arc::new(report), ChildSpec::supervisor("syncsets", RestartPolicy::ACTOR, children));
 }

@@ -77,10 +77,7 @@ impl Inspector {
     /// A client of a cluster, with a connection of its own.
     fn client(&self, cluster: &StoredCluster) -> Result<Client, Unseen> {
         let credentials = self.preparer.credentials(cluster)?;
-        let name = cluster.document.id.to_string().parse().unwrap_or_default();
-        let cluster =
-            self.clusters.cluster(&name, credentials.config, credentials.fingerprint).map_err(Unseen::Client)?;
-        Ok(Client::new(cluster))
+        Client::of(&self.clusters, cluster.document.id, credentials).map_err(Unseen::Client)
     }
 }
 

@@ -12,13 +12,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
+use uuid::Uuid;
 
 use super::refusal::{Failed, Missing, Stop, settled};
 use super::seen::seen;
 use crate::cluster::{
-    Cluster, DynamicCluster, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds, Metadata, ObjectKey, Pages,
-    Payload, Request, Stated,
+    Cluster, DynamicCluster, DynamicClusters, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds, Metadata,
+    ObjectKey, Pages, Payload, Request, Stated,
 };
+use crate::syncset::kubeconfig::Credentials;
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::object::MANAGED;
 use crate::syncset::rules::pass::{Answer, Manager, Pass, Refusal, Refused, Resolution, Step, Target};
@@ -40,6 +42,14 @@ pub struct Client {
 }
 
 impl Client {
+    /// The client of the cluster with this id, which connects with its first request. Fails where no client can be made of keys and
+    /// certificates.
+    pub fn of(clusters: &DynamicClusters, id: Uuid, credentials: Credentials) -> Result<Self, kube::Error> {
+        // An id is a label. What errors call the cluster is shown where its name is known.
+        let name = id.to_string().parse().unwrap_or_default();
+        clusters.cluster(&name, credentials.config, credentials.fingerprint).map(Self::new)
+    }
+
     /// Of which nothing is known yet.
     pub fn new(cluster: Arc<DynamicCluster>) -> Self {
         Self { cluster, kinds: Kinds::default() }

@@ -259,15 +259,13 @@ impl Worker {
             self.idle.lock().take(work.cluster).filter(|kept| kept.client.fingerprint() == credentials.fingerprint);
         let mut kept = match kept {
             Some(kept) => kept,
-            None => {
-                match self.clusters.cluster(&cluster_name(work.cluster), credentials.config, credentials.fingerprint) {
-                    Ok(cluster) => Kept::new(Client::new(cluster)),
-                    Err(error) => {
-                        let message = full_text(&error);
-                        return self.silent(work, read, Unreachable::KubeconfigInvalid, message, true).await.map(Some);
-                    }
+            None => match Client::of(&self.clusters, work.cluster, credentials) {
+                Ok(client) => Kept::new(client),
+                Err(error) => {
+                    let message = full_text(&error);
+                    return self.silent(work, read, Unreachable::KubeconfigInvalid, message, true).await.map(Some);
                 }
-            }
+            },
         };
         let visit = self.pass_with(work, read, agenda, hand, &mut kept, stopping).await;
         let dropped = self.idle.lock().put(work.cluster, kept, Instant::now());
@@ -529,10 +527,4 @@ impl Worker {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-/// What errors call a cluster. They are shown in its own status, where its name is known.
-fn cluster_name(id: Uuid) -> crate::config::ClusterName {
-    // An id is a label.
-    id.to_string().parse().unwrap_or_default()
 }

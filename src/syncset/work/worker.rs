@@ -8,6 +8,7 @@
 //! clusters are handed back.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -38,6 +39,8 @@ use crate::syncset::store::{PassStore, Snapshot, StoreError};
 
 /// The label under which requests to clusters are counted.
 const COUNTED_AS: &str = "syncsets";
+/// Requests in flight to one cluster: those of its pass, and of operators who look at it.
+const MOST_REQUESTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 /// Between two looks for clients that have been idle for long.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
 /// After a visit that failed through no fault of the cluster.
@@ -110,7 +113,7 @@ impl Worker {
         let preparer = Preparer::new(store.clone(), payloads, shared.keyring.clone(), config.allowed);
         let clusters = Arc::new(DynamicClusters::of_many(
             config.request_timeout,
-            std::num::NonZeroUsize::MIN.saturating_add(3),
+            MOST_REQUESTS,
             COUNTED_AS,
             config.deny_networks.clone(),
         ));
@@ -179,7 +182,6 @@ impl Worker {
                 Some((work, slot)) = claimed.recv() => visits.begin(work, slot),
                 Some(ended) = visits.tasks.join_next_with_id() => visits.ended(ended),
                 _ = expire.tick() => self.expire(),
-                else => return Ok(()),
             }
             if !is_claiming && visits.tasks.is_empty() {
                 return Ok(());
