@@ -20,6 +20,7 @@ pub const SCHEMA: Migrations = Migrations::new(
             ),
         },
         Migration { name: "create the state of syncsets", sql: include_str!("schema/syncsets.sql") },
+        Migration { name: "judge edits over ten minutes", sql: include_str!("schema/judging.sql") },
     ],
 );
 

@@ -6,6 +6,7 @@ use super::concern::Concern;
 use super::error::DispatchError;
 use super::ids;
 use super::selection::{Parameter, Parameters};
+use super::tracked::tracked;
 use crate::db::{Transaction, Type, column};
 
 /// Adds the clusters of the syncsets that map changed secrets. Those that mapped them before, their own changes concern.
@@ -70,7 +71,8 @@ pub(super) async fn concerned(
         if !released.is_empty() {
             let released = parameters.add(texts(released.iter().map(Uuid::to_string).collect()));
             let of_released = format!(
-                " union select a.cluster::text from towline_applied a where a.tracked and a.syncset = any({released}::text[]::uuid[])"
+                " union select t.cluster::text from unnest({released}::text[]::uuid[]) i(id) cross join lateral ({}) t",
+                tracked("i.id")
             );
             text.push_str(&of_released);
         }

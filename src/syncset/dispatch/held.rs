@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::error::DispatchError;
 use super::ids;
+use super::tracked::tracked;
 use crate::db::{Database, Row, Type, column};
 use crate::documents::WorkQueue;
 use crate::syncset::rules::guard::Cause;
@@ -49,12 +50,14 @@ pub async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<Held
     const QUERY: &str = "approve_syncsets";
     const LOCK: &str = "select from towline_claim where name = 'dispatcher' \
          and (select origin = towline_origin() from towline_meta) for update";
-    const CLUSTERS: &str = "select distinct a.cluster::text from towline_applied a where a.tracked \
-         and a.syncset = any($1::text[]::uuid[])";
+    let clusters = format!(
+        "select distinct t.cluster::text from unnest($1::text[]::uuid[]) i(id) cross join lateral ({}) t",
+        tracked("i.id")
+    );
     let text = format!(
         "with held as materialized (select * from towline_guard where held and cause is distinct from 'unreadable' and ($1::text is null \
              or $1 = case namespace when '' then name else namespace || '/' || name end or $1 = syncset::text)), \
-           approved as (update towline_guard g set held = false, cause = null, since = now(), held_objects = null, \
+           approved as (update towline_guard g set held = false, cause = null, since = now(), held_objects = null, dropped = null, \
              objects = coalesce(g.held_objects, g.objects) from held where g.syncset = held.syncset), \
            lost as (update towline_lost l set at = '-infinity' from held where l.syncset = held.syncset) \
          select {COLUMNS} from held order by kind desc, namespace, name, syncset"
@@ -67,7 +70,7 @@ pub async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<Held
     let rows = transaction.all(QUERY, &text, &[(&name as _, Type::TEXT)]).await?;
     let approved: Vec<HeldSyncset> = rows.iter().map(|row| HeldSyncset::of(QUERY, row)).collect::<Result<_, _>>()?;
     let syncsets: Vec<String> = approved.iter().map(|held| held.id.to_string()).collect();
-    let clusters = transaction.all("approved_clusters", CLUSTERS, &[(&syncsets as _, Type::TEXT_ARRAY)]).await?;
+    let clusters = transaction.all("approved_clusters", &clusters, &[(&syncsets as _, Type::TEXT_ARRAY)]).await?;
     WorkQueue::ask_within(&mut transaction, &ids("approved_clusters", &clusters)?, true).await?;
     transaction.commit().await?;
     for held in &approved {

@@ -27,6 +27,7 @@ mod remove;
 mod selection;
 mod step;
 mod tidy;
+mod tracked;
 mod turn;
 
 pub use actor::{DispatchObserver, Dispatcher};

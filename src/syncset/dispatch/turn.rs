@@ -2,7 +2,10 @@
 //!
 //! The transaction first locks the row of the dispatcher's claim, if it is still held and the cursor is where the read began. So of
 //! two processes that both believe to be the dispatcher one moves the cursor, and it moves over each row once.
+//!
+//! What is to be judged may be too much for one transaction. Then others come before, which move no cursor.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -13,7 +16,7 @@ use super::docket::Docket;
 use super::error::DispatchError;
 use super::held::{approve, held};
 use super::ids;
-use super::judge::{Court, PAGE, Verdicts, everything};
+use super::judge::{Court, MOST, Verdicts, decide, decisions, everything, pages};
 use super::read::{Read, read};
 use super::remove::{remove, remove_all};
 use super::step::Step;
@@ -91,9 +94,8 @@ impl Dispatch {
         let (read, mut turn) = (read(&self.database).await?, Turn::default());
         // All other steps judge everything.
         if read.head.step() == Step::Follow {
-            for page in ids(QUERY, &self.database.all(QUERY, TEXT, &[]).await?)?.chunks(PAGE) {
-                turn.count(&self.judge_page(grant, &read, read.head.cursor, page).await?);
-            }
+            let unreadable = ids(QUERY, &self.database.all(QUERY, TEXT, &[]).await?)?;
+            self.judge_all(grant, &read, read.head.cursor, &unreadable, &mut turn, &|| ()).await?;
         }
         Ok(turn)
     }
@@ -103,7 +105,7 @@ impl Dispatch {
         self.turn_in_pages(grant, &|| ()).await
     }
 
-    /// The same; `judged` is called after each page of syncsets, of which a turn may have any number.
+    /// The same; `judged` is called after each transaction, of which a turn may have any number.
     pub async fn turn_in_pages(&self, grant: &Grant, judged: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
         let read = read(&self.database).await?;
         match read.head.step() {
@@ -133,7 +135,7 @@ impl Dispatch {
         if read.changes.is_empty() {
             return Ok(Turn::default());
         }
-        let (concern, mut docket) = (Concern::of(&read.changes), Docket::of(&read.changes));
+        let (concern, docket) = (Concern::of(&read.changes), Docket::of(&read.changes));
         let gone: Vec<Uuid> = concern.gone.iter().copied().collect();
         remove(&self.database, &gone).await?;
         let mut turn = Turn { changes: read.changes.len(), has_more: read.is_full, ..Turn::default() };
@@ -141,13 +143,29 @@ impl Dispatch {
             self.pass_over(grant, read).await?;
             return Ok(turn);
         }
-        while docket.syncsets.len() > PAGE {
-            let page: Vec<Uuid> = std::iter::from_fn(|| docket.syncsets.pop_first()).take(PAGE).collect();
-            turn.count(&self.judge_page(grant, read, read.last, &page).await?);
+        let mut pages = pages(&self.database, &docket).await?;
+        let (last, mut undecided) = (pages.pop().unwrap_or_default(), BTreeSet::new());
+        for page in &pages {
+            undecided.append(&mut self.judge_page(grant, read, read.last, page, &mut turn).await?);
             judged();
         }
         let mut transaction = self.begin(grant, read).await?;
-        let verdicts = self.court(read.last).judge(&mut transaction, &docket).await?;
+        let mut verdicts = self.court(read.last).judge(&mut transaction, &last).await?;
+        undecided.append(&mut verdicts.undecided);
+        let mut pages = decisions(&mut transaction, &undecided).await?;
+        let last = pages.pop().unwrap_or_default();
+        if !pages.is_empty() {
+            end_page(transaction, &verdicts, &mut turn).await?;
+            judged();
+            for page in &pages {
+                transaction = self.begin(grant, read).await?;
+                verdicts = decide(&mut transaction, page).await?;
+                end_page(transaction, &verdicts, &mut turn).await?;
+                judged();
+            }
+            (transaction, verdicts) = (self.begin(grant, read).await?, Verdicts::default());
+        }
+        verdicts.add(decide(&mut transaction, &last).await?);
         turn.count(&verdicts);
         let concern = mappers(&mut transaction, concern).await?;
         let clusters = concerned(&mut transaction, &concern, &verdicts.released).await?;
@@ -176,10 +194,8 @@ impl Dispatch {
         // The deletions of clusters may be among what is missing.
         remove_all(&self.database).await?;
         let mut turn = Turn { was_gap: true, has_more: true, ..Turn::default() };
-        for page in everything(&self.database).await?.chunks(PAGE) {
-            turn.count(&self.judge_page(grant, read, read.head.newest, page).await?);
-            judged();
-        }
+        let everything = everything(&self.database).await?;
+        self.judge_all(grant, read, read.head.newest, &everything, &mut turn, judged).await?;
         let mut transaction = self.begin(grant, read).await?;
         if in_full {
             transaction.execute("resync_all", RESYNC, &[(&None::<Vec<String>>, Type::TEXT_ARRAY)]).await?;
@@ -192,25 +208,40 @@ impl Dispatch {
         Ok(turn)
     }
 
-    /// Judges syncsets in a transaction of its own. What it stores permits nothing before the cursor has moved, and stays right if that
-    /// never happens; another turn judges the same again.
+    /// Judges syncsets as a whole, in as many transactions as it takes.
+    async fn judge_all(
+        &self,
+        grant: &Grant,
+        read: &Read,
+        version: i64,
+        syncsets: &[Uuid],
+        turn: &mut Turn,
+        judged: &(dyn Fn() + Sync),
+    ) -> Result<(), DispatchError> {
+        for some in syncsets.chunks(MOST) {
+            let docket = Docket { syncsets: some.iter().copied().collect(), ..Docket::default() };
+            for page in pages(&self.database, &docket).await? {
+                self.judge_page(grant, read, version, &page, turn).await?;
+                judged();
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges a page in a transaction of its own, and returns what is still to be decided. What it stores permits nothing before the
+    /// cursor has moved, and stays right if that never happens; another turn judges the same again.
     async fn judge_page(
         &self,
         grant: &Grant,
         read: &Read,
         version: i64,
-        page: &[Uuid],
-    ) -> Result<Verdicts, DispatchError> {
-        let docket = Docket { syncsets: page.iter().copied().collect(), ..Docket::default() };
+        page: &Docket,
+        turn: &mut Turn,
+    ) -> Result<BTreeSet<Uuid>, DispatchError> {
         let mut transaction = self.begin(grant, read).await?;
-        let verdicts = self.court(version).judge(&mut transaction, &docket).await?;
-        // A crash must not forget whom to ask for.
-        let nobody = Concern::default();
-        let clusters = concerned(&mut transaction, &nobody, &verdicts.released).await?;
-        ask(&mut transaction, &clusters, true).await?;
-        transaction.commit().await?;
-        verdicts.announce();
-        Ok(verdicts)
+        let verdicts = self.court(version).judge(&mut transaction, page).await?;
+        end_page(transaction, &verdicts, turn).await?;
+        Ok(verdicts.undecided)
     }
 
     fn court(&self, version: i64) -> Court {
@@ -241,9 +272,10 @@ impl Dispatch {
         let params =
             [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8), (&read.head.cursor as _, Type::INT8)];
         // Renewals of work wait for the rows that are asked for, 3 s at a time, and have 20 s: a process that stops here must not hold
-        // them for longer.
+        // them for longer. To compile a statement of judging takes longer than to run it.
         let text = format!(
-            "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim where {HELD} for update"
+            "select set_config('idle_in_transaction_session_timeout', '3s', true), set_config('jit', 'off', true) \
+             from towline_claim where {HELD} for update"
         );
         match transaction.execute(QUERY, &text, &params).await? {
             0 => Err(DispatchError::LeaseExpired),
@@ -252,8 +284,26 @@ impl Dispatch {
     }
 }
 
+/// Ends a transaction that moves no cursor. A crash must not forget whom to ask for.
+async fn end_page(
+    mut transaction: Transaction<'static>,
+    verdicts: &Verdicts,
+    turn: &mut Turn,
+) -> Result<(), DispatchError> {
+    let clusters = concerned(&mut transaction, &Concern::default(), &verdicts.released).await?;
+    ask(&mut transaction, &clusters, true).await?;
+    transaction.commit().await?;
+    verdicts.announce();
+    turn.count(verdicts);
+    Ok(())
+}
+
 /// Asks for clusters, and returns their number.
-async fn ask(transaction: &mut Transaction<'static>, clusters: &[Uuid], urgent: bool) -> Result<u64, DispatchError> {
+pub(super) async fn ask(
+    transaction: &mut Transaction<'static>,
+    clusters: &[Uuid],
+    urgent: bool,
+) -> Result<u64, DispatchError> {
     if !clusters.is_empty() {
         WorkQueue::ask_within(transaction, clusters, urgent).await?;
     }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::matching::Audience;
@@ -31,6 +32,15 @@ const PRECIOUS: [(&str, &str, bool); 3] = [
 
 /// The objects that a document names, before templates are rendered: group, kind, namespace and name.
 pub type Objects = BTreeSet<[String; 4]>;
+
+/// What one edit has dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dropped {
+    /// When it was judged, as the database prints it.
+    pub at: String,
+    /// The objects that it named no more.
+    pub objects: Objects,
+}
 
 /// Why the deletions of a syncset are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,13 +184,19 @@ impl State {
     /// What has become of it since it named those objects, each as one document had them: some clusters may have what any of them
     /// named, and some what several named. A syncset of which nothing is known drops nothing.
     pub fn change_since<'o>(&self, before: impl IntoIterator<Item = &'o Objects>) -> Change {
+        self.change_within(before, &[])
+    }
+
+    /// The same with what edits have dropped before, within the time that counts: several edits are one that drops as much.
+    pub fn change_within<'o>(&self, before: impl IntoIterator<Item = &'o Objects>, dropped: &[Dropped]) -> Change {
         match self {
             Self::Gone => Change::Gone,
             Self::Unreadable => Change::Unreadable,
             Self::Living { deletes, objects, .. } => {
                 let before: Vec<&Objects> = before.into_iter().collect();
                 let all: Objects = before.iter().copied().flatten().cloned().collect();
-                let drops = |after| before.iter().chain([&&all]).any(|before| drops_much(before, after));
+                let lately: Objects = dropped.iter().flat_map(|edit| &edit.objects).chain(&all).cloned().collect();
+                let drops = |after| before.iter().chain([&&all, &&lately]).any(|before| drops_much(before, after));
                 Change::Living { drops: *deletes && objects.as_ref().is_some_and(drops) }
             }
         }
@@ -233,6 +249,18 @@ fn objects(spec: &Value, resources: &[[Option<String>; 4]]) -> Option<Objects> {
         objects.insert([String::new(), "Secret".to_owned(), text("namespace"), text("name")]);
     }
     Some(objects)
+}
+
+/// What counts as dropped after an edit that did not drop much with that, the last edits first. It is at most as much as is left. What is
+/// named again is not dropped.
+pub fn dropped_since(mut dropped: Vec<Dropped>, before: &Objects, after: &Objects, now: &str) -> Vec<Dropped> {
+    let objects: Objects = before.difference(after).cloned().collect();
+    for older in &mut dropped {
+        older.objects.retain(|object| !after.contains(object) && !objects.contains(object));
+    }
+    dropped.insert(0, Dropped { at: now.to_owned(), objects });
+    dropped.retain(|edit| !edit.objects.is_empty());
+    dropped
 }
 
 /// Whether an edit drops so much that it may be a mistake.

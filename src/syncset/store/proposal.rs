@@ -11,6 +11,9 @@ use crate::db::{self, Type, column};
 use crate::documents::{IS_WHOLE, Key, ListError};
 use crate::syncset::rules::guard::{Cause, Objects};
 
+/// From when on losses of a syncset count: those of the last ten minutes, and what is held does not get old.
+const SINCE: &str = "(case when g.held then g.since else now() end - interval '10 min')";
+
 /// The stored syncset of a name, as its deletions are judged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredSyncset {
@@ -20,7 +23,7 @@ pub struct StoredSyncset {
     pub generation: i64,
     /// Its `spec`, without resources and patches.
     pub spec: Value,
-    /// The objects that it named when it was judged last.
+    /// The objects that it named when it was judged last, and those that edits have dropped within the time that counts.
     pub objects: Option<Objects>,
     /// Why its deletions are held.
     pub held: Option<Cause>,
@@ -41,7 +44,7 @@ pub struct ClusterPlace {
     pub name: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Whether the stored syncset tracks objects on it.
+    /// Whether the stored syncset tracks objects on it that it may delete.
     pub is_tracked: bool,
 }
 
@@ -51,10 +54,12 @@ impl PassStore {
         const QUERY: &str = "stored_syncset";
         let text = format!(
             "select {IS_WHOLE}, d.id::text, coalesce(d.generation, 0), ((d.data->'spec') - '{{resources,patches}}'::text[])::text, \
-               g.objects::text, case when g.held then g.cause end, coalesce(g.approved, 0), \
+               (select jsonb_agg(distinct o) from (select jsonb_array_elements(g.objects) as o \
+                 union all select jsonb_array_elements(e->'objects') from jsonb_array_elements(g.dropped) e \
+                   where (e->>'at')::timestamptz > {SINCE}) o)::text, case when g.held then g.cause end, coalesce(g.approved, 0), \
                (select count(*) from towline_lost l where l.syncset = d.id \
-                 and l.at > (case when g.held then g.since else now() end - interval '10 min') and not exists ( \
-                   select from towline_applied a where a.syncset = d.id and a.tracked and a.cluster = l.cluster)) \
+                 and l.at > {SINCE} and not exists ( \
+                   select from towline_applied a where a.syncset = d.id and a.tracked and not a.adopted and a.cluster = l.cluster)) \
              from (towline_meta m cross join towline_version s) \
              left join towline_documents d on d.kind = $1 and d.namespace = $2 and d.name = $3 and d.deleted_at is null \
              left join towline_guard g on g.syncset = d.id"
@@ -87,7 +92,7 @@ impl PassStore {
     ) -> Result<Vec<ClusterPlace>, StoreError> {
         const QUERY: &str = "cluster_places";
         const TEXT: &str = "select c.id::text, c.namespace, c.name, c.labels::text, exists ( \
-               select from towline_applied a where a.cluster = c.id and a.syncset = $1::text::uuid and a.tracked) \
+               select from towline_applied a where a.cluster = c.id and a.syncset = $1::text::uuid and a.tracked and not a.adopted) \
              from clusters c where c.kind = 'clusters' and c.deleted_at is null and ($2::text is null or c.namespace = $2) \
              order by c.namespace, c.name";
         let syncset = syncset.map(|syncset| syncset.to_string());

@@ -7,12 +7,12 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::guards::Lost;
-use super::{Court, Verdicts, count, since, texts, tracked};
+use super::{Court, Verdicts, always, count, since, texts};
 use crate::db::{Json, Transaction, Type, column};
-use crate::job::mass_change;
 use crate::syncset::dispatch::error::DispatchError;
 use crate::syncset::dispatch::held::HeldSyncset;
 use crate::syncset::dispatch::ids;
+use crate::syncset::dispatch::tracked::deletable;
 use crate::syncset::rules::guard::{Approval, Case, Cause, Change};
 use crate::syncset::rules::matching::Audience;
 use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
@@ -49,7 +49,7 @@ struct Sentence {
 }
 
 impl Court {
-    /// Judges clusters that got other labels; `whole` are syncsets that are judged anyway.
+    /// Notes which syncsets have lost clusters that got other labels, or got them back; `whole` are syncsets that are judged anyway.
     pub(super) async fn clusters(
         self,
         transaction: &mut Transaction<'static>,
@@ -83,8 +83,7 @@ impl Court {
         if !self.is_guarding {
             return Ok(Verdicts::default());
         }
-        let touched: Vec<Uuid> = touched.into_iter().collect();
-        sentence(transaction, &touched).await
+        Ok(Verdicts { undecided: touched, ..Verdicts::default() })
     }
 }
 
@@ -94,22 +93,21 @@ async fn read(
     whole: &[Uuid],
 ) -> Result<(BTreeMap<Uuid, Selector>, Vec<Relabelled>), DispatchError> {
     const QUERY: &str = "judge_clusters";
-    const TEXT: &str = "with changed as materialized (select c.id, c.namespace, c.name, c.labels from clusters c \
-           where c.kind = 'clusters' and c.deleted_at is null and c.id = any($1::text[]::uuid[])), \
-         tracking as materialized (select a.cluster, array_agg(distinct a.syncset::text) as syncsets \
-           from changed join towline_applied a on a.cluster = changed.id where a.tracked group by a.cluster), \
-         lost as materialized (select l.cluster, array_agg(l.syncset::text) as syncsets, \
-             coalesce(array_agg(l.syncset::text) filter (where l.back), '{}') as back \
-           from changed join towline_lost l on l.cluster = changed.id group by l.cluster) \
+    // Each cluster is looked up, whatever the server believes of the tables: a join would read all rows of all clusters.
+    const TEXT: &str = "with changed as materialized (select c.id, c.namespace, c.name, c.labels, t.tracking, l.lost, l.back from clusters c \
+           cross join lateral (select array_agg(distinct a.syncset) as tracking from towline_applied a \
+             where a.cluster = c.id and a.tracked and not a.adopted) t \
+           cross join lateral (select array_agg(l.syncset) as lost, array_agg(l.syncset) filter (where l.back) as back \
+             from towline_lost l where l.cluster = c.id) l \
+           where c.kind = 'clusters' and c.deleted_at is null and c.id = any($1::text[]::uuid[])) \
          select null, s.id::text, s.name, ((s.data->'spec') - '{resources,patches}'::text[])::text, null::text[], null::text[], \
              coalesce(g.always, false), null::text[] \
            from selectorsyncsets s left join towline_guard g on g.syncset = s.id \
            where s.kind = 'selectorsyncsets' and s.deleted_at is null and s.id <> all ($2::text[]::uuid[]) \
-             and s.id in (select unnest(syncsets)::uuid from tracking union select unnest(syncsets)::uuid from lost) \
-         union all select c.namespace, c.id::text, c.name, c.labels::text, coalesce(t.syncsets, '{}'), coalesce(l.syncsets, '{}'), false, \
-             coalesce(l.back, '{}') \
-           from changed c left join tracking t on t.cluster = c.id left join lost l on l.cluster = c.id \
-           where t.cluster is not null or l.cluster is not null";
+             and s.id in (select unnest(tracking) from changed union select unnest(lost) from changed) \
+         union all select namespace, id::text, name, labels::text, coalesce(tracking::text[], '{}'), coalesce(lost::text[], '{}'), false, \
+             coalesce(back::text[], '{}') \
+           from changed where tracking is not null or lost is not null";
     let params = [(&texts(relabelled) as _, Type::TEXT_ARRAY), (&texts(whole) as _, Type::TEXT_ARRAY)];
     let (mut selectors, mut clusters) = (BTreeMap::new(), Vec::new());
     for row in &transaction.all(QUERY, TEXT, &params).await? {
@@ -140,8 +138,11 @@ async fn read(
 }
 
 /// Decides on syncsets that have lost clusters, or got some back. On how many clusters they track objects is counted only as far as it
-/// makes a difference.
-async fn sentence(transaction: &mut Transaction<'static>, syncsets: &[Uuid]) -> Result<Verdicts, DispatchError> {
+/// makes a difference: what is held stays so if it has lost more.
+pub(in crate::syncset::dispatch) async fn decide(
+    transaction: &mut Transaction<'static>,
+    syncsets: &BTreeSet<Uuid>,
+) -> Result<Verdicts, DispatchError> {
     const QUERY: &str = "judge_lost";
     const WRITE: &str = "update towline_guard g set held = r.held, cause = r.cause, clusters = r.clusters, tracks = r.tracks, \
            since = case when g.held = r.held then g.since else now() end \
@@ -152,17 +153,18 @@ async fn sentence(transaction: &mut Transaction<'static>, syncsets: &[Uuid]) -> 
            cross join lateral (select count(*) as lost, count(*) filter (where l.is_deleted) as deleted, \
                count(*) filter (where l.is_deleted or l.back) as executed \
              from (select l.back, not exists (select from towline_applied a \
-                 where a.syncset = i.id and a.tracked and a.cluster = l.cluster) as is_deleted \
+                 where a.syncset = i.id and a.tracked and not a.adopted and a.cluster = l.cluster) as is_deleted \
                from towline_lost l where l.syncset = i.id and l.at > {since}) l) l \
-           cross join lateral (select case when l.lost > $2 or g.held then l.deleted \
-             + (select count(*) from ({tracked} limit 10 * (l.lost + 1)) x) end as tracks) t \
+           cross join lateral (select case when g.held and l.lost > l.executed and l.lost >= g.clusters then g.tracks \
+             when l.lost > $2 or g.held then l.deleted + (select count(*) from ({deletable} limit 10 * (l.lost + 1)) x) end as tracks) t \
          where not g.gone and not g.always and (not g.held or g.cause = 'unmatched') order by i.id",
         since = since("g"),
-        tracked = tracked("i.id"),
+        deletable = deletable("i.id"),
     );
-    // So many it may lose, however few it has.
-    let always = i64::try_from(mass_change::limit(0)).unwrap_or(i64::MAX);
-    let params = [(&texts(syncsets) as _, Type::TEXT_ARRAY), (&always as _, Type::INT8)];
+    if syncsets.is_empty() {
+        return Ok(Verdicts::default());
+    }
+    let params = [(&texts(syncsets) as _, Type::TEXT_ARRAY), (&always() as _, Type::INT8)];
     let rows = transaction.all(QUERY, &text, &params).await?;
     let known = ids(QUERY, &rows)?;
     let (mut verdicts, mut sentences) = (Verdicts::default(), Vec::new());

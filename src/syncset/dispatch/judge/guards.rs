@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::texts;
 use crate::db::{self, Json, Transaction, Type};
-use crate::syncset::rules::guard::Objects;
+use crate::syncset::rules::guard::{Dropped, Objects};
 
 /// A row of `towline_guard`, but for what the statement adds.
 #[derive(Debug, Serialize)]
@@ -23,6 +23,7 @@ pub(super) struct Row {
     pub(super) approved: i64,
     pub(super) objects: Option<Objects>,
     pub(super) held_objects: Option<Objects>,
+    pub(super) dropped: Option<Vec<Dropped>>,
 }
 
 /// Clusters that a syncset matches no more, or again.
@@ -104,13 +105,13 @@ impl Lost {
 /// Writes the rows of syncsets that were judged as a whole.
 pub(super) async fn write(transaction: &mut Transaction<'static>, version: i64, rows: &[Row]) -> Result<(), db::Error> {
     const TEXT: &str = "insert into towline_guard as g \
-         (syncset, judged, gone, held, clusters, since, tracks, cause, kind, namespace, name, always, approved, objects, held_objects) \
+         (syncset, judged, gone, held, clusters, since, tracks, cause, kind, namespace, name, always, approved, objects, held_objects, dropped) \
          select r.syncset, $2, r.gone, r.held, r.clusters, now(), r.tracks, r.cause, r.kind, r.namespace, r.name, r.always, r.approved, \
-           r.objects, r.held_objects from jsonb_populate_recordset(null::towline_guard, $1) r order by r.syncset \
+           r.objects, r.held_objects, r.dropped from jsonb_populate_recordset(null::towline_guard, $1) r order by r.syncset \
          on conflict (syncset) do update set judged = excluded.judged, gone = excluded.gone, held = excluded.held, \
            clusters = excluded.clusters, tracks = excluded.tracks, cause = excluded.cause, kind = excluded.kind, \
            namespace = excluded.namespace, name = excluded.name, always = excluded.always, approved = excluded.approved, \
-           objects = excluded.objects, held_objects = excluded.held_objects, \
+           objects = excluded.objects, held_objects = excluded.held_objects, dropped = excluded.dropped, \
            since = case when g.held = excluded.held and g.gone = excluded.gone then g.since else now() end";
     let rows = Json(rows);
     transaction.execute("write_guards", TEXT, &[(&rows as _, Type::JSONB), (&version as _, Type::INT8)]).await?;

@@ -5,14 +5,19 @@
 //! again, and until then no pass deletes because of them.
 //!
 //! A syncset whose document has changed is judged as a whole: on each cluster where it tracks objects. Of clusters that got other
-//! labels only their own syncsets are looked at, and how many each has lost lately is in `towline_lost`.
+//! labels only their own syncsets are looked at, and how many each has lost lately is in `towline_lost`. Once all of them are noted
+//! there, it is decided which syncsets have lost too many. Each step is split into transactions of bounded cost; what they store permits
+//! nothing before the cursor has moved, and a turn that is repeated finds it.
 //!
 //! What counts is what is stored when a change is judged. A pass that is under way may store objects of another cluster afterwards, so a
 //! count may be too low by as many clusters as are worked on.
 
 mod clusters;
+mod cost;
 mod guards;
 mod syncsets;
+
+use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
@@ -20,11 +25,11 @@ use super::docket::Docket;
 use super::error::DispatchError;
 use super::held::HeldSyncset;
 use crate::db::Transaction;
+use crate::job::mass_change;
 
+pub(super) use self::clusters::decide;
+pub(super) use self::cost::{MOST, decisions, pages};
 pub(super) use self::syncsets::everything;
-
-/// Most syncsets of one transaction. Each may track objects on ten thousand clusters, at up to 0.1 ms each on two busy cores.
-pub(super) const PAGE: usize = 4;
 
 /// What judging has changed.
 #[derive(Debug, Default)]
@@ -33,6 +38,8 @@ pub(super) struct Verdicts {
     pub(super) held: Vec<HeldSyncset>,
     /// Syncsets that are held no more: the clusters where they track objects have to be asked for.
     pub(super) released: Vec<Uuid>,
+    /// Syncsets that have lost clusters or got some back, as it is noted now: whether they are held is decided later.
+    pub(super) undecided: BTreeSet<Uuid>,
 }
 
 /// How it is judged.
@@ -48,6 +55,7 @@ impl Verdicts {
     pub(super) fn add(&mut self, other: Self) {
         self.held.extend(other.held);
         self.released.extend(other.released);
+        self.undecided.extend(other.undecided);
     }
 
     /// Tells the operator, once the transaction is committed.
@@ -83,25 +91,18 @@ impl Court {
     }
 }
 
-/// The clusters on which a syncset tracks objects, as a query without parentheses; each costs one look into the index, however many
-/// objects there are.
-fn tracked(syncset: &str) -> String {
-    let first = format!("select a.cluster from towline_applied a where a.syncset = {syncset} and a.tracked");
-    format!(
-        "with recursive t(cluster) as ( \
-           ({first} order by a.cluster limit 1) \
-           union all select ({first} and a.cluster > t.cluster order by a.cluster limit 1) from t where t.cluster is not null) \
-         select cluster from t where cluster is not null"
-    )
+/// So many clusters any syncset may lose, however few it has.
+fn always() -> i64 {
+    i64::try_from(mass_change::limit(0)).unwrap_or(i64::MAX)
 }
 
-/// From when on clusters that were lost count: those of the last ten minutes, and what is held does not get old.
+/// From when on losses count: those of the last ten minutes, and what is held does not get old.
 fn since(guard: &str) -> String {
     format!("(case when {guard}.held then {guard}.since else now() end - interval '10 min')")
 }
 
-fn texts(ids: &[Uuid]) -> Vec<String> {
-    ids.iter().map(Uuid::to_string).collect()
+fn texts<'i>(ids: impl IntoIterator<Item = &'i Uuid>) -> Vec<String> {
+    ids.into_iter().map(Uuid::to_string).collect()
 }
 
 /// A count of a statement.

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::guards::{self, Lost, Row};
-use super::{Court, Verdicts, count, since, texts, tracked};
+use super::{Court, Verdicts, count, since, texts};
 use crate::db::{self, Database, Transaction, Type, column};
 use crate::syncset::dispatch::error::DispatchError;
 use crate::syncset::dispatch::held::HeldSyncset;
 use crate::syncset::dispatch::ids;
-use crate::syncset::rules::guard::{APPROVE, Approval, Case, Cause, Objects, State};
+use crate::syncset::dispatch::tracked::deletable;
+use crate::syncset::rules::guard::{APPROVE, Approval, Case, Cause, Change, Dropped, Objects, State, dropped_since};
 use crate::syncset::rules::matching::Audience;
 use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
 
@@ -45,6 +46,10 @@ struct Subject {
     before: Vec<Objects>,
     /// What a document names that is held.
     held_objects: Option<Objects>,
+    /// What edits have dropped within the time that counts.
+    dropped: Vec<Dropped>,
+    /// The time, as the database prints it.
+    now: String,
     /// Clusters that count as lost, on which nothing is tracked any more.
     executed: usize,
     /// Clusters that count as lost, and to which objects were applied again since.
@@ -105,10 +110,12 @@ impl Court {
                g.held_objects::text, \
                {documents}::text, case when d.id is not null and (g.objects is null or (d.version > g.judged and k.is_gap)) then \
                  (select jsonb_agg(x.object) from (select distinct jsonb_build_array(a.api_group, a.kind, a.namespace, a.name) as object \
-                   from ({tracked} limit {SAMPLE}) t cross join lateral (select * from towline_applied a \
-                     where a.syncset = i.id and a.cluster = t.cluster and a.tracked and a.wanted) a limit {OBJECTS}) x) end::text, \
+                   from ({deletable} limit {SAMPLE}) t cross join lateral (select * from towline_applied a \
+                     where a.syncset = i.id and a.cluster = t.cluster and a.tracked and not a.adopted and a.wanted) a limit {OBJECTS}) x) end::text, \
                (select count(*) from towline_lost l where l.syncset = i.id and l.at > {since} and not exists ( \
-                 select from towline_applied a where a.syncset = i.id and a.tracked and a.cluster = l.cluster)) \
+                 select from towline_applied a where a.syncset = i.id and a.tracked and not a.adopted and a.cluster = l.cluster)), \
+               (select jsonb_agg(e) from jsonb_array_elements(g.dropped) e where (e->>'at')::timestamptz > {since})::text, \
+               to_json(now()) #>> '{{}}' \
              from unnest($1::text[]::uuid[]) i(id) \
              cross join (select c.cursor, m.base > c.cursor as is_gap from towline_claim c, towline_meta m where c.name = 'dispatcher') k \
              left join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id and d.deleted_at is null \
@@ -117,7 +124,7 @@ impl Court {
             resources = resources("d.data"),
             documents = replaced(),
             always = always(),
-            tracked = tracked("i.id"),
+            deletable = deletable("i.id"),
             since = since("g"),
         );
         let params = [(&texts(ids) as _, Type::TEXT_ARRAY), (&APPROVE as _, Type::TEXT)];
@@ -176,6 +183,8 @@ impl Court {
             cause: text(10)?.and_then(Cause::of_name),
             before,
             held_objects: json(text(14)?),
+            dropped: json(text(18)?).unwrap_or_default(),
+            now: column(query, row, 19)?,
             executed: count(column(query, row, 17)?),
             applied_again: 0,
             lost: 0,
@@ -221,7 +230,7 @@ fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
     let executed = if subject.tracks > 0 { subject.executed } else { 0 };
     let facts = Case {
         held: subject.cause.filter(|_| subject.was_held),
-        change: subject.state.change_since(&subject.before),
+        change: subject.state.change_within(&subject.before, &subject.dropped),
         approval: subject.approval,
         lost: subject.lost + subject.applied_again + executed,
         executed: subject.applied_again + executed,
@@ -229,7 +238,17 @@ fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
     };
     let cause = facts.judge();
     let is_gone = subject.state == State::Gone;
-    let before = (!subject.before.is_empty()).then(|| subject.before.into_iter().flatten().collect());
+    let before: Option<Objects> = (!subject.before.is_empty()).then(|| subject.before.into_iter().flatten().collect());
+    let drops = facts.change == Change::Living { drops: true };
+    let dropped = match &subject.state {
+        State::Gone => Vec::new(),
+        // What was approved is not judged again, nor what a few clusters may delete: those that come later never had it.
+        _ if subject.approval != Approval::None || (drops && cause != Some(Cause::Dropped)) => Vec::new(),
+        State::Living { deletes: true, objects: Some(after), .. } if !drops => {
+            dropped_since(subject.dropped, before.as_ref().unwrap_or(&Objects::new()), after, &subject.now)
+        }
+        State::Living { .. } | State::Unreadable => subject.dropped,
+    };
     let (objects, held_objects) = match subject.state {
         State::Gone => (None, None),
         State::Unreadable => (before, subject.held_objects),
@@ -253,6 +272,7 @@ fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
         approved: subject.approved,
         objects,
         held_objects,
+        dropped: (!dropped.is_empty()).then_some(dropped),
     };
     match cause {
         Some(cause) if !subject.was_held => verdicts.held.push(HeldSyncset {
@@ -284,14 +304,14 @@ async fn look_at_clusters(
         "select i.id::text, t.cluster::text, c.namespace, c.name, case when i.selects then c.labels::text end, \
            l.at is not null and not l.back, coalesce(l.at > {since}, false), t.is_tracked \
          from unnest($1::text[]::uuid[], $2::boolean[]) i(id, selects) left join towline_guard g on g.syncset = i.id \
-           cross join lateral (select x.cluster, true as is_tracked from ({tracked}) x \
+           cross join lateral (select x.cluster, true as is_tracked from ({deletable}) x \
              union all select u.cluster, false from towline_lost u where u.syncset = i.id and not exists ( \
-               select from towline_applied a where a.syncset = i.id and a.tracked and a.cluster = u.cluster)) t \
+               select from towline_applied a where a.syncset = i.id and a.tracked and not a.adopted and a.cluster = u.cluster)) t \
            cross join lateral (select c.namespace, c.name, c.labels from clusters c \
              where c.kind = 'clusters' and c.id = t.cluster and c.deleted_at is null limit 1) c \
            left join lateral (select l.at, l.back from towline_lost l where l.cluster = t.cluster and l.syncset = i.id limit 1) l on true",
         since = since("g"),
-        tracked = tracked("i.id"),
+        deletable = deletable("i.id"),
     );
     let known: Vec<String> = subjects.iter().map(|subject| subject.id.to_string()).collect();
     let selects =

@@ -192,6 +192,53 @@ fn what_any_document_named_or_all_of_them_counts_as_dropped() {
     assert_eq!(naming(false, &maps(&[2])).change_since(&[named(&[1, 2]), named(&[2, 3])]), DROPS, "two of three");
 }
 
+/// Edits one after the other, as long as none of them is held; how many config maps are dropped after each.
+fn edits(documents: &[std::ops::Range<usize>]) -> Vec<Option<usize>> {
+    let (mut before, mut dropped) = (config_maps(documents[0].clone()), Vec::new());
+    let mut judged = Vec::new();
+    for (number, document) in documents.iter().skip(1).enumerate() {
+        let after = config_maps(document.clone());
+        let state = naming(
+            false,
+            &document.clone().map(|n| resource("v1", "ConfigMap", "default", &n.to_string())).collect::<Vec<_>>(),
+        );
+        if state.change_within([&before], &dropped) == DROPS {
+            judged.push(None);
+            continue;
+        }
+        dropped = dropped_since(dropped, &before, &after, &number.to_string());
+        judged.push(Some(dropped.iter().map(|edit| edit.objects.len()).sum()));
+        before = after;
+    }
+    judged
+}
+
+#[test]
+fn edits_that_drop_little_each_are_judged_together() {
+    assert_eq!(edits(&[0..8, 0..4, 0..2]), [Some(4), None], "six of eight");
+    assert_eq!(edits(&[0..8, 0..7, 0..6, 0..5, 0..4, 0..3, 0..4]), [Some(1), Some(2), Some(3), Some(4), None, Some(4)]);
+    assert_eq!(
+        edits(&[0..8, 0..4, 0..8, 0..4, 0..3]),
+        [Some(4), Some(0), Some(4), None],
+        "what is named again is not dropped"
+    );
+    assert_eq!(edits(&[0..8, 4..12, 8..16]), [Some(4), None], "others instead");
+    assert_eq!(
+        edits(&[0..4, 0..40, 0..30, 0..20, 0..19]),
+        [Some(0), Some(10), Some(20), None],
+        "what came meanwhile counts"
+    );
+    assert_eq!(edits(&[0..4, 4..5]), [None], "a single edit still is");
+}
+
+#[test]
+fn what_was_dropped_keeps_its_time() {
+    let dropped = dropped_since(Vec::new(), &config_maps(0..4), &config_maps(2..4), "1");
+    let dropped = dropped_since(dropped, &config_maps(2..4), &config_maps(1..3), "2");
+    let edit = |at: &str, objects| Dropped { at: at.to_owned(), objects };
+    assert_eq!(dropped, [edit("2", config_maps(3..4)), edit("1", config_maps(0..1))]);
+}
+
 #[test]
 fn objects_of_clusters_are_compared_as_they_are_named() {
     let state = naming(
@@ -265,6 +312,27 @@ fn changes() -> impl Strategy<Value = Change> {
 }
 
 proptest! {
+    /// However it is sliced, more than half of what was there within the time is never dropped, and what is remembered stays small.
+    #[test]
+    fn slices_never_drop_more_than_half(documents in proptest::collection::vec((0_usize..20, 0_usize..20), 2..8)) {
+        let documents: Vec<_> = documents.into_iter().map(|(from, count)| from..from + count).collect();
+        let (mut before, mut dropped) = (config_maps(documents[0].clone()), Vec::new());
+        let mut all = before.clone();
+        for document in &documents[1..] {
+            let after = config_maps(document.clone());
+            let named: Vec<_> = document.clone().map(|n| resource("v1", "ConfigMap", "default", &n.to_string())).collect();
+            if naming(false, &named).change_within([&before], &dropped) == DROPS {
+                continue;
+            }
+            dropped = dropped_since(dropped, &before, &after, "now");
+            let remembered: Vec<_> = dropped.iter().flat_map(|edit| edit.objects.clone()).collect();
+            prop_assert_eq!(remembered.len(), all.difference(&after).count());
+            all.extend(after.iter().cloned());
+            prop_assert!(2 * remembered.len() <= all.len() && remembered.len() <= after.len());
+            before = after;
+        }
+    }
+
     /// Nothing is carried out that deletes on more clusters than the limit, unless somebody approves it.
     #[test]
     fn more_than_the_limit_is_never_carried_out(held in causes(), change in changes(), lost in 0_usize..300, more in 0_usize..3_000) {

@@ -1,0 +1,176 @@
+//! What judging costs, and how it is split into transactions that each end in time.
+//!
+//! The unit is a look into an index for one cluster of a syncset: up to 0.1 ms on two busy cores. Units are estimated from indexes alone,
+//! and those of documents and clusters before the dispatcher's lock is taken. Passes that store something meanwhile are few.
+
+use std::collections::BTreeSet;
+
+use uuid::Uuid;
+
+use super::{count, texts};
+use crate::db::{Database, Row, Transaction, Type, column};
+use crate::syncset::dispatch::docket::Docket;
+use crate::syncset::dispatch::error::DispatchError;
+use crate::syncset::dispatch::ids;
+
+/// Most units of one transaction, which has 8 s: half of them if every unit is as slow as it gets.
+const UNITS: usize = 40_000;
+/// Most syncsets and clusters of one transaction, however cheap they are.
+pub(in crate::syncset::dispatch) const MOST: usize = 2_000;
+
+/// Something to judge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Matter {
+    /// A syncset as a whole.
+    Syncset(Uuid),
+    /// A cluster that got other labels.
+    Relabelled(Uuid),
+}
+
+/// What is on the docket, in pages; there is always one. Syncsets come first.
+pub(in crate::syncset::dispatch) async fn pages(
+    database: &Database,
+    docket: &Docket,
+) -> Result<Vec<Docket>, DispatchError> {
+    let mut matters = syncsets(database, &docket.syncsets).await?;
+    matters.extend(relabelled(database, &docket.relabelled).await?);
+    let mut pages: Vec<Docket> = packed(matters).iter().map(|page| docket_of(page)).collect();
+    if pages.is_empty() {
+        pages.push(Docket::default());
+    }
+    Ok(pages)
+}
+
+/// Each syncset looks at the clusters where a pass has applied it, which all have a result, or which it has lost, and reads its
+/// document.
+async fn syncsets(database: &Database, syncsets: &BTreeSet<Uuid>) -> Result<Vec<(Matter, usize)>, DispatchError> {
+    const QUERY: &str = "weigh_syncsets";
+    let text = format!(
+        "select i.id::text, 1 + r.count + l.count + coalesce(d.size, 0) / 256 from unnest($1::text[]::uuid[]) i(id) \
+           cross join lateral (select count(*) from (select from towline_result r where r.syncset = i.id limit {UNITS}) r) r \
+           cross join lateral (select count(*) from (select from towline_lost l where l.syncset = i.id limit {UNITS}) l) l \
+           left join lateral (select pg_column_size(d.data) as size from towline_documents d \
+             where d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id limit 1) d on true order by i.id"
+    );
+    // A single one can't be split.
+    if syncsets.len() < 2 {
+        return Ok(syncsets.iter().map(|id| (Matter::Syncset(*id), 1)).collect());
+    }
+    let params = [(&texts(syncsets) as _, Type::TEXT_ARRAY)];
+    weighed(QUERY, &database.all(QUERY, &text, &params).await?, Matter::Syncset)
+}
+
+/// Of a cluster all rows of its objects are read, four to a unit.
+async fn relabelled(database: &Database, clusters: &BTreeSet<Uuid>) -> Result<Vec<(Matter, usize)>, DispatchError> {
+    const QUERY: &str = "weigh_clusters";
+    let text = format!(
+        "select i.id::text, 1 + (a.count + l.count) / 4 from unnest($1::text[]::uuid[]) i(id) \
+           cross join lateral (select count(*) from (select from towline_applied a where a.cluster = i.id limit 4 * {UNITS}) a) a \
+           cross join lateral (select count(*) from (select from towline_lost l where l.cluster = i.id limit 4 * {UNITS}) l) l order by i.id"
+    );
+    if clusters.len() < 2 {
+        return Ok(clusters.iter().map(|id| (Matter::Relabelled(*id), 1)).collect());
+    }
+    let params = [(&texts(clusters) as _, Type::TEXT_ARRAY)];
+    weighed(QUERY, &database.all(QUERY, &text, &params).await?, Matter::Relabelled)
+}
+
+/// Syncsets that have lost clusters, or got some back, and may be held or released because of that, in pages. Only if many are lost it
+/// matters on how many clusters they track objects.
+pub(in crate::syncset::dispatch) async fn decisions(
+    transaction: &mut Transaction<'static>,
+    undecided: &BTreeSet<Uuid>,
+) -> Result<Vec<BTreeSet<Uuid>>, DispatchError> {
+    const QUERY: &str = "weigh_decisions";
+    let text = format!(
+        "select i.id::text, 1 + 2 * l.count + coalesce(r.count, 0) from unnest($1::text[]::uuid[]) i(id) \
+           join towline_guard g on g.syncset = i.id and not g.gone and not g.always and (not g.held or g.cause = 'unmatched') \
+           cross join lateral (select count(*) from (select from towline_lost l where l.syncset = i.id limit {UNITS}) l) l \
+           left join lateral (select count(*) from (select from towline_result r where r.syncset = i.id \
+             limit least(10 * (l.count + 1), {UNITS})) r) r on l.count > $2 or g.held order by i.id"
+    );
+    if undecided.is_empty() {
+        return Ok(Vec::new());
+    }
+    let params = [(&texts(undecided) as _, Type::TEXT_ARRAY), (&super::always() as _, Type::INT8)];
+    let weighed = weighed(QUERY, &transaction.all(QUERY, &text, &params).await?, |id| id)?;
+    Ok(packed(weighed).into_iter().map(|page| page.into_iter().collect()).collect())
+}
+
+fn weighed<T>(query: &'static str, rows: &[Row], of: impl Fn(Uuid) -> T) -> Result<Vec<(T, usize)>, DispatchError> {
+    let pair = |(id, row): (Uuid, &Row)| -> Result<(T, usize), DispatchError> {
+        let units: i64 = column(query, row, 1)?;
+        Ok((of(id), count(units)))
+    };
+    ids(query, rows)?.into_iter().zip(rows).map(pair).collect()
+}
+
+fn docket_of(page: &[Matter]) -> Docket {
+    let mut docket = Docket::default();
+    for matter in page {
+        match matter {
+            Matter::Syncset(id) => docket.syncsets.insert(*id),
+            Matter::Relabelled(id) => docket.relabelled.insert(*id),
+        };
+    }
+    docket
+}
+
+/// Pages of at most so many units, in the given order. What has more of them is alone.
+fn packed<T>(weighed: Vec<(T, usize)>) -> Vec<Vec<T>> {
+    let (mut pages, mut sum) = (Vec::<Vec<T>>::new(), 0_usize);
+    for (matter, units) in weighed {
+        sum = sum.saturating_add(units);
+        match pages.last_mut() {
+            Some(page) if sum <= UNITS && page.len() < MOST => page.push(matter),
+            _ => {
+                sum = units;
+                pages.push(vec![matter]);
+            }
+        }
+    }
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_page_ends_where_the_next_one_would_be_too_much() {
+        let sizes = |units: &[usize]| -> Vec<usize> {
+            packed(units.iter().map(|units| ((), *units)).collect()).iter().map(Vec::len).collect()
+        };
+        assert_eq!(sizes(&[UNITS / 2, UNITS / 2, 1, UNITS, UNITS * 3, 1]), [2, 1, 1, 1, 1]);
+        assert_eq!(sizes(&vec![1; 2 * MOST + 1]), [MOST, MOST, 1]);
+        assert_eq!(sizes(&[]), [0; 0]);
+        assert_eq!(sizes(&[usize::MAX, usize::MAX]), [1, 1]);
+    }
+
+    #[test]
+    fn a_page_of_both_keeps_syncsets_and_clusters_apart() {
+        let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let docket = docket_of(&[Matter::Syncset(one), Matter::Relabelled(other)]);
+        assert_eq!(docket, Docket { syncsets: [one].into(), relabelled: [other].into() });
+    }
+
+    proptest! {
+        /// Nothing is left out, and no page is larger than it may be.
+        #[test]
+        fn all_is_judged_once_in_pages_of_bounded_cost(units in proptest::collection::vec(0..UNITS * 2, 0..60)) {
+            let pages = packed(units.iter().copied().enumerate().collect());
+            let all: Vec<usize> = pages.iter().flatten().copied().collect();
+            prop_assert_eq!(all, (0..units.len()).collect::<Vec<_>>());
+            for page in &pages {
+                let sum: usize = page.iter().map(|at| units[*at]).sum();
+                prop_assert!(sum <= UNITS || page.len() == 1);
+            }
+            for pair in pages.windows(2) {
+                let sum: usize = pair[0].iter().chain(&pair[1][..1]).map(|at| units[*at]).sum();
+                prop_assert!(sum > UNITS, "two pages that fit into one");
+            }
+        }
+    }
+}
